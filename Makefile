@@ -1,0 +1,48 @@
+# Every target sets up what it needs; on a fresh machine only Python 3.11+, Git and make are there.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+
+.PHONY: help setup demo test check lint types imports docs-test bench faults lock clean
+
+help:            ## what can be done here
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+$(VENV)/.stamp: requirements-dev.lock pyproject.toml
+	@scripts/setup $(PYTHON) $(VENV)
+	@touch $@
+
+setup: $(VENV)/.stamp   ## make the virtual environment from the lock file
+
+demo: setup      ## three demo agents on a repository of their own; ends with the dashboard's address
+	@$(BIN)/python -m agent_orchestrator.testing.demo
+
+test: setup      ## all tests that need nothing but this machine
+	@scripts/install-tmux
+	@$(BIN)/python -m pytest
+
+check: setup lint types imports test docs-test   ## every gate
+
+lint: setup
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
+
+types: setup
+	@$(BIN)/mypy
+
+imports: setup
+	@$(BIN)/lint-imports
+
+docs-test: setup
+	@$(BIN)/python -m pytest tests/docs
+
+faults: setup    ## seeded rounds of kill -9 against a real daemon: make faults ROUNDS=100 SEED=1
+	@$(BIN)/python -m tests.faults.run --rounds $(or $(ROUNDS),100) --seed $(or $(SEED),1)
+
+bench: setup     ## the figures of docs/benchmarks.md, as ratios measured in one run
+	@$(BIN)/python -m benchmarks
+
+lock: setup      ## pin the dependencies anew
+	@scripts/lock $(BIN)
+
+clean:
+	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

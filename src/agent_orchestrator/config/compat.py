@@ -1,0 +1,509 @@
+"""The one normaliser: every accepted spelling of a configuration ends here.
+
+It takes the tree of a file and leaves the one form that `model.py` knows. What it does not understand it leaves alone,
+for the model to refuse with line and key. What was accepted elsewhere and has no meaning here goes, with one warning.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import Any
+
+from agent_orchestrator.config.model import AgentConfig, Config, Defaults, Profile, Project, Reaction
+from agent_orchestrator.config.problems import Notes
+from agent_orchestrator.config.tree import Items, Section, sections
+
+_NO_MEANING = {
+    "": ("lifecycle", "readyThresholdMs", "terminalPort", "directTerminalPort", "dashboard", "configVersion"),
+    "project": ("orchestratorSessionStrategy", "opencodeIssueSessionStrategy", "decomposer"),
+    "agentConfig": ("opencodeSessionId",),
+}
+_PERMISSIONS = {"permissionless": "full", "skip": "full", "suggest": "default", "auto_edit": "auto-edit"}
+_HANDLERS = {
+    "ci-failure": "ci-failed",
+    "review-comments": "changes-requested",
+    "merge-conflict": "merge-conflicts",
+    "bugbot-comments": "review-comment",
+}
+_REACTION_KEYS = {
+    "prompt": "message",
+    "maxRetries": "retries",
+    "autoRespond": "auto",
+    "requireApprovalAfter": "approvalAfter",
+    "when": "condition",
+    "mergeStrategy": "strategy",
+}
+_CHECK_KEYS = frozenset({"command", "timeout", "parallel", "on"})
+_OWN_KEYS = frozenset(Config.model_json_schema()["properties"])
+_PROJECT_KEYS = frozenset(Project.model_json_schema()["properties"]) - _OWN_KEYS
+_FLAT_KEYS = _PROJECT_KEYS | {"worker", "orchestratorRules", "agentConfig"} | set(_NO_MEANING["project"])
+
+
+def normalise(tree: Section, notes: Notes) -> Section:
+    """Turn a file's tree into the one form; returns the same tree, changed."""
+    _Normaliser(notes).root(tree)
+    return tree
+
+
+class _Normaliser:
+    def __init__(self, notes: Notes) -> None:
+        self._notes = notes
+
+    # -- the file ------------------------------------------------------------------------------------------------------
+
+    def root(self, tree: Section) -> None:
+        if "$schema" in tree:
+            tree.drop("$schema")
+        self._keys(tree)
+        self._drop_meaningless(tree, "")
+        self._flat(tree)
+        self._agents(tree)
+        self._plugin_files(tree)
+        if isinstance(tree.get("defaults"), Section):
+            self._defaults(tree)
+        if isinstance(tree.get("orchestrator"), Section):
+            self._orchestrator(tree)
+        for key in ("projects", "project"):
+            if key == "project" and isinstance(tree.get(key), Section):
+                self._project(tree[key])
+            elif isinstance(tree.get(key), Section):
+                self._empty_sections(tree[key])
+                for _, project in sections(tree[key]):
+                    self._project(project)
+        self._reactions(tree)
+        self._notifiers(tree)
+        for key in ("cluster", "power", "notificationRouting"):
+            self._nested(tree, key)
+        if isinstance(tree.get("cluster"), Section):
+            self._nested(tree["cluster"], "resources")
+
+    def _flat(self, tree: Section) -> None:
+        """Keys of a project at the top of a file without projects are about the repository in which it lies."""
+        found = [key for key in tree if key in _FLAT_KEYS]
+        if not found or "projects" in tree or "project" in tree:
+            return
+        target = Section(tree.lines[found[0]])
+        for key in found:
+            tree.move(key, target, key)
+        tree.put("project", target, target.line)
+
+    def _agents(self, tree: Section) -> None:
+        """`agents: - id: …` with `config:` is a map of profiles."""
+        agents = tree.get("agents")
+        if isinstance(agents, Items):
+            tree["agents"] = agents = self._by_name(agents, ("id", "name"), "agents")
+        if isinstance(agents, Section):
+            self._empty_sections(agents)
+        for _, profile in sections(agents):
+            self._profile(profile)
+
+    def _profile(self, profile: Section) -> None:
+        self._keys(profile)
+        config = profile.get("config")
+        if isinstance(config, Section):
+            profile.drop("config")
+            self._keys(config)
+            for key in list(config):
+                target = profile if key in _PROFILE_KEYS else profile.section("options", config.lines[key])
+                self._into(config, key, target, key)
+        if "agent" in profile and "tool" not in profile:
+            profile.move("agent", profile, "tool")
+        if "agentRules" in profile:
+            self._into(profile, "agentRules", profile, "rules")
+        for key in ("command", "resume"):
+            self._argv(profile, key)
+        if "tool" not in profile:
+            for key, tool in (("command", "command"), ("script", "demo")):
+                if key in profile:
+                    profile.put("tool", tool, profile.lines[key])
+                    break
+        self._nested(profile, "filters")
+        self._nested(profile, "budget")
+        self._nested(profile, "screen")
+        self._env(profile)
+        self._permissions(profile)
+        self._reactions(profile)
+
+    def _plugin_files(self, tree: Section) -> None:
+        """`plugins:` is a list of files; a package that Python cannot load has no meaning."""
+        plugins = tree.get("plugins")
+        if not isinstance(plugins, Items):
+            return
+        kept = Items()
+        for item, line in zip(plugins, plugins.lines, strict=True):
+            entry = item
+            if isinstance(item, str):
+                entry = Section(line)
+                entry.put("path", item, line)
+            if isinstance(entry, Section):
+                self._keys(entry)
+                if entry.get("enabled") is False:
+                    continue
+                if "path" not in entry and "package" in entry:
+                    self._useless(line, "plugins", "package", "install it with pip: installed plugins are found by themselves")
+                    continue
+                for key in ("enabled", "source", "package", "version"):
+                    if key in entry:
+                        entry.drop(key)
+            kept.add(entry, line)
+        tree["plugins"] = kept
+
+    # -- defaults, orchestrator, projects ------------------------------------------------------------------------------
+
+    def _defaults(self, tree: Section) -> None:
+        defaults: Section = tree["defaults"]
+        self._keys(defaults)
+        worker, coordinator = defaults.get("worker"), defaults.get("orchestrator")
+        if isinstance(worker, Section):
+            defaults.drop("worker")
+            self._worker(worker, defaults)
+        if isinstance(coordinator, Section):
+            defaults.drop("orchestrator")
+            target = tree.section("orchestrator", coordinator.line).section("coordinator", coordinator.line)
+            self._coordinator(coordinator, target)
+        self._agent_config(defaults, lambda: tree.section("orchestrator").section("coordinator"))
+        self._plugin(defaults, "tracker")
+        self._plugin(defaults, "scm")
+
+    def _orchestrator(self, tree: Section) -> None:
+        """What says how workers are run belongs to the defaults, the handlers to the reactions."""
+        part: Section = tree["orchestrator"]
+        self._keys(part)
+        for key in ("runtime", "agent", "workspace"):
+            if key in part:
+                self._into(part, key, tree.section("defaults", part.lines[key]), key, quiet=True)
+        for alias in ("maxConcurrent", "maxConcurrentAgents", "maxParallel"):
+            if alias in part:
+                self._into(part, alias, part, "maxParallelAgents")
+        handlers = part.get("reactionHandlers")
+        if isinstance(handlers, Section):
+            line = part.lines["reactionHandlers"]
+            part.drop("reactionHandlers")
+            self._handlers(handlers, tree, line)
+        if isinstance(part.get("coordinator"), Section):
+            inner = part["coordinator"]
+            self._coordinator(inner, inner)
+
+    def _handlers(self, handlers: Section, tree: Section, line: int) -> None:
+        if "reactions" not in tree or isinstance(tree["reactions"], Items):
+            self._reactions(tree)
+        reactions = tree.section("reactions", line)
+        for key in list(handlers):
+            name = _HANDLERS.get(_kebab(key), _kebab(key))
+            value = handlers[key]
+            if isinstance(value, Section) and isinstance(reactions.get(name), Section):
+                self._reaction(value)
+                for field in list(value):
+                    value.move(field, reactions[name], field)
+                handlers.drop(key)
+            else:
+                handlers.move(key, reactions, name)
+
+    def _project(self, project: Section) -> None:
+        self._keys(project)
+        self._drop_meaningless(project, "project")
+        worker, coordinator = project.get("worker"), project.get("orchestrator")
+        if isinstance(worker, Section):
+            project.drop("worker")
+            self._worker(worker, project)
+        if isinstance(project.get("coordinator"), Section):
+            self._coordinator(project["coordinator"], project["coordinator"])
+        if isinstance(coordinator, Section):
+            project.drop("orchestrator")
+            self._coordinator(coordinator, project.section("coordinator", coordinator.line))
+        if "orchestratorRules" in project:
+            line = project.lines["orchestratorRules"]
+            self._into(project, "orchestratorRules", project.section("coordinator", line), "rules")
+        self._agent_config(project, lambda: project.section("coordinator"))
+        self._plugin(project, "tracker")
+        self._plugin(project, "scm")
+        self._ci(project)
+        for key in ("ports", "budget", "docker"):
+            self._nested(project, key)
+        self._env(project)
+        self._reactions(project)
+
+    def _worker(self, worker: Section, target: Section) -> None:
+        """A worker's own agent and settings win over those for both roles."""
+        self._keys(worker)
+        if "agent" in worker:
+            if "agent" in target:
+                target.drop("agent")
+            worker.move("agent", target, "agent")
+        inner = worker.get("agentConfig")
+        if isinstance(inner, Section):
+            self._keys(inner)
+            config = target.section("agentConfig", inner.line)
+            for key in list(inner):
+                if key in config:
+                    config.drop(key)
+                inner.move(key, config, key)
+            worker.drop("agentConfig")
+        for key in list(worker):
+            worker.move(key, target, f"worker.{key}")
+
+    def _coordinator(self, source: Section, target: Section) -> None:
+        self._keys(source)
+        inner = source.get("agentConfig")
+        if isinstance(inner, Section):
+            source.drop("agentConfig")
+            self._keys(inner)
+            self._drop_meaningless(inner, "agentConfig")
+            if "orchestratorModel" in inner:
+                inner.move("orchestratorModel", inner, "model")
+            for key in list(inner):
+                self._into(inner, key, source, key)
+        self._permissions(source)
+        if source is not target:
+            for key in list(source):
+                self._into(source, key, target, key)
+
+    def _agent_config(self, owner: Section, coordinator: Any) -> None:
+        config = owner.get("agentConfig")
+        if not isinstance(config, Section):
+            return
+        self._keys(config)
+        self._drop_meaningless(config, "agentConfig")
+        if "orchestratorModel" in config:
+            self._into(config, "orchestratorModel", coordinator(), "model", quiet=True)
+        self._permissions(config)
+
+    def _ci(self, project: Section) -> None:
+        """One command, one check or a map of checks: a map of checks."""
+        ci = project.get("ci")
+        line = project.lines.get("ci", project.line)
+        if isinstance(ci, str):
+            project["ci"] = _single("default", _single("command", ci, line), line)
+        elif isinstance(ci, Section):
+            if set(ci) & _CHECK_KEYS and not any(isinstance(value, Section) for value in ci.values()):
+                self._keys(ci)
+                project["ci"] = _single("default", ci, line)
+                return
+            for name in list(ci):
+                if isinstance(ci[name], str):
+                    ci[name] = _single("command", ci[name], ci.lines[name])
+                elif isinstance(ci[name], Section):
+                    self._keys(ci[name])
+
+    # -- reactions -----------------------------------------------------------------------------------------------------
+
+    def _reactions(self, owner: Section) -> None:
+        """A list of rules, or a map by trigger whose values may be lists: a map of rules by name."""
+        reactions = owner.get("reactions")
+        if isinstance(reactions, Items):
+            reactions = self._listed(reactions)
+        elif isinstance(reactions, Section):
+            reactions = self._mapped(reactions)
+        else:
+            return
+        owner["reactions"] = reactions
+        for _, rule in sections(reactions):
+            self._reaction(rule)
+
+    def _listed(self, items: Items) -> Section:
+        made = Section(items.lines[0] if items.lines else 1)
+        for item, line in zip(items, items.lines, strict=True):
+            if not isinstance(item, Section):
+                self._notes.problem(line, "reactions", "each reaction is a mapping", "write - trigger: ci-failed")
+                continue
+            trigger = item.get("trigger")
+            name = item.drop("name") if "name" in item else trigger
+            if not isinstance(name, str) or not isinstance(trigger or name, str):
+                self._notes.problem(line, "reactions", "the reaction has no trigger", "write - trigger: ci-failed")
+                continue
+            if isinstance(trigger, str):
+                item["trigger"] = _trigger(trigger)
+            made.put(_free(_trigger(name), made), item, line)
+        return made
+
+    def _mapped(self, reactions: Section) -> Section:
+        made = Section(reactions.line)
+        for key in list(reactions):
+            line, value = reactions.lines[key], reactions[key]
+            name = _trigger(key)
+            if isinstance(value, Items):
+                for item, item_line in zip(value, value.lines, strict=True):
+                    if isinstance(item, Section) and "trigger" not in item:
+                        item.put("trigger", name, item_line)
+                    made.put(_free(name, made), item, item_line, key)
+            elif name in made:
+                self._notes.problem(line, f"reactions.{key}", f'given twice, first as "{made.spelled[name]}"')
+            else:
+                made.put(name, Section(line) if value is None else value, line, key)
+        return made
+
+    def _reaction(self, rule: Section) -> None:
+        self._keys(rule, keep_empty=True)
+        for alias, key in _REACTION_KEYS.items():
+            if alias in rule:
+                self._into(rule, alias, rule, key)
+        if rule.get("action") == "auto-merge":
+            rule["action"] = "merge"
+        for key in ("action", "trigger"):
+            if isinstance(rule.get(key), str):
+                rule[key] = rule[key].replace("_", "-") if key == "action" else _trigger(rule[key])
+        if isinstance(rule.get("command"), Items):
+            rule["command"] = shlex.join(str(part) for part in rule["command"])
+
+    # -- notifiers and other plugins -----------------------------------------------------------------------------------
+
+    def _notifiers(self, tree: Section) -> None:
+        notifiers = tree.get("notifiers")
+        if not isinstance(notifiers, Section):
+            return
+        for name in list(notifiers):
+            line, value = notifiers.lines[name], notifiers[name]
+            if value is None:
+                notifiers[name] = value = Section(line)
+            if isinstance(value, str):
+                key = "plugin" if re.fullmatch(r"[a-z][a-z0-9-]*", value) else "webhookUrl"
+                notifiers[name] = value = _single(key, value, line)
+            if isinstance(value, Section):
+                self._notifier(name, value, tree)
+
+    def _notifier(self, name: str, notifier: Section, tree: Section) -> None:
+        self._keys(notifier)
+        if "plugin" not in notifier:
+            notifier.put("plugin", name, notifier.line)
+        aliases = ["webhook", *(["url"] if notifier["plugin"] in ("slack", "discord", "webhook") else [])]
+        for alias in aliases:
+            if isinstance(notifier.get(alias), str):
+                self._into(notifier, alias, notifier, "webhookUrl")
+        if isinstance(notifier.get("path"), str):
+            line = notifier.lines["path"]
+            path = notifier.drop("path")
+            if path.endswith(".py"):
+                plugins = tree.get("plugins")
+                if not isinstance(plugins, Items):
+                    plugins = Items()
+                    tree.put("plugins", plugins, line)
+                plugins.add(_single("path", path, line), line)
+            else:
+                self._useless(line, f"notifiers.{name}", "path", "a plugin is a Python file")
+        if "package" in notifier:
+            line = notifier.lines["package"]
+            notifier.drop("package")
+            self._useless(line, f"notifiers.{name}", "package", "install it with pip: installed plugins are found by themselves")
+
+    def _plugin(self, owner: Section, key: str) -> None:
+        value = owner.get(key)
+        if isinstance(value, str):
+            owner[key] = _single("plugin", value, owner.lines[key])
+        elif isinstance(value, Section):
+            self._keys(value)
+            if "type" in value:
+                self._into(value, "type", value, "plugin")
+            if isinstance(value.get("webhook"), Section):
+                self._keys(value["webhook"])
+
+    # -- the small things ----------------------------------------------------------------------------------------------
+
+    def _keys(self, section: Section, *, keep_empty: bool = False) -> None:
+        """snake_case becomes camelCase; a key without a value is a key not given."""
+        for key in list(section):
+            if section[key] is None and not keep_empty:
+                section.drop(key)
+            elif re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)+", key):
+                self._into(section, key, section, _camel(key))
+
+    def _into(self, source: Section, key: str, target: Section, name: str, *, quiet: bool = False) -> None:
+        line, spelled = source.lines.get(key, source.line), source.spelled.get(key, key)
+        if not source.move(key, target, name) and not quiet:
+            other = target.spelled.get(name, name)
+            self._notes.problem(line, spelled, f'given twice: "{other}" in line {target.lines[name]} is the same')
+
+    def _nested(self, owner: Section, key: str) -> None:
+        if isinstance(owner.get(key), Section):
+            self._keys(owner[key])
+
+    def _env(self, owner: Section) -> None:
+        env = owner.get("env")
+        if isinstance(env, Section):
+            for key in env:
+                if env[key] is None:
+                    env[key] = ""
+
+    def _argv(self, owner: Section, key: str) -> None:
+        """A command in one text is split as a shell would."""
+        value = owner.get(key)
+        if not isinstance(value, str):
+            return
+        line = owner.lines[key]
+        items = Items()
+        try:
+            for part in shlex.split(re.sub(r"\{\{\s*(\w+)\s*\}\}", r"{{\1}}", value)):
+                items.add(part, line)
+        except ValueError as error:
+            self._notes.problem(line, key, f"cannot be split into arguments: {error}", "write it as a list")
+        owner[key] = items
+
+    def _permissions(self, owner: Section) -> None:
+        value = owner.get("permissions")
+        if isinstance(value, str):
+            owner["permissions"] = _PERMISSIONS.get(value, value)
+
+    def _drop_meaningless(self, section: Section, kind: str) -> None:
+        for key in _NO_MEANING[kind]:
+            if key in section:
+                line = section.lines[key]
+                section.drop(key)
+                self._useless(line, "", key, "")
+
+    def _useless(self, line: int, where: str, key: str, why: str) -> None:
+        name = f"{where}.{key}" if where else key
+        text = "has no meaning here and is ignored" + (f" ({why})" if why else "")
+        self._notes.warn(line, name, text, once=key if not why else f"{where}.{key}.{line}")
+
+    def _empty_sections(self, owner: Section) -> None:
+        for key in owner:
+            if owner[key] is None:
+                owner[key] = Section(owner.lines[key])
+
+    def _by_name(self, items: Items, keys: tuple[str, ...], where: str) -> Section:
+        made = Section(items.lines[0] if items.lines else 1)
+        for item, line in zip(items, items.lines, strict=True):
+            name = next((item[key] for key in keys if key in item), None) if isinstance(item, Section) else None
+            if not isinstance(item, Section) or not isinstance(name, str | int):
+                self._notes.problem(line, where, "the item has no id", "write - id: a-name")
+                continue
+            for key in keys:
+                if key in item:
+                    item.drop(key)
+            name = str(name)
+            if name in made:
+                self._notes.problem(line, f"{where}.{name}", f"given twice, first in line {made.lines[name]}")
+            else:
+                made.put(name, item, line)
+        return made
+
+
+_PROFILE_KEYS = frozenset(Profile.model_json_schema()["properties"])
+
+
+def _single(key: str, value: Any, line: int) -> Section:
+    made = Section(line)
+    made.put(key, value, line)
+    return made
+
+
+def _camel(key: str) -> str:
+    first, *rest = key.split("_")
+    return first + "".join(part.capitalize() for part in rest)
+
+
+def _kebab(key: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", key).replace("_", "-").lower()
+
+
+def _trigger(name: str) -> str:
+    kebab = name.replace("_", "-") if re.fullmatch(r"[a-z0-9_-]+", name) else name
+    return _HANDLERS.get(kebab, kebab)
+
+
+def _free(name: str, taken: Section) -> str:
+    count, free = 1, name
+    while free in taken:
+        count += 1
+        free = f"{name}-{count}"
+    return free

@@ -1,0 +1,254 @@
+"""A file becomes a checked model, or one error that says everything that is wrong with it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import types
+import typing
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from agent_orchestrator.config.compat import normalise
+from agent_orchestrator.config.model import Config
+from agent_orchestrator.config.problems import Notes, did_you_mean, nearest
+from agent_orchestrator.config.tree import Section, expand, locate, parse
+from agent_orchestrator.config.values import shown
+from agent_orchestrator.errors import ConfigError
+
+FILE_NAMES = ("agent-orchestrator.yaml", "agent-orchestrator.yml")
+MAX_BYTES = 1 << 20
+
+BUILT_IN: Mapping[str, tuple[str, ...]] = {
+    "runtime": ("auto", "tmux", "process", "docker", "ray"),
+    "workspace": ("worktree", "clone"),
+    "tracker": ("auto", "local", "github", "gitlab", "linear", "jira"),
+    "scm": ("auto", "local", "github", "gitlab"),
+    "agent": (
+        *("claude-code", "codex", "aider", "cursor", "opencode", "kimicode", "gemini", "copilot", "goose"),
+        *("command", "demo"),
+    ),
+}
+"""Names of the plugins that come with the product; others may be installed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A file that was read and found right."""
+
+    path: Path
+    config: Config
+    warnings: tuple[str, ...] = ()
+
+    def given(self, key: str) -> bool:
+        """Whether the file itself sets a top-level field."""
+        return key in self.config.model_fields_set
+
+
+def load(path: Path, environ: Mapping[str, str]) -> Loaded:
+    """Read and check a file. Raises `ConfigError`, which names file, line and key of everything that is wrong."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise ConfigError(f"{path} is not there", "write one with ao init") from None
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    if len(content) > MAX_BYTES:
+        raise ConfigError(f"{path} is larger than {MAX_BYTES} bytes", "is it a configuration at all?")
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ConfigError(f"{path}:{line}: not UTF-8 text", "save the file as UTF-8") from None
+    return load_text(text, path, environ)
+
+
+def load_text(text: str, path: Path, environ: Mapping[str, str]) -> Loaded:
+    """Check a configuration's text as if it stood in the file `path`."""
+    notes = Notes(str(path))
+    tree = parse(text, notes)
+    notes.check()
+    expand(tree, environ, notes)
+    normalise(tree, notes)
+    try:
+        config = Config.model_validate(tree)
+    except ValidationError as error:
+        for found in error.errors(include_url=False):
+            _tell(found, tree, notes)
+    except RecursionError:
+        notes.problem(1, "", "nested too deeply")
+    else:
+        _check_names(config, tree, notes)
+        _check_paths(config, tree, notes)
+    notes.check()
+    return Loaded(path, config, notes.warnings)
+
+
+# -- errors ------------------------------------------------------------------------------------------------------------
+
+
+def _tell(error: Any, tree: Section, notes: Notes) -> None:
+    """Turn one of the model's complaints into a problem with line, key and remedy."""
+    path = tuple(error["loc"])
+    line, key = locate(tree, path)
+    kind, value, context = error["type"], error["input"], error.get("ctx", {})
+    if kind == "extra_forbidden":
+        known = keys_at(path[:-1])
+        notes.problem(line, key, "unknown key", did_you_mean(str(path[-1]), known))
+    elif kind == "missing":
+        notes.problem(line, key, "is missing")
+    elif kind in _EXPECTED:
+        notes.problem(line, key, f"{shown(value)} is not accepted", f"write {_EXPECTED[kind]}")
+    elif kind == "value_error":
+        text, _, remedy = str(context.get("error", error["msg"])).partition("; ")
+        notes.problem(line, key, text, remedy)
+    elif kind in _BOUNDS:
+        notes.problem(line, key, f"{shown(value)} is not accepted", f"write {_BOUNDS[kind].format(**context)}")
+    else:
+        notes.problem(line, key, f"{shown(value)} is not accepted: {str(error['msg']).lower()}")
+
+
+_EXPECTED = {
+    "string_type": "a text",
+    "string_unicode": "a text",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+    "int_parsing_size": "a smaller number",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "dict_type": "a mapping of keys",
+    "model_type": "a mapping of keys",
+    "model_attributes_type": "a mapping of keys",
+    "tuple_type": "a list",
+    "list_type": "a list",
+    "finite_number": "a finite number",
+}
+_BOUNDS = {
+    "greater_than": "a number above {gt}",
+    "greater_than_equal": "a number from {ge}",
+    "less_than": "a number below {lt}",
+    "less_than_equal": "a number up to {le}",
+}
+
+
+def keys_at(path: Sequence[str | int]) -> tuple[str, ...]:
+    """The keys that are accepted at a place of the model; none where any key is."""
+    model = model_at(path)
+    return tuple(field.alias or name for name, field in model.model_fields.items()) if model else ()
+
+
+def model_at(path: Sequence[str | int]) -> type[BaseModel] | None:
+    """The model at a place, if there is one."""
+    current: Any = Config
+    for step in path:
+        if isinstance(current, type) and issubclass(current, BaseModel):
+            field = next((f for n, f in current.model_fields.items() if step in (n, f.alias)), None)
+            current = _bare(field.annotation) if field else None
+        else:
+            arguments = typing.get_args(current)
+            current = _bare(arguments[-1] if typing.get_origin(current) is dict else arguments[0]) if arguments else None
+    return current if isinstance(current, type) and issubclass(current, BaseModel) else None
+
+
+def _bare(annotation: Any) -> Any:
+    """An annotation without what is said about it and without `None`."""
+    origin = typing.get_origin(annotation)
+    if origin is typing.Annotated:
+        return _bare(typing.get_args(annotation)[0])
+    if origin in (typing.Union, types.UnionType):
+        return _bare(next(a for a in typing.get_args(annotation) if a is not type(None)))
+    return annotation
+
+
+# -- what only the whole file can tell ---------------------------------------------------------------------------------
+
+
+def _check_names(config: Config, tree: Section, notes: Notes) -> None:
+    """A plugin's name that is nearly a known one is a slip of the pen."""
+    if config.plugins:
+        return
+    holders: list[tuple[tuple[str, ...], Any]] = [(("defaults",), config.defaults)]
+    holders += [(("projects", name), project) for name, project in config.projects.items()]
+    holders += [(("project",), config.project)] if config.project else []
+    for path, holder in holders:
+        for slot in BUILT_IN:
+            value = getattr(holder, slot)
+            name, inside = (value, ()) if isinstance(value, str) else (value.plugin, ("plugin",))
+            _check_name(slot, name, (*path, slot, *inside), config, tree, notes)
+    for profile_name, profile in config.agents.items():
+        for slot, key in (("agent", "tool"), ("runtime", "runtime"), ("workspace", "workspace")):
+            _check_name(slot, getattr(profile, key), ("agents", profile_name, key), config, tree, notes)
+
+
+def _check_name(slot: str, name: str | None, path: tuple[str, ...], config: Config, tree: Section, notes: Notes) -> None:
+    known = BUILT_IN[slot]
+    if name is None or name in known or (slot == "agent" and name in config.agents):
+        return
+    near = nearest(name, known, 0.75)
+    if near and name not in {point.name for point in importlib.metadata.entry_points(group=f"agent_orchestrator.{slot}")}:
+        line, key = locate(tree, path)
+        notes.problem(line, key, f'there is no {slot} "{name}"', f'did you mean "{near}"?')
+
+
+def _check_paths(config: Config, tree: Section, notes: Notes) -> None:
+    if len(config.projects) > 1:
+        for name, project in config.projects.items():
+            if project.path is None:
+                line, key = locate(tree, ("projects", name))
+                notes.problem(line, f"{key}.path", "is missing", "say where the repository is")
+    if config.projects and config.project:
+        notes.problem(locate(tree, ("project",))[0], "project", "stands beside projects", "move it into projects")
+
+
+# -- discovery ---------------------------------------------------------------------------------------------------------
+
+
+def find(cwd: Path, environ: Mapping[str, str], home: Path, workspaces: Iterable[Path] = ()) -> Path | None:
+    """The file in force for a folder: `$AO_CONFIG`, then upwards from the folder, then `config.yaml` in `home`.
+
+    `home` is `$AO_HOME`. A file inside a session's workspace is never taken: below `<home>/worktrees`, below a
+    `.worktrees` folder, or below one of `workspaces`.
+    """
+    if named := environ.get("AO_CONFIG"):
+        path = expand_user(named, environ)
+        path = path if path.is_absolute() else cwd / path
+        if not path.is_file():
+            raise ConfigError(f"$AO_CONFIG names {path}, which is not a file", "correct or unset AO_CONFIG")
+        return path
+    forbidden = [home / "worktrees", *workspaces]
+    stop = Path(environ["HOME"]) if environ.get("HOME") else None
+    for folder in (cwd, *cwd.parents):
+        for name in FILE_NAMES:
+            candidate = folder / name
+            if candidate.is_file() and not in_workspace(candidate, forbidden):
+                return candidate
+        if folder == stop:
+            break
+    fallback = home / "config.yaml"
+    return fallback if fallback.is_file() else None
+
+
+def in_workspace(path: Path, workspaces: Iterable[Path]) -> bool:
+    """Whether a file lies inside a session's workspace, by its own path or by where that really is."""
+    forms = (path.absolute(), path.resolve())
+    if any(".worktrees" in form.parent.parts for form in forms):
+        return True
+    folders = [folder for given in workspaces for folder in (given.absolute(), given.resolve())]
+    return any(form.is_relative_to(folder) for form in forms for folder in folders)
+
+
+def expand_user(text: str, environ: Mapping[str, str]) -> Path:
+    """A path with `~` replaced by the given environment's home."""
+    if text == "~" or text.startswith("~/"):
+        home = environ.get("HOME")
+        if not home:
+            raise ConfigError(f"{text} needs a home folder", "set HOME")
+        return Path(home) / text[2:]
+    return Path(text)

@@ -1,0 +1,72 @@
+"""Several answers to one question: the later one wins, field by field, and only where it says something."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from agent_orchestrator.config.model import Model, Reaction
+from agent_orchestrator.flow.rules import DEFAULT_RULES, Rule
+
+M = TypeVar("M", bound=Model)
+
+
+def overlay(base: M, top: Model) -> M:
+    """`base` with every field that `top` set; nested models and maps field by field, lists as a whole."""
+    given = {name: getattr(top, name) for name in top.model_fields_set if name in type(base).model_fields}
+    extra = {**(base.model_extra or {}), **(top.model_extra or {})}
+    update = {name: _both(getattr(base, name), value) for name, value in given.items()}
+    return base.model_copy(update={**update, **extra})
+
+
+def _both(base: Any, top: Any) -> Any:
+    if isinstance(base, Model) and isinstance(top, Model):
+        return replaced if (replaced := _other_plugin(base, top)) else overlay(base, top)
+    if isinstance(base, dict) and isinstance(top, dict):
+        return {**base, **{key: _both(base[key], value) if key in base else value for key, value in top.items()}}
+    return top
+
+
+def _other_plugin(base: Model, top: Model) -> Model | None:
+    """Options of one plugin mean nothing to another: then the later one counts alone."""
+    name = getattr(top, "plugin", None)
+    if name is not None and "plugin" in top.model_fields_set and name != getattr(base, "plugin", None):
+        return top
+    return None
+
+
+def rules(*levels: Mapping[str, Reaction]) -> tuple[Rule, ...]:
+    """The default rules with each level's reactions over them: global, then project, then profile."""
+    merged = {rule.name: rule for rule in DEFAULT_RULES}
+    for level in levels:
+        for name, reaction in level.items():
+            merged[name] = _rule(merged.get(name) or Rule(name, reaction.trigger or name), reaction)
+    return tuple(merged.values())
+
+
+_SAME = ("auto", "retries", "threshold", "delay", "unless_watched", "priority", "strategy", "delete_after", "agent")
+_SAME += ("action", "message", "escalate", "condition", "include_summary", "approval_after", "trigger")
+_NULLABLE = frozenset({"retries", "threshold", "delay", "priority", "strategy", "agent", "approval_after"})
+
+
+def _rule(base: Rule, reaction: Reaction) -> Rule:
+    """A field given without a value takes the default's value away, where there can be none."""
+    given = reaction.model_fields_set
+    changes: dict[str, Any] = {}
+    for name in _fields(_SAME, given):
+        value = getattr(reaction, name)
+        if value is not None or name in _NULLABLE:
+            changes[name] = value
+    if "backoff" in given:
+        changes["backoff"] = (reaction.backoff.first, reaction.backoff.most) if reaction.backoff else None
+    if "escalate_after" in given:
+        changes["escalate_after_count"] = reaction.escalate_after.count if reaction.escalate_after else None
+        changes["escalate_after_seconds"] = reaction.escalate_after.seconds if reaction.escalate_after else None
+    if "command" in given:
+        changes["command"] = ("sh", "-c", reaction.command) if reaction.command else ()
+    return replace(base, **changes)
+
+
+def _fields(names: Iterable[str], given: set[str]) -> list[str]:
+    return [name for name in names if name in given]

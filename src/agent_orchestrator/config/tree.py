@@ -1,0 +1,323 @@
+"""A YAML document as plain mappings and lists that still know on which line each key stood, and how it was spelled."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from agent_orchestrator.config.problems import Notes
+from agent_orchestrator.config.values import shown
+
+MAX_NODES = 20_000
+MAX_DEPTH = 60
+
+_TAG = "tag:yaml.org,2002:"
+_VARIABLE = re.compile(r"\$(\$\{)|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+
+
+class Section(dict[str, Any]):
+    """A mapping; remembers each key's line and spelling, also after it was renamed or moved."""
+
+    def __init__(self, line: int = 1) -> None:
+        super().__init__()
+        self.line = line
+        self.lines: dict[str, int] = {}
+        self.spelled: dict[str, str] = {}
+
+    def put(self, key: str, value: Any, line: int | None = None, spelled: str | None = None) -> None:
+        """Set a key, with the place it came from."""
+        self[key] = value
+        self.lines[key] = self.line if line is None else line
+        self.spelled[key] = key if spelled is None else spelled
+
+    def move(self, key: str, target: Section, name: str) -> bool:
+        """Move a key into another section under a name, unless the name is taken there; says whether it did."""
+        line, spelled = self.lines.pop(key, self.line), self.spelled.pop(key, key)
+        value = self.pop(key)
+        if name in target:
+            return False
+        target.put(name, value, line, spelled)
+        return True
+
+    def drop(self, key: str) -> Any:
+        """Remove a key and return its value."""
+        self.lines.pop(key, None)
+        self.spelled.pop(key, None)
+        return self.pop(key)
+
+    def section(self, key: str, line: int | None = None) -> Section:
+        """The section under a key, made if it is not there. Anything else under it stays where it is, and is lost here."""
+        found = self.get(key)
+        if isinstance(found, Section):
+            return found
+        made = Section(self.line if line is None else line)
+        if found is None:
+            self.put(key, made, made.line)
+        return made
+
+
+class Items(list[Any]):
+    """A list; remembers each item's line."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[int] = []
+
+    def add(self, value: Any, line: int) -> None:
+        """Append an item with its line."""
+        self.append(value)
+        self.lines.append(line)
+
+
+class Whole(int):
+    """A whole number that remembers how it was written: `010` may be meant as text."""
+
+    written: str
+
+
+class Real(float):
+    """A number that remembers how it was written: `1.10` may be a branch."""
+
+    written: str
+
+
+def parse(text: str, notes: Notes) -> Section:
+    """Read a document; everything that is wrong with its form becomes a problem in `notes`."""
+    yaml = YAML(typ="safe", pure=True)
+    try:
+        node = yaml.compose(text)
+        if node is None:
+            return Section()
+        return _Builder(notes).document(node)
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+        what = " ".join(str(error.problem or error.context or "not YAML").split())
+        notes.problem(line, "", f"not valid YAML at column {column}: {what}", _hint(text, line))
+    except YAMLError as error:
+        notes.problem(1, "", f"not valid YAML: {' '.join(str(error).split())[:120]}")
+    except RecursionError:
+        notes.problem(1, "", "nested too deeply")
+    except (ValueError, IndexError, KeyError, AttributeError, TypeError, AssertionError) as error:
+        # The YAML library gives up on some malformed documents with errors of its own insides.
+        notes.problem(1, "", f"not valid YAML: {type(error).__name__}")
+    return Section()
+
+
+def _hint(text: str, line: int) -> str:
+    lines = text.splitlines()
+    if 0 < line <= len(lines) and "\t" in lines[line - 1]:
+        return "indent with spaces, not tabs"
+    return "correct the indentation or quoting there"
+
+
+class _Builder:
+    """Builds sections and lists from YAML's nodes, within bounds."""
+
+    def __init__(self, notes: Notes) -> None:
+        self._notes = notes
+        self._count = 0
+        self._open: set[int] = set()
+
+    def document(self, node: Node) -> Section:
+        line = _line(node)
+        if not isinstance(node, MappingNode):
+            if not (isinstance(node, ScalarNode) and node.tag == _TAG + "null"):
+                self._notes.problem(line, "", "the file is not a mapping of keys", "begin with a key such as projects:")
+            return Section(line)
+        value = self.value(node, ())
+        return value if isinstance(value, Section) else Section(line)
+
+    def value(self, node: Node, path: tuple[str, ...]) -> Any:
+        self._count += 1
+        if self._count > MAX_NODES:
+            if self._count == MAX_NODES + 1:
+                self._notes.problem(_line(node), ".".join(path[:4]), f"more than {MAX_NODES} values", "use fewer aliases")
+            return None
+        if isinstance(node, ScalarNode):
+            return self._scalar(node, path)
+        if id(node) in self._open or len(path) > MAX_DEPTH:
+            why = "contains itself" if id(node) in self._open else "nested too deeply"
+            self._notes.problem(_line(node), ".".join(path[:4]), why)
+            return None
+        self._open.add(id(node))
+        try:
+            return self._mapping(node, path) if isinstance(node, MappingNode) else self._list(node, path)
+        finally:
+            self._open.discard(id(node))
+
+    def _mapping(self, node: MappingNode, path: tuple[str, ...]) -> Section:
+        section = Section(_line(node))
+        merges: list[tuple[Node, int]] = []
+        for key_node, value_node in node.value:
+            line = _line(key_node)
+            if not isinstance(key_node, ScalarNode):
+                self._notes.problem(line, ".".join(path), "a key is a list or a mapping", "write a plain key")
+                continue
+            key = str(key_node.value)
+            if key == "<<" and key_node.style is None:
+                merges.append((value_node, line))
+            elif key in section:
+                self._notes.problem(line, ".".join((*path, key)), f"given twice, first in line {section.lines[key]}")
+            else:
+                section.put(key, self.value(value_node, (*path, key)), line)
+        for merged, line in merges:
+            self._merge(section, merged, line, path)
+        return section
+
+    def _merge(self, section: Section, node: Node, line: int, path: tuple[str, ...]) -> None:
+        sources = node.value if isinstance(node, SequenceNode) else [node]
+        for source in sources:
+            value = self.value(source, (*path, "<<"))
+            if not isinstance(value, Section):
+                self._notes.problem(line, ".".join((*path, "<<")), f"{shown(value)} cannot be merged", "merge a mapping")
+                continue
+            for key in value:
+                if key not in section:
+                    section.put(key, value[key], value.lines[key])
+
+    def _list(self, node: SequenceNode, path: tuple[str, ...]) -> Items:
+        items = Items()
+        for position, item in enumerate(node.value):
+            items.add(self.value(item, (*path, str(position))), _line(item))
+            if self._count > MAX_NODES:
+                break
+        return items
+
+    def _scalar(self, node: ScalarNode, path: tuple[str, ...]) -> Any:
+        tag, text = str(node.tag), str(node.value)
+        if not tag.startswith(_TAG) or tag.removeprefix(_TAG) not in _PLAIN_TAGS:
+            self._notes.problem(_line(node), ".".join(path), f"the tag {shown(tag)} is not accepted", "write a plain value")
+            return None
+        kind = tag.removeprefix(_TAG)
+        if kind == "null":
+            return None
+        if kind == "bool":
+            return text.lower() in ("true", "yes", "on", "y")
+        try:
+            if kind == "int":
+                whole = Whole(text.replace("_", ""), 0 if text.lstrip("+-")[:2].lower() in ("0x", "0o", "0b") else 10)
+                whole.written = text
+                return whole
+            if kind == "float":
+                real = Real(text.replace("_", "").lower().replace(".inf", "inf").replace(".nan", "nan"))
+                real.written = text
+                return real
+        except ValueError:
+            return text
+        return text
+
+
+_PLAIN_TAGS = frozenset({"null", "bool", "int", "float", "str", "timestamp", "value", "merge"})
+
+
+def _line(node: Node) -> int:
+    mark = node.start_mark
+    return mark.line + 1 if mark is not None else 1
+
+
+def expand(tree: Section, environ: Mapping[str, str], notes: Notes) -> None:
+    """Replace `${NAME}` and `${NAME:-default}` in all texts, and `$${` by `${`.
+
+    A variable that is not set leaves a plugin's option or an environment variable out, with a warning; anywhere else it
+    is a problem.
+    """
+    _expand_section(tree, environ, notes, ())
+
+
+_MAY_BE_UNSET = frozenset({"env", "notifiers", "tracker", "scm", "cluster", "options"})
+
+
+def _expand_section(section: Section, environ: Mapping[str, str], notes: Notes, path: tuple[str, ...]) -> None:
+    optional = bool(_MAY_BE_UNSET & set(path))
+    for key in list(section):
+        value, here = section[key], (*path, key)
+        if isinstance(value, str):
+            text, missing = _expanded(value, environ)
+            if missing and optional:
+                notes.warn(section.lines[key], ".".join(here), f"left out, for the variable {missing} is not set")
+                section.drop(key)
+                continue
+            section[key] = _required(text, missing, section.lines[key], here, notes)
+        else:
+            _expand_inside(value, environ, notes, here)
+
+
+def _expand_inside(value: Any, environ: Mapping[str, str], notes: Notes, path: tuple[str, ...]) -> None:
+    if isinstance(value, Section):
+        _expand_section(value, environ, notes, path)
+    elif isinstance(value, Items):
+        for position, item in enumerate(value):
+            here = (*path, str(position))
+            if isinstance(item, str):
+                text, missing = _expanded(item, environ)
+                value[position] = _required(text, missing, value.lines[position], here, notes)
+            else:
+                _expand_inside(item, environ, notes, here)
+
+
+def _required(text: str, missing: str, line: int, path: tuple[str, ...], notes: Notes) -> str:
+    if missing:
+        remedy = f"set {missing}, or write $${{{missing}}} if it is meant literally"
+        notes.problem(line, ".".join(path), f"the variable {missing} is not set", remedy)
+    return text
+
+
+def _expanded(text: str, environ: Mapping[str, str]) -> tuple[str, str]:
+    missing: list[str] = []
+
+    def replace(match: re.Match[str]) -> str:
+        if match[1]:
+            return "${"
+        value = environ.get(match[2]) or match[3]
+        if value is None:
+            if match[2] in environ:
+                return ""
+            missing.append(match[2])
+            return match[0]
+        return value
+
+    return _VARIABLE.sub(replace, text), missing[0] if missing else ""
+
+
+def locate(tree: Any, path: tuple[str | int, ...]) -> tuple[int, str]:
+    """Line and key, as the user spelled it, of a place in the normalised tree."""
+    line, names = getattr(tree, "line", 1), []
+    for step in path:
+        if isinstance(tree, Section) and isinstance(step, str) and step in tree:
+            line = tree.lines.get(step, line)
+            names.append(tree.spelled.get(step, step))
+            tree = tree[step]
+        elif isinstance(tree, Items) and isinstance(step, int) and step < len(tree):
+            line = tree.lines[step]
+            names.append(str(step))
+            tree = tree[step]
+        else:
+            if step != "[key]":
+                names.append(str(step))
+            break
+    return line, ".".join(names)
+
+
+def plain(tree: Any) -> Any:
+    """The same content without positions."""
+    if isinstance(tree, Mapping):
+        return {key: plain(value) for key, value in tree.items()}
+    if isinstance(tree, list):
+        return [plain(item) for item in tree]
+    if isinstance(tree, Whole):
+        return int(tree)
+    return float(tree) if isinstance(tree, Real) else tree
+
+
+def sections(value: Any) -> Iterator[tuple[str, Section]]:
+    """The named sections of a map of sections; whatever else is in it is left to the model to refuse."""
+    if isinstance(value, Section):
+        for key in list(value):
+            if isinstance(value[key], Section):
+                yield key, value[key]

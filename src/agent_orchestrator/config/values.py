@@ -1,0 +1,146 @@
+"""Values with a unit: durations, sizes, money, pauses. Text in, typed value out, `ValueError` that says what is accepted."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Any
+
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)[a-z]*", re.IGNORECASE)
+_DURATION = re.compile(
+    r"\s*(?:\d+(?:\.\d+)?\s*(?:ms|s|secs?|seconds?|m|mins?|minutes?|h|hours?|d|days?|w|weeks?)\s*)+", re.IGNORECASE
+)
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?\s*", re.IGNORECASE)
+_MONEY = re.compile(r"\s*\$?\s*(\d+(?:\.\d+)?)\s*(usd|\$|dollars?)?\s*", re.IGNORECASE)
+_TOKENS = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([km]?)\s*tokens?\s*", re.IGNORECASE)
+_LONGEST = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """What may be spent: dollars, or tokens."""
+
+    value: float
+    unit: str = "USD"
+
+    def __str__(self) -> str:
+        return f"{self.value:g} {self.unit}"
+
+
+@dataclass(frozen=True, slots=True)
+class EscalateAfter:
+    """When a person is called: after so many attempts, or after so much time. One of both is set."""
+
+    count: int | None = None
+    seconds: float | None = None
+
+    def __str__(self) -> str:
+        return str(self.count) if self.count is not None else f"{self.seconds:g}s"
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """The pause before the second attempt, in seconds, and the most it may grow to."""
+
+    first: float
+    most: float
+
+    def __str__(self) -> str:
+        return f"{self.first:g}s..{self.most:g}s"
+
+
+def duration(value: Any) -> float:
+    """Seconds from `30m`, `1h30m`, `500ms` or a number of seconds."""
+    if isinstance(value, str):
+        text = value.strip()
+        if _number(text):
+            return _finite(float(text))
+        if len(text) <= _LONGEST and _DURATION.fullmatch(text):
+            return _finite(sum(float(n) * _SECONDS[unit.lower()] for n, unit in _DURATION_PART.findall(text)))
+    elif isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
+        return _finite(value)
+    raise ValueError(f"{shown(value)} is no duration; accepted: 30s, 10m, 1h30m, 2d, or a number of seconds")
+
+
+def size(value: Any) -> int:
+    """Bytes from `4g`, `512m`, `1.5 GiB` or a number of bytes."""
+    if isinstance(value, str):
+        match = _SIZE.fullmatch(value[:_LONGEST])
+        if match and len(value) <= _LONGEST:
+            return int(float(match[1]) * 1024.0 ** " kmgt".index(match[2].lower() or " "))
+    elif isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return int(value)
+    raise ValueError(f"{shown(value)} is no size; accepted: 512m, 4g, or a number of bytes")
+
+
+def money(value: Any) -> Amount:
+    """An amount from `5 USD`, `$5`, `5` (dollars) or `2M tokens`."""
+    if isinstance(value, Amount):
+        return value
+    if isinstance(value, str) and len(value) <= _LONGEST:
+        if match := _MONEY.fullmatch(value):
+            return Amount(_finite(float(match[1])))
+        if match := _TOKENS.fullmatch(value):
+            return Amount(_finite(float(match[1]) * {"": 1, "k": 1e3, "m": 1e6}[match[2].lower()]), "tokens")
+    elif isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
+        return Amount(_finite(value))
+    raise ValueError(f"{shown(value)} is no amount; accepted: 5 USD, 0.50 USD, or 2M tokens")
+
+
+def backoff(value: Any) -> Backoff:
+    """A pause from `30s..10m`, or one duration that does not grow."""
+    if isinstance(value, Backoff):
+        return value
+    if isinstance(value, str) and ".." in value:
+        low, _, high = value.partition("..")
+        first, most = duration(low), duration(high)
+    else:
+        first = most = duration(value)
+    if most < first:
+        raise ValueError(f"{shown(value)} ends before it begins; accepted: 30s..10m")
+    return Backoff(first, most)
+
+
+def escalate_after(value: Any) -> EscalateAfter:
+    """A count (`2`) or a duration (`30m`)."""
+    if isinstance(value, EscalateAfter):
+        return value
+    text = value.strip() if isinstance(value, str) else value
+    if isinstance(text, str) and text.isascii() and text.isdigit() and len(text) < 10:
+        text = int(text)
+    if isinstance(text, int) and not isinstance(text, bool) and text >= 0:
+        return EscalateAfter(count=int(text))
+    if isinstance(text, str):
+        try:
+            return EscalateAfter(seconds=duration(text))
+        except ValueError:
+            pass
+    raise ValueError(f"{shown(value)} is neither count nor duration; accepted: 2 (attempts) or 30m")
+
+
+def shown(value: Any) -> str:
+    """A value as an error may quote it: short, on one line."""
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, list | tuple):
+        return "a list"
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return str(value).lower()
+    text = str(value) if isinstance(value, int | float) else f'"{value}"'
+    text = "".join(c if c.isprintable() else "?" for c in text)
+    return text if len(text) <= 60 else text[:57] + "…" + text[-1]
+
+
+def _number(text: str) -> bool:
+    return len(text) <= _LONGEST and re.fullmatch(r"\d+(\.\d+)?", text, re.ASCII) is not None
+
+
+def _finite(value: float) -> float:
+    result = float(value)
+    if not math.isfinite(result):
+        raise ValueError(f"{shown(value)} is not a finite number")
+    return result

@@ -1,0 +1,92 @@
+"""Everything that can go wrong, as one tree.
+
+    AoError                 failed: exit 1, HTTP 500
+    ├── UsageError          the request makes no sense: exit 2, HTTP 422
+    │   └── ConfigError     … because of a configuration file; names file, line and key
+    ├── NotFound            no such session, project, branch …: exit 3, HTTP 404
+    ├── Conflict            it is there already, or in the wrong state for this: exit 1, HTTP 409
+    ├── Denied              not allowed: exit 1, HTTP 403
+    ├── Unreachable         the daemon does not answer: exit 4, HTTP 503
+    ├── Missing             a program or a part of this machine is not there: exit 1, HTTP 424
+    └── Temporary           may work when tried again: exit 1, HTTP 503; effects retry it
+
+An error's text is one line that says what is wrong; `remedy` says what to do next.
+"""
+
+from __future__ import annotations
+
+
+class AoError(Exception):
+    """Something failed; the text says what, `remedy` what to do."""
+
+    category = "failed"
+    exit_code = 1
+    http_status = 500
+    retryable = False
+
+    def __init__(self, text: str, remedy: str = "") -> None:
+        super().__init__(text)
+        self.text = text
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.text}: {self.remedy}" if self.remedy else self.text
+
+
+class UsageError(AoError):
+    """The request makes no sense as it stands."""
+
+    category = "usage"
+    exit_code = 2
+    http_status = 422
+
+
+class ConfigError(UsageError):
+    """A configuration file is wrong; the text names file, line and key."""
+
+    category = "config"
+
+
+class NotFound(AoError):
+    """There is no such thing."""
+
+    category = "not-found"
+    exit_code = 3
+    http_status = 404
+
+
+class Conflict(AoError):
+    """It exists already, or is in the wrong state for what was asked."""
+
+    category = "conflict"
+    http_status = 409
+
+
+class Denied(AoError):
+    """Not allowed with these credentials, or not without a person's word."""
+
+    category = "denied"
+    http_status = 403
+
+
+class Unreachable(AoError):
+    """The daemon does not answer."""
+
+    category = "unreachable"
+    exit_code = 4
+    http_status = 503
+
+
+class Missing(AoError):
+    """A program or a part of this machine is not there."""
+
+    category = "missing"
+    http_status = 424
+
+
+class Temporary(AoError):
+    """May work when tried again."""
+
+    category = "temporary"
+    http_status = 503
+    retryable = True

@@ -1,0 +1,195 @@
+"""Carrying out: takes rows from the outbox, runs their effects, records the results.
+
+Rows of one session run one after the other, sessions side by side. An effect returns the events that tell its result; they are
+appended in one transaction with the row's end. It may raise `Again` (not now), a retryable error (later, with growing pauses), or
+any other error (given up, told as an event). Whether an effect is still wanted is looked at right before it runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import structlog
+
+from agent_orchestrator.errors import AoError
+from agent_orchestrator.flow.engine import Change, Flow
+from agent_orchestrator.flow.events import EffectFailed, Event, SessionFailed
+from agent_orchestrator.flow.outbox import Row, pause, postponed, settled
+from agent_orchestrator.flow.reactions import Intent, still_needed
+
+MOST_ATTEMPTS = 6
+LONGEST_WAIT = 300.0
+"""A due time is looked at again at least this often, so that a clock that jumps is noticed."""
+
+log = structlog.get_logger()
+
+
+class Again(Exception):
+    """Not now: look again in `after` seconds, or as soon as the session's activity changes."""
+
+    def __init__(self, after: float, *events: Event) -> None:
+        super().__init__(f"again in {after:g} s")
+        self.after = after
+        self.events = events
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """How one kind of intent is carried out."""
+
+    run: Callable[[Intent, int], Awaitable[Sequence[Event]]]
+    """Takes the intent and the number of attempts made before."""
+    ambiguous: bool = False
+    """It cannot tell by itself whether it ran before: the attempt is written down first."""
+    fatal: str = ""
+    """When given up, the session fails at this step."""
+    even_if_stale: bool = False
+    """Once attempted, it is carried to its end although the facts have moved on, for the outcome must be known."""
+
+
+class Runner:
+    """Keeps every lane of the outbox moving."""
+
+    def __init__(self, flow: Flow, effects: Mapping[str, Effect]) -> None:
+        self.flow = flow
+        self.effects = effects
+        self._lanes: dict[str, dict[str, Row]] = defaultdict(dict)
+        self._busy: dict[str, asyncio.Task[None]] = {}
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._draining = False
+
+    def start(self, pending: Sequence[Row]) -> None:
+        """Take up what an earlier run left, and whatever comes."""
+        self.flow.on_rows.append(self.take)
+        self.flow.on_change.append(self._on_change)
+        self.take(pending)
+
+    async def drain(self, patience: float = 10.0) -> None:
+        """Begin nothing more; wait for what is under way, and leave what takes longer to the next start."""
+        self._draining = True
+        for timer in self._timers.values():
+            timer.cancel()
+        if self._busy:
+            _, late = await asyncio.wait(self._busy.values(), timeout=patience)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+
+    def take(self, rows: Sequence[Row]) -> None:
+        """New rows, or rows with a new due time."""
+        lanes = set()
+        for row in rows:
+            if row.state == "pending":
+                self._lanes[row.lane][row.intent.key] = row
+                lanes.add(row.lane)
+        for lane in lanes:
+            self._pump(lane)
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is under way and nothing is due."""
+        now = self.flow.clock()
+        return not self._busy and not any(row.due <= now for lane in self._lanes.values() for row in lane.values())
+
+    def _on_change(self, changes: Sequence[Change]) -> None:
+        """What waited for another activity, or is not needed any more, need not wait for its time."""
+        for change in changes:
+            before, after = change.before, change.after
+            if before is None or after is None:
+                continue
+            if before.doing.state == after.doing.state and before.live == after.live and before.wanted == after.wanted:
+                continue
+            now = self.flow.clock()
+            for lane in (after.id, f"{after.id} silence"):
+                rows = self._lanes.get(lane)
+                if not rows:
+                    continue
+                for key, row in rows.items():
+                    if row.due > now and (row.intent.kind == "deliver" or not still_needed(row.intent, after)):
+                        rows[key] = replace(row, due=now)
+                self._pump(lane)
+
+    def _pump(self, lane: str) -> None:
+        if timer := self._timers.pop(lane, None):
+            timer.cancel()
+        rows = self._lanes.get(lane)
+        if not rows:
+            self._lanes.pop(lane, None)
+            return
+        if lane in self._busy or self._draining:
+            return
+        now = self.flow.clock()
+        due = [row for row in rows.values() if row.due <= now]
+        loop = asyncio.get_running_loop()
+        if due:
+            row = min(due, key=lambda one: one.order)
+            self._busy[lane] = task = loop.create_task(self._carry_out(row), name=row.intent.key)
+            task.add_done_callback(lambda _: self._finished(lane))
+        else:
+            wait = min(min(row.due for row in rows.values()) - now, LONGEST_WAIT)
+            self._timers[lane] = loop.call_later(max(wait, 0.001), self._pump, lane)
+
+    def _finished(self, lane: str) -> None:
+        self._busy.pop(lane, None)
+        self._pump(lane)
+
+    async def _carry_out(self, row: Row) -> None:
+        rows = self._lanes[row.lane]
+        try:
+            after = await self._attempt(row)
+        except asyncio.CancelledError:
+            return
+        except Exception:  # the store cannot be written: nothing was recorded, so try again later
+            log.exception("the result of an effect could not be recorded", intent=row.intent.key)
+            after = replace(row, due=self.flow.clock() + 1.0)
+        if after.state == "pending":
+            rows[row.intent.key] = after
+        else:
+            rows.pop(row.intent.key, None)
+
+    async def _attempt(self, row: Row) -> Row:
+        intent, effect, now = row.intent, self.effects.get(row.intent.kind), self.flow.clock()
+        facts = self.flow.sessions.get(intent.session)
+        wanted = facts is not None and still_needed(intent, facts)
+        if effect is None or not (wanted or (effect.even_if_stale and row.attempts)):
+            return await self._record(row, [], settled(row, "dropped", now, "not needed any more"))
+        if effect.ambiguous:
+            row = await self._record(row, [], postponed(row, row.due, now, failed_attempt=True))
+        try:
+            events = await effect.run(intent, row.attempts - effect.ambiguous)
+        except Again as again:
+            later = replace(row, due=self.flow.clock() + again.after, attempts=row.attempts - effect.ambiguous)
+            return await self._record(row, again.events, replace(later, updated=now))
+        except Exception as error:
+            return await self._failed(row, effect, error)
+        return await self._record(row, events, settled(row, "done", self.flow.clock()))
+
+    async def _failed(self, row: Row, effect: Effect, error: Exception) -> Row:
+        now = self.flow.clock()
+        if not isinstance(error, AoError):
+            log.error("an effect failed unexpectedly", intent=row.intent.key, exc_info=error)
+        attempts = row.attempts + (not effect.ambiguous)
+        if getattr(error, "retryable", False) and attempts < MOST_ATTEMPTS:
+            log.warning("an effect is tried again", intent=row.intent.key, error=str(error), attempts=attempts)
+            later = postponed(row, now + pause(attempts), now, failed_attempt=not effect.ambiguous, result=str(error))
+            return await self._record(row, [], later)
+        text = error.text if isinstance(error, AoError) else f"{type(error).__name__}: {error}"
+        remedy = error.remedy if isinstance(error, AoError) else "see the daemon's log"
+        intent = row.intent
+        facts = self.flow.sessions.get(intent.session)
+        body = (
+            SessionFailed(effect.fatal, text, remedy)
+            if effect.fatal
+            else EffectFailed(intent.kind, text, remedy, attempts)
+        )
+        told = Event(body, now, "daemon", f"{intent.key}:failed", facts.project if facts else None, intent.session)
+        return await self._record(row, [told], settled(row, "failed", now, text))
+
+    async def _record(self, row: Row, events: Sequence[Event], after: Row) -> Row:
+        if after.state == "pending" and not events and after.attempts == row.attempts:
+            return after
+        await self.flow.append(*events, rows=[after])
+        return after

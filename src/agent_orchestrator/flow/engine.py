@@ -1,0 +1,219 @@
+"""The one writer: appends events, folds them, decides, and records all of it in one transaction.
+
+Whoever has something to tell calls `append`. Calls that arrive while a transaction is being written share the next one (group
+commit). Facts in memory change only after the commit; listeners are told then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import structlog
+
+from agent_orchestrator.flow.events import Event
+from agent_orchestrator.flow.facts import HomeFacts, SessionFacts, reduce, reduce_home
+from agent_orchestrator.flow.outbox import Batch, Known, Row, Snapshot, Store
+from agent_orchestrator.flow.reactions import Intent, decide, needed
+from agent_orchestrator.flow.rules import Rule
+from agent_orchestrator.protocols import Clock
+
+SNAPSHOT_EVERY = 500
+"""Events after which changed facts are saved, so that a start need not fold the whole log."""
+
+RulesFor = Callable[[str, str | None], Sequence[Rule]]
+"""Project and profile → the rules in force."""
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """An event that was stored, and what it changed."""
+
+    event: Event
+    before: SessionFacts | None
+    after: SessionFacts | None
+
+
+@dataclass(slots=True)
+class _Job:
+    events: Sequence[Event]
+    rows: Sequence[Row]
+    answer: asyncio.Future[list[Event]]
+
+
+@dataclass(slots=True)
+class _Outcome:
+    """What a transaction did: applied to memory once it is committed."""
+
+    home: HomeFacts
+    sessions: dict[str, SessionFacts]
+    changes: list[Change] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
+    stored: list[list[Event]] = field(default_factory=list)
+
+
+class Flow:
+    """Events in, facts and outbox rows out."""
+
+    def __init__(self, store: Store, clock: Clock, rules: RulesFor) -> None:
+        self.store = store
+        self.clock = clock
+        self.rules = rules
+        self.home = HomeFacts()
+        self.sessions: dict[str, SessionFacts] = {}
+        self.seq = 0
+        self.on_change: list[Callable[[Sequence[Change]], None]] = []
+        self.on_rows: list[Callable[[Sequence[Row]], None]] = []
+        self._jobs: list[_Job] = []
+        self._wake = asyncio.Event()
+        self._writer: asyncio.Task[None] | None = None
+        self._closing = False
+        self._dirty: set[str] = set()
+        self._saved = 0
+
+    async def start(self) -> list[Row]:
+        """Fold what the store has; returns the rows that are still to be carried out."""
+        self.seq = await self.store.open()
+        await self._load()
+        self._writer = asyncio.create_task(self._write_forever(), name="flow-writer")
+        pending = await self.store.pending()
+        await self._recheck()
+        known = {row.intent.key for row in pending}
+        return pending + [row for row in await self.store.pending() if row.intent.key not in known]
+
+    async def stop(self) -> None:
+        """Write what is queued, save the facts, and end."""
+        if self._writer is None:
+            return
+        self._closing = True
+        self._wake.set()
+        await self._writer
+        self._writer = None
+        if self._dirty or self._saved != self.seq:
+            await self._save()
+
+    async def append(self, *events: Event, rows: Sequence[Row] = ()) -> list[Event]:
+        """Record events, and outbox rows with a new state, durably; returns those that were new, with their place in the log."""
+        answer: asyncio.Future[list[Event]] = asyncio.get_running_loop().create_future()
+        self._jobs.append(_Job(events, rows, answer))
+        self._wake.set()
+        return await answer
+
+    # -- reading back ------------------------------------------------------------------------------------------------
+
+    async def _load(self) -> None:
+        snapshot = await self.store.snapshot()
+        if snapshot:
+            self.home, self.sessions = snapshot.home, dict(snapshot.sessions)
+        seq = snapshot.seq if snapshot else 0
+        self._saved = seq
+        while page := await self.store.events(after=seq, limit=5000):
+            for event in page:
+                self._fold(event)
+            seq = page[-1].seq
+
+    def _fold(self, event: Event) -> None:
+        self.home = reduce_home(self.home, event)
+        if event.session:
+            after = reduce(self.sessions.get(event.session), event)
+            if after is not None:
+                self.sessions[event.session] = after
+                self._dirty.add(event.session)
+
+    async def _recheck(self) -> None:
+        """Rules may have changed since the log was written: record what today's call for and nobody recorded."""
+        rows: list[Row] = []
+        for facts in self.sessions.values():
+            rows += [
+                _row(intent, facts.seq, 0) for intent in needed(facts, self.rules(facts.project, facts.spec.profile))
+            ]
+        if rows:
+            await self.append(rows=rows)
+
+    # -- writing -----------------------------------------------------------------------------------------------------
+
+    async def _write_forever(self) -> None:
+        while not self._closing or self._jobs:
+            await self._wake.wait()
+            self._wake.clear()
+            if jobs := self._jobs:
+                self._jobs = []
+                await self._commit(jobs)
+
+    async def _commit(self, jobs: list[_Job]) -> None:
+        try:
+            outcome = await self.store.write(lambda known: self._compute(jobs, known))
+        except Exception as error:
+            for job in jobs:
+                if not job.answer.done():
+                    job.answer.set_exception(error)
+            return
+        self.home = outcome.home
+        self.sessions.update(outcome.sessions)
+        self._dirty.update(outcome.sessions)
+        self.seq += len(outcome.changes)
+        for job, stored in zip(jobs, outcome.stored, strict=True):
+            if not job.answer.done():
+                job.answer.set_result(stored)
+        self._tell(outcome)
+        if self.seq - self._saved >= SNAPSHOT_EVERY:
+            await self._save()
+
+    def _tell(self, outcome: _Outcome) -> None:
+        for listener in self.on_change:
+            listener(outcome.changes)
+        if outcome.rows:
+            for on_rows in self.on_rows:
+                on_rows(outcome.rows)
+
+    def _compute(self, jobs: Sequence[_Job], known: Known) -> tuple[Batch, _Outcome]:
+        """Runs in the writer's thread: fold and decide. Touches nothing but its own outcome."""
+        outcome = _Outcome(self.home, {})
+        told = known.event_keys([event.key for job in jobs for event in job.events])
+        intents: dict[str, Row] = {}
+        updates: list[Row] = []
+        seq = self.seq
+        for job in jobs:
+            stored = []
+            for event in job.events:
+                if event.key in told:
+                    continue
+                told.add(event.key)
+                seq += 1
+                stored.append(numbered := replace(event, seq=seq))
+                for intent in self._apply(numbered, outcome):
+                    intents.setdefault(intent.key, _row(intent, seq, len(intents)))
+            outcome.stored.append(stored)
+            for row in job.rows:
+                if row.state == "pending" and not row.updated:
+                    intents.setdefault(row.intent.key, row)
+                else:
+                    updates.append(row)
+        there = known.intent_keys(list(intents))
+        outcome.rows = [row for key, row in intents.items() if key not in there]
+        return Batch([change.event for change in outcome.changes], [*outcome.rows, *updates]), outcome
+
+    def _apply(self, event: Event, outcome: _Outcome) -> list[Intent]:
+        outcome.home = reduce_home(outcome.home, event)
+        if not event.session:
+            outcome.changes.append(Change(event, None, None))
+            return []
+        before = outcome.sessions.get(event.session) or self.sessions.get(event.session)
+        after = reduce(before, event)
+        outcome.changes.append(Change(event, before, after))
+        if after is None or after is before:
+            return []
+        outcome.sessions[event.session] = after
+        return decide(before, after, self.rules(after.project, after.spec.profile), max(event.time, self.clock()))
+
+    async def _save(self) -> None:
+        changed, self._dirty = sorted(self._dirty), set()
+        self._saved = self.seq
+        await self.store.save_snapshot(Snapshot(self.seq, self.home, dict(self.sessions)), changed)
+
+
+def _row(intent: Intent, cause: int, order: int) -> Row:
+    return Row(intent, cause, cause * 100 + order, intent.due)

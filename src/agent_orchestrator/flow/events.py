@@ -1,0 +1,531 @@
+"""What happened: typed, appended, never changed.
+
+An `Event` says who saw it (`source`), when it happened (`time`), whom it is about (`project`, `session`, and the launch
+`generation` it speaks of), and carries an idempotency `key`: the same thing told twice is stored once. Its `body` is one of
+the classes below; the body's name in the log is its class name in kebab-case (`AgentExited` → `agent-exited`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any, ClassVar
+
+
+def _camel(name: str) -> str:
+    head, *rest = name.split("_")
+    return head + "".join(part.capitalize() for part in rest)
+
+
+@cache
+def _kebab(name: str) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", "-", name).lower()
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """What an event says; each kind is a subclass."""
+
+    kinds: ClassVar[dict[str, type[Body]]] = {}
+
+    def __init_subclass__(cls) -> None:
+        Body.kinds[_kebab(cls.__name__)] = cls
+
+    @property
+    def type(self) -> str:
+        """The kind's name in the log."""
+        return _kebab(type(self).__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One thing that happened."""
+
+    body: Body
+    time: float
+    source: str
+    key: str
+    project: str | None = None
+    session: str | None = None
+    generation: int = 0
+    """The launch it speaks of; 0 where that does not matter."""
+    seq: int = 0
+    """Its place in the log, given by the store."""
+
+    @property
+    def type(self) -> str:
+        """The kind's name in the log."""
+        return self.body.type
+
+
+# -- Projects ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectRegistered(Body):
+    """A repository is ours to work in; `config` is the file that describes it, if any."""
+
+    path: str
+    config: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectRemoved(Body):
+    """A person took a project out; it does not come back by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommandsTrusted(Body):
+    """The commands with this digest may run."""
+
+    digest: str
+    file: str
+    by: str = "person"
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigurationChanged(Body):
+    """A configuration file took effect anew."""
+
+    file: str
+    changes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigurationBroken(Body):
+    """A configuration file cannot be read any more; the last good one stays in force."""
+
+    file: str
+    error: str
+
+
+# -- Tasks and sessions ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TaskCreated(Body):
+    """Something is wanted."""
+
+    task: str
+    title: str
+    description: str = ""
+    issue: str | None = None
+    labels: tuple[str, ...] = ()
+    priority: int = 0
+    after: tuple[str, ...] = ()
+    """Tasks that must be done before."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionCreated(Body):
+    """One attempt at a task is to be made."""
+
+    task: str
+    name: str
+    title: str
+    prompt: str
+    agent: str
+    runtime: str
+    workspace: str
+    branch: str
+    base: str
+    repo: str
+    """The checkout that the workspace is made from."""
+    path: str
+    """Where the workspace is to be."""
+    link: str | None = None
+    kind: str = "worker"
+    profile: str | None = None
+    issue: str | None = None
+    node: str | None = None
+    model: str | None = None
+    existing: bool = False
+    defer: bool = False
+    """The agent starts at its first message."""
+    after: tuple[str, ...] = ()
+    """Sessions that must be done before."""
+    priority: int = 0
+    ports: tuple[int, ...] = ()
+    labels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SessionAdmitted(Body):
+    """There is room: it may start."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionWaiting(Body):
+    """It may not start yet; `reason` says what for."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SessionFailed(Body):
+    """A step could not be done; a person must look."""
+
+    step: str
+    error: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkspaceCreated(Body):
+    """The session's folder is there."""
+
+    path: str
+    branch: str
+    base: str
+    base_commit: str
+    head: str
+    git_dir: str
+    notes: tuple[str, ...] = ()
+    git_env: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class HeadMoved(Body):
+    """The workspace's HEAD is at another commit."""
+
+    head: str
+
+
+@dataclass(frozen=True, slots=True)
+class StopRequested(Body):
+    """A person wants the session to end; `keep` leaves its workspace."""
+
+    keep: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WorkRescued(Body):
+    """What was unsaved in the workspace is under a rescue ref."""
+
+    ref: str
+    commit: str
+    what: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SessionStopped(Body):
+    """Its agent has ended, its work is safe. `saved` tells where everything went; `kept`: the workspace is still there."""
+
+    saved: tuple[str, ...] = ()
+    kept: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreRequested(Body):
+    """The session is to be brought back: same branch, same work, same conversation."""
+
+
+# -- The agent ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class AgentLaunched(Body):
+    """The agent's process runs."""
+
+    handle: Mapping[str, Any]
+    resumed: bool = False
+    conversation: str | None = None
+    env_notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AgentActivity(Body):
+    """What the agent is doing."""
+
+    state: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentAck(Body):
+    """The agent took a message up."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class AgentProgress(Body):
+    """How far it is."""
+
+    done: int | None = None
+    total: int | None = None
+    step: str | None = None
+    tests_passed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AgentUsage(Body):
+    """What a turn took; adds up."""
+
+    model: str = ""
+    input: int = 0
+    output: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+    usd: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AgentLimit(Body):
+    """The account's usage limit is reached."""
+
+    resets_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AgentAsk(Body):
+    """The agent asks a person."""
+
+    question: str
+
+
+@dataclass(frozen=True, slots=True)
+class AgentDone(Body):
+    """The agent says its work is ready."""
+
+    summary: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentReport(Body):
+    """The agent reported something of its own; kept as it came."""
+
+    name: str
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class AgentReportInvalid(Body):
+    """A line in the spool could not be read."""
+
+    reason: str
+    excerpt: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentExited(Body):
+    """The agent's process has ended by itself."""
+
+    code: int | None = None
+    signal: int | None = None
+    output: str = ""
+    """The last lines that it showed."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentLost(Body):
+    """The agent is gone with its terminal: a reboot, a killed tmux or holder. Not its own doing."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class AgentStopped(Body):
+    """We ended the agent's process, as asked."""
+
+    code: int | None = None
+    signal: int | None = None
+
+
+# -- Messages ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class MessageQueued(Body):
+    """A message was accepted for the agent."""
+
+    message: str
+    text: str
+    sender: str = "person"
+    interrupt: bool = False
+    task: bool = False
+    """It is the session's first prompt."""
+
+
+@dataclass(frozen=True, slots=True)
+class MessageHeld(Body):
+    """It cannot be delivered just now."""
+
+    message: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class MessageDelivered(Body):
+    """It was written to the agent's terminal, once."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class MessageFailed(Body):
+    """It was not, or cannot be shown to have been, delivered; it is not tried again."""
+
+    message: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PermissionAnswered(Body):
+    """A person decided on what the agent asked to do."""
+
+    decision: str
+    detail: str = ""
+
+
+# -- The engine itself -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TimerDue(Body):
+    """A time that was waited for has come."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Notified(Body):
+    """A person was told."""
+
+    trigger: str
+    title: str
+    message: str
+    level: str = "info"
+
+
+@dataclass(frozen=True, slots=True)
+class EffectFailed(Body):
+    """An effect was given up."""
+
+    intent: str
+    error: str
+    remedy: str = ""
+    attempts: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonStarted(Body):
+    """The daemon took up its work; what it found."""
+
+    version: str
+    adopted: int = 0
+    ended: int = 0
+    lost: int = 0
+    pending: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonStopped(Body):
+    """The daemon ended in good order; its sessions run on."""
+
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown(Body):
+    """An event of a newer version, kept whole."""
+
+    name: str
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def type(self) -> str:
+        """The name it came with."""
+        return self.name
+
+
+# -- As JSON -----------------------------------------------------------------------------------------------------------
+
+
+def encode(body: Body) -> dict[str, Any]:
+    """A body as JSON data, keys in camelCase, what is at its default left out."""
+    if isinstance(body, Unknown):
+        return dict(body.data)
+    data = {}
+    for name, camel, default in _shape(type(body)):
+        value = getattr(body, name)
+        if value != default:
+            data[camel] = (
+                list(value) if isinstance(value, tuple) else dict(value) if isinstance(value, Mapping) else value
+            )
+    return data
+
+
+def decode(kind: str, data: Mapping[str, Any]) -> Body:
+    """The body that `encode` wrote; a kind or key that is not known here stays readable."""
+    cls = Body.kinds.get(kind)
+    if cls is None or cls is Unknown:
+        return Unknown(kind, data)
+    values = {}
+    for name, camel, _ in _shape(cls):
+        if camel in data:
+            value = data[camel]
+            values[name] = tuple(value) if isinstance(value, list) else value
+    try:
+        return cls(**values)
+    except TypeError:
+        return Unknown(kind, data)
+
+
+def event_json(event: Event) -> dict[str, Any]:
+    """An event as users see it."""
+    return {
+        "seq": event.seq,
+        "type": event.type,
+        "session": event.session,
+        "project": event.project,
+        "source": event.source,
+        "time": rfc3339(event.time),
+        "generation": event.generation,
+        "key": event.key,
+        "data": encode(event.body),
+    }
+
+
+def event_from_json(data: Mapping[str, Any]) -> Event:
+    """Read an event back; `key` and `generation` may be missing in a log written by hand."""
+    seq = int(data.get("seq") or 0)
+    return Event(
+        body=decode(str(data["type"]), data.get("data") or {}),
+        time=epoch(data["time"]),
+        source=str(data.get("source") or "log"),
+        key=str(data.get("key") or f"log:{seq}:{data['type']}:{data['time']}"),
+        project=data.get("project"),
+        session=data.get("session"),
+        generation=int(data.get("generation") or 0),
+        seq=seq,
+    )
+
+
+def rfc3339(time: float) -> str:
+    """Seconds since the epoch as RFC 3339 in UTC."""
+    return datetime.fromtimestamp(time, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def epoch(time: str | float) -> float:
+    """RFC 3339 as seconds since the epoch."""
+    if isinstance(time, int | float):
+        return float(time)
+    parsed = datetime.fromisoformat(time)
+    return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp()
+
+
+_shapes: dict[type[Body], tuple[tuple[str, str, Any], ...]] = {}
+
+
+def _shape(cls: type[Body]) -> tuple[tuple[str, str, Any], ...]:
+    """Name, JSON name and default of each field."""
+    if cls not in _shapes:
+        _shapes[cls] = tuple(
+            (item.name, _camel(item.name), item.default if item.default_factory is MISSING else item.default_factory())
+            for item in fields(cls)
+        )
+    return _shapes[cls]

@@ -1,0 +1,124 @@
+"""What is to be done: `decide(before, after, rules, now) -> [Intent]`. Pure.
+
+Two parts. *Lifecycle* is a matter of state, not of change: `needed(facts)` says what is to be done given what is known, each
+intent under a key of its own. The outbox takes a key once, so deciding twice, or after a crash, does nothing twice; and an
+intent that is not needed any more when its turn comes is dropped (`still_needed`), which fences effects by generation.
+*Reactions* follow rules when a status is entered: they notify, send, merge …, with delays and retries as due times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from agent_orchestrator.flow.facts import SessionFacts
+from agent_orchestrator.flow.rules import Rule
+from agent_orchestrator.flow.status import STUCK_AFTER, Status, derive
+
+LIFECYCLE = frozenset({"prepare", "launch", "deliver", "stop", "clean-up", "silence", "limit"})
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """Something to be done, once for its key."""
+
+    kind: str
+    key: str
+    session: str
+    generation: int = 0
+    due: float = 0.0
+    """Not before this time; 0 is at once."""
+    args: Mapping[str, Any] = field(default_factory=dict)
+
+
+def decide(before: SessionFacts | None, after: SessionFacts, rules: Sequence[Rule], now: float) -> list[Intent]:
+    """What this change calls for."""
+    known = {intent.key for intent in needed(before, rules)} if before else set()
+    intents = [intent for intent in needed(after, rules) if intent.key not in known]
+    return intents + react(before, after, rules, now)
+
+
+def needed(facts: SessionFacts, rules: Sequence[Rule] = ()) -> list[Intent]:
+    """What is to be done for a session as it stands."""
+    if facts.stopped:
+        return []
+    if facts.wanted == "stop":
+        return _to_stop(facts)
+    if not facts.admitted or facts.failure:
+        return []
+    if facts.place is None or not facts.place.present:
+        return [Intent("prepare", f"prepare:{facts.id}:{facts.run}", facts.id)]
+    if facts.live:
+        return _to_live(facts, rules)
+    message = facts.next_message
+    first = facts.launched_run != facts.run and not (facts.spec.defer and facts.launch is None and message is None)
+    if first or message:
+        generation = facts.generation + 1
+        return [Intent("launch", f"launch:{facts.id}:{generation}", facts.id, generation)]
+    return []
+
+
+def still_needed(intent: Intent, facts: SessionFacts) -> bool:
+    """Is a lifecycle intent still what the facts call for?"""
+    return intent.kind not in LIFECYCLE or any(other.key == intent.key for other in needed(facts))
+
+
+def _to_stop(facts: SessionFacts) -> list[Intent]:
+    if facts.live:
+        return [Intent("stop", f"stop:{facts.id}:{facts.generation}:{facts.run}", facts.id, facts.generation)]
+    return [] if facts.failure else [Intent("clean-up", f"clean-up:{facts.id}:{facts.run}", facts.id)]
+
+
+def _to_live(facts: SessionFacts, rules: Sequence[Rule]) -> list[Intent]:
+    launch, generation = facts.launch, facts.generation
+    assert launch is not None
+    due = launch.at + stuck_after(rules)
+    intents = [Intent("silence", f"silence:{facts.id}:{generation}", facts.id, generation, due)]
+    if message := facts.next_message:
+        key = f"deliver:{message.id}:{generation}"
+        intents.append(Intent("deliver", key, facts.id, generation, args={"message": message.id}))
+    if facts.limit_until is not None:
+        key = f"limit:{facts.id}:{generation}:{facts.limit_until:.0f}"
+        intents.append(Intent("limit", key, facts.id, generation, facts.limit_until))
+    return intents
+
+
+# -- Rules -------------------------------------------------------------------------------------------------------------
+
+TRIGGERS = {
+    "needs_input": "agent-needs-input",
+    "blocked": "agent-blocked",
+    "stuck": "agent-stuck",
+    "failed": "agent-exited",
+    "exited": "agent-exited",
+    "interrupted": "agent-exited",
+    "idle": "agent-idle",
+}
+
+
+def stuck_after(rules: Sequence[Rule]) -> float:
+    """Seconds of silence after which these rules call a session stuck."""
+    return next((rule.threshold for rule in rules if rule.trigger == "agent-stuck" and rule.threshold), STUCK_AFTER)
+
+
+def react(before: SessionFacts | None, after: SessionFacts, rules: Sequence[Rule], now: float) -> list[Intent]:
+    """What the rules say to a status that was just entered."""
+    threshold = stuck_after(rules)
+    status = derive(after, now, threshold)
+    trigger = TRIGGERS.get(status.name)
+    entered = before is None or derive(before, min(now, after.updated_at), threshold).name != status.name
+    if trigger is None or not entered:
+        return []
+    return [_notify(rule, after, status, now) for rule in rules if rule.trigger == trigger and rule.action == "notify"]
+
+
+def _notify(rule: Rule, facts: SessionFacts, status: Status, now: float) -> Intent:
+    return Intent(
+        "notify",
+        f"notify:{rule.name}:{facts.id}:{facts.generation}:{status.at:.3f}",
+        facts.id,
+        facts.generation,
+        now + (rule.delay or 0.0),
+        {"trigger": rule.trigger, "status": status.name, "at": status.at, "level": rule.priority or "info"},
+    )

@@ -1,0 +1,196 @@
+"""What it means: `derive(facts, now) -> Status`. Pure, never stored. Every status names its evidence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from agent_orchestrator.flow.facts import SessionFacts
+
+STUCK_AFTER = 600.0
+"""Seconds of silence in a turn after which a session counts as stuck, unless its rules say otherwise."""
+
+COLUMNS = {
+    "merged": "Done",
+    "stopped": "Done",
+    "closed": "Done",
+    "queued": "Working",
+    "starting": "Working",
+    "needs_input": "Needs you",
+    "blocked": "Needs you",
+    "failed": "Needs you",
+    "stuck": "Needs you",
+    "interrupted": "Needs you",
+    "merging": "Working",
+    "working": "Working",
+    "limited": "Working",
+    "exited": "Needs you",
+    "idle": "Needs you",
+}
+
+QUIET = frozenset({"exited", "idle"})
+"""Statuses that wait for a person without calling him."""
+
+STATES = {
+    "needs_input": "waiting",
+    "blocked": "waiting",
+    "interrupted": "error",
+    "failed": "error",
+    "stuck": "error",
+    "queued": "working",
+    "starting": "working",
+    "merging": "working",
+    "working": "working",
+    "limited": "waiting",
+}
+"""The four words that the status route speaks in; the rest is `idle`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """A session's status, why, and what it waits for."""
+
+    name: str
+    source: str
+    """Whose word it rests on."""
+    at: float
+    """How old that word is."""
+    why: str
+    waiting_for: str | None = None
+
+    @property
+    def column(self) -> str:
+        """Where it stands on the board."""
+        return COLUMNS[self.name]
+
+    @property
+    def state(self) -> str:
+        """`idle`, `working`, `waiting` or `error`."""
+        return STATES.get(self.name, "idle")
+
+
+def derive(facts: SessionFacts, now: float, stuck_after: float = STUCK_AFTER) -> Status:
+    """The first status that holds."""
+    return (
+        _ended(facts)
+        or _before_launch(facts)
+        or _needs_you(facts, now, stuck_after)
+        or _at_work(facts, now)
+        or _quiet(facts)
+    )
+
+
+def _ended(facts: SessionFacts) -> Status | None:
+    if facts.stopped:
+        return Status("stopped", "person", facts.updated_at, "a person stopped it; its work is saved")
+    return None
+
+
+def _before_launch(facts: SessionFacts) -> Status | None:
+    if facts.wanted == "stop":
+        return (
+            Status("stopped", "person", facts.updated_at, "a person stops it", "its work to be saved")
+            if not facts.failure
+            else None
+        )
+    if facts.failure:
+        return None
+    if not facts.admitted:
+        reason = facts.waiting_for or "a free place"
+        return Status("queued", "scheduler", facts.updated_at, f"waits for {reason}", reason)
+    if facts.launched_run == facts.run:
+        return None
+    if facts.place is None or not facts.place.present:
+        return Status("starting", "daemon", facts.updated_at, "its workspace is being made")
+    if facts.spec.defer and facts.launch is None and facts.next_message is None:
+        return Status("queued", "daemon", facts.updated_at, "has no task yet", "its first message")
+    return Status("starting", "daemon", facts.updated_at, "its agent is being started")
+
+
+def _needs_you(facts: SessionFacts, now: float, stuck_after: float) -> Status | None:
+    doing, launch = facts.doing, facts.launch
+    if facts.failure:
+        failure = facts.failure
+        remedy = f"; {failure.remedy}" if failure.remedy else ""
+        return Status(
+            "failed", "daemon", failure.at, f"{failure.step} failed: {failure.error}{remedy}", failure.remedy or None
+        )
+    if launch is None:
+        return None
+    if launch.ended:
+        return _ended_badly(facts)
+    if doing.state == "blocked":
+        what = doing.detail or "a permission"
+        return Status("blocked", doing.source, doing.at, f"waits for permission: {what}", what)
+    if facts.question or doing.state == "waiting_input":
+        what = facts.question or doing.detail or "an answer"
+        return Status("needs_input", doing.source, doing.at, f"asks: {what}", what)
+    if doing.state in ("active", "retrying", "starting") and now - doing.at >= stuck_after:
+        return Status(
+            "stuck", doing.source, doing.at, f"in a turn, and silent for {_age(now - doing.at)}", "a look at it"
+        )
+    if doing.state == "interrupted":
+        return Status("interrupted", doing.source, doing.at, doing.detail or "its turn was interrupted", "a message")
+    return None
+
+
+def _ended_badly(facts: SessionFacts) -> Status | None:
+    launch, doing = facts.launch, facts.doing
+    assert launch is not None
+    at = launch.ended_at or doing.at
+    if launch.lost:
+        return Status("interrupted", doing.source, at, launch.lost, "ao restore, or a message")
+    if launch.stopped:
+        return Status("interrupted", doing.source, at, "its agent was stopped", "ao restore, or a message")
+    if launch.signal:
+        return Status(
+            "failed", doing.source, at, f"its agent was killed by signal {launch.signal}", "ao logs, ao restore"
+        )
+    if launch.code:
+        return Status("failed", doing.source, at, f"its agent exited with {launch.code}", "ao logs, ao restore")
+    if launch.code is None:
+        return Status("failed", doing.source, at, "its agent ended, nobody saw how", "ao logs, ao restore")
+    return None
+
+
+def _at_work(facts: SessionFacts, now: float) -> Status | None:
+    doing = facts.doing
+    if not facts.live:
+        return None
+    if doing.state == "starting":
+        return Status("starting", doing.source, doing.at, "its agent runs and has not spoken yet")
+    if doing.state == "limited" and (facts.limit_until is None or facts.limit_until > now):
+        return Status("limited", doing.source, doing.at, "the account's usage limit is reached", "the limit's reset")
+    if doing.state in ("active", "retrying"):
+        return Status(
+            "working", doing.source, doing.at, "in a turn" if doing.state == "active" else "retries after an error"
+        )
+    return None
+
+
+def _quiet(facts: SessionFacts) -> Status:
+    doing = facts.doing
+    if facts.launch and facts.launch.ended:
+        if facts.committed or facts.done is not None:
+            return Status(
+                "idle", doing.source, doing.at, "its agent finished; its work is on the branch", "your look at it"
+            )
+        return Status("exited", doing.source, doing.at, "its agent exited and left no commit", "your look at it")
+    why = (
+        "says it is done"
+        if facts.done is not None
+        else "its turn is finished"
+        if doing.state == "idle"
+        else "its state is not known"
+    )
+    return Status("idle", doing.source, doing.at, why, "your look at it")
+
+
+def _age(seconds: float) -> str:
+    minutes = int(seconds // 60)
+    return (
+        f"{minutes // 60} h {minutes % 60} min"
+        if minutes >= 60
+        else f"{minutes} min"
+        if minutes
+        else f"{int(seconds)} s"
+    )

@@ -1,0 +1,416 @@
+"""Every Git command there is, typed.
+
+Nothing here asks a question: no prompt, no pager, no hook, no file-system monitor, no garbage collection. What can be read
+from Git's files without a process is in `git_files.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import re
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+from weakref import WeakValueDictionary
+
+from agent_orchestrator.errors import AoError, Temporary
+from agent_orchestrator.git_files import Layout as Layout
+from agent_orchestrator.git_files import find_layout as find_layout
+from agent_orchestrator.git_files import read_head as read_head
+from agent_orchestrator.git_files import valid_branch as valid_branch
+from agent_orchestrator.host import Completed, Host
+
+ABSENT = ""
+"""As the old value of a ref: it must not exist yet."""
+
+_REPOSITORY_VARIABLES = {
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+    "GIT_CONFIG",
+    "GIT_CONFIG_PARAMETERS",
+    "GIT_CONFIG_COUNT",
+    "GIT_OBJECT_DIRECTORY",
+    "GIT_DIR",
+    "GIT_WORK_TREE",
+    "GIT_IMPLICIT_WORK_TREE",
+    "GIT_GRAFT_FILE",
+    "GIT_INDEX_FILE",
+    "GIT_NO_REPLACE_OBJECTS",
+    "GIT_REPLACE_REF_BASE",
+    "GIT_PREFIX",
+    "GIT_SHALLOW_FILE",
+    "GIT_COMMON_DIR",
+    "GIT_NAMESPACE",
+    "GIT_EXTERNAL_DIFF",
+    "GIT_LITERAL_PATHSPECS",
+    "GIT_ICASE_PATHSPECS",
+}
+_QUIET = {
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_ASKPASS": "",
+    "GCM_INTERACTIVE": "never",
+    "GIT_EDITOR": ":",
+    "GIT_PAGER": "cat",
+    "LC_ALL": "C",
+}
+_ALWAYS = (
+    *("-c", f"core.hooksPath={os.devnull}"),
+    *("-c", "core.fsmonitor=false"),
+    *("-c", "gc.auto=0"),
+    *("-c", "maintenance.auto=false"),
+)
+LFS_OFF = ("filter.lfs.smudge=", "filter.lfs.clean=", "filter.lfs.process=", "filter.lfs.required=false")
+"""Configuration that keeps large-file pointers as they are, for machines without git-lfs."""
+
+_HELD = re.compile(r"\.lock'?: File exists|could not lock|Unable to create .*\.lock|failed to read .*commondir")
+
+
+class GitFailed(AoError):
+    """A Git command failed; `stderr` is all that it said."""
+
+    def __init__(self, argv: Sequence[str], where: Path, done: Completed) -> None:
+        self.code = done.code
+        self.stderr = done.err.decode(errors="replace")
+        said = [line for line in self.stderr.splitlines() if line.startswith(("fatal:", "error:"))]
+        reason = (said[0] if said else done.error) or f"exit code {done.code}"
+        full = "No space left on device" in self.stderr
+        super().__init__(f"git {argv[0]} failed in {where}: {reason}", "free some disk space" if full else "")
+
+
+@dataclass(frozen=True, slots=True)
+class WorktreeEntry:
+    """One checkout of a repository."""
+
+    path: Path
+    head: str | None = None
+    branch: str | None = None
+    bare: bool = False
+    locked: bool = False
+    prunable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One entry of `git status`: `xy` as Git prints it (`M.`, `.M`, `UU`, `??`), `sub` its submodule field."""
+
+    xy: str
+    path: str
+    sub: str = "N..."
+
+
+class Config(dict[str, list[str]]):
+    """Git's effective configuration: every value of every key, keys as Git prints them."""
+
+    def last(self, key: str) -> str | None:
+        """The value that counts."""
+        values = self.get(key)
+        return values[-1] if values else None
+
+    def true(self, key: str) -> bool:
+        """Is it switched on?"""
+        return (self.last(key) or "").lower() in ("true", "yes", "on", "1")
+
+
+_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+
+def repository_lock(common: Path) -> asyncio.Lock:
+    """The lock around what writes files that all worktrees of a repository share."""
+    key = str(common.resolve())
+    lock = _locks.get(key)
+    if lock is None:
+        lock = _locks[key] = asyncio.Lock()
+    return lock
+
+
+def clean_environment() -> dict[str, str]:
+    """Our environment without the variables that would point Git at some other repository, and without its prompts."""
+    environment = {name: value for name, value in os.environ.items() if name not in _REPOSITORY_VARIABLES}
+    return {**environment, **_QUIET}
+
+
+class Git:
+    """Git in one repository or worktree."""
+
+    def __init__(self, host: Host, repo: Path, env: Mapping[str, str] | None = None) -> None:
+        self.host = host
+        self.repo = repo
+        self._env = dict(env or {})
+
+    async def run(
+        self,
+        *argv: str,
+        config: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
+        input: bytes | None = None,  # noqa: A002 - subprocess's own name
+        ok: Sequence[int] = (0,),
+        timeout: float | None = 120.0,
+    ) -> Completed:
+        """Run one Git command; waits a little for locks that somebody else holds. Raises `GitFailed`."""
+        options = [part for setting in config for part in ("-c", setting)]
+        command = ["git", "--no-pager", *_ALWAYS, *options, "-C", str(self.repo), *argv]
+        environment = {**clean_environment(), **self._env, **(env or {})}
+        pause = 0.02
+        while True:
+            done = await self.host.run(command, env=environment, input=input, timeout=timeout)
+            if done.code in ok:
+                return done
+            if not _HELD.search(done.err.decode(errors="replace")):
+                raise GitFailed(argv, self.repo, done)
+            if pause > 1.5:
+                held = GitFailed(argv, self.repo, done)
+                raise Temporary(held.text, "another Git process holds the lock; if none runs, remove the lock file")
+            await asyncio.sleep(pause * random.uniform(0.5, 1.5))
+            pause *= 2
+
+    async def text(self, *argv: str, env: Mapping[str, str] | None = None, input: bytes | None = None) -> str:  # noqa: A002
+        """Run one Git command and return its output without the last newline."""
+        done = await self.run(*argv, env=env, input=input)
+        return done.out.decode(errors="surrogateescape").removesuffix("\n")
+
+    # -- the repository ------------------------------------------------------------------------------------------------
+
+    async def version(self) -> tuple[int, ...]:
+        """Git's version, as numbers."""
+        found = re.search(r"(\d+(?:\.\d+)+)", await self.text("version"))
+        return tuple(int(part) for part in found.group(1).split(".")) if found else (0,)
+
+    async def layout(self) -> Layout | None:
+        """Where the repository is that this folder belongs to; none: it belongs to none."""
+        found = find_layout(self.repo)
+        if found is not None or not self.repo.is_dir():
+            return found
+        done = await self.run("rev-parse", "--path-format=absolute", "--git-dir", "--git-common-dir", ok=(0, 128))
+        if done.code:
+            return None
+        git_dir, common = done.out.decode(errors="surrogateescape").splitlines()
+        top = await self.run("rev-parse", "--show-toplevel", ok=(0, 128))
+        shown = top.out.decode(errors="surrogateescape").removesuffix("\n")
+        return Layout(Path(shown) if not top.code and shown else None, Path(git_dir), Path(common))
+
+    async def is_bare(self) -> bool:
+        """Is it a repository without a checkout?"""
+        return await self.text("rev-parse", "--is-bare-repository") == "true"
+
+    async def config(self) -> Config:
+        """All configuration in force."""
+        found = Config()
+        for entry in (await self.run("config", "--list", "-z")).out.decode(errors="surrogateescape").split("\0"):
+            key, separator, value = entry.partition("\n")
+            if key:
+                found.setdefault(key, []).append(value if separator else "true")
+        return found
+
+    async def current_branch(self) -> str | None:
+        """The branch that is checked out; none when HEAD is detached."""
+        done = await self.run("symbolic-ref", "--quiet", "--short", "HEAD", ok=(0, 1))
+        return done.text.strip() or None
+
+    async def default_branch(self, remote: str = "origin") -> str | None:
+        """The branch that work starts from: the remote's own word, else `main`, `master`, or what is checked out."""
+        head = await self.run("symbolic-ref", "--quiet", f"refs/remotes/{remote}/HEAD", ok=(0, 1))
+        if not head.code:
+            return head.text.strip().removeprefix(f"refs/remotes/{remote}/")
+        names = await self.refs("refs/heads", f"refs/remotes/{remote}")
+        for name in ("main", "master"):
+            if f"refs/heads/{name}" in names or f"refs/remotes/{remote}/{name}" in names:
+                return name
+        return await self.current_branch()
+
+    # -- refs and commits ----------------------------------------------------------------------------------------------
+
+    async def resolve(self, ref: str, kind: str = "commit") -> str | None:
+        """The commit (or other kind of object) that a name stands for; none if it stands for nothing."""
+        done = await self.run(
+            "rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{{kind}}}", ok=(0, 1, 128)
+        )
+        return done.text.strip() or None if not done.code else None
+
+    async def branch_exists(self, name: str) -> bool:
+        """Is there a local branch of this name?"""
+        return (await self.run("show-ref", "--verify", "--quiet", f"refs/heads/{name}", ok=(0, 1))).code == 0
+
+    async def refs(self, *patterns: str) -> dict[str, str]:
+        """Ref name → object, for all refs at or below the given names; tags are not peeled."""
+        done = await self.run("for-each-ref", "--format=%(objectname) %(refname)", *patterns)
+        lines = done.out.decode(errors="surrogateescape").splitlines()
+        return {name: sha for sha, _, name in (line.partition(" ") for line in lines)}
+
+    async def is_ancestor(self, older: str, newer: str) -> bool:
+        """Does `newer` contain `older`?"""
+        return (await self.run("merge-base", "--is-ancestor", older, newer, ok=(0, 1))).code == 0
+
+    async def merge_base(self, a: str, b: str) -> str | None:
+        """The best common ancestor."""
+        done = await self.run("merge-base", "--end-of-options", a, b, ok=(0, 1))
+        return done.text.strip().partition("\n")[0] or None
+
+    async def count(self, *revisions: str) -> int:
+        """How many commits `revisions` (`base..head`) stand for."""
+        return int(await self.text("rev-list", "--count", "--end-of-options", *revisions, "--"))
+
+    async def update_ref(self, ref: str, new: str, old: str | None = None, reason: str = "ao") -> None:
+        """Move a ref, only if it still has the old value (`ABSENT`: only if it does not exist)."""
+        expected = () if old is None else (old,)
+        await self.run("update-ref", "-m", reason, "--no-deref", "--end-of-options", ref, new, *expected)
+
+    async def delete_ref(self, ref: str, old: str) -> None:
+        """Delete a ref, only if it still has this value."""
+        await self.run("update-ref", "--no-deref", "-d", "--end-of-options", ref, old)
+
+    async def update_refs(self, commands: Sequence[str]) -> None:
+        """Carry out `update-ref --stdin` commands in one transaction."""
+        lines = "".join(f"{command}\n" for command in ("start", *commands, "prepare", "commit"))
+        await self.run("update-ref", "--no-deref", "--stdin", input=os.fsencode(lines))
+
+    # -- objects -------------------------------------------------------------------------------------------------------
+
+    async def hash_files(self, paths: Sequence[Path]) -> list[str]:
+        """Store files as blobs, byte for byte, in order; big ones are streamed."""
+        lines = [str(path) for path in paths]
+        odd = {line for line in lines if "\n" in line or "\r" in line}
+        found: dict[str, str] = {}
+        plain = [line for line in lines if line not in odd]
+        if plain:
+            stdin = os.fsencode("".join(f"{line}\n" for line in plain))
+            done = await self.run("hash-object", "-w", "--no-filters", "--stdin-paths", input=stdin, timeout=None)
+            found.update(zip(plain, done.text.split(), strict=True))
+        strange = sorted(odd)
+        for start in range(0, len(strange), 100):
+            some = strange[start : start + 100]
+            done = await self.run("hash-object", "-w", "--no-filters", "--", *some, timeout=None)
+            found.update(zip(some, done.text.split(), strict=True))
+        return [found[line] for line in lines]
+
+    async def hash_bytes(self, content: bytes) -> str:
+        """Store a blob."""
+        return await self.text("hash-object", "-w", "--no-filters", "--stdin", input=content)
+
+    async def make_tree(self, entries: Sequence[tuple[str, str, str, str]]) -> str:
+        """Store a tree of (mode, type, object, name)."""
+        listing = "".join(f"{mode} {kind} {sha}\t{name}\0" for mode, kind, sha, name in entries)
+        return await self.text("mktree", "-z", "--missing", input=os.fsencode(listing))
+
+    async def commit_tree(
+        self, tree: str, parents: Sequence[str], message: str, env: Mapping[str, str] | None = None
+    ) -> str:
+        """Store a commit, unsigned."""
+        options = [part for parent in parents for part in ("-p", parent)]
+        return await self.text("commit-tree", "--no-gpg-sign", *options, tree, env=env, input=message.encode())
+
+    async def kinds(self, objects: Sequence[str]) -> dict[str, str]:
+        """Object → `commit`, `tree`, `blob` or `tag`, for those that exist."""
+        if not objects:
+            return {}
+        stdin = "".join(f"{sha}\n" for sha in objects).encode()
+        lines = (await self.run("cat-file", "--batch-check=%(objectname) %(objecttype)", input=stdin)).text.splitlines()
+        return {
+            sha: kind
+            for sha, _, kind in (line.partition(" ") for line in lines)
+            if kind in ("commit", "tree", "blob", "tag")
+        }
+
+    # -- checkouts -----------------------------------------------------------------------------------------------------
+
+    async def worktrees(self) -> list[WorktreeEntry]:
+        """All checkouts of the repository, the main one first."""
+        text = (await self.run("worktree", "list", "--porcelain", "-z")).out.decode(errors="surrogateescape")
+        found = []
+        for block in filter(None, text.split("\0\0")):
+            words = dict(line.partition(" ")[::2] for line in block.split("\0") if line)
+            branch = words.get("branch")
+            found.append(
+                WorktreeEntry(
+                    path=Path(words["worktree"]),
+                    head=words.get("HEAD"),
+                    branch=branch.removeprefix("refs/heads/") if branch else None,
+                    bare="bare" in words,
+                    locked="locked" in words,
+                    prunable="prunable" in words,
+                )
+            )
+        return found
+
+    async def worktree_add(self, path: Path, start: str, new_branch: str | None = None) -> None:
+        """Register a worktree on a branch, without filling it: a new branch at `start`, or the existing branch `start`."""
+        made = ("-b", new_branch) if new_branch else ()
+        await self.run("worktree", "add", "--quiet", "--no-track", "--no-checkout", *made, "--", str(path), start)
+
+    async def fill(self, *, config: Sequence[str] = (), env: Mapping[str, str] | None = None) -> None:
+        """Write HEAD's files into the checkout, with as many workers as there are cores."""
+        settings = ("checkout.workers=0", *self.filters(), *config)
+        await self.run("reset", "--quiet", "--hard", "--no-recurse-submodules", config=settings, env=env, timeout=None)
+
+    def filters(self) -> tuple[str, ...]:
+        """Configuration that keeps a missing git-lfs from failing whatever touches files."""
+        return () if self.host.which("git-lfs") else LFS_OFF
+
+    async def fetch(
+        self, remote: str, refspecs: Sequence[str], *, timeout: float, config: Config | None = None
+    ) -> None:
+        """Fetch exactly these, asking nobody anything. Raises `GitFailed` or, when time runs out, `Temporary`."""
+        options = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", "--no-recurse-submodules")
+        await self.run(
+            "fetch", *options, "--end-of-options", remote, *refspecs, env=ssh_without_questions(config), timeout=timeout
+        )
+
+    async def status(self, *, ignored: bool = False) -> list[Change]:
+        """What differs from HEAD and index; every untracked file; a folder that ends in `/` is a repository of its own."""
+        options = ("--porcelain=v2", "-z", "--untracked-files=all", "--ignore-submodules=none", "--no-renames")
+        wanted = (*options, "--ignored=matching") if ignored else options
+        done = await self.run("status", *wanted, config=self.filters(), timeout=None)
+        return [change for entry in done.out.split(b"\0") if entry and (change := _change(os.fsdecode(entry)))]
+
+    async def diff(
+        self, base: str, head: str | None = None, *, form: Literal["patch", "stat", "name-status"] = "patch"
+    ) -> str:
+        """What changed since `head` left `base`; without `head`: up to the files as they are now, untracked ones included."""
+        shape = {"patch": ("--patch", "--binary"), "stat": ("--stat=120",), "name-status": ("--name-status",)}[form]
+        options = ("--no-ext-diff", "--no-textconv", "--no-color", "--src-prefix=a/", "--dst-prefix=b/", "-M", *shape)
+        if head is not None:
+            return (await self.run("diff", *options, "--end-of-options", f"{base}...{head}", "--")).text
+        start = await self.merge_base(base, "HEAD") or base
+        with tempfile.TemporaryDirectory(prefix="ao-diff-") as folder:
+            env = {"GIT_INDEX_FILE": await self._index_with_untracked(Path(folder))}
+            done = await self.run("diff", *options, "--end-of-options", start, "--", env=env, config=self.filters())
+        return done.text
+
+    async def _index_with_untracked(self, folder: Path) -> str:
+        """A copy of the index that knows untracked files too; the real one and the object store stay as they are."""
+        copy = folder / "index"
+        index = Path(await self.text("rev-parse", "--path-format=absolute", "--git-path", "index"))
+        if index.exists():
+            shutil.copyfile(index, copy)
+        others = (await self.run("ls-files", "--others", "--exclude-standard", "-z")).out.split(b"\0")
+        files = b"\0".join(name for name in others if name and not name.endswith(b"/"))
+        if files:
+            listed = ("--pathspec-from-file=-", "--pathspec-file-nul")
+            env = {"GIT_INDEX_FILE": str(copy), "GIT_LITERAL_PATHSPECS": "1"}
+            await self.run("add", "--intent-to-add", *listed, env=env, input=files)
+        return str(copy)
+
+
+def _change(entry: str) -> Change | None:
+    kind, _, rest = entry.partition(" ")
+    if kind in "?!":
+        return Change(kind * 2, rest)
+    before = {"1": 7, "u": 9}.get(kind)
+    if before is None:
+        return None
+    fields = rest.split(" ", before)
+    return Change(fields[0], fields[-1], fields[1])
+
+
+def ssh_without_questions(config: Config | None) -> dict[str, str]:
+    """The environment that keeps ssh from asking, unless the user has chosen an ssh command of his own."""
+    chosen = (
+        "GIT_SSH_COMMAND" in os.environ
+        or "GIT_SSH" in os.environ
+        or (config is not None and config.last("core.sshcommand"))
+    )
+    return {} if chosen else {"GIT_SSH_COMMAND": "ssh -oBatchMode=yes"}

@@ -1,0 +1,78 @@
+"""Where everything of ours lives: `$AO_HOME`. Names only; imports nothing heavy, for the command line reads it too."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+
+
+class Home:
+    """One `$AO_HOME`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def here(cls) -> Home:
+        """The one this process is to use."""
+        named = os.environ.get("AO_HOME")
+        return cls(Path(named).expanduser().absolute() if named else Path.home() / ".agent-orchestrator")
+
+    @property
+    def config(self) -> Path:
+        """The user's own configuration for all projects."""
+        return self.path / "config.yaml"
+
+    @property
+    def database(self) -> Path:
+        """Event log, facts and outbox."""
+        return self.path / "ao.db"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the daemon while it lives."""
+        return self.path / "daemon.lock"
+
+    @property
+    def info(self) -> Path:
+        """`{pid, startedAt, socket, url, version}` of the daemon."""
+        return self.path / "daemon.json"
+
+    @property
+    def log(self) -> Path:
+        """The daemon's own log."""
+        return self.path / "daemon.log"
+
+    @property
+    def token(self) -> Path:
+        """The command line's token for TCP, mode 0600."""
+        return self.path / "token"
+
+    @property
+    def sessions(self) -> Path:
+        """One private folder a session."""
+        return self.path / "sessions"
+
+    @property
+    def worktrees(self) -> Path:
+        """The real workspaces: `<project>/<name>`."""
+        return self.path / "worktrees"
+
+    def session(self, session: str) -> Path:
+        """A session's private folder: spool, inbox, task file, terminal log, hooks."""
+        return self.sessions / session
+
+    def socket(self, name: str) -> Path:
+        """A Unix socket's path; a long `$AO_HOME` would exceed the kernel's 104 bytes, so it moves to a short folder."""
+        direct = self.path / name
+        if len(os.fsencode(direct)) <= 100:
+            return direct
+        digest = hashlib.sha256(os.fsencode(self.path)).hexdigest()[:12]
+        return Path(tempfile.gettempdir()) / f"ao-{os.getuid()}-{digest}" / name
+
+    def make(self) -> None:
+        """Make the folders, for the owner only."""
+        for folder in (self.path, self.sessions, self.worktrees, self.socket("x").parent):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)

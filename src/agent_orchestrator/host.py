@@ -1,0 +1,404 @@
+"""A machine as we use it: run programs, know processes, see their end. The only place that starts processes.
+
+`LocalHost` is this machine. A container or a cluster node is another `Host`, so runtimes, workspaces and rescue are
+written once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from agent_orchestrator.errors import AoError, Missing, Temporary, UsageError
+from agent_orchestrator.protocols import Report
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """A finished program."""
+
+    code: int
+    out: bytes
+    err: bytes
+
+    @property
+    def text(self) -> str:
+        """Standard output as text."""
+        return self.out.decode(errors="replace")
+
+    @property
+    def error(self) -> str:
+        """The last line that standard error has to say."""
+        lines = self.err.decode(errors="replace").strip().splitlines() or [""]
+        return lines[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessId:
+    """A process for good: a pid is used again, a pid with its start time is not."""
+
+    pid: int
+    started: str
+
+
+class Host(Protocol):
+    """What runtimes, workspaces and agents may ask of a machine."""
+
+    async def run(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        input: bytes | None = None,  # noqa: A002 - subprocess's own name
+        timeout: float | None = 60.0,
+    ) -> Completed:
+        """Run a program to its end. Raises `Missing` when it is not there and `Temporary` when time runs out."""
+        ...
+
+    async def stream(
+        self,
+        argv: Sequence[str],
+        report: Report,
+        *,
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> int:
+        """Run a program and report its output line by line; returns its exit code. Time out: its whole group is killed."""
+        ...
+
+    async def spawn(
+        self, argv: Sequence[str], *, cwd: Path, env: Mapping[str, str] | None = None, log: Path | None = None
+    ) -> int:
+        """Start a program that outlives us, in a session of its own; returns its pid."""
+        ...
+
+    def which(self, program: str, path: str | None = None) -> str | None:
+        """Where a program is."""
+        ...
+
+    def boot_id(self) -> str:
+        """Names this run of the machine's kernel."""
+        ...
+
+    def process(self, pid: int) -> ProcessId | None:
+        """The live process with this pid; none if there is none or it is only waiting to be reaped."""
+        ...
+
+    async def exited(self, process: ProcessId) -> None:
+        """Return as soon as the process has ended; costs nothing while it runs."""
+        ...
+
+    def kill(self, process: ProcessId, signal_number: int, *, group: bool = False) -> bool:
+        """Signal exactly this process (or its group); false if it has ended."""
+        ...
+
+    def family(self, process: ProcessId) -> list[ProcessId]:
+        """The live processes that it started, directly or not, and itself: its terminal session and its descendants."""
+        ...
+
+    def users_of(self, folder: Path) -> list[tuple[int, str]]:
+        """Processes (pid, name) whose working directory or open files are below the folder."""
+        ...
+
+
+class LocalHost:
+    """This machine. `AO_TEST_BOOT_ID` in the environment simulates another boot."""
+
+    def __init__(self) -> None:
+        self._boot_id = os.environ.get("AO_TEST_BOOT_ID") or _boot_id()
+        if sys.version_info < (3, 12) and hasattr(os, "pidfd_open"):
+            # The default watcher of Python 3.11 starts a thread for each child; newer ones use pidfd by themselves.
+            asyncio.set_child_watcher(asyncio.PidfdChildWatcher())
+
+    async def run(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        input: bytes | None = None,  # noqa: A002
+        timeout: float | None = 60.0,
+    ) -> Completed:
+        stdin = asyncio.subprocess.DEVNULL if input is None else asyncio.subprocess.PIPE
+        process = await self._start(argv, cwd=cwd, env=env, stdin=stdin, stderr=asyncio.subprocess.PIPE)
+        async with _whole(process):
+            try:
+                async with asyncio.timeout(timeout):
+                    out, err = await process.communicate(input)
+            except TimeoutError:
+                raise Temporary(
+                    f"{argv[0]} did not finish within {timeout:g} s", "try again, or look what blocks it"
+                ) from None
+        return Completed(process.returncode or 0, out, err)
+
+    async def stream(
+        self,
+        argv: Sequence[str],
+        report: Report,
+        *,
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> int:
+        nothing, merged = asyncio.subprocess.DEVNULL, asyncio.subprocess.STDOUT
+        process = await self._start(argv, cwd=cwd, env=env, stdin=nothing, stderr=merged)
+        assert process.stdout is not None
+        async with _whole(process):
+            try:
+                async with asyncio.timeout(timeout):
+                    while line := await _read_line(process.stdout):
+                        report(line.decode(errors="replace").rstrip("\r\n"))
+                    return await process.wait()
+            except TimeoutError:
+                raise Temporary(
+                    f"{' '.join(argv)} did not finish within {timeout:g} s", "raise the time limit"
+                ) from None
+
+    async def spawn(
+        self, argv: Sequence[str], *, cwd: Path, env: Mapping[str, str] | None = None, log: Path | None = None
+    ) -> int:
+        with contextlib.ExitStack() as stack:
+            out = stack.enter_context(log.open("ab")) if log else subprocess.DEVNULL
+            try:
+                child = _Detached(
+                    list(argv),
+                    cwd=cwd,
+                    env=None if env is None else dict(env),
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=out,
+                    start_new_session=True,
+                )
+            except (OSError, ValueError) as error:
+                raise _not_started(argv, cwd, error) from None
+        child.reap_when_ended()
+        return child.pid
+
+    async def _start(
+        self, argv: Sequence[str], *, cwd: Path | None, env: Mapping[str, str] | None, stdin: int, stderr: int
+    ) -> asyncio.subprocess.Process:
+        try:
+            return await asyncio.create_subprocess_exec(
+                *argv,
+                cwd=cwd,
+                env=None if env is None else dict(env),
+                stdin=stdin,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=stderr,
+                start_new_session=True,
+                limit=1 << 20,
+            )
+        except (OSError, ValueError) as error:
+            raise _not_started(argv, cwd, error) from None
+
+    def which(self, program: str, path: str | None = None) -> str | None:
+        return shutil.which(program, path=path)
+
+    def boot_id(self) -> str:
+        return self._boot_id
+
+    def process(self, pid: int) -> ProcessId | None:
+        started = _start_time(pid)
+        return None if started is None else ProcessId(pid, started)
+
+    async def exited(self, process: ProcessId) -> None:
+        descriptor = _pidfd(process.pid)
+        if descriptor is None:
+            while self.process(process.pid) == process:  # noqa: ASYNC110 - nothing to wait on here
+                await asyncio.sleep(0.25)
+            return
+        loop = asyncio.get_running_loop()
+        ended = asyncio.Event()
+        try:
+            if self.process(process.pid) != process:
+                return
+            loop.add_reader(descriptor, ended.set)
+            await ended.wait()
+        finally:
+            loop.remove_reader(descriptor)
+            os.close(descriptor)
+
+    def kill(self, process: ProcessId, signal_number: int, *, group: bool = False) -> bool:
+        descriptor = _pidfd(process.pid)
+        try:
+            # The open descriptor holds on to the process: what is compared next is what gets the signal.
+            if self.process(process.pid) != process:
+                return False
+            if group and os.getpgid(process.pid) != os.getpgrp():
+                os.killpg(os.getpgid(process.pid), signal_number)
+            elif descriptor is not None:
+                signal.pidfd_send_signal(descriptor, signal_number)
+            else:
+                os.kill(process.pid, signal_number)
+        except (ProcessLookupError, PermissionError):
+            return False
+        finally:
+            if descriptor is not None:
+                os.close(descriptor)
+        return True
+
+    def family(self, process: ProcessId) -> list[ProcessId]:
+        now = self.process(process.pid)
+        if now is not None and now != process:
+            return []
+        table = _process_table()
+        members = {pid for pid, (_, leader) in table.items() if leader == process.pid} | {process.pid}
+        while more := {pid for pid, (parent, _) in table.items() if parent in members} - members:
+            members |= more
+        found = (self.process(pid) for pid in sorted(members - {os.getpid()}))
+        return [member for member in found if member is not None]
+
+    def users_of(self, folder: Path) -> list[tuple[int, str]]:
+        if sys.platform != "linux":
+            return []
+        inside = str(folder.resolve())
+        found = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit() and int(entry.name) != os.getpid() and _uses(entry, inside):
+                name = _first_line(entry / "comm")
+                found.append((int(entry.name), name))
+        return found
+
+
+class _Detached(subprocess.Popen[bytes]):
+    """A child meant to outlive us: reaped if it ends first, and no complaint if it does not."""
+
+    def reap_when_ended(self) -> None:
+        """Leave no zombie; costs nothing while it runs."""
+        descriptor = _pidfd(self.pid)
+        loop = asyncio.get_running_loop()
+        if descriptor is None:
+            loop.run_in_executor(None, self.wait)
+            return
+
+        def reap() -> None:
+            loop.remove_reader(descriptor)
+            os.close(descriptor)
+            self.poll()
+
+        loop.add_reader(descriptor, reap)
+
+    def __del__(self) -> None:
+        """Popen would warn that it still runs; it shall."""
+
+
+@contextlib.asynccontextmanager
+async def _whole(process: asyncio.subprocess.Process) -> AsyncIterator[None]:
+    """On a time-out or a cancellation end what was started, all of it, also what outlived the program itself."""
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            await asyncio.shield(process.wait())
+        process._transport.close()  # type: ignore[attr-defined]
+        raise
+
+
+def _not_started(argv: Sequence[str], cwd: Path | None, error: OSError | ValueError) -> AoError:
+    name = Path(argv[0]).name
+    if isinstance(error, ValueError):
+        return UsageError(f"{name} cannot be given an argument with a NUL character", "remove it from the text")
+    if cwd is not None and not cwd.is_dir():
+        return Missing(f"the folder {cwd} is not there")
+    if error.errno == errno.E2BIG:
+        return UsageError(f"the arguments for {name} are too long for this system", "pass the text in a file")
+    if error.errno == errno.ENOENT:
+        return Missing(f"{argv[0]} is not installed", f"install {name} and try again")
+    if error.errno in (errno.EACCES, errno.ENOEXEC, errno.ENOTDIR):
+        return Missing(f"{argv[0]} cannot be run ({error.strerror})", "check its permissions and its first line")
+    return Temporary(f"{argv[0]} could not be started: {error.strerror}")
+
+
+def _pidfd(pid: int) -> int | None:
+    """A descriptor that holds on to a process and becomes readable at its end; none where there is no such thing."""
+    if sys.platform != "linux":
+        return None
+    try:
+        return os.pidfd_open(pid)
+    except OSError:
+        return None
+
+
+def _boot_id() -> str:
+    if sys.platform == "linux":
+        return _first_line(Path("/proc/sys/kernel/random/boot_id"))
+    return _output("sysctl", "-n", "kern.bootsessionuuid")
+
+
+def _start_time(pid: int) -> str | None:
+    """When a live process started, in the kernel's own words; none if it has ended, also if nobody has noticed yet."""
+    if sys.platform == "linux":
+        fields = _stat(pid)
+        return None if fields is None or fields[0] in "ZX" else fields[19]
+    state, _, started = _output("ps", "-o", "state=,lstart=", "-p", str(pid)).partition(" ")
+    return None if not state or state.startswith("Z") else started.strip()
+
+
+def _stat(pid: int) -> list[str] | None:
+    """The fields of `/proc/<pid>/stat` from the state on."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stat:  # noqa: PTH123 - read for every process there is
+            return stat.read().rpartition(b")")[2].decode().split()
+    except OSError:
+        return None
+
+
+def _process_table() -> dict[int, tuple[int, int]]:
+    """Parent and session leader of every process."""
+    if sys.platform == "linux":
+        pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208
+        return {pid: (int(fields[1]), int(fields[3])) for pid in pids if (fields := _stat(pid)) is not None}
+    # Group leader instead of session leader: `ps` tells no session here.
+    rows = (line.split() for line in _output("ps", "-axo", "pid=,ppid=,pgid=").splitlines())
+    return {int(pid): (int(parent), int(group)) for pid, parent, group in rows}
+
+
+def _output(*argv: str) -> str:
+    return subprocess.run(argv, capture_output=True, text=True, check=False).stdout.strip()
+
+
+def _uses(process: Path, inside: str) -> bool:
+    def below(link: Path) -> bool:
+        try:
+            target = str(link.readlink())
+        except OSError:
+            return False
+        return target == inside or target.startswith(inside + "/")
+
+    if below(process / "cwd"):
+        return True
+    try:
+        return any(below(descriptor) for descriptor in (process / "fd").iterdir())
+    except OSError:
+        return False
+
+
+def _first_line(path: Path) -> str:
+    try:
+        return path.read_text().splitlines()[0]
+    except (OSError, IndexError):
+        return ""
+
+
+async def _read_line(stream: asyncio.StreamReader) -> bytes:
+    """One line, or as much of an endless one as fits the buffer."""
+    try:
+        return await stream.readuntil(b"\n")
+    except asyncio.IncompleteReadError as error:
+        return error.partial
+    except asyncio.LimitOverrunError as error:
+        return await stream.readexactly(error.consumed)

@@ -1,0 +1,214 @@
+"""`command`: any CLI as an agent, described in YAML alone (docs/agents/command.md)."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agent_orchestrator import templates
+from agent_orchestrator.errors import Missing, UsageError
+from agent_orchestrator.protocols import AgentContext, AgentLaunch, Found, ScreenRules
+
+if TYPE_CHECKING:
+    from agent_orchestrator.host import Host
+
+PROMPT_WAYS = ("argument", "file", "stdin", "paste")
+VARIABLES = [
+    "prompt",
+    "taskFile",
+    "workspacePath",
+    "branch",
+    "base",
+    "session",
+    "project",
+    "model",
+    "permissions",
+    "mode",
+    "conversation",
+]
+LONGEST_ARGUMENT = 128 * 1024 - 1
+"""Linux's bound for one argument, its final zero left out."""
+
+_SHELL_WORDS = frozenset({"&&", "||", "|", ";", "&", ">", ">>", "<", "<<"})
+
+
+class Command:
+    """Starts the command that its configuration describes."""
+
+    def __init__(self, config: Mapping[str, Any], host: Host) -> None:
+        self._host = host
+        self._command = _argv(config, "command")
+        if not self._command:
+            raise UsageError(
+                "the command agent has no `command`", "for example command: [my-cli, --task, '{{prompt}}']"
+            )
+        self._resume = _argv(config, "resume")
+        self._env = _env(config)
+        self._model = config.get("model")
+        self.screen = _screen(config)
+        self.interrupt_keys = (
+            ("Escape",) if self.screen.busy and "esc" in self.screen.busy.pattern.lower() else ("C-c",)
+        )
+        self._way = _way(config, self._command, self.screen)
+
+    async def detect(self) -> Found | None:
+        """Is the program there? Its version is not asked: no option for that is known."""
+        program = self._command[0]
+        if "/" in program or "{{" in program:
+            return Found(program)  # told only in a workspace
+        path = self._host.which(program)
+        return Found(path) if path else None
+
+    async def launch(self, context: AgentContext) -> AgentLaunch:
+        """The command with its variables filled in; on a restore, `resume` if there is one."""
+        resumes = context.resume is not None and bool(self._resume)
+        argv = _filled(self._resume if resumes else self._command, _variables(context, self._model))
+        if not resumes and self._way == "argument" and not _names(self._command, "prompt") and context.prompt:
+            argv.append(_as_argument(context.prompt))
+        too_long = max(len(argument.encode(errors="surrogateescape")) for argument in argv)
+        if too_long > LONGEST_ARGUMENT:
+            raise UsageError(
+                f"an argument of {too_long} bytes is too long for a command", "set prompt: file, stdin or paste"
+            )
+        argv[0] = self._program(argv[0], context)
+        return AgentLaunch(
+            tuple(argv),
+            self._env,
+            stdin=context.task_file if self._way == "stdin" and not resumes else None,
+            paste=context.prompt or None if self._way == "paste" and not resumes else None,
+        )
+
+    def _program(self, program: str, context: AgentContext) -> str:
+        if program.startswith("~/"):
+            program = str(Path(context.env.get("HOME") or Path.home()) / program[2:])
+        if "/" in program:
+            path = context.workspace / program
+            if not path.is_file():
+                raise Missing(
+                    f"the agent's program {path} is not there", "correct `command` in the agent's configuration"
+                )
+            found = self._host.which(str(path))
+            if found is None:
+                raise Missing(f"the agent's program {path} may not be run", f"chmod +x {path}")
+            return found
+        searched = context.env.get("PATH")
+        found = self._host.which(program, searched)
+        if found is None:
+            where = "PATH" if searched is None else f"PATH ({searched})"
+            raise Missing(
+                f"the agent's program {program!r} is in no directory of {where}", f"install {program}, or name its path"
+            )
+        return found
+
+
+def _variables(context: AgentContext, model: object) -> dict[str, object]:
+    return {
+        "prompt": context.prompt.replace("\0", ""),
+        "taskFile": str(context.task_file),
+        "workspacePath": str(context.workspace),
+        "branch": context.branch,
+        "base": context.base,
+        "session": context.session,
+        "project": context.project,
+        "model": context.model or model,
+        "permissions": context.permissions,
+        "mode": context.mode,
+        "conversation": context.resume,
+    }
+
+
+def _filled(command: list[str], variables: Mapping[str, object]) -> list[str]:
+    argv: list[str] = []
+    for position, element in enumerate(command):
+        rendered = templates.render(element, variables)
+        if element == "{{prompt}}":
+            if not rendered and position and not command[position - 1].startswith("-"):
+                continue  # no task yet: a positional prompt is left out, an option keeps its (empty) value
+            rendered = _as_argument(rendered)
+        argv.append(rendered)
+    return argv
+
+
+def _as_argument(prompt: str) -> str:
+    """A prompt that begins with a dash must not be taken for an option."""
+    prompt = prompt.replace("\0", "")
+    return f" {prompt}" if prompt.startswith("-") else prompt
+
+
+def _names(command: list[str], variable: str) -> bool:
+    return any(variable in templates.variables_of(element) for element in command)
+
+
+def _argv(config: Mapping[str, Any], key: str) -> list[str]:
+    value = config.get(key) or []
+    words = _split(key, value) if isinstance(value, str) else value
+    if not isinstance(words, list | tuple) or not all(isinstance(word, str | int | float) for word in words):
+        raise UsageError(
+            f"`{key}` of the command agent is not a list of words", f"for example {key}: [my-cli, --task, x]"
+        )
+    words = [re.sub(r"\{\{\s*(\w+)\s*\}\}", r"{{\1}}", str(word)) for word in words]
+    for word in words:
+        templates.check(word, VARIABLES)
+    return words
+
+
+def _split(key: str, text: str) -> list[str]:
+    try:
+        words = shlex.split(re.sub(r"\{\{\s*(\w+)\s*\}\}", r"{{\1}}", text))
+    except ValueError as error:
+        raise UsageError(f"`{key}` of the command agent, {text!r}, cannot be split: {error}") from None
+    for word in words:
+        if word in _SHELL_WORDS or re.fullmatch(r"\$\w+", word):
+            remedy = f"no shell reads it: write {key}: [sh, -c, '…'], or {{{{taskFile}}}} and the like for variables"
+            raise UsageError(f"`{key}` of the command agent has shell syntax, {word!r}", remedy)
+    return words
+
+
+def _env(config: Mapping[str, Any]) -> dict[str, str]:
+    env = config.get("env") or {}
+    if not isinstance(env, Mapping):
+        raise UsageError("`env` of the command agent is not a map of names to values")
+    return {str(name): str(value).lower() if isinstance(value, bool) else str(value) for name, value in env.items()}
+
+
+def _screen(config: Mapping[str, Any]) -> ScreenRules:
+    given = config.get("screen") or {}
+    keys = ("ready", "busy", "blocked")
+    if not isinstance(given, Mapping):
+        raise UsageError("`screen` of the command agent is not a map", f"its keys are {', '.join(keys)}")
+    for key in given:
+        if key not in keys:
+            near = difflib.get_close_matches(str(key), keys, 1)
+            raise UsageError(
+                f"`screen` has no key {key!r}", f"did you mean {near[0]}?" if near else f"known: {', '.join(keys)}"
+            )
+    return ScreenRules(**{key: _pattern(key, given[key]) for key in given})
+
+
+def _pattern(key: str, pattern: object) -> re.Pattern[str]:
+    if not isinstance(pattern, str):
+        raise UsageError(f"`screen.{key}` is not text: {pattern!r}")
+    # A screen keeps no blanks at the end of a line, or fills the line with them: "> $" means both.
+    tolerant = re.sub(r"(?<!\\) +\$", " *$", pattern)
+    try:
+        return re.compile(tolerant, re.MULTILINE)
+    except re.error as error:
+        raise UsageError(f"`screen.{key}` is no regular expression: {pattern!r}: {error}") from None
+
+
+def _way(config: Mapping[str, Any], command: list[str], screen: ScreenRules) -> str:
+    """How the prompt reaches the program; unsaid: as the command itself tells, else it is run exactly as written."""
+    way = config.get("prompt")
+    if way is not None:
+        if way not in PROMPT_WAYS:
+            near = difflib.get_close_matches(str(way), PROMPT_WAYS, 1)
+            remedy = f"did you mean {near[0]}?" if near else f"one of {', '.join(PROMPT_WAYS)}"
+            raise UsageError(f"`prompt` of the command agent is {way!r}", remedy)
+        return str(way)
+    if _names(command, "prompt"):
+        return "argument"
+    return "paste" if screen.ready and not _names(command, "taskFile") else "file"

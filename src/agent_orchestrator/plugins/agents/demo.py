@@ -1,0 +1,54 @@
+"""`demo`: a scripted agent that needs no model and no key. For trying things out, for tests, and as a template for plugins."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import agent_orchestrator
+from agent_orchestrator.errors import UsageError
+from agent_orchestrator.protocols import AgentContext, AgentLaunch, Found, ScreenRules
+
+if TYPE_CHECKING:
+    from agent_orchestrator.host import Host
+
+PROGRAM = Path(agent_orchestrator.__file__).parent / "testing" / "demo_agent.py"
+
+
+class Demo:
+    """Runs `testing/demo_agent.py`, which does what directives in its task and messages say."""
+
+    screen = ScreenRules(ready=re.compile(r"^> *$", re.MULTILINE), blocked=re.compile(r"\(y/n\) *$", re.MULTILINE))
+    interrupt_keys = ("Escape",)
+
+    def __init__(self, config: Mapping[str, Any], host: Host) -> None:
+        del host  # its program is part of this package
+        self._script = _text(config, "script")
+        self._log = _text(config, "log") or os.environ.get("AO_DEMO_LOG", "")
+
+    async def detect(self) -> Found | None:
+        """It is always here."""
+        return Found(str(PROGRAM), agent_orchestrator.__version__)
+
+    async def launch(self, context: AgentContext) -> AgentLaunch:
+        """It reads its task from the task file itself; a resumed one does not begin it again."""
+        env = {"AO_TASK_FILE": str(context.task_file)}
+        if self._script:
+            env["AO_DEMO_SCRIPT"] = self._script
+        if self._log:
+            env["AO_DEMO_LOG"] = self._log
+        argv: tuple[str, ...] = (sys.executable, "-I", "-S", str(PROGRAM))
+        if context.resume is not None:
+            argv += ("--resume",)
+        return AgentLaunch(argv, env, conversation=context.resume or context.session)
+
+
+def _text(config: Mapping[str, Any], key: str) -> str:
+    value = config.get(key) or ""
+    if not isinstance(value, str):
+        raise UsageError(f"`{key}` of the demo agent is not text", f"write it as `{key}: |` with text below")
+    return value

@@ -1,0 +1,199 @@
+"""What is put into a new workspace and around it: the symlink that leads to it, copies and shared folders, its set-up commands."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import tempfile
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+
+from agent_orchestrator.errors import AoError, Conflict, UsageError
+from agent_orchestrator.git import Git, clean_environment
+from agent_orchestrator.git_files import Layout
+from agent_orchestrator.host import Host
+from agent_orchestrator.protocols import Report, WorkspaceSpec
+
+SETUP_LIMIT = 1800.0
+"""Seconds that one set-up command may take."""
+
+
+def check_link(spec: WorkspaceSpec) -> None:
+    """Raise if something that is not ours stands where the symlink is to be."""
+    link = spec.link
+    if link is None or not os.path.lexists(link) or _leads_to(link, spec.path):
+        return
+    if not (link.is_symlink() and not link.exists()):
+        raise Conflict(
+            f"{link} is in the way of the workspace's symlink", "move it away, or choose another name with --name"
+        )
+
+
+def make_link(spec: WorkspaceSpec, layout: Layout) -> None:
+    """Lead to the workspace from within the checkout, unseen by `git status`."""
+    link = spec.link
+    if link is None or layout.top is None:
+        return
+    link.parent.mkdir(parents=True, exist_ok=True)
+    if link.is_symlink():
+        link.unlink()
+    link.symlink_to(spec.path)
+    with contextlib.suppress(ValueError):
+        folder = link.parent.resolve().relative_to(layout.top.resolve())
+        exclude(layout, [f"/{folder}/" if folder.parts else f"/{link.name}"])
+
+
+def remove_link(spec: WorkspaceSpec) -> None:
+    """Take the symlink away if it is ours, and its folder if nothing else is in it."""
+    if spec.link is not None and _leads_to(spec.link, spec.path):
+        spec.link.unlink()
+        with contextlib.suppress(OSError):
+            spec.link.parent.rmdir()
+
+
+def _leads_to(link: Path, path: Path) -> bool:
+    return link.is_symlink() and Path(os.path.normpath(link.parent / link.readlink())) == path
+
+
+def exclude(layout: Layout, patterns: list[str]) -> None:
+    """Add patterns to the repository's `info/exclude`, once, keeping what the user has there."""
+    file = (layout.common / "info" / "exclude").resolve()
+    content = file.read_bytes() if file.exists() else b""
+    present = set(content.splitlines())
+    missing = [os.fsencode(pattern) for pattern in patterns if os.fsencode(pattern) not in present]
+    if not missing:
+        return
+    if content and not content.endswith(b"\n"):
+        content += b"\n"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    mode = file.stat().st_mode & 0o777 if file.exists() else 0o644
+    descriptor, fresh = tempfile.mkstemp(dir=file.parent, prefix=".exclude-")
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(content + b"".join(pattern + b"\n" for pattern in missing))
+        Path(fresh).chmod(mode)
+        Path(fresh).replace(file)
+    except BaseException:
+        Path(fresh).unlink(missing_ok=True)
+        raise
+
+
+async def share(git: Git, spec: WorkspaceSpec, layout: Layout, notes: list[str]) -> None:
+    """Copy and link what the project names from the main checkout; what Git would show of it is excluded."""
+    if not spec.copy and not spec.symlinks:
+        return
+    if layout.top is None:
+        notes.append(f"{spec.repo} is a bare repository: there is nothing to copy or link from")
+        return
+    placed = await asyncio.to_thread(_place, spec, layout.top, notes)
+    if not placed:
+        return
+    listing = b"".join(os.fsencode(name) + b"\0" for name in placed)
+    ignored = set((await git.run("check-ignore", "-z", "--stdin", input=listing, ok=(0, 1))).out.split(b"\0"))
+    tracked = set((await git.run("ls-files", "-z", "--", *placed, env={"GIT_LITERAL_PATHSPECS": "1"})).out.split(b"\0"))
+    known = ignored | tracked
+    exclude(layout, [_as_pattern(name) for name in placed if os.fsencode(name) not in known])
+
+
+def _as_pattern(name: str) -> str:
+    escaped = "".join(f"\\{char}" if char in "\\*?[" else char for char in name)
+    return "/" + (escaped[:-1] + "\\ " if escaped.endswith(" ") else escaped)
+
+
+def _place(spec: WorkspaceSpec, top: Path, notes: list[str]) -> list[str]:
+    placed: list[str] = []
+    for name in spec.symlinks:
+        source = top / _inside(name, "symlinks")
+        target = spec.path / name
+        if not os.path.lexists(source):
+            notes.append(f"{name} is not in {top}: no symlink was made")
+        elif os.path.lexists(target):
+            notes.append(f"{name} is in the branch itself: no symlink was made")
+        else:
+            _make_parents(target, spec.path)
+            target.symlink_to(source)
+            placed.append(str(PurePosixPath(name)))
+    for pattern in spec.copy:
+        found = [path for path in _matches(top, _inside(pattern, "copy")) if ".git" not in path.relative_to(top).parts]
+        if not found:
+            notes.append(f"nothing in {top} matches {pattern!r}: nothing was copied")
+        for source in found:
+            placed += _copy(source, top, spec.path, notes)
+    return placed
+
+
+def _inside(name: str, key: str) -> str:
+    parts = PurePosixPath(name).parts
+    if not parts or PurePosixPath(name).is_absolute() or ".." in parts or ".git" in parts or "\0" in name:
+        raise UsageError(
+            f"{key}: {name!r} is not a path inside the repository", "give a path relative to its top folder"
+        )
+    return str(PurePosixPath(name))
+
+
+def _matches(top: Path, pattern: str) -> list[Path]:
+    literal = top / pattern
+    found = [literal] if os.path.lexists(literal) else sorted(top.glob(pattern))
+    real = top.resolve()
+    return [path for path in found if path.parent.resolve().is_relative_to(real)]
+
+
+def _copy(source: Path, top: Path, workspace: Path, notes: list[str]) -> list[str]:
+    """Copy one file, link or folder to the same place in the workspace; what is there already stays."""
+    name = source.relative_to(top)
+    if source.is_symlink() and not source.resolve().is_relative_to(top.resolve()):
+        notes.append(f"{name} leads out of {top}: it was not copied")
+        return []
+    if source.is_dir() and not source.is_symlink():
+        return [
+            path
+            for child in sorted(source.iterdir())
+            if child.name != ".git"
+            for path in _copy(child, top, workspace, notes)
+        ]
+    target = workspace / name
+    if os.path.lexists(target) or not (source.is_symlink() or source.is_file()):
+        return []
+    _make_parents(target, workspace)
+    fresh = target.with_name(f".ao-{os.getpid()}-{target.name}"[:200])
+    shutil.copy2(source, fresh, follow_symlinks=False)
+    fresh.replace(target)
+    return [str(name)]
+
+
+def _make_parents(target: Path, workspace: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if not target.parent.resolve().is_relative_to(workspace.resolve()):
+        raise Conflict(
+            f"{target} would be outside the workspace",
+            "the branch has a symlink there; take it out of copy or symlinks",
+        )
+
+
+async def set_up(host: Host, spec: WorkspaceSpec, git_env: Mapping[str, str], report: Report) -> None:
+    """Run the project's set-up commands in order, with live output; the first that fails ends it."""
+    for command in spec.post_create:
+        last: deque[str] = deque(maxlen=10)
+
+        def live(line: str, last: deque[str] = last) -> None:
+            last.append(line)
+            report(line)
+
+        report(f"$ {command}")
+        environment = {**_without_prompts(), **spec.env, **git_env}
+        code = await host.stream(["/bin/sh", "-c", command], live, cwd=spec.path, env=environment, timeout=SETUP_LIMIT)
+        if code:
+            said = " | ".join(line for line in last if line.strip())
+            raise AoError(
+                f"postCreate {command!r} ended with {code}: {said or 'no output'}", "mend the command, then try again"
+            )
+
+
+def _without_prompts() -> dict[str, str]:
+    """The environment as the user has it, but for what would make Git look elsewhere or ask."""
+    ours = {"LC_ALL", "GIT_EDITOR", "GIT_PAGER", "GIT_OPTIONAL_LOCKS"}
+    clean = {name: value for name, value in clean_environment().items() if name not in ours}
+    return {**clean, **{name: os.environ[name] for name in ours if name in os.environ}}

@@ -1,0 +1,203 @@
+"""What all Git workspaces share: made completely or not at all, and finished by the next call whatever ended the last one.
+
+Before anything is made, a record in the session's private folder says what will be ours (`record.py`). A call that finds the
+record of an unfinished try takes that try's remains away and begins anew; one that finds a finished workspace returns it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agent_orchestrator.errors import AoError, Conflict, NotFound, UsageError
+from agent_orchestrator.git import Config, Git, GitFailed
+from agent_orchestrator.git_files import Layout, find_layout, valid_branch
+from agent_orchestrator.host import Host
+from agent_orchestrator.plugins.workspaces import furnish
+from agent_orchestrator.plugins.workspaces.base import Start, choose_start, wanted_refs
+from agent_orchestrator.plugins.workspaces.isolation import forget_hooks, git_environment
+from agent_orchestrator.plugins.workspaces.record import Record, forget_record, read_record, write_record
+from agent_orchestrator.plugins.workspaces.submodules import fill_submodules
+from agent_orchestrator.protocols import Report, WorkspaceInfo, WorkspaceSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The repository that a workspace is made from."""
+
+    git: Git
+    layout: Layout
+    config: Config
+
+
+class GitWorkspace(ABC):
+    """A workspace on a branch of a Git repository."""
+
+    def __init__(self, config: Mapping[str, Any], host: Host) -> None:
+        self._config = config
+        self._host = host
+
+    async def create(self, spec: WorkspaceSpec, report: Report) -> WorkspaceInfo:
+        """Make the workspace, or finish what an earlier try began; leave nothing behind on failure."""
+        _check_names(spec)
+        git, layout = await self._repository(spec)
+        earlier = read_record(spec)
+        if earlier and earlier.made and find_layout(spec.path) is not None:
+            return earlier.info()
+        if earlier:
+            await self._undo(spec, git, layout, earlier)
+        _check_way(spec)
+        config, refs = await asyncio.gather(git.config(), git.refs(*wanted_refs(spec)))
+        if layout.top is not None and config.true("core.bare") and layout.common == layout.git_dir:
+            layout = Layout(None, layout.git_dir, layout.common)
+        continued = earlier is not None and earlier.made_branch and f"refs/heads/{spec.branch}" in refs
+        source = Source(git, layout, config)
+        start = await self._start(source, spec, refs, continued=continued)
+        record = Record(
+            path=str(spec.path),
+            branch=spec.branch,
+            base=spec.base,
+            base_commit=start.base_commit,
+            start=start.commit,
+            made_branch=start.new_branch,
+        )
+        try:
+            write_record(spec, record)
+            return await self._build(spec, source, start, record, report)
+        except BaseException as error:
+            await asyncio.shield(self._undo(spec, git, layout, record))
+            raise _explained(error, spec) from None
+
+    async def remove(self, spec: WorkspaceSpec) -> None:
+        """Remove folder and symlink; the branch stays. The caller has made sure that nothing in it is lost."""
+        git = Git(self._host, spec.repo)
+        layout = await git.layout()
+        furnish.remove_link(spec)
+        await asyncio.to_thread(remove_tree, spec.path)
+        if layout is not None:
+            await self._unregister(spec, git, layout)
+        forget_hooks(spec)
+        forget_record(spec)
+
+    # -- what differs --------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    async def _make(self, spec: WorkspaceSpec, source: Source, start: Start) -> Path:
+        """Make the folder with its files; returns its Git folder."""
+
+    @abstractmethod
+    async def _unregister(self, spec: WorkspaceSpec, git: Git, layout: Layout) -> None:
+        """Make the repository forget a workspace whose folder is gone."""
+
+    # -- steps ---------------------------------------------------------------------------------------------------------
+
+    async def _repository(self, spec: WorkspaceSpec) -> tuple[Git, Layout]:
+        git = Git(self._host, spec.repo)
+        layout = await git.layout()
+        if layout is None:
+            problem = "is not a Git repository" if spec.repo.is_dir() else "is not there"
+            raise NotFound(f"{spec.repo} {problem}", "give a repository, or make one with git init and a first commit")
+        return git, layout
+
+    async def _start(self, source: Source, spec: WorkspaceSpec, refs: dict[str, str], *, continued: bool) -> Start:
+        own = f"refs/heads/{spec.branch}"
+        if continued:
+            commit = refs[own]
+            return Start(commit, await source.git.merge_base(spec.base, commit) or commit, False)
+        if not spec.existing and own in refs:
+            raise Conflict(
+                f"branch {spec.branch} exists already in {spec.repo}",
+                f"continue it with --branch {spec.branch}, or choose another name with --name",
+            )
+        for ref in refs:
+            if own not in refs and (own.startswith(f"{ref}/") or ref.startswith(f"{own}/")):
+                other = ref.removeprefix("refs/heads/")
+                raise Conflict(
+                    f"branch {spec.branch} cannot be beside branch {other}: Git keeps one as a folder of the other",
+                    "choose another name with --branch",
+                )
+        return await choose_start(source.git, source.layout, spec, source.config, refs)
+
+    async def _build(
+        self, spec: WorkspaceSpec, source: Source, start: Start, record: Record, report: Report
+    ) -> WorkspaceInfo:
+        spec.path.parent.mkdir(parents=True, exist_ok=True)
+        notes = start.notes
+        git_dir = await self._make(spec, source, start)
+        inside = Git(self._host, spec.path)
+        git_env = git_environment(self._host, spec, source.layout, source.config, notes)
+        await fill_submodules(inside, source.layout, source.config, notes)
+        await furnish.share(inside, spec, source.layout, notes)
+        furnish.make_link(spec, source.layout)
+        await furnish.set_up(self._host, spec, git_env, report)
+        record = record.complete(git_dir, notes, git_env)
+        write_record(spec, record)
+        return record.info()
+
+    async def _fill(self, spec: WorkspaceSpec, notes: list[str]) -> None:
+        """Write the files; large files that cannot be had just now stay pointers."""
+        inside = Git(self._host, spec.path)
+        try:
+            await inside.fill()
+        except GitFailed as error:
+            if "lfs" not in error.stderr:
+                raise
+            await inside.fill(env={"GIT_LFS_SKIP_SMUDGE": "1"})
+            notes.append("large files could not be fetched and stay pointers: git lfs pull fetches them")
+
+    async def _undo(self, spec: WorkspaceSpec, git: Git, layout: Layout, record: Record) -> None:
+        """Take away what an unfinished try left: folder, symlink, registration, and the branch unless it has grown."""
+        furnish.remove_link(spec)
+        await asyncio.to_thread(remove_tree, spec.path)
+        await self._unregister(spec, git, layout)
+        if record.made_branch and await git.resolve(f"refs/heads/{spec.branch}") == record.start:
+            await git.delete_ref(f"refs/heads/{spec.branch}", record.start)
+        forget_hooks(spec)
+        forget_record(spec)
+
+
+def _check_names(spec: WorkspaceSpec) -> None:
+    if not valid_branch(spec.branch):
+        raise UsageError(f"{spec.branch!r} is not a name for a branch", "use letters, digits, '-', '_' and '/'")
+    if not spec.base or spec.base.startswith("-"):
+        raise UsageError(f"{spec.base!r} is not a base to start from", "give a branch, a tag or a commit")
+    for path in (spec.repo, spec.path):
+        if not path.is_absolute() or "\n" in str(path):
+            raise UsageError(
+                f"{str(path)!r} cannot be a workspace's place", "give an absolute path without line breaks"
+            )
+
+
+def _check_way(spec: WorkspaceSpec) -> None:
+    furnish.check_link(spec)
+    if spec.path.is_symlink() or (spec.path.exists() and not (spec.path.is_dir() and not any(spec.path.iterdir()))):
+        raise Conflict(
+            f"{spec.path} is in the way of the workspace", "move it away, or choose another name with --name"
+        )
+
+
+def _explained(error: BaseException, spec: WorkspaceSpec) -> BaseException:
+    if isinstance(error, OSError):
+        return AoError(
+            f"the workspace {spec.path} could not be made: {error.strerror or error}", "mend that and try again"
+        )
+    return error
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a folder whatever its permissions; nothing that a symlink in it leads to is touched."""
+    if path.is_symlink() or path.is_file():
+        path.unlink()
+    if not path.exists():
+        return
+    try:
+        shutil.rmtree(path)
+    except PermissionError:
+        for folder in [path, *(child for child in path.rglob("*") if child.is_dir() and not child.is_symlink())]:
+            folder.chmod(0o700)
+        shutil.rmtree(path)

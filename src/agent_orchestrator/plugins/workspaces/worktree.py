@@ -1,0 +1,72 @@
+"""`worktree`: a Git worktree of the user's repository. Objects, branches and stash are shared with it; files are not."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from agent_orchestrator.errors import Conflict
+from agent_orchestrator.git import Git, GitFailed, repository_lock
+from agent_orchestrator.git_files import Layout, find_layout
+from agent_orchestrator.plugins.workspaces.base import Start
+from agent_orchestrator.plugins.workspaces.making import GitWorkspace, Source, remove_tree
+from agent_orchestrator.protocols import WorkspaceSpec
+
+
+class Worktree(GitWorkspace):
+    """Makes each session a worktree."""
+
+    async def _make(self, spec: WorkspaceSpec, source: Source, start: Start) -> Path:
+        # Only registering touches what worktrees share; files are written outside the lock, so many can be made at once.
+        async with repository_lock(source.layout.common):
+            try:
+                if start.new_branch:
+                    await source.git.worktree_add(spec.path, start.commit, new_branch=spec.branch)
+                else:
+                    await source.git.worktree_add(spec.path, spec.branch)
+            except GitFailed as error:
+                raise await _elsewhere(source.git, spec, error) from None
+        await self._fill(spec, start.notes)
+        layout = find_layout(spec.path)
+        if layout is None:
+            raise Conflict(f"{spec.path} vanished while it was being made", "find out what removes it, and try again")
+        return layout.git_dir
+
+    async def _unregister(self, spec: WorkspaceSpec, git: Git, layout: Layout) -> None:
+        """Forget exactly this worktree. `git worktree prune` would also forget the user's own on disks not mounted just now."""
+        async with repository_lock(layout.common):
+            for entry in _registered(layout.common):
+                if _place(entry) == spec.path:
+                    remove_tree(entry)
+
+
+def _registered(common: Path) -> list[Path]:
+    folder = common / "worktrees"
+    return [entry for entry in folder.iterdir() if entry.is_dir()] if folder.is_dir() else []
+
+
+def _place(entry: Path) -> Path | None:
+    """Where a registered worktree's folder is; one killed in its first moments does not say."""
+    try:
+        pointer = (entry / "gitdir").read_bytes().decode(errors="surrogateescape").strip()
+    except OSError:
+        return None
+    return Path(os.path.normpath(entry / pointer)).parent
+
+
+async def _elsewhere(git: Git, spec: WorkspaceSpec, error: GitFailed) -> Exception:
+    """Say where the branch is checked out, if that is why it cannot be here too."""
+    if not re.search(r"already (checked out|used by worktree)|missing but already registered", error.stderr):
+        return error
+    for entry in await git.worktrees():
+        if entry.branch == spec.branch:
+            remedy = (
+                "git worktree prune forgets it"
+                if entry.prunable
+                else f"switch {entry.path} to another branch, or end its session"
+            )
+            return Conflict(f"branch {spec.branch} is checked out in {entry.path}", remedy)
+    return Conflict(
+        f"branch {spec.branch} is in use by another worktree: {error.text}", "finish what goes on there first"
+    )

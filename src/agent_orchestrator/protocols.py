@@ -1,0 +1,406 @@
+"""The seven slots and what they exchange. Read this file first.
+
+A session is one agent working on one task in one workspace on one branch. Four slots make one run:
+
+    Workspace  makes the folder and the branch          plugins/workspaces/
+    Agent      knows one CLI: how to start, read and talk to it   plugins/agents/
+    Runtime    keeps the agent's terminal alive         plugins/runtimes/
+    Terminal   opens a session for a person             plugins/terminals/
+
+and three connect it to the world: `Tracker` (issues), `SCM` (pull requests, checks, reviews), `Notifier` (people).
+
+A plugin is one class in one file. It is made as `Plugin(config, host)`: `config` is its own part of the
+configuration, `host` the machine it acts on (`host.py`; the only way to start a process). It keeps no state that a
+restart of the daemon would miss: whatever must be remembered goes into what its methods return, which the daemon
+stores as events (`flow/events.py`).
+
+Methods that touch the outside are called by effects (`flow/effects.py`), which may be repeated after a crash. So each of
+them is safe to call again with the same arguments: it finds what it did and finishes it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from agent_orchestrator.host import Host
+
+Report = Callable[[str], None]
+"""Takes one line of live output (of `postCreate`, of a fetch) to be shown to the person who waits."""
+
+
+class Activity(StrEnum):
+    """What the agent is doing, as far as evidence goes."""
+
+    STARTING = "starting"
+    ACTIVE = "active"
+    IDLE = "idle"
+    WAITING_INPUT = "waiting_input"
+    BLOCKED = "blocked"
+    RETRYING = "retrying"
+    LIMITED = "limited"
+    INTERRUPTED = "interrupted"
+    EXITED = "exited"
+    UNKNOWN = "unknown"
+
+
+# -- Workspace ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class WorkspaceSpec:
+    """What a session's folder is to be."""
+
+    session: str
+    repo: Path
+    """The user's checkout, or the bare repository, that the workspace is made from."""
+    path: Path
+    """Where the workspace is to be: a folder that does not exist yet, or the unfinished one of an earlier try."""
+    link: Path | None
+    """Where a symlink to it is to be (`<repo>/.worktrees/<name>`), kept out of `git status`; none: no symlink."""
+    private: Path
+    """The session's private folder (`$AO_HOME/sessions/<id>`): hooks and the like go here, never into the workspace."""
+    branch: str
+    base: str
+    """Branch, tag or commit to start from. For a branch with a remote the freshest of both is taken."""
+    existing: bool = False
+    """Continue `branch`, which exists; otherwise it is made and must not exist."""
+    copy: tuple[str, ...] = ()
+    """Glob patterns relative to `repo`: copied into the workspace (`.env`)."""
+    symlinks: tuple[str, ...] = ()
+    """Paths relative to `repo`: shared with the main checkout (`node_modules`)."""
+    post_create: tuple[str, ...] = ()
+    """Shell commands run in the new workspace, in order, with `env`."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    fetch_timeout: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class WorkspaceInfo:
+    """The workspace that was made."""
+
+    path: Path
+    branch: str
+    base: str
+    """Name of the base branch as the project knows it (`main`)."""
+    base_commit: str
+    head: str
+    git_dir: Path
+    """Where this workspace's own HEAD lives: its `logs/HEAD` is watched for commits."""
+    notes: tuple[str, ...] = ()
+    """What the person should know: offline base, signing switched off …"""
+    git_env: Mapping[str, str] = field(default_factory=dict)
+    """`GIT_CONFIG_*` variables that isolate this workspace's Git configuration and hooks."""
+
+
+@runtime_checkable
+class Workspace(Protocol):
+    """Makes and removes the folder a session works in."""
+
+    async def create(self, spec: WorkspaceSpec, report: Report) -> WorkspaceInfo:
+        """Make the workspace, or finish what an earlier try began; leave nothing behind on failure."""
+        ...
+
+    async def remove(self, spec: WorkspaceSpec) -> None:
+        """Remove folder and symlink; the branch stays. The caller has made sure that nothing in it is lost."""
+        ...
+
+
+# -- Runtime -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchSpec:
+    """A process to start in a terminal of its own."""
+
+    session: str
+    generation: int
+    """Counts a session's launches from 1; the same session and generation is never started twice."""
+    argv: tuple[str, ...]
+    cwd: Path
+    env: Mapping[str, str]
+    """The whole environment, not an addition to ours."""
+    private: Path
+    """The session's private folder; the runtime keeps its own files here."""
+    log: Path
+    """What the terminal shows is appended here, raw."""
+    stdin: Path | None = None
+    """Read standard input from this file instead of from the terminal."""
+    columns: int = 120
+    rows: int = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Handle:
+    """How to find a launched process again, also after a restart of the daemon. Stored as is."""
+
+    runtime: str
+    session: str
+    generation: int
+    pid: int
+    """The agent's own process."""
+    started: str
+    """Its start time as the kernel tells it: pid and start time together name a process for good."""
+    boot_id: str
+    """The boot it belongs to: another boot id means dead for certain."""
+    address: Mapping[str, str]
+    """The runtime's own: socket, pane id, holder's pid …"""
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How a process ended. Unknown on both counts when nobody was there to see it."""
+
+    code: int | None = None
+    signal: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Alive:
+    """It runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """It ended for certain; `exit` says how, as far as known. `lost`: its terminal is gone too (tmux or holder killed)."""
+
+    exit: Exit = Exit()
+    lost: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Unseen:
+    """The probe itself failed: says nothing about the process."""
+
+    reason: str
+
+
+Liveness = Alive | Gone | Unseen
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """The text was written to the terminal, now or by an earlier call with the same message id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Not written, and nothing was: somebody types there, copy mode … May be tried again."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Undeliverable:
+    """The terminal is gone. `ambiguous`: it cannot be told whether an earlier call wrote the text before that."""
+
+    reason: str
+    ambiguous: bool = False
+
+
+Delivery = Delivered | Held | Undeliverable
+
+
+@runtime_checkable
+class Runtime(Protocol):
+    """Keeps an agent's terminal alive, whatever happens to the daemon."""
+
+    async def launch(self, spec: LaunchSpec) -> Handle:
+        """Start the process, or find the one that an earlier call with this session and generation started."""
+        ...
+
+    async def probe(self, handles: Sequence[Handle]) -> list[Liveness]:
+        """Look at all of them in one go, in order; constant cost, no process a handle."""
+        ...
+
+    async def ended(self, handle: Handle) -> Gone:
+        """Return as soon as the process has ended, and say how; costs nothing while it runs."""
+        ...
+
+    async def deliver(self, handle: Handle, message: str, text: str, *, enter: bool = True) -> Delivery:
+        """Write a message to the terminal, once for each message id, and press Enter. `text` has no control characters."""
+        ...
+
+    async def press(self, handle: Handle, keys: Sequence[str]) -> None:
+        """Press keys by tmux's names: `Escape`, `C-c`, `Enter`, `y`."""
+        ...
+
+    async def screen(self, handle: Handle) -> str:
+        """The visible text, without attributes."""
+        ...
+
+    async def resize(self, handle: Handle, columns: int, rows: int) -> None:
+        """Set the terminal's size."""
+        ...
+
+    def attach_command(self, handle: Handle) -> tuple[str, ...]:
+        """A command that shows the terminal to a person; any number may run at once."""
+        ...
+
+    async def stop(self, handle: Handle, grace: float = 5.0) -> Gone:
+        """End the process and everything it started: asked first, killed after `grace`. Its terminal's log stays."""
+        ...
+
+    async def discard(self, handle: Handle) -> None:
+        """Forget an ended process's terminal."""
+        ...
+
+    async def leftovers(self, known: Sequence[Handle]) -> list[Handle]:
+        """Terminals of ours that no known handle names; read from the runtime itself."""
+        ...
+
+
+# -- Agent -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class AgentContext:
+    """What an agent plugin may use to say how its CLI is started."""
+
+    session: str
+    project: str
+    workspace: Path
+    branch: str
+    base: str
+    prompt: str
+    """The whole first prompt; also in `task_file`."""
+    task_file: Path
+    private: Path
+    model: str | None = None
+    permissions: str = "auto-edit"
+    mode: str = "tui"
+    resume: str | None = None
+    """Continue this conversation (an id that the plugin gave before, or "" for the last one); none: start anew."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """The environment it will get; for looking a program up in its PATH."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentLaunch:
+    """How to start the CLI."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Added to the session's environment."""
+    stdin: Path | None = None
+    paste: str | None = None
+    """The first prompt is to be delivered to the terminal once the agent is ready; none: the command carries it."""
+    conversation: str | None = None
+    """The conversation's id, if known ahead: given back as `resume` when the session is restored."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScreenRules:
+    """What the visible text tells, for agents with nothing better. The first that matches holds: blocked, busy, ready."""
+
+    ready: re.Pattern[str] | None = None
+    busy: re.Pattern[str] | None = None
+    blocked: re.Pattern[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An agent's CLI on this machine."""
+
+    path: str
+    version: str = ""
+
+
+@runtime_checkable
+class Agent(Protocol):
+    """Knows one coding agent's CLI."""
+
+    screen: ScreenRules
+    interrupt_keys: tuple[str, ...]
+    """Keys that stop its turn without ending it."""
+
+    async def detect(self) -> Found | None:
+        """Is the CLI here, and which version?"""
+        ...
+
+    async def launch(self, context: AgentContext) -> AgentLaunch:
+        """Say how to start it. Raises `Missing` when the CLI is not there."""
+        ...
+
+
+# -- The world: issues, pull requests, people --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Issue:
+    """An issue of a tracker."""
+
+    id: str
+    title: str
+    body: str = ""
+    url: str | None = None
+    state: str = "open"
+    labels: tuple[str, ...] = ()
+    assignee: str | None = None
+    comments: tuple[Mapping[str, str], ...] = ()
+
+
+@runtime_checkable
+class Tracker(Protocol):
+    """Where issues live."""
+
+    async def get(self, issue: str) -> Issue:
+        """Read one issue with its comments."""
+        ...
+
+    async def list(self, *, labels: Sequence[str] = (), state: str = "open") -> list[Issue]:
+        """List issues."""
+        ...
+
+
+@runtime_checkable
+class SCM(Protocol):
+    """Where pull requests, checks and reviews live. Every observation comes back as events."""
+
+    async def observe(self, branches: Sequence[str]) -> AsyncIterator[Mapping[str, Any]]:
+        """Tell what changed for these branches."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Notification:
+    """Something a person should know."""
+
+    title: str
+    message: str
+    level: str = "info"
+    """`urgent`, `action`, `warning` or `info`."""
+    session_id: str | None = None
+
+
+@runtime_checkable
+class Notifier(Protocol):
+    """Tells people."""
+
+    async def notify(self, notification: Notification) -> None:
+        """Send it; raises `Temporary` when it may be tried again."""
+        ...
+
+
+@runtime_checkable
+class Terminal(Protocol):
+    """Opens a session's terminal for a person, on his own screen."""
+
+    async def open(self, title: str, command: Sequence[str], cwd: Path) -> None:
+        """Show this command's terminal."""
+        ...
+
+
+Plugin = Workspace | Runtime | Agent | Tracker | SCM | Notifier | Terminal
+
+PluginFactory = Callable[[Mapping[str, Any], "Host"], Plugin]
+
+Clock = Callable[[], float]
+"""Seconds since the epoch. Injected everywhere, so that tests need no sleeping."""
+
+Sleep = Callable[[float], Awaitable[None]]

@@ -1,0 +1,244 @@
+"""Name → plugin class, for the seven slots.
+
+Plugins come from three places: a file or package named in `plugins:`, this package, and installed distributions (entry points of the
+group `agent_orchestrator.<slot>`). Wherever it comes from, a plugin is imported by `_plugin_of` and made by `Registry.make`;
+ours have no other way in. Where two have the same name, the first place in that order wins.
+
+A file declares its plugin by `plugin = TheClass`, or has a single class with all the methods of one slot. Its name is the
+class's `name`, else the file's; an entry in `plugins:` may say `name` and `slot` itself.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import importlib
+import importlib.util
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from agent_orchestrator import protocols
+from agent_orchestrator.errors import AoError, NotFound, UsageError
+
+if TYPE_CHECKING:
+    from agent_orchestrator.host import Host
+
+SLOTS: Mapping[str, type[Any]] = {
+    "runtime": protocols.Runtime,
+    "agent": protocols.Agent,
+    "workspace": protocols.Workspace,
+    "tracker": protocols.Tracker,
+    "scm": protocols.SCM,
+    "notifier": protocols.Notifier,
+    "terminal": protocols.Terminal,
+}
+
+BUILT_IN: Mapping[str, Mapping[str, str]] = {
+    "runtime": {
+        "tmux": "agent_orchestrator.plugins.runtimes.tmux:Tmux",
+        "process": "agent_orchestrator.plugins.runtimes.process:Process",
+    },
+    "agent": {
+        "demo": "agent_orchestrator.plugins.agents.demo:Demo",
+        "command": "agent_orchestrator.plugins.agents.command:Command",
+    },
+    "workspace": {
+        "worktree": "agent_orchestrator.plugins.workspaces.worktree:Worktree",
+        "clone": "agent_orchestrator.plugins.workspaces.clone:Clone",
+    },
+}
+"""The entry points of this package, repeated here: reading installed metadata takes tens of milliseconds and an install."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Declared:
+    """A plugin that `plugins:` named, imported."""
+
+    slot: str
+    name: str
+    factory: protocols.PluginFactory
+
+
+class Registry:
+    """The plugins that one configuration may use."""
+
+    def __init__(self, plugins: Sequence[Mapping[str, str]] = (), folder: Path | None = None) -> None:
+        self._named = plugins
+        self._folder = folder or Path()
+        self._declared: list[_Declared] | None = None
+        self._problems: list[AoError] = []
+        self._installed: dict[str, dict[str, str]] = {}
+
+    def get(self, slot: str, name: str) -> protocols.PluginFactory:
+        """The class (or other factory) that makes this plugin; `NotFound` names the nearest."""
+        _check_slot(slot)
+        for declared in self._load():
+            if (declared.slot, declared.name) == (slot, name):
+                return declared.factory
+        reference = BUILT_IN.get(slot, {}).get(name) or self._entry_points(slot).get(name)
+        if reference is None:
+            raise self._unknown(slot, name)
+        return _plugin_of(reference, f"the {slot} plugin {name}", slot)[1]
+
+    def make(self, slot: str, name: str, config: Mapping[str, Any], host: Host) -> Any:
+        """Make a plugin with its own part of the configuration."""
+        factory = self.get(slot, name)
+        try:
+            plugin = factory(config, host)
+        except AoError:
+            raise
+        except Exception as error:
+            raise UsageError(f"the {slot} plugin {name} could not be made: {_reason(error)}") from error
+        lacks = [member for member in _members(SLOTS[slot]) if not hasattr(plugin, member)]
+        if lacks:
+            raise UsageError(f"the {slot} plugin {name} lacks {', '.join(lacks)}", "see agent_orchestrator.protocols")
+        return plugin
+
+    def names(self, slot: str) -> list[str]:
+        """Every name that `get` knows."""
+        _check_slot(slot)
+        declared = {plugin.name for plugin in self._load() if plugin.slot == slot}
+        return sorted(declared | set(BUILT_IN.get(slot, {})) | set(self._entry_points(slot)))
+
+    def problems(self) -> list[AoError]:
+        """What is wrong with the plugins named in `plugins:`; the others work all the same."""
+        self._load()
+        return list(self._problems)
+
+    def _load(self) -> list[_Declared]:
+        if self._declared is None:
+            self._declared = []
+            for entry in self._named:
+                try:
+                    self._declared.append(load_declared(entry, self._folder))
+                except AoError as error:
+                    self._problems.append(error)
+        return self._declared
+
+    def _entry_points(self, slot: str) -> dict[str, str]:
+        if slot not in self._installed:
+            from importlib.metadata import entry_points
+
+            self._installed[slot] = {
+                entry.name: entry.value for entry in entry_points(group=f"agent_orchestrator.{slot}")
+            }
+        return self._installed[slot]
+
+    def _unknown(self, slot: str, name: str) -> AoError:
+        known = self.names(slot)
+        near = difflib.get_close_matches(name, known, 1)
+        remedy = f"did you mean {near[0]}? " if near else ""
+        remedy += f"known: {', '.join(known) or 'none'}"
+        if self._problems:
+            remedy += f"; not loaded: {self._problems[0].text}"
+        return NotFound(f"there is no {slot} plugin {name!r}", remedy)
+
+
+def load_declared(entry: Mapping[str, str], folder: Path) -> _Declared:
+    """Import the plugin that an entry of `plugins:` (`{path: ./x.py}` or `{package: name}`) names."""
+    path, package = entry.get("path"), entry.get("package")
+    if bool(path) == bool(package):
+        raise UsageError("an entry of plugins: needs a path or a package", "for example {path: ./my_plugin.py}")
+    if entry.get("slot"):
+        _check_slot(entry["slot"])
+    if path:
+        file = (folder / Path(path).expanduser()).absolute()
+        slot, factory = _plugin_of(file, f"the plugin file {file}", entry.get("slot"))
+        stem = file.stem
+    else:
+        assert package is not None
+        slot, factory = _plugin_of(package, f"the plugin package {package}", entry.get("slot"))
+        stem = package.partition(":")[0].rpartition(".")[2]
+    own = getattr(factory, "name", None)
+    name = entry.get("name") or (own if isinstance(own, str) else "") or stem.replace("_", "-")
+    return _Declared(slot, name, factory)
+
+
+def _plugin_of(source: str | Path, what: str, slot: str | None) -> tuple[str, protocols.PluginFactory]:
+    """Import a plugin from a file, a module or a `module:Class`: the one way in for all of them."""
+    try:
+        if isinstance(source, Path):
+            return _choose(_import_file(source), None, what, slot)
+        module, _, attribute = source.partition(":")
+        return _choose(importlib.import_module(module), attribute or None, what, slot)
+    except AoError:
+        raise
+    except (Exception, SystemExit) as error:  # a plugin's file may do anything at all
+        raise UsageError(f"{what} cannot be loaded: {_reason(error)}", "mend it, or remove it from plugins:") from error
+
+
+def _import_file(file: Path) -> ModuleType:
+    if not file.is_file():
+        raise FileNotFoundError(f"there is no file {file}")
+    name = f"agent_orchestrator_plugin_{hashlib.sha256(str(file).encode()).hexdigest()[:12]}"
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise ImportError("it is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _choose(
+    module: ModuleType, attribute: str | None, what: str, slot: str | None
+) -> tuple[str, protocols.PluginFactory]:
+    """The module's plugin, with its slot: the attribute named, else `plugin`, else its single class that fits."""
+    if attribute is None and hasattr(module, "plugin"):
+        attribute = "plugin"
+    if attribute is not None:
+        factory: Any = module
+        for part in attribute.split("."):
+            factory = getattr(factory, part)
+        if not callable(factory):
+            raise UsageError(f"{what}: {attribute} is not a class")
+        return slot or _slot_of(factory, what), factory
+    own = [item for item in vars(module).values() if isinstance(item, type) and item.__module__ == module.__name__]
+    wanted = [slot] if slot else list(SLOTS)
+    fitting = [item for item in own if any(_fits(item, one) for one in wanted)]
+    if len(fitting) != 1:
+        found = f"has {len(fitting)} classes" if fitting else "has no class"
+        raise UsageError(
+            f"{what} {found} with the methods of a {slot or 'plugin'}", "say which by `plugin = TheClass` in it"
+        )
+    return slot or _slot_of(fitting[0], what), fitting[0]
+
+
+def _slot_of(factory: object, what: str) -> str:
+    slots = [slot for slot in SLOTS if _fits(factory, slot)]
+    if len(slots) != 1:
+        fits = f"fits the slots {', '.join(slots)}" if slots else "fits no slot"
+        raise UsageError(f"{what} {fits}", "name its slot in plugins:, for example {path: ./x.py, slot: notifier}")
+    return slots[0]
+
+
+def _fits(factory: object, slot: str) -> bool:
+    return all(callable(getattr(factory, method, None)) for method in _methods(SLOTS[slot]))
+
+
+def _methods(protocol: type[Any]) -> Iterable[str]:
+    return [name for name, value in vars(protocol).items() if callable(value) and not name.startswith("_")]
+
+
+def _members(protocol: type[Any]) -> Iterable[str]:
+    return [*_methods(protocol), *vars(protocol).get("__annotations__", {})]
+
+
+def _check_slot(slot: str) -> None:
+    if slot not in SLOTS:
+        raise UsageError(f"there is no plugin slot {slot!r}", f"the slots are {', '.join(SLOTS)}")
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, SyntaxError):
+        return f"line {error.lineno}: {error.msg}"
+    text = " ".join(str(error).split())
+    return text if isinstance(error, ImportError | OSError) and text else f"{type(error).__name__}: {text}".rstrip(": ")

@@ -1,0 +1,102 @@
+"""What routes ask of a request: the services, who asks, from which folder, and which session is meant."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import unquote_to_bytes
+
+from fastapi import Depends, Header, Query
+from fastapi import Path as InPath
+from fastapi.requests import HTTPConnection
+
+from agent_orchestrator.errors import Denied, UsageError
+from agent_orchestrator.server import auth
+from agent_orchestrator.services import Services
+from agent_orchestrator.services.projects import Context
+from agent_orchestrator.services.tokens import Identity
+
+NOWHERE = Context(cwd=None, config=None)
+"""The context of a request that came over TCP: its folder is on another machine, or none of our business."""
+
+
+def context_of(headers: Mapping[bytes, bytes]) -> Context:
+    """The folder and configuration that the command line was run with; only to be believed over the Unix socket."""
+    cwd = _path(headers, b"x-ao-cwd")
+    config = _path(headers, b"x-ao-config")
+    if cwd is not None and not cwd.is_absolute():
+        raise UsageError(f"X-AO-Cwd is {str(cwd)!r}, which is no absolute path", "send the whole path, percent-encoded")
+    if config is not None and cwd is not None:
+        config = cwd / config.expanduser()
+    return Context(cwd=cwd, config=config)
+
+
+def _path(headers: Mapping[bytes, bytes], name: bytes) -> Path | None:
+    raw = unquote_to_bytes(headers.get(name, b""))
+    if b"\0" in raw:
+        raise UsageError(f"{name.decode()} holds a NUL character", "send a path, percent-encoded")
+    return Path(os.fsdecode(raw)) if raw else None
+
+
+def _services(connection: HTTPConnection) -> Services:
+    services: Services = connection.app.state.services
+    return services
+
+
+def _identity(connection: HTTPConnection) -> Identity:
+    identity: Identity = connection.scope["state"]["identity"]
+    return identity
+
+
+def _context(connection: HTTPConnection) -> Context:
+    context: Context = connection.scope["state"]["context"]
+    return context
+
+
+TheServices = Annotated[Services, Depends(_services)]
+TheIdentity = Annotated[Identity, Depends(_identity)]
+TheContext = Annotated[Context, Depends(_context)]
+Key = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        min_length=1,
+        max_length=200,
+        description="The same key again is the same request: it is done once and answered alike.",
+    ),
+]
+ProjectName = Annotated[
+    str | None, Query(description="A project's id; without it, the project of the caller's folder (Unix socket only).")
+]
+
+
+async def _session(
+    services: TheServices,
+    context: TheContext,
+    id: Annotated[str, InPath(description="A session: its id, name, `<project>-<name>`, or a unique beginning.")],  # noqa: A002
+    project: ProjectName = None,
+) -> str:
+    return services.sessions.find(id, await services.projects.resolve(context, project)).id
+
+
+SessionId = Annotated[str, Depends(_session)]
+
+
+async def _admin(identity: TheIdentity) -> None:
+    auth.need(identity, "admin")
+
+
+async def _local(identity: TheIdentity) -> None:
+    if identity.kind != "local":
+        raise Denied("this is answered over the Unix socket only", "run `ao` on the daemon's own machine")
+
+
+admins_only = Depends(_admin)
+local_only = Depends(_local)
+
+
+async def scope_of(services: Services, context: Context, project: str | None, everything: bool) -> str | None:
+    """The project that a listing is about; none means all of them."""
+    return None if everything else await services.projects.resolve(context, project)

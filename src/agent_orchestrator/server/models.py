@@ -1,0 +1,493 @@
+"""The JSON that goes in and out, as OpenAPI tells it. Answers come from the services ready-made and are not checked again."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic.alias_generators import to_camel
+
+
+class Given(BaseModel):
+    """A request's body: keys in camelCase, and no others than these."""
+
+    model_config = ConfigDict(alias_generator=to_camel, extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _know_every_key(cls, body: Any) -> Any:
+        if isinstance(body, dict):
+            known = [field.alias or name for name, field in cls.model_fields.items()]
+            for key in body:
+                if key not in known:
+                    near = difflib.get_close_matches(str(key), known, 1)
+                    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+                    raise ValueError(f"there is no key {str(key)[:80]!r}: {hint}")
+        return body
+
+    def as_given(self) -> dict[str, Any]:
+        """What the caller said, and nothing he did not say."""
+        return self.model_dump(by_alias=True, exclude_unset=True)
+
+
+class Shown(BaseModel):
+    """An answer: every key is always present, null where unknown."""
+
+    model_config = ConfigDict(alias_generator=to_camel)
+
+
+class NewSession(Given):
+    """A session to be made."""
+
+    project_id: str | None = Field(None, description="The project; without it, the one of the caller's folder.")
+    issue: str | int | None = Field(None, description="`123`, `#123`, `GH-123`, `LIN-3` or a URL.")
+    title: str | None = None
+    prompt: str | None = Field(None, description="What the agent is to do.")
+    agent: str | None = Field(None, description="A profile, else an agent.")
+    model: str | None = None
+    branch: str | None = Field(None, description="An existing branch is continued.")
+    base: str | None = None
+    name: str | None = None
+    after: list[str] = Field([], description="Sessions that must be done before.")
+    stack: bool = Field(False, description="Start from the branch of the session it comes after.")
+    pr: int | str | None = Field(None, description="A pull request to take over.")
+    labels: list[str] = []
+    priority: int | None = None
+    runtime: str | None = None
+    workspace: str | None = None
+    node: str | None = None
+    defer: bool = Field(False, description="The agent starts at its first message.")
+
+
+class NewMessage(Given):
+    """A message to the agent."""
+
+    content: str = Field(min_length=1)
+    interrupt: bool = Field(False, description="Stop the agent's turn first.")
+
+
+class NewAnswer(Given):
+    """A person's word on what the agent asks: text, or a decision on a permission it wants."""
+
+    text: str | None = None
+    decision: Literal["allow", "always", "deny"] | None = None
+
+    @model_validator(mode="after")
+    def _say_something(self) -> NewAnswer:
+        if not self.text and self.decision is None:
+            raise ValueError("give text, or a decision: allow, always or deny")
+        return self
+
+
+class Replay(Given):
+    """A recorded log to be run through today's rules."""
+
+    events: list[dict[str, Any]]
+    project: str | None = None
+
+
+class NewProject(Given):
+    """A repository to work in: a folder here, or a URL to clone."""
+
+    path: str | None = None
+    url: str | None = None
+    init: bool = Field(False, description="Write its configuration if there is none.")
+
+    @model_validator(mode="after")
+    def _name_one(self) -> NewProject:
+        if (self.path is None) == (self.url is None):
+            raise ValueError("give either path or url")
+        return self
+
+
+class Trusted(Given):
+    """The project whose commands may run; without a path, the one of the caller's folder."""
+
+    path: str | None = None
+
+
+class Setting(Given):
+    """One value of the configuration."""
+
+    key: str = Field(min_length=1)
+    value: Any
+
+
+class ConfigText(Given):
+    """A configuration to be checked: the file's path, or its text as if it stood at that path."""
+
+    path: str | None = None
+    text: str | None = None
+
+
+class PruneRequest(Given):
+    """A clean-up of what is provably safe."""
+
+    dry_run: bool = False
+
+
+class NewToken(Given):
+    """A token to be made."""
+
+    name: str
+    role: Literal["viewer", "operator", "admin"] = "operator"
+
+
+class Shutdown(Given):
+    """How the daemon is to end."""
+
+    sessions: bool = Field(False, description="Stop the sessions too; otherwise they run on.")
+
+
+class Problem(Shown):
+    """What went wrong, and what to do (RFC 9457)."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    remedy: str
+    category: str
+    exit_code: int
+
+
+class Evidence(Shown):
+    """What a status rests on."""
+
+    source: str | None
+    at: str | None
+
+
+class Check(Shown):
+    """One check of a pull request."""
+
+    name: str
+    state: Literal["queued", "running", "success", "failure", "flaky", "cancelled", "timed_out", "skipped"]
+    url: str | None
+
+
+class PullRequest(Shown):
+    """A session's pull request."""
+
+    number: int
+    url: str | None
+    state: Literal["draft", "open", "merged", "closed"]
+    head: str | None
+    checks: list[Check]
+    review: Literal["none", "pending", "approved", "changes_requested"]
+    mergeable: Literal["yes", "no", "unknown"]
+
+
+class Progress(Shown):
+    """How far the agent is."""
+
+    done: int | None
+    total: int | None
+    step: str | None
+    tests_passed: int | None
+
+
+class Usage(Shown):
+    """What it took."""
+
+    input: int
+    output: int
+    usd: float | None
+
+
+class Session(Shown):
+    """One agent working on one task in one workspace on one branch."""
+
+    id: str
+    name: str
+    project: str
+    task: str
+    kind: str
+    title: str
+    status: str
+    activity: str
+    evidence: Evidence
+    column: str
+    branch: str
+    base: str
+    head: str | None
+    workspace_path: str | None
+    agent: str
+    profile: str | None
+    runtime: str
+    node: str | None
+    pid: int | None
+    exit_code: int | None
+    issue: str | None
+    pr: PullRequest | None
+    progress: Progress
+    usage: Usage
+    attempts: dict[str, int]
+    waiting_for: str | None
+    created_at: str
+    updated_at: str
+
+
+class SessionStatus(Shown):
+    """A session in short."""
+
+    state: Literal["idle", "working", "waiting", "error"]
+    status: str
+    activity: str
+    current_task: str | None
+    last_activity: str | None
+    branch: str
+    workspace_path: str | None
+    agent: str
+    progress: Progress
+
+
+class Sessions(Shown):
+    """Sessions, merged and stopped ones included."""
+
+    sessions: list[Session]
+
+
+class Stopped(Shown):
+    """A stopped session: where everything went, and how to undo it."""
+
+    session: Session
+    saved: list[str]
+    undo: str
+
+
+class AllStopped(Shown):
+    """All that were stopped."""
+
+    stopped: list[Stopped]
+
+
+class MessageState(Shown):
+    """A message was accepted."""
+
+    message_id: str | None
+    state: str
+
+
+class Message(Shown):
+    """A message and what became of it."""
+
+    message_id: str
+    state: Literal["queued", "held", "delivered", "acknowledged", "failed"]
+    content: str
+    sender: str
+    created_at: str
+    delivered_at: str | None
+    acknowledged_at: str | None
+    reason: str | None
+
+
+class Messages(Shown):
+    """A session's messages in order."""
+
+    messages: list[Message]
+
+
+class Question(Shown):
+    """Something that waits for a person."""
+
+    session: str
+    kind: Literal["question", "permission"]
+    text: str
+    since: str
+    context: list[str]
+
+
+class Questions(Shown):
+    """What waits for a person, oldest first."""
+
+    questions: list[Question]
+
+
+class Diff(Shown):
+    """A session's change."""
+
+    diff: str
+    stat: str
+    base: str
+    head: str
+    files: list[Any]
+    uncommitted: list[str]
+
+
+class Why(Shown):
+    """The facts, evidence and rules behind a status."""
+
+    session: str
+    status: str
+    column: str
+    evidence: Evidence
+    lines: list[str]
+    facts: dict[str, Any]
+    effects: list[Any]
+    reactions: list[Any]
+
+
+class Environment(Shown):
+    """Where a session works, and with which variables."""
+
+    cwd: str
+    env: dict[str, str]
+
+
+class Attach(Shown):
+    """The command that shows a session's terminal."""
+
+    argv: list[str]
+    env: dict[str, str]
+
+
+class Event(Shown):
+    """One thing that happened."""
+
+    seq: int
+    type: str
+    session: str | None
+    project: str | None
+    source: str
+    time: str
+    data: dict[str, Any]
+
+
+class Events(Shown):
+    """Events in order."""
+
+    events: list[Event]
+
+
+class Step(Shown):
+    """What an event of a recorded log would lead to today."""
+
+    seq: int
+    type: str
+    session: str | None
+    status: str | None
+    intents: list[dict[str, Any]]
+
+
+class Steps(Shown):
+    """A recorded log, run through today's rules."""
+
+    steps: list[Step]
+
+
+class Project(Shown):
+    """A repository that we work in."""
+
+    id: str
+    name: str
+    path: str
+    repo: str | None
+    default_branch: str | None
+    config: str | None
+    trusted: bool | None
+    sessions: int
+
+
+class Projects(Shown):
+    """All projects."""
+
+    projects: list[Project]
+
+
+class Trust(Shown):
+    """Commands that came with a repository, and whether they may run."""
+
+    project: str
+    commands: list[Any]
+    trusted: bool
+
+
+class Value(Shown):
+    """A value of the configuration, and the file it stands in."""
+
+    key: str
+    value: Any
+    file: str | None
+
+
+class Validity(Shown):
+    """What a check of a configuration found."""
+
+    valid: bool
+    errors: list[Any]
+    warnings: list[Any]
+
+
+class Agent(Shown):
+    """A coding agent's CLI on this machine."""
+
+    name: str
+    found: bool
+    path: str | None
+    version: str | None
+
+
+class Agents(Shown):
+    """All agents we know of."""
+
+    agents: list[Agent]
+
+
+class Tasks(Shown):
+    """What is wanted."""
+
+    tasks: list[dict[str, Any]]
+
+
+class Finding(Shown):
+    """One prerequisite or integration."""
+
+    name: str
+    state: Literal["ok", "warning", "failed"]
+    detail: str
+    remedy: str | None
+
+
+class Findings(Shown):
+    """What a look at this machine found."""
+
+    checks: list[Finding]
+
+
+class Pruned(Shown):
+    """What a clean-up removed, and what it kept."""
+
+    removed: list[dict[str, Any]]
+    kept: list[dict[str, Any]]
+    dry_run: bool
+
+
+class Token(Shown):
+    """A named token, without what would open anything."""
+
+    id: str
+    name: str
+    role: str
+    created_at: str
+
+
+class Tokens(Shown):
+    """All named tokens."""
+
+    tokens: list[Token]
+
+
+class MadeToken(Token):
+    """A new token; it is shown this once."""
+
+    token: str
+
+
+class Health(Shown):
+    """The daemon runs."""
+
+    status: Literal["ok"]
+    version: str
+    pid: int

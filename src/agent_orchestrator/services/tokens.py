@@ -1,0 +1,173 @@
+"""Who may ask over TCP: the command line's own token, named tokens with a role, and one token a session.
+
+Named tokens are kept as hashes in `$AO_HOME/tokens.json`. A session's token is a signature over its id and launch, so it
+needs no storage; it opens nothing but what concerns that session. Only the daemon writes here.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import hmac
+import json
+import os
+import secrets
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from agent_orchestrator.errors import AoError, Conflict, NotFound, UsageError
+from agent_orchestrator.home import Home
+
+ROLES = ("viewer", "operator", "admin")
+"""Each may do what the ones before it may: look, work with sessions, change the house."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who asks. `kind`: `local` (Unix socket), `cli`, `token` or `session`; the last has no role, only its session."""
+
+    kind: str
+    role: str | None = None
+    session: str | None = None
+    generation: int | None = None
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    id: str
+    name: str
+    role: str
+    hash: str
+    createdAt: str  # noqa: N815 - as it stands in the file
+
+
+class Tokens:
+    """Makes, checks and revokes tokens."""
+
+    def __init__(self, home: Home) -> None:
+        self._token_file = home.token
+        self._file = home.path / "tokens.json"
+        self._secret_file = home.path / "token.secret"
+        self._cli: str | None = None
+        self._secret: bytes | None = None
+        self._named: dict[str, _Named] | None = None
+
+    def cli_token(self) -> str:
+        """The command line's own token; made and written to `$AO_HOME/token` if it is not there yet."""
+        if self._cli is None:
+            self._cli = _read_or_make(self._token_file, lambda: f"aoc_{secrets.token_urlsafe(32)}")
+        return self._cli
+
+    def for_session(self, session: str, generation: int) -> str:
+        """The token that a session's agent gets: good for its own session only."""
+        return f"aos_{session}.{generation}.{self._sign(f'{session}.{generation}')}"
+
+    def new(self, name: str, role: str) -> tuple[str, str]:
+        """Make a named token; returns its id and the token itself, which is shown this once."""
+        if role not in ROLES:
+            raise UsageError(f"there is no role {role!r}", f"choose one of {', '.join(ROLES)}")
+        if not name.strip() or len(name) > 100 or not name.isprintable():
+            raise UsageError(f"{name!r} is no name for a token", "give 1 to 100 printable characters")
+        named = self._load()
+        if any(token.name == name for token in named.values()):
+            raise Conflict(f"there is a token named {name} already", f"revoke it with `ao token revoke {name}` or choose another name")
+        id_ = secrets.token_hex(4)
+        token = f"aot_{id_}.{secrets.token_urlsafe(32)}"
+        self._save({**named, id_: _Named(id_, name, role, _hash(token), _now())})
+        return id_, token
+
+    def list(self) -> list[dict[str, Any]]:
+        """The named tokens, without what would open anything."""
+        return [
+            {"id": token.id, "name": token.name, "role": token.role, "createdAt": token.createdAt}
+            for token in self._load().values()
+        ]
+
+    def revoke(self, id: str) -> dict[str, Any]:  # noqa: A002 - the API's own name
+        """Make a token, given by id or name, worthless from now on."""
+        named = self._load()
+        for token in named.values():
+            if id in (token.id, token.name):
+                self._save({key: other for key, other in named.items() if key != token.id})
+                return {"id": token.id, "name": token.name, "role": token.role}
+        raise NotFound(f"there is no token {id}", "`ao token list` shows them")
+
+    def check(self, token: str) -> Identity | None:
+        """Who shows this token; none if nobody of ours."""
+        if token.startswith("aos_"):
+            return self._check_session(token)
+        if token.startswith("aot_"):
+            named = self._load().get(token[4:].partition(".")[0])
+            known = named.hash if named else ""
+            return Identity("token", named.role, name=named.name) if named and _same(known, _hash(token)) else None
+        return Identity("cli", "admin") if _same(self.cli_token(), token) else None
+
+    def _check_session(self, token: str) -> Identity | None:
+        subject, _, signature = token[4:].rpartition(".")
+        session, _, generation = subject.rpartition(".")
+        if not session or not generation.isdecimal() or not _same(self._sign(subject), signature):
+            return None
+        return Identity("session", session=session, generation=int(generation))
+
+    def _sign(self, subject: str) -> str:
+        if self._secret is None:
+            self._secret = _read_or_make(self._secret_file, lambda: secrets.token_urlsafe(32)).encode()
+        digest = hmac.digest(self._secret, subject.encode(), "sha256")
+        return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+
+    def _load(self) -> dict[str, _Named]:
+        if self._named is None:
+            try:
+                entries = json.loads(self._file.read_text())["tokens"]
+                self._named = {entry["id"]: _Named(**entry) for entry in entries}
+            except FileNotFoundError:
+                self._named = {}
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                raise AoError(
+                    f"{self._file} cannot be read: {error}", "remove it; named tokens must then be made anew"
+                ) from None
+        return self._named
+
+    def _save(self, named: dict[str, _Named]) -> None:
+        _write_private(self._file, json.dumps({"tokens": [asdict(token) for token in named.values()]}, indent=2) + "\n")
+        self._named = named
+
+
+def _same(known: str, given: str) -> bool:
+    return hmac.compare_digest(known.encode(), given.encode(errors="replace"))
+
+
+def _hash(token: str) -> str:
+    return hashlib.sha256(token.encode(errors="replace")).hexdigest()
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _read_or_make(path: Path, make: Callable[[], str]) -> str:
+    with contextlib.suppress(FileNotFoundError):
+        if text := path.read_text().strip():
+            path.chmod(0o600)
+            return text
+    text = make()
+    _write_private(path, text + "\n")
+    return text
+
+
+def _write_private(path: Path, text: str) -> None:
+    """Replace a file in one step, never readable by others, safe on the disk when this returns."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    unfinished = path.with_name(path.name + "~")
+    unfinished.unlink(missing_ok=True)
+    descriptor = os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    unfinished.replace(path)

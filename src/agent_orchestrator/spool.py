@@ -1,0 +1,373 @@
+"""What agents report: JSON lines appended to `$AO_SPOOL`, read from bytes to typed reports.
+
+`SpoolReader` finds complete lines, `parse` turns one line into one report and never raises: what it cannot use becomes an
+`InvalidReport` that says why. All keys but `event` are optional. `clean_text` is what every text from outside goes through.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from agent_orchestrator.protocols import Activity
+
+MAX_LINE = 256 * 1024
+MAX_READ = 1024 * 1024
+MAX_TEXT = 20_000
+MAX_DEPTH = 16
+MAX_NUMBER = 2**53
+
+REPORTED = frozenset(Activity) - {Activity.EXITED, Activity.UNKNOWN}
+"""The states an agent may report of itself; that it exited is its process's word."""
+
+_NOT_TEXT = re.compile(
+    r"\x1b\][^\x07\x1b\n]*(?:\x07|\x1b\\)"  # OSC: titles, links
+    r"|\x1b[PX^_][^\x1b\n]*\x1b\\"  # DCS, SOS, PM, APC
+    r"|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor, the brackets of a paste
+    r"|\x1b[ -/]*[0-~]?"
+    r"|[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
+)
+_LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
+
+
+def clean_text(text: str) -> str:
+    """Strip what a terminal would obey or a reader would not see: only text, line feeds and tabs stay."""
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    return _LONE_SURROGATE.sub("\ufffd", _NOT_TEXT.sub("", text))
+
+
+@dataclass(frozen=True, slots=True)
+class ActivityReport:
+    """What the agent is doing; a bare sign of life counts as active."""
+
+    state: Activity
+    detail: str = ""
+    time: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AckReport:
+    """A message was taken up; none: the agent does not say which."""
+
+    message: str | None
+    time: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressReport:
+    """How far the task is."""
+
+    done: int | None = None
+    total: int | None = None
+    step: str = ""
+    tests_passed: int | None = None
+    time: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UsageReport:
+    """Tokens and dollars spent since the last such report."""
+
+    model: str = ""
+    input: int = 0
+    output: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+    usd: float | None = None
+    time: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LimitReport:
+    """The account's limit is reached, until then if known."""
+
+    resets_at: datetime | None = None
+    time: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AskReport:
+    """The agent asks a person."""
+
+    question: str
+    time: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DoneReport:
+    """The task is done: ready for its pull request."""
+
+    summary: str = ""
+    time: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OtherReport:
+    """An event of a kind that we do not know; kept as it is."""
+
+    event: str
+    data: Mapping[str, Any]
+    time: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InvalidReport:
+    """A line that says nothing we can use, and why."""
+
+    reason: str
+    excerpt: str
+
+
+Report = (
+    ActivityReport
+    | AckReport
+    | ProgressReport
+    | UsageReport
+    | LimitReport
+    | AskReport
+    | DoneReport
+    | OtherReport
+    | InvalidReport
+)
+
+
+def parse(line: bytes) -> Report:
+    """Turn one line of a spool into the report it is."""
+    try:
+        if len(line) > MAX_LINE:
+            raise _Unusable(f"longer than {MAX_LINE} bytes")
+        data = _decode(line)
+        event = data.get("event")
+        if not isinstance(event, str) or not event:
+            raise _Unusable("has no `event`")
+        fields = _Fields(data)
+        read = _READERS.get(event)
+        return read(fields) if read else OtherReport(_cut(event, 200), _tidy_object(data), fields.moment("time"))
+    except _Unusable as problem:
+        return InvalidReport(str(problem), _cut(line[:400].decode(errors="replace"), 200))
+
+
+class _Unusable(Exception):
+    """Why a line cannot be used."""
+
+
+def _decode(line: bytes) -> dict[str, Any]:
+    try:
+        data = json.loads(line, parse_constant=_no_constant)
+    except RecursionError:
+        raise _Unusable("is nested too deeply") from None
+    except ValueError:
+        raise _Unusable("is not JSON") from None
+    if not isinstance(data, dict):
+        raise _Unusable("is not a JSON object")
+    return data
+
+
+def _no_constant(name: str) -> None:
+    raise _Unusable(f"has the number {name}")
+
+
+class _Fields:
+    """A line's keys, each read as the type it must have; absent and null are the same."""
+
+    def __init__(self, data: Mapping[str, Any]) -> None:
+        self._data = data
+
+    def text(self, key: str) -> str:
+        value = self._data.get(key)
+        if value is None:
+            return ""
+        if not isinstance(value, str):
+            raise _Unusable(f"`{key}` is not text")
+        return _cut(value, MAX_TEXT)
+
+    def number(self, key: str) -> float | None:
+        value = self._data.get(key)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise _Unusable(f"`{key}` is not a number")
+        if not 0 <= value <= MAX_NUMBER:
+            raise _Unusable(f"`{key}` is out of range")
+        return value
+
+    def count(self, key: str) -> int | None:
+        value = self.number(key)
+        if value is not None and value != int(value):
+            raise _Unusable(f"`{key}` is not a whole number")
+        return None if value is None else int(value)
+
+    def moment(self, key: str) -> datetime | None:
+        """RFC 3339, or seconds since the epoch; without a zone it is UTC."""
+        value = self._data.get(key)
+        try:
+            if isinstance(value, str):
+                parsed = datetime.fromisoformat(value)
+                return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).astimezone(UTC)
+            seconds = self.number(key)
+            return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+        except (ValueError, OverflowError, OSError):
+            raise _Unusable(f"`{key}` is not a time") from None
+
+
+def _cut(text: str, limit: int) -> str:
+    text = clean_text(text)
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def _tidy_object(data: Mapping[str, Any]) -> dict[str, Any]:
+    return {_cut(key, 200): _tidy(value, MAX_DEPTH) for key, value in data.items()}
+
+
+def _tidy(value: object, depth: int) -> object:
+    if depth == 0:
+        raise _Unusable("is nested too deeply")
+    if isinstance(value, str):
+        return _cut(value, MAX_TEXT)
+    if isinstance(value, list):
+        return [_tidy(item, depth - 1) for item in value]
+    if isinstance(value, dict):
+        return {_cut(key, 200): _tidy(item, depth - 1) for key, item in value.items()}
+    return value
+
+
+def _activity(fields: _Fields) -> Report:
+    state = fields.text("state") or Activity.ACTIVE
+    if state not in REPORTED:
+        raise _Unusable(f"`state` is {state[:40]!r}, not one of {', '.join(sorted(REPORTED))}")
+    return ActivityReport(Activity(state), fields.text("detail"), fields.moment("time"))
+
+
+def _ack(fields: _Fields) -> Report:
+    return AckReport(fields.text("message") or None, fields.moment("time"))
+
+
+def _progress(fields: _Fields) -> Report:
+    return ProgressReport(
+        fields.count("done"),
+        fields.count("total"),
+        fields.text("step"),
+        fields.count("tests_passed"),
+        fields.moment("time"),
+    )
+
+
+def _usage(fields: _Fields) -> Report:
+    return UsageReport(
+        fields.text("model"),
+        fields.count("input") or 0,
+        fields.count("output") or 0,
+        fields.count("cache_read") or 0,
+        fields.count("cache_write") or 0,
+        fields.number("usd"),
+        fields.moment("time"),
+    )
+
+
+_READERS: dict[str, Callable[[_Fields], Report]] = {
+    "activity": _activity,
+    "ack": _ack,
+    "progress": _progress,
+    "usage": _usage,
+    "limit": lambda fields: LimitReport(fields.moment("resets_at"), fields.moment("time")),
+    "ask": lambda fields: AskReport(fields.text("question"), fields.moment("time")),
+    "done": lambda fields: DoneReport(fields.text("summary"), fields.moment("time")),
+}
+
+
+class SpoolReader:
+    """Reads a spool from where it was left, complete lines only, at most `MAX_READ` bytes a call.
+
+    `offset` is where the next line begins: store it with what was made of the lines and give it to the next reader. It never goes
+    back. When the file was cut or replaced, what now stands in it is passed over (it may have been read before) and
+    `take_problems` says so; lines appended later get offsets that no earlier line had.
+    """
+
+    def __init__(self, path: Path, offset: int = 0) -> None:
+        self.path = path
+        self.offset = offset
+        self.more = False
+        """There is more to read at once."""
+        self._shift = 0
+        self._pending = b""
+        self._scanned = offset
+        self._inode: int | None = None
+        self._problems: list[str] = []
+
+    def read(self, *, final: bool = False) -> list[tuple[int, bytes]]:
+        """The next lines, each with the offset of its beginning; `final`: nobody writes any more, the rest is a line too.
+
+        A line over `MAX_LINE` comes as its beginning, which `parse` calls invalid.
+        """
+        self.more = False
+        try:
+            descriptor = os.open(self.path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+        except OSError:
+            return []
+        try:
+            chunk = self._chunk(descriptor)
+        finally:
+            os.close(descriptor)
+        lines = self._split(chunk)
+        if final and not self.more and self._pending:
+            lines.append(self._end_line(self._scanned))
+        return lines
+
+    def take_problems(self) -> list[str]:
+        """What went wrong with the file since the last call."""
+        problems, self._problems = self._problems, []
+        return problems
+
+    def _chunk(self, descriptor: int) -> bytes:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            self._note(f"{self.path} is not a file")
+            return b""
+        known, self._inode = self._inode, status.st_ino
+        position = self._scanned - self._shift
+        if status.st_size < position:
+            self._pass_over(f"was cut to {status.st_size} bytes", status.st_size)
+        elif position and known not in (None, status.st_ino):
+            self._pass_over("was replaced", status.st_size)
+        else:
+            os.lseek(descriptor, position, os.SEEK_SET)
+            chunk = os.read(descriptor, MAX_READ)
+            self.more = position + len(chunk) < status.st_size
+            return chunk
+        return b""
+
+    def _pass_over(self, what: str, size: int) -> None:
+        self._note(f"{self.path} {what} after {self.offset} bytes were read; what stands in it now is not read")
+        self.offset = self._scanned
+        self._shift = self._scanned - size
+        self._pending = b""
+
+    def _note(self, problem: str) -> None:
+        if problem not in self._problems:
+            self._problems.append(problem)
+
+    def _split(self, chunk: bytes) -> list[tuple[int, bytes]]:
+        lines = []
+        start = 0
+        while (end := chunk.find(b"\n", start)) >= 0:
+            self._keep(chunk[start:end])
+            lines.append(self._end_line(self._scanned + end + 1))
+            start = end + 1
+        self._keep(chunk[start:])
+        self._scanned += len(chunk)
+        return [(offset, line) for offset, line in lines if line.strip()]
+
+    def _keep(self, part: bytes) -> None:
+        self._pending += part[: MAX_LINE + 1 - len(self._pending)]
+
+    def _end_line(self, following: int) -> tuple[int, bytes]:
+        line = (self.offset, self._pending)
+        self.offset, self._pending = following, b""
+        return line

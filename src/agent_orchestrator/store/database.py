@@ -1,0 +1,277 @@
+"""The store on any database that SQLAlchemy speaks; SQLite is the embedded default.
+
+One thread writes, one reads: a transaction is one hop from the event loop, whatever its number of statements. SQLite runs with
+a write-ahead log and full synchronisation: what `write` returned from survives a power cut.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, Engine, create_engine, delete, event, func, insert, select, update
+from sqlalchemy.exc import DatabaseError, OperationalError
+
+from agent_orchestrator.errors import AoError, Temporary
+from agent_orchestrator.flow import codec
+from agent_orchestrator.flow.events import Event, decode, encode
+from agent_orchestrator.flow.facts import VERSION, HomeFacts, SessionFacts
+from agent_orchestrator.flow.outbox import Batch, Row, Snapshot
+from agent_orchestrator.flow.reactions import Intent
+from agent_orchestrator.store import schema
+from agent_orchestrator.store.migrations import migrate
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Database:
+    """Events, outbox and snapshots in one database."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._engine: Engine | None = None
+        self._writing = ThreadPoolExecutor(1, "store-writer")
+        self._reading = ThreadPoolExecutor(1, "store-reader")
+        self._write_connection: Connection | None = None
+
+    @classmethod
+    def sqlite(cls, path: Path) -> Database:
+        """The embedded default."""
+        return cls(f"sqlite:///{path}")
+
+    async def open(self) -> int:
+        return await self._in(self._writing, self._open)
+
+    async def write(self, compute: Callable[[_Known], tuple[Batch, T]]) -> T:
+        return await self._in(self._writing, lambda: self._write(compute))
+
+    async def events(
+        self,
+        after: int = 0,
+        limit: int = 1000,
+        *,
+        session: str | None = None,
+        project: str | None = None,
+        newest: bool = False,
+    ) -> list[Event]:
+        table = schema.events
+        query = select(table).where(table.c.seq > after).limit(limit)
+        query = query.order_by(table.c.seq.desc() if newest else table.c.seq)
+        if session:
+            query = query.where(table.c.session == session)
+        if project:
+            query = query.where(table.c.project == project)
+        rows = await self._in(self._reading, lambda: self._read(lambda connection: connection.execute(query).all()))
+        found = [_event(row) for row in rows]
+        return found[::-1] if newest else found
+
+    async def event_by_key(self, key: str) -> Event | None:
+        query = select(schema.events).where(schema.events.c.key == key)
+        row = await self._in(self._reading, lambda: self._read(lambda connection: connection.execute(query).first()))
+        return None if row is None else _event(row)
+
+    async def pending(self) -> list[Row]:
+        query = select(schema.outbox).where(schema.outbox.c.state == "pending").order_by(schema.outbox.c.sort)
+        rows = await self._in(self._reading, lambda: self._read(lambda connection: connection.execute(query).all()))
+        return [_row(row) for row in rows]
+
+    async def rows(self, session: str, limit: int = 50) -> list[Row]:
+        table = schema.outbox
+        query = select(table).where(table.c.session == session).order_by(table.c.sort.desc()).limit(limit)
+        rows = await self._in(self._reading, lambda: self._read(lambda connection: connection.execute(query).all()))
+        return [_row(row) for row in rows]
+
+    async def snapshot(self) -> Snapshot | None:
+        return await self._in(self._reading, lambda: self._read(_load_snapshot))
+
+    async def save_snapshot(self, snapshot: Snapshot, changed: Sequence[str]) -> None:
+        await self._in(self._writing, lambda: self._save_snapshot(snapshot, changed))
+
+    async def close(self) -> None:
+        await self._in(self._writing, self._close)
+        self._writing.shutdown()
+        self._reading.shutdown()
+
+    # -- in the threads ----------------------------------------------------------------------------------------------
+
+    async def _in(self, pool: ThreadPoolExecutor, work: Callable[[], R]) -> R:
+        try:
+            return await asyncio.get_running_loop().run_in_executor(pool, work)
+        except OperationalError as error:
+            raise Temporary(
+                f"the database cannot be used: {error.orig}", "see whether the disk is full or read-only"
+            ) from error
+        except DatabaseError as error:
+            raise AoError(
+                f"the database is damaged: {error.orig}", f"look at {self.url}, or restore a backup"
+            ) from error
+
+    def _open(self) -> int:
+        self._engine = create_engine(self.url)
+        if self._engine.dialect.name == "sqlite":
+            event.listen(self._engine, "connect", _prepare_sqlite)
+        migrate(self._engine, self._back_up)
+        self._write_connection = self._engine.connect()
+        last = self._write_connection.execute(select(func.max(schema.events.c.seq))).scalar()
+        self._write_connection.rollback()
+        return int(last or 0)
+
+    def _back_up(self, version: int) -> None:
+        if self.url.startswith("sqlite:///"):
+            path = Path(self.url.removeprefix("sqlite:///"))
+            shutil.copy2(path, path.with_suffix(f".v{version}.bak"))
+
+    def _read(self, query: Callable[[Connection], R]) -> R:
+        assert self._engine is not None, "open first"
+        with self._engine.connect() as connection:
+            return query(connection)
+
+    def _write(self, compute: Callable[[_Known], tuple[Batch, T]]) -> T:
+        assert self._write_connection is not None, "open first"
+        with self._write_connection.begin():
+            batch, answer = compute(_Known(self._write_connection))
+            _insert(self._write_connection, batch)
+        return answer
+
+    def _save_snapshot(self, snapshot: Snapshot, changed: Sequence[str]) -> None:
+        assert self._write_connection is not None, "open first"
+        with self._write_connection.begin():
+            bodies = {f"session:{name}": codec.dump(snapshot.sessions[name]) for name in changed}
+            bodies["home"] = codec.dump(snapshot.home)
+            bodies["as-of"] = {"seq": snapshot.seq, "version": VERSION}
+            self._write_connection.execute(delete(schema.snapshots).where(schema.snapshots.c.id.in_(list(bodies))))
+            self._write_connection.execute(
+                insert(schema.snapshots), [{"id": name, "body": _json(body)} for name, body in bodies.items()]
+            )
+
+    def _close(self) -> None:
+        if self._write_connection is not None:
+            self._write_connection.close()
+        if self._engine is not None:
+            self._engine.dispose()
+
+
+class _Known:
+    """What is in the database already, asked inside the writer's transaction."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def event_keys(self, keys: Sequence[str]) -> set[str]:
+        return self._among(schema.events.c.key, keys)
+
+    def intent_keys(self, keys: Sequence[str]) -> set[str]:
+        return self._among(schema.outbox.c.key, keys)
+
+    def _among(self, column: Any, keys: Sequence[str]) -> set[str]:
+        found: set[str] = set()
+        for start in range(0, len(keys), 500):
+            found.update(
+                self._connection.execute(select(column).where(column.in_(keys[start : start + 500]))).scalars()
+            )
+        return found
+
+
+def _prepare_sqlite(connection: Any, _record: object) -> None:
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA busy_timeout = 5000")
+
+
+def _insert(connection: Connection, batch: Batch) -> None:
+    if batch.events:
+        connection.execute(insert(schema.events), [_event_values(one) for one in batch.events])
+    new = [row for row in batch.rows if not row.updated]
+    if new:
+        connection.execute(insert(schema.outbox), [_row_values(row) for row in new])
+    for row in batch.rows:
+        if row.updated:
+            values = {
+                "due": row.due,
+                "attempts": row.attempts,
+                "state": row.state,
+                "result": row.result,
+                "updated": row.updated,
+            }
+            connection.execute(update(schema.outbox).where(schema.outbox.c.key == row.intent.key).values(values))
+
+
+def _event_values(one: Event) -> dict[str, Any]:
+    return {
+        "seq": one.seq,
+        "key": one.key,
+        "type": one.type,
+        "project": one.project,
+        "session": one.session,
+        "generation": one.generation,
+        "source": one.source,
+        "time": one.time,
+        "data": _json(encode(one.body)),
+    }
+
+
+def _event(row: Any) -> Event:
+    return Event(
+        body=decode(row.type, json.loads(row.data)),
+        time=row.time,
+        source=row.source,
+        key=row.key,
+        project=row.project,
+        session=row.session,
+        generation=row.generation,
+        seq=row.seq,
+    )
+
+
+def _row_values(row: Row) -> dict[str, Any]:
+    intent = row.intent
+    return {
+        "key": intent.key,
+        "kind": intent.kind,
+        "session": intent.session,
+        "generation": intent.generation,
+        "args": _json(dict(intent.args)),
+        "intent_due": intent.due,
+        "cause": row.cause,
+        "sort": row.order,
+        "due": row.due,
+        "attempts": row.attempts,
+        "state": row.state,
+        "result": row.result,
+        "updated": row.updated,
+    }
+
+
+def _row(row: Any) -> Row:
+    intent = Intent(row.kind, row.key, row.session, row.generation, row.intent_due, json.loads(row.args))
+    return Row(intent, row.cause, row.sort, row.due, row.attempts, row.state, row.result, row.updated)
+
+
+def _load_snapshot(connection: Connection) -> Snapshot | None:
+    bodies = {row.id: json.loads(row.body) for row in connection.execute(select(schema.snapshots))}
+    as_of = bodies.get("as-of")
+    if as_of is None or as_of["version"] != VERSION:
+        return None
+    try:
+        sessions = _sessions(bodies.items())
+        return Snapshot(as_of["seq"], codec.load(HomeFacts, bodies["home"]), sessions)
+    except (TypeError, KeyError):  # of another shape: the log is folded anew
+        return None
+
+
+def _sessions(bodies: Iterable[tuple[str, Any]]) -> dict[str, SessionFacts]:
+    return {
+        name.removeprefix("session:"): codec.load(SessionFacts, body)
+        for name, body in bodies
+        if name.startswith("session:")
+    }
+
+
+def _json(data: Any) -> str:
+    return json.dumps(data, separators=(",", ":"), ensure_ascii=False)

@@ -1,0 +1,4 @@
+"""One suite a slot that says what a plugin must do, run by subclassing it: ours, and any stranger's by one import.
+
+A suite uses only the slot's protocol and the real machine; nothing in here knows a certain plugin.
+"""
