@@ -1,7 +1,7 @@
-"""HTTP to the daemon in a few lines: over its Unix socket with bare `socket` and `json`, for every command waits for this import.
+"""The daemon as a client sees it: found by `$AO_HOME/daemon.json`, started where none answers, asked over its Unix socket.
 
-The daemon is found by `$AO_HOME/daemon.json`; where none answers it is started. A request that the daemon died on is
-repeated with the same `Idempotency-Key`. Errors come back as the classes of `errors.py`, rebuilt from problem documents.
+A request that the daemon died on is repeated with the same `Idempotency-Key`. Errors come back as the classes of `errors.py`.
+Nothing heavy is imported here: every command waits for it.
 """
 
 from __future__ import annotations
@@ -9,261 +9,53 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from types import TracebackType
-from typing import Any, NamedTuple
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from agent_orchestrator import errors
-from agent_orchestrator.errors import AoError, Unreachable
+from agent_orchestrator.errors import Unreachable
+from agent_orchestrator.wire import Answer, Broken, Connection, Stream, quote, unquote, with_query
+
+if TYPE_CHECKING:
+    import subprocess
+
+Result = TypeVar("Result")
 
 ATTEMPTS = 4
 """A request, and three repetitions when the connection breaks on it."""
 
-_UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
-_REPEATED_WITH_KEY = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+START_TIMEOUT = 15.0
+
+_AGENTS_OWN = (
+    "AO_SESSION",
+    "AO_PROJECT",
+    "AO_WORKSPACE",
+    "AO_BRANCH",
+    "AO_BASE",
+    "AO_TASK_FILE",
+    "AO_SPOOL",
+    "AO_INBOX",
+    "AO_URL",
+    "AO_TOKEN",
+)
+"""Variables of one session: a daemon that an agent's own command starts must not take them for its own."""
 
 
-def quote(text: str) -> str:
-    """Percent-encode a piece of a path, a query or a header."""
-    return "".join(chr(byte) if byte in _UNRESERVED else f"%{byte:02X}" for byte in os.fsencode(text))
+class NotRunning(Unreachable):
+    """No daemon answers."""
 
-
-def unquote(text: str) -> str:
-    """Undo `quote`."""
-    first, *rest = text.split("%")
-    parts = [first.encode()]
-    for part in rest:
-        try:
-            parts.append(bytes([int(part[:2], 16)]) + part[2:].encode())
-        except ValueError:
-            parts.append(b"%" + part.encode())
-    return b"".join(parts).decode(errors="replace")
-
-
-def with_query(path: str, **query: str | int | bool | None) -> str:
-    """A path with a query: true is 1; false, none and the empty string are left out."""
-    pairs = [f"{key}={1 if value is True else quote(str(value))}" for key, value in query.items() if value not in (None, False, "")]
-    return f"{path}?{'&'.join(pairs)}" if pairs else path
+    def __init__(self) -> None:
+        super().__init__("the daemon is not running", "start it with `ao start`")
 
 
 def home_folder() -> str:
-    """`$AO_HOME`, or its default; by the same rule as `home.Home`, without what that imports."""
-    return os.path.abspath(os.path.expanduser(os.environ.get("AO_HOME") or "~/.agent-orchestrator"))  # noqa: PTH100, PTH111
-
-
-class Answer(NamedTuple):
-    """A whole answer."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-
-    @property
-    def text(self) -> str:
-        """The body as text."""
-        return self.body.decode(errors="replace")
-
-    def json(self) -> Any:
-        """The body as JSON; none if it is empty."""
-        if not self.body:
-            return None
-        try:
-            return json.loads(self.body)
-        except ValueError:
-            raise AoError("the daemon's answer is not JSON", "is another program listening on its address?") from None
-
-    def error(self) -> AoError:
-        """The error that this answer tells of."""
-        try:
-            problem = json.loads(self.body)
-        except ValueError:
-            problem = None
-        if not isinstance(problem, dict):
-            return AoError(f"the daemon answered {self.status}: {self.text.strip()[:200]}".rstrip(": "))
-        kind = _CATEGORIES.get(problem.get("category", ""), _STATUSES.get(self.status, AoError))
-        detail = problem.get("detail") or problem.get("title") or f"the daemon answered {self.status}"
-        error = kind(detail if isinstance(detail, str) else json.dumps(detail), str(problem.get("remedy") or ""))
-        if isinstance(problem.get("exitCode"), int):
-            error.exit_code = problem["exitCode"]
-        return error
-
-
-def _tree(kind: type[AoError]) -> Iterator[type[AoError]]:
-    yield kind
-    for below in kind.__subclasses__():
-        yield from _tree(below)
-
-
-_CATEGORIES: dict[str, type[AoError]] = {kind.category: kind for kind in _tree(AoError)}
-_STATUSES: dict[int, type[AoError]] = {400: errors.UsageError, 401: errors.Denied, 403: errors.Denied, 404: errors.NotFound, 409: errors.Conflict, 422: errors.UsageError}
-
-
-class _Broken(Exception):
-    """The connection ended before the answer did."""
-
-
-class _Connection:
-    """A socket with what was read from it and not yet used; a time-out leaves both as they were."""
-
-    def __init__(self, sock: socket.socket) -> None:
-        self.sock = sock
-        self._buffer = b""
-
-    def send(self, data: bytes) -> None:
-        try:
-            self.sock.sendall(data)
-        except TimeoutError:
-            raise
-        except OSError as error:
-            raise _Broken(str(error)) from None
-
-    def some(self, limit: int) -> bytes:
-        """At most so many bytes, at least one."""
-        if not self._buffer:
-            self._fill()
-        taken, self._buffer = self._buffer[:limit], self._buffer[limit:]
-        return taken
-
-    def line(self) -> bytes:
-        while (end := self._buffer.find(b"\n")) < 0:
-            self._fill()
-        taken, self._buffer = self._buffer[:end], self._buffer[end + 1 :]
-        return taken.rstrip(b"\r")
-
-    def _fill(self) -> None:
-        try:
-            data = self.sock.recv(1 << 16)
-        except TimeoutError:
-            raise
-        except OSError as error:
-            raise _Broken(str(error)) from None
-        if not data:
-            raise _Broken("it was closed")
-        self._buffer += data
-
-
-class ServerEvent(NamedTuple):
-    """One Server-Sent Event."""
-
-    id: str
-    type: str
-    data: str
-
-
-class Stream:
-    """An answer whose body is read as it comes."""
-
-    def __init__(self, connection: _Connection, release: Callable[[_Connection], None]) -> None:
-        self._connection: _Connection | None = connection
-        self._release = release
-        self.status, self.headers = _read_head(connection)
-        self._chunked = self.headers.get("transfer-encoding", "").lower() == "chunked"
-        length = self.headers.get("content-length")
-        self._to_close = not self._chunked and length is None and self.status not in (204, 304)
-        self._left = int(length or 0) if not self._chunked else 0
-        self._ended = False
-        self._text = b""
-        self._event: dict[str, str] = {}
-
-    def chunk(self) -> bytes:
-        """The next piece of the body; empty at its end. Raises `TimeoutError` when nothing came in time: call again."""
-        connection = self._connection
-        if self._ended or connection is None:
-            return b""
-        if self._to_close:
-            try:
-                return connection.some(1 << 16)
-            except _Broken:
-                return self._end(keep=False)
-        if self._chunked and not self._left:
-            while not (size := connection.line()):
-                pass
-            self._left = int(size.partition(b";")[0], 16)
-            if not self._left:
-                while connection.line():
-                    pass
-        if not self._left:
-            return self._end(keep=self.headers.get("connection", "").lower() != "close")
-        piece = connection.some(self._left)
-        self._left -= len(piece)
-        return piece
-
-    def read(self) -> bytes:
-        """The rest of the body."""
-        return b"".join(iter(self.chunk, b""))
-
-    def line(self) -> str | None:
-        """The next line of the body; none at its end."""
-        while b"\n" not in self._text:
-            if not (piece := self.chunk()):
-                rest, self._text = self._text, b""
-                return rest.decode(errors="replace") if rest else None
-            self._text += piece
-        line, _, self._text = self._text.partition(b"\n")
-        return line.rstrip(b"\r").decode(errors="replace")
-
-    def lines(self) -> Iterator[str]:
-        """The body line by line."""
-        while (line := self.line()) is not None:
-            yield line
-
-    def event(self) -> ServerEvent | None:
-        """The next Server-Sent Event; none at the end."""
-        while (line := self.line()) is not None:
-            if line:
-                name, _, value = line.partition(":")
-                value = value.removeprefix(" ")
-                if name == "data" and "data" in self._event:
-                    value = f"{self._event['data']}\n{value}"
-                self._event[name] = value
-            else:
-                event, self._event = self._event, {}
-                if "data" in event:
-                    return ServerEvent(event.get("id", ""), event.get("event", "message"), event["data"])
-        return None
-
-    def wait(self, seconds: float | None) -> None:
-        """Set how long the next piece may take; none: for ever."""
-        if self._connection is not None:
-            self._connection.sock.settimeout(seconds)
-
-    def close(self) -> None:
-        """Drop the connection, if the body was not read to its end."""
-        if self._connection is not None:
-            self._end(keep=False)
-
-    def _end(self, keep: bool) -> bytes:
-        connection, self._connection, self._ended = self._connection, None, True
-        if connection is not None and keep:
-            self._release(connection)
-        elif connection is not None:
-            connection.sock.close()
-        return b""
-
-    def __enter__(self) -> Stream:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
-        if isinstance(error, _Broken):
-            raise Unreachable("the daemon went away", "run the command again; the daemon starts by itself") from None
-
-
-def _read_head(connection: _Connection) -> tuple[int, dict[str, str]]:
-    try:
-        status = int(connection.line().split(b" ")[1])
-    except (IndexError, ValueError):
-        raise Unreachable("what answers at the daemon's address does not speak HTTP", "run `ao doctor`") from None
-    headers: dict[str, str] = {}
-    while line := connection.line().decode("latin-1"):
-        name, _, value = line.partition(":")
-        key = name.strip().lower()
-        headers[key] = f"{headers[key]},{value.strip()}" if key in headers else value.strip()
-    return status, headers
+    """`$AO_HOME` or its default, by the rule of `home.Home`, without what that imports."""
+    return os.path.abspath(os.path.expanduser(os.environ.get("AO_HOME") or "~/.agent-orchestrator"))
 
 
 class Client:
-    """One user's daemon, started when it is needed and does not run."""
+    """One user's daemon."""
 
     def __init__(
         self,
@@ -273,16 +65,23 @@ class Client:
         notice: Callable[[str], None] | None = None,
         waiting: Callable[[str], None] | None = None,
     ) -> None:
-        self.home = os.path.abspath(home) if home is not None else home_folder()  # noqa: PTH100 - pathlib costs 6 ms here
+        """`start`: start the daemon when it is needed; `notice` takes what it wants the person to know, `waiting` why it takes long."""
+        self.home = home_folder() if home is None else os.path.abspath(home)
         self._start = start
         self._notice = notice
         self._waiting = waiting
-        self._connection: _Connection | None = None
+        self._connection: Connection | None = None
+        self._log_size = 0
+
+    @property
+    def log(self) -> str:
+        """Where the daemon's log is."""
+        return os.path.join(self.home, "daemon.log")
 
     def info(self) -> dict[str, Any]:
         """What `$AO_HOME/daemon.json` says; empty if there is none."""
         try:
-            with open(os.path.join(self.home, "daemon.json"), encoding="utf-8") as file:  # noqa: PTH123
+            with open(os.path.join(self.home, "daemon.json"), encoding="utf-8") as file:
                 info = json.load(file)
         except (OSError, ValueError):
             return {}
@@ -299,16 +98,12 @@ class Client:
         check: bool = True,
         repeat: bool = True,
     ) -> Answer:
-        """Ask, and return the whole answer; an answer of 400 and above is raised as its error unless `check` is off."""
+        """Ask and return the whole answer; one of 400 and above is raised as its error unless `check` is off."""
         payload = self._encode(method, path, body, headers)
 
         def ask() -> Answer:
             with self._send(payload, timeout) as stream:
-                try:
-                    return Answer(stream.status, stream.headers, stream.read())
-                except _Broken:
-                    stream.close()
-                    raise _Broken("within its answer") from None
+                return Answer(stream.status, stream.headers, stream.read())
 
         answer = self._repeat(ask, timeout, repeat)
         if check and answer.status >= 400:
@@ -316,17 +111,24 @@ class Client:
         return answer
 
     def stream(
-        self, method: str, path: str, body: object = None, *, headers: Mapping[str, str] | None = None, timeout: float | None = 60.0
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        timeout: float | None = 60.0,
+        check: bool = True,
     ) -> Stream:
-        """Ask, and return the answer to be read as it comes; `timeout` is for its beginning only."""
+        """Ask and return the answer to be read as it comes; `timeout` is for its beginning."""
         payload = self._encode(method, path, body, headers)
         stream = self._repeat(lambda: self._send(payload, timeout), timeout, True)
-        if stream.status >= 400:
+        if check and stream.status >= 400:
             raise Answer(stream.status, stream.headers, stream.read()).error()
         stream.wait(None)
         return stream
 
-    def get(self, path: str, *, timeout: float | None = 60.0, **query: str | int | bool | None) -> Any:
+    def get(self, path: str, *, timeout: float | None = 60.0, **query: str | int | None) -> Any:
         """GET a JSON document."""
         return self.request("GET", with_query(path, **query), timeout=timeout).json()
 
@@ -335,29 +137,215 @@ class Client:
         return self.request("POST", path, {} if body is None else body, timeout=timeout).json()
 
     def close(self) -> None:
-        """Close the connection; the next request opens another."""
+        """Hang up; the next request connects anew."""
         connection, self._connection = self._connection, None
         if connection is not None:
-            connection.sock.close()
+            connection.close()
 
     def ensure(self, arguments: Sequence[str] = ()) -> bool:
-        """Make sure that the daemon answers; true if it had to be started (with these arguments)."""
+        """Make sure that the daemon answers; true if it had to be started, with these arguments."""
         try:
-            self._connection = self._connection or self._dial()
+            self._release(self._connection or self._dial())
             return False
-        except _Broken:
+        except NotRunning:
             self._launch(arguments)
             return True
 
-    def _repeat[Result](self, ask: Callable[[], Result], timeout: float | None, repeat: bool) -> Result:
-        for attempt in range(ATTEMPTS):
+    # -- one exchange --------------------------------------------------------------------------------------------------
+
+    def _encode(
+        self, method: str, path: str, body: object, headers: Mapping[str, str] | None
+    ) -> Callable[[Connection], bytes]:
+        """The request's bytes; whom it goes to is known only when it is sent."""
+        content = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
+        fields = {"Accept": "application/json", "User-Agent": "ao"}
+        if body is not None:
+            fields["Content-Type"] = "application/json"
+        if body is not None or method in ("POST", "PUT", "PATCH"):
+            fields["Content-Length"] = str(len(content))
+        if method in ("POST", "PUT", "PATCH", "DELETE"):
+            fields["Idempotency-Key"] = os.urandom(16).hex()
+        fields |= _here()
+        fields |= headers or {}
+
+        def encode(connection: Connection) -> bytes:
+            whom = (
+                {"Host": connection.peer, "Authorization": f"Bearer {self._token()}"}
+                if connection.peer
+                else {"Host": "localhost"}
+            )
+            head = "".join(f"{name}: {value}\r\n" for name, value in (whom | fields).items())
+            return f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode() + content
+
+        return encode
+
+    def _send(self, payload: Callable[[Connection], bytes], timeout: float | None) -> Stream:
+        connection, self._connection = self._connection, None
+        if connection is None:
             try:
-                return ask()
-            except _Broken as broken:
+                connection = self._dial()
+            except NotRunning:
+                if not self._start:
+                    raise
+                self._launch(())
+                connection, self._connection = self._connection or self._dial(), None
+        try:
+            connection.sock.settimeout(timeout)
+            connection.send(payload(connection))
+            stream = Stream(connection, self._release)
+        except BaseException:
+            connection.close()
+            raise
+        if self._notice is not None and (notices := stream.headers.get("x-ao-notice")):
+            for text in notices.split(","):
+                self._notice(unquote(text.strip()))
+        return stream
+
+    def _repeat(self, ask: Callable[[], Result], timeout: float | None, repeat: bool) -> Result:
+        for _ in range(ATTEMPTS - 1 if repeat else 0):
+            try:
+                return self._in_time(ask, timeout)
+            except Broken:
                 self.close()
-                if attempt + 1 == ATTEMPTS or not repeat:
-                    raise Unreachable(f"the daemon broke the connection: {broken}", f"look at {self.home}/daemon.log") from None
-            except TimeoutError:
-                self.close()
-                raise Unreachable(f"the daemon did not answer within {timeout:g} s", f"look at {self.home}/daemon.log") from None
-        raise AssertionError("unreachable")
+        return self._in_time(ask, timeout)
+
+    def _in_time(self, ask: Callable[[], Result], timeout: float | None) -> Result:
+        try:
+            return ask()
+        except TimeoutError:
+            self.close()
+            raise Unreachable(f"the daemon did not answer within {timeout:g} s", f"see {self.log}") from None
+
+    def _release(self, connection: Connection) -> None:
+        if self._connection is None:
+            self._connection = connection
+        elif self._connection is not connection:
+            connection.close()
+
+    # -- finding and starting it ---------------------------------------------------------------------------------------
+
+    def _dial(self) -> Connection:
+        info = self.info()
+        address = info.get("socket")
+        try:
+            if address and hasattr(socket, "AF_UNIX"):
+                sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+                return _connected(sock, str(address), "")
+            if url := str(info.get("url") or ""):
+                peer = url.partition("://")[2].rstrip("/")
+                host, _, port = peer.rpartition(":")
+                return _connected(socket.socket(socket.AF_INET), (host, int(port)), peer)
+        except PermissionError:
+            raise Unreachable(
+                f"the daemon's socket {address} may not be opened", "is it another user's $AO_HOME?"
+            ) from None
+        except (OSError, ValueError):
+            pass
+        raise NotRunning
+
+    def _token(self) -> str:
+        try:
+            with open(os.path.join(self.home, "token"), encoding="ascii") as file:
+                return file.read().strip()
+        except (OSError, ValueError):
+            return ""
+
+    def _launch(self, arguments: Sequence[str]) -> None:
+        """Start the daemon and wait until it answers. Where two do so at once, one of the two daemons gives way to the other."""
+        began = time.monotonic()
+        told = False
+        child, since = self._spawn(arguments), began
+        while (now := time.monotonic()) < began + START_TIMEOUT:
+            if self._answers():
+                child.returncode = 0  # it lives on without us: no warning about that
+                return
+            ended = child.poll()
+            if ended and now > since + 1.0:
+                raise Unreachable(
+                    f"the daemon could not start: {self._last_words(ended)}",
+                    f"see {self.log}, or run `ao start --foreground`",
+                )
+            if ended is None:
+                since = now
+            elif now > since + 1.0:  # it gave way to one that was just leaving
+                child, since = self._spawn(arguments), now
+            if not told and now > began + 1.0 and self._waiting is not None:
+                self._waiting("starting the daemon…")
+                told = True
+            time.sleep(0.02)
+        raise Unreachable(f"the daemon did not answer within {START_TIMEOUT:g} s of its start", f"see {self.log}")
+
+    def _answers(self) -> bool:
+        try:
+            connection = self._dial()
+        except Unreachable:
+            return False
+        try:
+            connection.sock.settimeout(START_TIMEOUT)
+            connection.send(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            with Stream(connection, self._release) as stream:
+                stream.read()
+                return stream.status == 200
+        except (Unreachable, TimeoutError):
+            connection.close()
+            return False
+
+    def _spawn(self, arguments: Sequence[str]) -> subprocess.Popen[bytes]:
+        import subprocess
+
+        try:
+            os.makedirs(self.home, mode=0o700, exist_ok=True)
+            with open(self.log, "ab") as log:  # a crash too early for its own log is to be seen there as well
+                self._log_size = log.tell()
+                return subprocess.Popen(
+                    [sys.executable, "-m", "agent_orchestrator.daemon", *arguments],
+                    cwd=self.home,
+                    env=self.daemon_environment(),
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=log,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            raise Unreachable(
+                f"the daemon could not be started: {error}", f"make {self.home} writable, or set AO_HOME"
+            ) from None
+
+    def daemon_environment(self) -> dict[str, str]:
+        """The environment the daemon is to have when this process starts it."""
+        env = {name: value for name, value in os.environ.items() if name not in _AGENTS_OWN}
+        env["AO_HOME"] = self.home
+        if env.get("AO_CONFIG"):
+            env["AO_CONFIG"] = os.path.abspath(os.path.expanduser(env["AO_CONFIG"]))
+        return env
+
+    def _last_words(self, code: int) -> str:
+        try:
+            with open(self.log, "rb") as log:
+                log.seek(self._log_size)
+                lines = log.read().decode(errors="replace").strip().splitlines()
+        except OSError:
+            lines = []
+        return lines[-1] if lines else f"it exited with {code}"
+
+
+def _here() -> dict[str, str]:
+    """Where the command runs: by that the daemon finds the project."""
+    fields = {}
+    try:
+        fields["X-AO-Cwd"] = quote(os.getcwd())
+    except OSError:  # the folder was removed under us
+        pass
+    if config := os.environ.get("AO_CONFIG"):
+        fields["X-AO-Config"] = quote(os.path.abspath(os.path.expanduser(config)))
+    return fields
+
+
+def _connected(sock: socket.socket, address: Any, peer: str) -> Connection:
+    try:
+        sock.settimeout(5.0)
+        sock.connect(address)
+    except BaseException:
+        sock.close()
+        raise
+    return Connection(sock, peer)

@@ -101,6 +101,8 @@ class Change:
     xy: str
     path: str
     sub: str = "N..."
+    blobs: tuple[str, ...] = ()
+    """What the index holds for it: one blob, or up to three of a conflict."""
 
 
 class Config(dict[str, list[str]]):
@@ -197,10 +199,11 @@ class Git:
         """Is it a repository without a checkout?"""
         return await self.text("rev-parse", "--is-bare-repository") == "true"
 
-    async def config(self) -> Config:
-        """All configuration in force."""
+    async def config(self, *scope: str) -> Config:
+        """All configuration in force, or that of one scope (`--local`)."""
         found = Config()
-        for entry in (await self.run("config", "--list", "-z")).out.decode(errors="surrogateescape").split("\0"):
+        done = await self.run("config", *scope, "--list", "-z")
+        for entry in done.out.decode(errors="surrogateescape").split("\0"):
             key, separator, value = entry.partition("\n")
             if key:
                 found.setdefault(key, []).append(value if separator else "true")
@@ -399,11 +402,13 @@ def _change(entry: str) -> Change | None:
     kind, _, rest = entry.partition(" ")
     if kind in "?!":
         return Change(kind * 2, rest)
-    before = {"1": 7, "u": 9}.get(kind)
-    if before is None:
+    if kind not in "1u":
         return None
-    fields = rest.split(" ", before)
-    return Change(fields[0], fields[-1], fields[1])
+    fields = rest.split(" ", 7 if kind == "1" else 9)
+    held = fields[6:7] if kind == "1" else fields[6:9]
+    modes = fields[3:4] if kind == "1" else fields[2:5]
+    blobs = tuple(sha for sha, mode in zip(held, modes, strict=True) if mode not in ("000000", "160000"))
+    return Change(fields[0], fields[-1], fields[1], blobs)
 
 
 def ssh_without_questions(config: Config | None) -> dict[str, str]:

@@ -120,7 +120,10 @@ class LocalHost:
         self._boot_id = os.environ.get("AO_TEST_BOOT_ID") or _boot_id()
         if sys.version_info < (3, 12) and hasattr(os, "pidfd_open"):
             # The default watcher of Python 3.11 starts a thread for each child; newer ones use pidfd by themselves.
-            asyncio.set_child_watcher(asyncio.PidfdChildWatcher())
+            watcher = asyncio.PidfdChildWatcher()
+            with contextlib.suppress(RuntimeError):
+                watcher.attach_loop(asyncio.get_running_loop())
+            asyncio.set_child_watcher(watcher)
 
     async def run(
         self,

@@ -241,7 +241,7 @@ def _check_size(kind: str, source: str) -> None:
 def _check_tree(kind: str, source: str, tree: nodes.Node) -> None:
     from jinja2 import nodes
 
-    for node in tree.find_all(nodes.Node):
+    for node in (tree, *tree.find_all(nodes.Node)):
         if type(node).__name__ in _REFUSED:
             raise _wrong(kind, source, f"uses {type(node).__name__.lower()}, which templates here may not")
         if isinstance(node, nodes.Call) and not (isinstance(node.node, nodes.Getattr) and node.node.attr in METHODS):

@@ -10,8 +10,9 @@ import re
 import shlex
 from typing import Any
 
-from agent_orchestrator.config.model import AgentConfig, Config, Defaults, Profile, Project, Reaction
+from agent_orchestrator.config.model import Config, Profile, Project
 from agent_orchestrator.config.problems import Notes
+from agent_orchestrator.config.respell import Respelling, free, kebab, single
 from agent_orchestrator.config.tree import Items, Section, sections
 
 _NO_MEANING = {
@@ -19,7 +20,6 @@ _NO_MEANING = {
     "project": ("orchestratorSessionStrategy", "opencodeIssueSessionStrategy", "decomposer"),
     "agentConfig": ("opencodeSessionId",),
 }
-_PERMISSIONS = {"permissionless": "full", "skip": "full", "suggest": "default", "auto_edit": "auto-edit"}
 _HANDLERS = {
     "ci-failure": "ci-failed",
     "review-comments": "changes-requested",
@@ -36,6 +36,7 @@ _REACTION_KEYS = {
 }
 _CHECK_KEYS = frozenset({"command", "timeout", "parallel", "on"})
 _OWN_KEYS = frozenset(Config.model_json_schema()["properties"])
+_PROFILE_KEYS = frozenset(Profile.model_json_schema()["properties"])
 _PROJECT_KEYS = frozenset(Project.model_json_schema()["properties"]) - _OWN_KEYS
 _FLAT_KEYS = _PROJECT_KEYS | {"worker", "orchestratorRules", "agentConfig"} | set(_NO_MEANING["project"])
 
@@ -46,17 +47,14 @@ def normalise(tree: Section, notes: Notes) -> Section:
     return tree
 
 
-class _Normaliser:
-    def __init__(self, notes: Notes) -> None:
-        self._notes = notes
-
+class _Normaliser(Respelling):
     # -- the file ------------------------------------------------------------------------------------------------------
 
     def root(self, tree: Section) -> None:
         if "$schema" in tree:
             tree.drop("$schema")
         self._keys(tree)
-        self._drop_meaningless(tree, "")
+        self._drop_meaningless(tree, _NO_MEANING[""])
         self._flat(tree)
         self._agents(tree)
         self._plugin_files(tree)
@@ -141,7 +139,9 @@ class _Normaliser:
                 if entry.get("enabled") is False:
                     continue
                 if "path" not in entry and "package" in entry:
-                    self._useless(line, "plugins", "package", "install it with pip: installed plugins are found by themselves")
+                    self._useless(
+                        line, "plugins", "package", "install it with pip: installed plugins are found by themselves"
+                    )
                     continue
                 for key in ("enabled", "source", "package", "version"):
                     if key in entry:
@@ -190,7 +190,7 @@ class _Normaliser:
             self._reactions(tree)
         reactions = tree.section("reactions", line)
         for key in list(handlers):
-            name = _HANDLERS.get(_kebab(key), _kebab(key))
+            name = _HANDLERS.get(kebab(key), kebab(key))
             value = handlers[key]
             if isinstance(value, Section) and isinstance(reactions.get(name), Section):
                 self._reaction(value)
@@ -202,7 +202,7 @@ class _Normaliser:
 
     def _project(self, project: Section) -> None:
         self._keys(project)
-        self._drop_meaningless(project, "project")
+        self._drop_meaningless(project, _NO_MEANING["project"])
         worker, coordinator = project.get("worker"), project.get("orchestrator")
         if isinstance(worker, Section):
             project.drop("worker")
@@ -249,7 +249,7 @@ class _Normaliser:
         if isinstance(inner, Section):
             source.drop("agentConfig")
             self._keys(inner)
-            self._drop_meaningless(inner, "agentConfig")
+            self._drop_meaningless(inner, _NO_MEANING["agentConfig"])
             if "orchestratorModel" in inner:
                 inner.move("orchestratorModel", inner, "model")
             for key in list(inner):
@@ -264,7 +264,7 @@ class _Normaliser:
         if not isinstance(config, Section):
             return
         self._keys(config)
-        self._drop_meaningless(config, "agentConfig")
+        self._drop_meaningless(config, _NO_MEANING["agentConfig"])
         if "orchestratorModel" in config:
             self._into(config, "orchestratorModel", coordinator(), "model", quiet=True)
         self._permissions(config)
@@ -274,15 +274,15 @@ class _Normaliser:
         ci = project.get("ci")
         line = project.lines.get("ci", project.line)
         if isinstance(ci, str):
-            project["ci"] = _single("default", _single("command", ci, line), line)
+            project["ci"] = single("default", single("command", ci, line), line)
         elif isinstance(ci, Section):
             if set(ci) & _CHECK_KEYS and not any(isinstance(value, Section) for value in ci.values()):
                 self._keys(ci)
-                project["ci"] = _single("default", ci, line)
+                project["ci"] = single("default", ci, line)
                 return
             for name in list(ci):
                 if isinstance(ci[name], str):
-                    ci[name] = _single("command", ci[name], ci.lines[name])
+                    ci[name] = single("command", ci[name], ci.lines[name])
                 elif isinstance(ci[name], Section):
                     self._keys(ci[name])
 
@@ -314,7 +314,7 @@ class _Normaliser:
                 continue
             if isinstance(trigger, str):
                 item["trigger"] = _trigger(trigger)
-            made.put(_free(_trigger(name), made), item, line)
+            made.put(free(_trigger(name), made), item, line)
         return made
 
     def _mapped(self, reactions: Section) -> Section:
@@ -326,7 +326,7 @@ class _Normaliser:
                 for item, item_line in zip(value, value.lines, strict=True):
                     if isinstance(item, Section) and "trigger" not in item:
                         item.put("trigger", name, item_line)
-                    made.put(_free(name, made), item, item_line, key)
+                    made.put(free(name, made), item, item_line, key)
             elif name in made:
                 self._notes.problem(line, f"reactions.{key}", f'given twice, first as "{made.spelled[name]}"')
             else:
@@ -358,7 +358,7 @@ class _Normaliser:
                 notifiers[name] = value = Section(line)
             if isinstance(value, str):
                 key = "plugin" if re.fullmatch(r"[a-z][a-z0-9-]*", value) else "webhookUrl"
-                notifiers[name] = value = _single(key, value, line)
+                notifiers[name] = value = single(key, value, line)
             if isinstance(value, Section):
                 self._notifier(name, value, tree)
 
@@ -378,18 +378,20 @@ class _Normaliser:
                 if not isinstance(plugins, Items):
                     plugins = Items()
                     tree.put("plugins", plugins, line)
-                plugins.add(_single("path", path, line), line)
+                plugins.add(single("path", path, line), line)
             else:
                 self._useless(line, f"notifiers.{name}", "path", "a plugin is a Python file")
         if "package" in notifier:
             line = notifier.lines["package"]
             notifier.drop("package")
-            self._useless(line, f"notifiers.{name}", "package", "install it with pip: installed plugins are found by themselves")
+            self._useless(
+                line, f"notifiers.{name}", "package", "install it with pip: installed plugins are found by themselves"
+            )
 
     def _plugin(self, owner: Section, key: str) -> None:
         value = owner.get(key)
         if isinstance(value, str):
-            owner[key] = _single("plugin", value, owner.lines[key])
+            owner[key] = single("plugin", value, owner.lines[key])
         elif isinstance(value, Section):
             self._keys(value)
             if "type" in value:
@@ -397,113 +399,7 @@ class _Normaliser:
             if isinstance(value.get("webhook"), Section):
                 self._keys(value["webhook"])
 
-    # -- the small things ----------------------------------------------------------------------------------------------
-
-    def _keys(self, section: Section, *, keep_empty: bool = False) -> None:
-        """snake_case becomes camelCase; a key without a value is a key not given."""
-        for key in list(section):
-            if section[key] is None and not keep_empty:
-                section.drop(key)
-            elif re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)+", key):
-                self._into(section, key, section, _camel(key))
-
-    def _into(self, source: Section, key: str, target: Section, name: str, *, quiet: bool = False) -> None:
-        line, spelled = source.lines.get(key, source.line), source.spelled.get(key, key)
-        if not source.move(key, target, name) and not quiet:
-            other = target.spelled.get(name, name)
-            self._notes.problem(line, spelled, f'given twice: "{other}" in line {target.lines[name]} is the same')
-
-    def _nested(self, owner: Section, key: str) -> None:
-        if isinstance(owner.get(key), Section):
-            self._keys(owner[key])
-
-    def _env(self, owner: Section) -> None:
-        env = owner.get("env")
-        if isinstance(env, Section):
-            for key in env:
-                if env[key] is None:
-                    env[key] = ""
-
-    def _argv(self, owner: Section, key: str) -> None:
-        """A command in one text is split as a shell would."""
-        value = owner.get(key)
-        if not isinstance(value, str):
-            return
-        line = owner.lines[key]
-        items = Items()
-        try:
-            for part in shlex.split(re.sub(r"\{\{\s*(\w+)\s*\}\}", r"{{\1}}", value)):
-                items.add(part, line)
-        except ValueError as error:
-            self._notes.problem(line, key, f"cannot be split into arguments: {error}", "write it as a list")
-        owner[key] = items
-
-    def _permissions(self, owner: Section) -> None:
-        value = owner.get("permissions")
-        if isinstance(value, str):
-            owner["permissions"] = _PERMISSIONS.get(value, value)
-
-    def _drop_meaningless(self, section: Section, kind: str) -> None:
-        for key in _NO_MEANING[kind]:
-            if key in section:
-                line = section.lines[key]
-                section.drop(key)
-                self._useless(line, "", key, "")
-
-    def _useless(self, line: int, where: str, key: str, why: str) -> None:
-        name = f"{where}.{key}" if where else key
-        text = "has no meaning here and is ignored" + (f" ({why})" if why else "")
-        self._notes.warn(line, name, text, once=key if not why else f"{where}.{key}.{line}")
-
-    def _empty_sections(self, owner: Section) -> None:
-        for key in owner:
-            if owner[key] is None:
-                owner[key] = Section(owner.lines[key])
-
-    def _by_name(self, items: Items, keys: tuple[str, ...], where: str) -> Section:
-        made = Section(items.lines[0] if items.lines else 1)
-        for item, line in zip(items, items.lines, strict=True):
-            name = next((item[key] for key in keys if key in item), None) if isinstance(item, Section) else None
-            if not isinstance(item, Section) or not isinstance(name, str | int):
-                self._notes.problem(line, where, "the item has no id", "write - id: a-name")
-                continue
-            for key in keys:
-                if key in item:
-                    item.drop(key)
-            name = str(name)
-            if name in made:
-                self._notes.problem(line, f"{where}.{name}", f"given twice, first in line {made.lines[name]}")
-            else:
-                made.put(name, item, line)
-        return made
-
-
-_PROFILE_KEYS = frozenset(Profile.model_json_schema()["properties"])
-
-
-def _single(key: str, value: Any, line: int) -> Section:
-    made = Section(line)
-    made.put(key, value, line)
-    return made
-
-
-def _camel(key: str) -> str:
-    first, *rest = key.split("_")
-    return first + "".join(part.capitalize() for part in rest)
-
-
-def _kebab(key: str) -> str:
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", key).replace("_", "-").lower()
-
 
 def _trigger(name: str) -> str:
     kebab = name.replace("_", "-") if re.fullmatch(r"[a-z0-9_-]+", name) else name
     return _HANDLERS.get(kebab, kebab)
-
-
-def _free(name: str, taken: Section) -> str:
-    count, free = 1, name
-    while free in taken:
-        count += 1
-        free = f"{name}-{count}"
-    return free

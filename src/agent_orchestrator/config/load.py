@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from agent_orchestrator.config.compat import normalise
+from agent_orchestrator.config.kinds import known_trigger
 from agent_orchestrator.config.model import Config
 from agent_orchestrator.config.problems import Notes, did_you_mean, nearest
 from agent_orchestrator.config.tree import Section, expand, locate, parse
@@ -84,6 +85,7 @@ def load_text(text: str, path: Path, environ: Mapping[str, str]) -> Loaded:
     else:
         _check_names(config, tree, notes)
         _check_paths(config, tree, notes)
+        _check_triggers(config, tree, notes)
     notes.check()
     return Loaded(path, config, notes.warnings)
 
@@ -153,7 +155,9 @@ def model_at(path: Sequence[str | int]) -> type[BaseModel] | None:
             current = _bare(field.annotation) if field else None
         else:
             arguments = typing.get_args(current)
-            current = _bare(arguments[-1] if typing.get_origin(current) is dict else arguments[0]) if arguments else None
+            current = (
+                _bare(arguments[-1] if typing.get_origin(current) is dict else arguments[0]) if arguments else None
+            )
     return current if isinstance(current, type) and issubclass(current, BaseModel) else None
 
 
@@ -187,14 +191,33 @@ def _check_names(config: Config, tree: Section, notes: Notes) -> None:
             _check_name(slot, getattr(profile, key), ("agents", profile_name, key), config, tree, notes)
 
 
-def _check_name(slot: str, name: str | None, path: tuple[str, ...], config: Config, tree: Section, notes: Notes) -> None:
+def _check_name(
+    slot: str, name: str | None, path: tuple[str, ...], config: Config, tree: Section, notes: Notes
+) -> None:
     known = BUILT_IN[slot]
     if name is None or name in known or (slot == "agent" and name in config.agents):
         return
     near = nearest(name, known, 0.75)
-    if near and name not in {point.name for point in importlib.metadata.entry_points(group=f"agent_orchestrator.{slot}")}:
+    if near and name not in {
+        point.name for point in importlib.metadata.entry_points(group=f"agent_orchestrator.{slot}")
+    }:
         line, key = locate(tree, path)
         notes.problem(line, key, f'there is no {slot} "{name}"', f'did you mean "{near}"?')
+
+
+def _check_triggers(config: Config, tree: Section, notes: Notes) -> None:
+    """A rule without a trigger is named by it."""
+    holders: list[tuple[tuple[str, ...], Any]] = [((), config)]
+    holders += [(("projects", name), project) for name, project in config.projects.items()]
+    holders += [(("agents", name), profile) for name, profile in config.agents.items()]
+    holders += [(("project",), config.project)] if config.project else []
+    for path, holder in holders:
+        for name, reaction in holder.reactions.items():
+            try:
+                known_trigger(reaction.trigger or name)
+            except ValueError as error:
+                text, _, remedy = str(error).partition("; ")
+                notes.problem(*locate(tree, (*path, "reactions", name)), text, remedy)
 
 
 def _check_paths(config: Config, tree: Section, notes: Notes) -> None:

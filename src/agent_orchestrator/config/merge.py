@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -45,8 +45,10 @@ def rules(*levels: Mapping[str, Reaction]) -> tuple[Rule, ...]:
     return tuple(merged.values())
 
 
-_SAME = ("auto", "retries", "threshold", "delay", "unless_watched", "priority", "strategy", "delete_after", "agent")
-_SAME += ("action", "message", "escalate", "condition", "include_summary", "approval_after", "trigger")
+_SAME = frozenset(
+    {"trigger", "auto", "action", "message", "retries", "escalate", "threshold", "delay", "unless_watched", "condition"}
+    | {"priority", "strategy", "delete_after", "include_summary", "approval_after", "agent"}
+)
 _NULLABLE = frozenset({"retries", "threshold", "delay", "priority", "strategy", "agent", "approval_after"})
 
 
@@ -54,7 +56,7 @@ def _rule(base: Rule, reaction: Reaction) -> Rule:
     """A field given without a value takes the default's value away, where there can be none."""
     given = reaction.model_fields_set
     changes: dict[str, Any] = {}
-    for name in _fields(_SAME, given):
+    for name in _SAME & given:
         value = getattr(reaction, name)
         if value is not None or name in _NULLABLE:
             changes[name] = value
@@ -66,7 +68,3 @@ def _rule(base: Rule, reaction: Reaction) -> Rule:
     if "command" in given:
         changes["command"] = ("sh", "-c", reaction.command) if reaction.command else ()
     return replace(base, **changes)
-
-
-def _fields(names: Iterable[str], given: set[str]) -> list[str]:
-    return [name for name in names if name in given]

@@ -137,7 +137,9 @@ class _Builder:
         self._count += 1
         if self._count > MAX_NODES:
             if self._count == MAX_NODES + 1:
-                self._notes.problem(_line(node), ".".join(path[:4]), f"more than {MAX_NODES} values", "use fewer aliases")
+                self._notes.problem(
+                    _line(node), ".".join(path[:4]), f"more than {MAX_NODES} values", "use fewer aliases"
+                )
             return None
         if isinstance(node, ScalarNode):
             return self._scalar(node, path)
@@ -147,7 +149,9 @@ class _Builder:
             return None
         self._open.add(id(node))
         try:
-            return self._mapping(node, path) if isinstance(node, MappingNode) else self._list(node, path)
+            if isinstance(node, MappingNode):
+                return self._mapping(node, path)
+            return self._list(node, path) if isinstance(node, SequenceNode) else None
         finally:
             self._open.discard(id(node))
 
@@ -175,7 +179,9 @@ class _Builder:
         for source in sources:
             value = self.value(source, (*path, "<<"))
             if not isinstance(value, Section):
-                self._notes.problem(line, ".".join((*path, "<<")), f"{shown(value)} cannot be merged", "merge a mapping")
+                self._notes.problem(
+                    line, ".".join((*path, "<<")), f"{shown(value)} cannot be merged", "merge a mapping"
+                )
                 continue
             for key in value:
                 if key not in section:
@@ -192,7 +198,9 @@ class _Builder:
     def _scalar(self, node: ScalarNode, path: tuple[str, ...]) -> Any:
         tag, text = str(node.tag), str(node.value)
         if not tag.startswith(_TAG) or tag.removeprefix(_TAG) not in _PLAIN_TAGS:
-            self._notes.problem(_line(node), ".".join(path), f"the tag {shown(tag)} is not accepted", "write a plain value")
+            self._notes.problem(
+                _line(node), ".".join(path), f"the tag {shown(tag)} is not accepted", "write a plain value"
+            )
             return None
         kind = tag.removeprefix(_TAG)
         if kind == "null":

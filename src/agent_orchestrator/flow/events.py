@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from datetime import UTC, datetime
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any
 
 
 def _camel(name: str) -> str:
@@ -25,14 +25,16 @@ def _kebab(name: str) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", "-", name).lower()
 
 
+KINDS: dict[str, type[Body]] = {}
+"""Every kind of event by its name in the log."""
+
+
 @dataclass(frozen=True, slots=True)
 class Body:
     """What an event says; each kind is a subclass."""
 
-    kinds: ClassVar[dict[str, type[Body]]] = {}
-
     def __init_subclass__(cls) -> None:
-        Body.kinds[_kebab(cls.__name__)] = cls
+        KINDS[_kebab(cls.__name__)] = cls
 
     @property
     def type(self) -> str:
@@ -246,9 +248,9 @@ class AgentActivity(Body):
 
 @dataclass(frozen=True, slots=True)
 class AgentAck(Body):
-    """The agent took a message up."""
+    """The agent took a message up; it may not say which: then the oldest that was delivered."""
 
-    message: str
+    message: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +261,11 @@ class AgentProgress(Body):
     total: int | None = None
     step: str | None = None
     tests_passed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AgentOutput(Body):
+    """Its terminal printed something at that time: a sign of life, no more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -461,7 +468,7 @@ def encode(body: Body) -> dict[str, Any]:
 
 def decode(kind: str, data: Mapping[str, Any]) -> Body:
     """The body that `encode` wrote; a kind or key that is not known here stays readable."""
-    cls = Body.kinds.get(kind)
+    cls = KINDS.get(kind)
     if cls is None or cls is Unknown:
         return Unknown(kind, data)
     values = {}

@@ -145,6 +145,10 @@ class SessionFacts:
     doing: Doing = Doing()
     spoke: bool = False
     """The agent reports its own state in this launch: the screen is not asked any more."""
+    heard_at: float = 0.0
+    """When its terminal last printed something, as far as anybody looked."""
+    spool: int = 0
+    """How far the launch's spool has been read."""
     acknowledges: bool = False
     """The agent has acknowledged a message before."""
     question: str = ""
@@ -280,8 +284,16 @@ def reduce_home(facts: HomeFacts, event: Event) -> HomeFacts:
     return facts
 
 
+def spool_key(session: str, generation: int, start: int, end: int) -> str:
+    """The key of an event read from the spool: names the line for good, and says where the next one begins."""
+    return f"spool:{session}:{generation}:{start}:{end}"
+
+
 def _touch(facts: SessionFacts, event: Event) -> SessionFacts:
-    return replace(facts, updated_at=max(facts.updated_at, event.time), seq=max(facts.seq, event.seq))
+    spool = facts.spool
+    if event.source == "spool" and event.generation == facts.generation:
+        spool = max(spool, int(event.key.rpartition(":")[2]))
+    return replace(facts, updated_at=max(facts.updated_at, event.time), seq=max(facts.seq, event.seq), spool=spool)
 
 
 def _created(event: Event, body: e.SessionCreated) -> SessionFacts:
@@ -331,6 +343,8 @@ def _launched(facts: SessionFacts, event: Event, body: e.AgentLaunched) -> Sessi
         conversation=body.conversation or facts.conversation,
         doing=Doing("starting", "process", event.time),
         spoke=False,
+        heard_at=0.0,
+        spool=0,
         question="",
         done=None,
         failure=None,
@@ -398,7 +412,8 @@ def _activity(facts: SessionFacts, event: Event, body: e.AgentActivity) -> Sessi
 
 
 def _ack(facts: SessionFacts, event: Event, body: e.AgentAck) -> SessionFacts:
-    facts = _raise_message(facts, body.message, "acknowledged", event.time)
+    open_ones = [message.id for message in facts.messages if message.state == "delivered"]
+    facts = _raise_message(facts, body.message or next(iter(open_ones), ""), "acknowledged", event.time)
     return replace(facts, acknowledges=True)
 
 
@@ -475,6 +490,10 @@ def _lost(facts: SessionFacts, event: Event, body: e.AgentLost) -> SessionFacts:
     return replace(facts, launch=launch, doing=Doing("interrupted", event.source, event.time, body.reason))
 
 
+def _output(facts: SessionFacts, event: Event, _body: e.AgentOutput) -> SessionFacts:
+    return replace(facts, heard_at=max(facts.heard_at, event.time))
+
+
 def _head(facts: SessionFacts, _event: Event, body: e.HeadMoved) -> SessionFacts:
     return replace(facts, head=body.head)
 
@@ -486,7 +505,8 @@ def _queued(facts: SessionFacts, event: Event, body: e.MessageQueued) -> Session
     if any(message.id == body.message for message in facts.messages):
         return facts
     message = Message(body.message, body.text, body.sender, event.time, interrupt=body.interrupt, task=body.task)
-    return replace(facts, messages=_bounded((*facts.messages, message)))
+    ahead = 0 if body.task else len(facts.messages)
+    return replace(facts, messages=_bounded((*facts.messages[:ahead], message, *facts.messages[ahead:])))
 
 
 def _held(facts: SessionFacts, event: Event, body: e.MessageHeld) -> SessionFacts:
@@ -495,7 +515,7 @@ def _held(facts: SessionFacts, event: Event, body: e.MessageHeld) -> SessionFact
 
 def _delivered(facts: SessionFacts, event: Event, body: e.MessageDelivered) -> SessionFacts:
     facts = _raise_message(facts, body.message, "delivered", event.time)
-    if facts.live and facts.doing.state == "waiting_input" and facts.doing.at <= event.time:
+    if facts.live and facts.doing.state in ("waiting_input", "starting") and facts.doing.at <= event.time:
         facts = replace(facts, question="", doing=Doing("active", "message", event.time))
     return facts
 
@@ -553,6 +573,7 @@ _STEPS: Mapping[type[e.Body], Callable[[SessionFacts, Event, Any], SessionFacts]
     e.AgentActivity: _activity,
     e.AgentAck: _ack,
     e.AgentProgress: _progress,
+    e.AgentOutput: _output,
     e.AgentUsage: _usage,
     e.AgentLimit: _limit,
     e.AgentAsk: _ask,
@@ -560,6 +581,8 @@ _STEPS: Mapping[type[e.Body], Callable[[SessionFacts, Event, Any], SessionFacts]
     e.AgentExited: _exited,
     e.AgentStopped: _exited,
     e.AgentLost: _lost,
+    e.AgentReport: lambda facts, _event, _body: facts,
+    e.AgentReportInvalid: lambda facts, _event, _body: facts,
     e.HeadMoved: _head,
     e.MessageQueued: _queued,
     e.MessageHeld: _held,

@@ -27,6 +27,9 @@ COLUMNS = {
     "idle": "Needs you",
 }
 
+IN_TURN = frozenset({"starting", "active", "retrying"})
+"""Activities in which silence means something."""
+
 QUIET = frozenset({"exited", "idle"})
 """Statuses that wait for a person without calling him."""
 

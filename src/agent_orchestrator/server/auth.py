@@ -47,10 +47,15 @@ class Names:
         """Refuse what a foreign web page sent: another name (DNS rebinding), another origin."""
         host = headers.get(b"host", b"").decode("latin-1").lower()
         if not self._known(host):
-            raise Denied(f"this server is not {host or 'without a name'}", "address it as 127.0.0.1 or localhost, or name the host with --host")
+            raise Denied(
+                f"this server is not {host or 'without a name'}",
+                "address it as 127.0.0.1 or localhost, or name the host with --host",
+            )
         origin = headers.get(b"origin")
         if origin is not None and urlsplit(origin.decode("latin-1").lower()).netloc != host:
-            raise Denied(f"pages of {origin.decode('latin-1')} may not use this server", "open the dashboard of this server")
+            raise Denied(
+                f"pages of {origin.decode('latin-1')} may not use this server", "open the dashboard of this server"
+            )
         if api and headers.get(b"sec-fetch-site", b"none") not in (b"none", b"same-origin"):
             raise Denied("pages of another site may not use this server", "open the dashboard of this server")
 
@@ -103,7 +108,9 @@ def need(identity: Identity, role: str) -> None:
     """Refuse whoever has less than this role."""
     if identity.role is None or ROLES.index(identity.role) < ROLES.index(role):
         have = f"role {identity.role}" if identity.role else "a session's own token"
-        raise Denied(f"this needs the role {role}, and you have {have}", f"make a token with `ao token new NAME --role {role}`")
+        raise Denied(
+            f"this needs the role {role}, and you have {have}", f"make a token with `ao token new NAME --role {role}`"
+        )
 
 
 def _allow_session(identity: Identity, method: str, path: str) -> None:

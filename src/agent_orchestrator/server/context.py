@@ -99,4 +99,6 @@ local_only = Depends(_local)
 
 async def scope_of(services: Services, context: Context, project: str | None, everything: bool) -> str | None:
     """The project that a listing is about; none means all of them."""
-    return None if everything else await services.projects.resolve(context, project)
+    if everything or (project is None and context is NOWHERE):
+        return None
+    return await services.projects.resolve(context, project)

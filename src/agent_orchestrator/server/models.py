@@ -1,143 +1,17 @@
-"""The JSON that goes in and out, as OpenAPI tells it. Answers come from the services ready-made and are not checked again."""
+"""The JSON that goes out, as OpenAPI tells it. Answers come from the services ready-made and are not checked again."""
 
 from __future__ import annotations
 
-import difflib
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
-
-
-class Given(BaseModel):
-    """A request's body: keys in camelCase, and no others than these."""
-
-    model_config = ConfigDict(alias_generator=to_camel, extra="forbid")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _know_every_key(cls, body: Any) -> Any:
-        if isinstance(body, dict):
-            known = [field.alias or name for name, field in cls.model_fields.items()]
-            for key in body:
-                if key not in known:
-                    near = difflib.get_close_matches(str(key), known, 1)
-                    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
-                    raise ValueError(f"there is no key {str(key)[:80]!r}: {hint}")
-        return body
-
-    def as_given(self) -> dict[str, Any]:
-        """What the caller said, and nothing he did not say."""
-        return self.model_dump(by_alias=True, exclude_unset=True)
 
 
 class Shown(BaseModel):
     """An answer: every key is always present, null where unknown."""
 
     model_config = ConfigDict(alias_generator=to_camel)
-
-
-class NewSession(Given):
-    """A session to be made."""
-
-    project_id: str | None = Field(None, description="The project; without it, the one of the caller's folder.")
-    issue: str | int | None = Field(None, description="`123`, `#123`, `GH-123`, `LIN-3` or a URL.")
-    title: str | None = None
-    prompt: str | None = Field(None, description="What the agent is to do.")
-    agent: str | None = Field(None, description="A profile, else an agent.")
-    model: str | None = None
-    branch: str | None = Field(None, description="An existing branch is continued.")
-    base: str | None = None
-    name: str | None = None
-    after: list[str] = Field([], description="Sessions that must be done before.")
-    stack: bool = Field(False, description="Start from the branch of the session it comes after.")
-    pr: int | str | None = Field(None, description="A pull request to take over.")
-    labels: list[str] = []
-    priority: int | None = None
-    runtime: str | None = None
-    workspace: str | None = None
-    node: str | None = None
-    defer: bool = Field(False, description="The agent starts at its first message.")
-
-
-class NewMessage(Given):
-    """A message to the agent."""
-
-    content: str = Field(min_length=1)
-    interrupt: bool = Field(False, description="Stop the agent's turn first.")
-
-
-class NewAnswer(Given):
-    """A person's word on what the agent asks: text, or a decision on a permission it wants."""
-
-    text: str | None = None
-    decision: Literal["allow", "always", "deny"] | None = None
-
-    @model_validator(mode="after")
-    def _say_something(self) -> NewAnswer:
-        if not self.text and self.decision is None:
-            raise ValueError("give text, or a decision: allow, always or deny")
-        return self
-
-
-class Replay(Given):
-    """A recorded log to be run through today's rules."""
-
-    events: list[dict[str, Any]]
-    project: str | None = None
-
-
-class NewProject(Given):
-    """A repository to work in: a folder here, or a URL to clone."""
-
-    path: str | None = None
-    url: str | None = None
-    init: bool = Field(False, description="Write its configuration if there is none.")
-
-    @model_validator(mode="after")
-    def _name_one(self) -> NewProject:
-        if (self.path is None) == (self.url is None):
-            raise ValueError("give either path or url")
-        return self
-
-
-class Trusted(Given):
-    """The project whose commands may run; without a path, the one of the caller's folder."""
-
-    path: str | None = None
-
-
-class Setting(Given):
-    """One value of the configuration."""
-
-    key: str = Field(min_length=1)
-    value: Any
-
-
-class ConfigText(Given):
-    """A configuration to be checked: the file's path, or its text as if it stood at that path."""
-
-    path: str | None = None
-    text: str | None = None
-
-
-class PruneRequest(Given):
-    """A clean-up of what is provably safe."""
-
-    dry_run: bool = False
-
-
-class NewToken(Given):
-    """A token to be made."""
-
-    name: str
-    role: Literal["viewer", "operator", "admin"] = "operator"
-
-
-class Shutdown(Given):
-    """How the daemon is to end."""
-
-    sessions: bool = Field(False, description="Stop the sessions too; otherwise they run on.")
 
 
 class Problem(Shown):

@@ -41,7 +41,11 @@ def of_error(error: AoError) -> dict[str, Any]:
 
 def unexpected() -> dict[str, Any]:
     """The problem document of a fault of ours; what happened is in the log, not in the answer."""
-    return problem(500, "the daemon could not do this because of a fault of its own", remedy="its log tells more: $AO_HOME/daemon.log")
+    return problem(
+        500,
+        "the daemon could not do this because of a fault of its own",
+        remedy="its log tells more: $AO_HOME/daemon.log",
+    )
 
 
 def response(document: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> Response:

@@ -75,7 +75,10 @@ class Tokens:
             raise UsageError(f"{name!r} is no name for a token", "give 1 to 100 printable characters")
         named = self._load()
         if any(token.name == name for token in named.values()):
-            raise Conflict(f"there is a token named {name} already", f"revoke it with `ao token revoke {name}` or choose another name")
+            raise Conflict(
+                f"there is a token named {name} already",
+                f"revoke it with `ao token revoke {name}` or choose another name",
+            )
         id_ = secrets.token_hex(4)
         token = f"aot_{id_}.{secrets.token_urlsafe(32)}"
         self._save({**named, id_: _Named(id_, name, role, _hash(token), _now())})

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
+import structlog
 from sqlalchemy import Connection, Engine, create_engine, delete, event, func, insert, select, update
 from sqlalchemy.exc import DatabaseError, OperationalError
 
@@ -25,6 +26,8 @@ from agent_orchestrator.flow.outbox import Batch, Row, Snapshot
 from agent_orchestrator.flow.reactions import Intent
 from agent_orchestrator.store import schema
 from agent_orchestrator.store.migrations import migrate
+
+log = structlog.get_logger()
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -261,7 +264,8 @@ def _load_snapshot(connection: Connection) -> Snapshot | None:
     try:
         sessions = _sessions(bodies.items())
         return Snapshot(as_of["seq"], codec.load(HomeFacts, bodies["home"]), sessions)
-    except (TypeError, KeyError):  # of another shape: the log is folded anew
+    except (TypeError, KeyError) as error:
+        log.warning("the saved facts are of another shape: the log is folded anew", error=str(error))
         return None
 
 

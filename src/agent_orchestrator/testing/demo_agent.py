@@ -14,10 +14,12 @@ import select
 import signal
 import sys
 import time
+from collections.abc import Callable
 
 DIRECTIVE = re.compile(r"\[\[\s*([a-z]+)\s*(?::((?:(?!\[\[).)*?))?\]\]", re.DOTALL)
 PASTE_ON, PASTE_OFF = b"\x1b[200~", b"\x1b[201~"
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+UNSHOWN = bytes(set(range(32)) - set(b"\t\n")) + b"\x7f"
 ESCAPE_DELAY = 0.05
 INBOX_DELAY = 0.5
 
@@ -56,16 +58,14 @@ def record(event: str, **data: object) -> None:
     append(os.environ.get("AO_DEMO_LOG", ""), {"event": event, "pid": os.getpid(), "time": time.time(), **data})
 
 
-def show(text: str) -> None:
+def show(text: str | bytes) -> None:
     """Print to the terminal, at once."""
-    view = memoryview(text.encode(errors="replace"))
-    while view:
-        try:
-            view = view[os.write(1, view) :]
-        except InterruptedError:
-            continue
-        except OSError:
-            raise Ended(1) from None
+    left = text.encode(errors="replace") if isinstance(text, str) else text
+    try:
+        while left:
+            left = left[os.write(1, left) :]
+    except OSError:
+        raise Ended(1) from None
 
 
 def lines_of(path: str) -> list[dict[str, str]]:
@@ -97,7 +97,10 @@ class Keyboard:
         self._since = 0.0
         self._line = b""
         self._pasting = False
-        self._settings: list[object] | None = None
+        self._restore: Callable[[], None] = lambda: None
+        self._signals, wakeup = os.pipe()
+        os.set_blocking(wakeup, False)
+        signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
 
     def open(self) -> None:
         """Take keys one by one and ask for pastes in brackets; what was typed before stays."""
@@ -105,41 +108,43 @@ class Keyboard:
             return
         import termios
 
-        self._settings = termios.tcgetattr(0)
-        settings = termios.tcgetattr(0)
-        settings[3] &= ~(termios.ICANON | termios.ECHO)
+        before, settings = termios.tcgetattr(0), termios.tcgetattr(0)
+        settings[3] &= ~(termios.ICANON | termios.ECHO | termios.ISIG)
         termios.tcsetattr(0, termios.TCSANOW, settings)
+        self._restore = lambda: termios.tcsetattr(0, termios.TCSANOW, before)
         show("\x1b[?2004h")
 
     def close(self) -> None:
         """Leave the terminal as it was."""
-        if self._settings is not None:
-            import termios
-
+        if self.terminal:
             try:
                 os.write(1, b"\x1b[?2004l\r")
-                termios.tcsetattr(0, termios.TCSANOW, self._settings)
-            except (OSError, termios.error):
+                self._restore()
+            except Exception:  # the terminal may be gone, and termios.error is not an OSError
                 return
 
     def poll(self, timeout: float | None) -> None:
         """Read what was typed, waiting for it at most so long; raises `Interrupted`."""
         if self._buffer:
             timeout = ESCAPE_DELAY if timeout is None else min(timeout, ESCAPE_DELAY)
-        if self.closed:
-            time.sleep(3600 if timeout is None else timeout)
-            return
-        if select.select([0], [], [], timeout)[0]:
-            try:
-                data = os.read(0, 65536)
-            except OSError:
-                data = b""
-            if not data:
-                self.closed = True
-                self._submit()
-            self._buffer += data
-            self._since = time.monotonic()
+        watched = [self._signals] if self.closed else [0, self._signals]
+        ready = select.select(watched, [], [], timeout)[0]
+        if self._signals in ready and signal.SIGINT in os.read(self._signals, 4096):
+            raise Interrupted
+        if 0 in ready:
+            self._read()
         self._digest()
+
+    def _read(self) -> None:
+        try:
+            data = os.read(0, 65536)
+        except OSError:
+            data = b""
+        if not data:
+            self.closed = True
+            self._submit()
+        self._buffer += data
+        self._since = time.monotonic()
 
     def _digest(self) -> None:
         while self._buffer:
@@ -199,7 +204,7 @@ class Keyboard:
             return
         self._line += text
         if self.editing and self.terminal:
-            show(CONTROL.sub("", text.decode(errors="replace").replace("\r", "\n")))
+            show(text.replace(b"\r", b"\n").translate(None, UNSHOWN))
 
     def _submit(self) -> None:
         text = self._line.decode(errors="replace").replace("\r\n", "\n").replace("\r", "\n")
@@ -254,7 +259,6 @@ class Agent:
         """Do what one task or message says; Escape ends it, not us."""
         report("activity", state="active")
         try:
-            self.keyboard.poll(0)
             self.perform([(name, argument or "") for name, argument in DIRECTIVE.findall(text)] or self.default(text))
         except Interrupted:
             self.end_child()
@@ -302,17 +306,14 @@ class Agent:
         keyboard = self.keyboard
         keyboard.editing = True
         try:
+            show("\r> ")
             while not keyboard.messages:
-                show("\r> ")
-                keyboard.poll(0)
-                while not keyboard.messages:
-                    if keyboard.closed:
-                        return None
-                    try:
-                        keyboard.poll(None)
-                    except Interrupted:
-                        show("\n")
-                        break
+                if keyboard.closed:
+                    return None
+                try:
+                    keyboard.poll(None)
+                except Interrupted:
+                    show("\n> ")
         finally:
             keyboard.editing = False
         show("\n")
@@ -357,8 +358,8 @@ class Agent:
     def place(self, path: str) -> str:
         """A path in the workspace, and nowhere else."""
         full = os.path.realpath(os.path.join(self.workspace, path.strip()))
-        inside = os.path.relpath(full, self.workspace).split(os.sep)
-        if inside[0] == ".." or ".git" in inside or full == self.workspace:
+        inside = os.path.relpath(full, self.workspace).split("/")
+        if inside[0] in ("..", ".") or ".git" in inside:
             raise ValueError(f"{path} is not a file in the workspace")
         os.makedirs(os.path.dirname(full), exist_ok=True)  # noqa: PTH103, PTH120
         return full
@@ -399,14 +400,12 @@ class Agent:
         self.child = os.posix_spawnp(
             argv[0], argv, os.environ, file_actions=null, setpgroup=0, setsigdef=[signal.SIGINT, signal.SIGTERM]
         )
-        pause = 0.001
         while True:
             pid, status = os.waitpid(self.child, os.WNOHANG)
             if pid:
                 self.child = 0
                 return os.waitstatus_to_exitcode(status)
-            self.keyboard.poll(pause)
-            pause = min(pause * 2, 0.05)
+            self.keyboard.poll(1.0)  # the child's end wakes it
 
     def end_child(self) -> None:
         """End what `start` is running."""
@@ -504,8 +503,8 @@ class Agent:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _on_interrupt(_signal: int, _frame: object) -> None:
-    raise Interrupted
+def _on_wakeup(_signal: int, _frame: object) -> None:
+    """Nothing to do here: `Keyboard.poll` is woken and looks."""
 
 
 def _on_end(number: int, _frame: object) -> None:
@@ -515,7 +514,8 @@ def _on_end(number: int, _frame: object) -> None:
 def main() -> int:
     """Run the agent; returns its exit code."""
     resume = "--resume" in sys.argv[1:] or os.environ.get("AO_RESUME") == "1"
-    signal.signal(signal.SIGINT, _on_interrupt)
+    signal.signal(signal.SIGINT, _on_wakeup)
+    signal.signal(signal.SIGCHLD, _on_wakeup)
     signal.signal(signal.SIGTERM, _on_end)
     signal.signal(signal.SIGHUP, _on_end)
     record("start", resume=resume, session=os.environ.get("AO_SESSION", ""))

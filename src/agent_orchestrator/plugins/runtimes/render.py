@@ -30,7 +30,7 @@ async def text_of_log(log: Path, columns: int = 120, rows: int = 40) -> str:
 def _render(output: bytes, columns: int, rows: int) -> str:
     import pyte
 
-    class Screen(pyte.Screen):  # type: ignore[misc]
+    class Screen(pyte.Screen):
         """Ignores what a text reader need not know and pyte trips over: answers to the program, private styles."""
 
         def select_graphic_rendition(self, *attributes: int, **private: Any) -> None:

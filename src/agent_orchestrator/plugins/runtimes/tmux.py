@@ -140,13 +140,9 @@ class Tmux:
             f"cd -- {shlex.quote(str(spec.cwd))} || exit 126\n"
             f"exec /usr/bin/env -i -- {shlex.join(variables)} {shlex.join(command)}{stdin}\n"
         )
-        spec.private.mkdir(mode=0o700, parents=True, exist_ok=True)
         spec.log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.close(os.open(spec.log, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600))
-        descriptor, path = tempfile.mkstemp(prefix=f"launch.{spec.generation}.", suffix=".sh", dir=spec.private)
-        with open(descriptor, "wb") as file:  # noqa: PTH123 - a descriptor
-            file.write(os.fsencode(text))
-        return Path(path)
+        return _private_file(spec.private, f"launch.{spec.generation}.", ".sh", os.fsencode(text))
 
     # -- look ----------------------------------------------------------------------------------------------------------
 
@@ -217,13 +213,11 @@ class Tmux:
         """Paste a message and press Enter, once for each message id, unless something holds it."""
         if handle.boot_id != self._host.boot_id():
             return Undeliverable("the machine was started anew", ambiguous=True)
-        descriptor, path = tempfile.mkstemp(prefix="message.", dir=handle.address["private"])
+        # A file and not a pipe: a pipe whose writer dies in the middle looks like a shorter message.
+        file = _private_file(Path(handle.address["private"]), "message.", "", text.encode(errors="replace"))
         try:
-            # A file and not a pipe: a pipe whose writer dies in the middle looks like a shorter message.
-            with open(descriptor, "wb") as file:  # noqa: PTH123 - a descriptor
-                file.write(text.encode(errors="replace"))
             until = time.monotonic() + _ENTER_WITHIN
-            while (result := await self._try(handle, message, Path(path), enter)) is None:
+            while (result := await self._try(handle, message, file, enter)) is None:
                 if time.monotonic() > until:
                     return Held("the message before it is still being entered")
                 await asyncio.sleep(0.05)
@@ -231,7 +225,7 @@ class Tmux:
         except ServerGone:
             return Undeliverable("its tmux server is gone", ambiguous=True)
         finally:
-            Path(path).unlink(missing_ok=True)
+            file.unlink(missing_ok=True)
 
     async def _try(self, handle: Handle, message: str, file: Path, enter: bool) -> Delivery | None:
         """One attempt; none: the Enter of the message before it is still due."""
@@ -329,6 +323,14 @@ class Tmux:
         except ServerGone:
             return []
         return [self._handle(pane.launch, pane.id, pane.pid) for name, pane in panes.items() if name not in names]
+
+
+def _private_file(folder: Path, prefix: str, suffix: str, content: bytes) -> Path:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor, path = tempfile.mkstemp(suffix, prefix, folder)
+    with open(descriptor, "wb") as file:  # noqa: PTH123 - a descriptor
+        file.write(content)
+    return Path(path)
 
 
 def _process(handle: Handle) -> ProcessId:

@@ -65,7 +65,7 @@ _TERMINFO = ("/etc/terminfo", "/lib/terminfo", "/usr/lib/terminfo", "/usr/share/
 _PANE = "#{pane_id}|#{pane_pid}|#{pane_dead}|#{pane_dead_status}|#{pane_dead_signal}|#{@ao_launch}"
 
 
-class ServerGone(Exception):  # noqa: N818 - an answer, not an error
+class ServerGone(Exception):
     """No server listens on our socket."""
 
 

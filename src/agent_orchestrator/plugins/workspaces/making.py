@@ -7,14 +7,17 @@ record of an unfinished try takes that try's remains away and begins anew; one t
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import shutil
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agent_orchestrator.errors import AoError, Conflict, NotFound, UsageError
+from agent_orchestrator.errors import AoError, Conflict, NotFound, Temporary, UsageError
 from agent_orchestrator.git import Config, Git, GitFailed
 from agent_orchestrator.git_files import Layout, find_layout, valid_branch
 from agent_orchestrator.host import Host
@@ -24,6 +27,9 @@ from agent_orchestrator.plugins.workspaces.isolation import forget_hooks, git_en
 from agent_orchestrator.plugins.workspaces.record import Record, forget_record, read_record, write_record
 from agent_orchestrator.plugins.workspaces.submodules import fill_submodules
 from agent_orchestrator.protocols import Report, WorkspaceInfo, WorkspaceSpec
+
+ORPHANS_MAY_TAKE = 5.0
+"""Seconds that a new try waits for what an interrupted one left running."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +56,7 @@ class GitWorkspace(ABC):
         if earlier and earlier.made and find_layout(spec.path) is not None:
             return earlier.info()
         if earlier:
+            await self._wait_until_unused(spec.path)
             await self._undo(spec, git, layout, earlier)
         _check_way(spec)
         config, refs = await asyncio.gather(git.config(), git.refs(*wanted_refs(spec)))
@@ -103,6 +110,17 @@ class GitWorkspace(ABC):
             problem = "is not a Git repository" if spec.repo.is_dir() else "is not there"
             raise NotFound(f"{spec.repo} {problem}", "give a repository, or make one with git init and a first commit")
         return git, layout
+
+    async def _wait_until_unused(self, folder: Path) -> None:
+        """What an earlier try started may outlive the daemon that started it: let it end."""
+        deadline = time.monotonic() + ORPHANS_MAY_TAKE
+        while users := self._host.users_of(folder) if folder.exists() else []:
+            if time.monotonic() > deadline:
+                named = ", ".join(f"{name} ({pid})" for pid, name in users)
+                raise Temporary(
+                    f"the unfinished workspace {folder} is still in use by {named}", "end that, or wait for it"
+                )
+            await asyncio.sleep(0.1)
 
     async def _start(self, source: Source, spec: WorkspaceSpec, refs: dict[str, str], *, continued: bool) -> Start:
         own = f"refs/heads/{spec.branch}"
@@ -195,9 +213,25 @@ def remove_tree(path: Path) -> None:
         path.unlink()
     if not path.exists():
         return
-    try:
-        shutil.rmtree(path)
-    except PermissionError:
-        for folder in [path, *(child for child in path.rglob("*") if child.is_dir() and not child.is_symlink())]:
-            folder.chmod(0o700)
-        shutil.rmtree(path)
+    for attempt in range(5):
+        try:
+            shutil.rmtree(path)
+        except FileNotFoundError:
+            continue
+        except PermissionError:
+            _open_up(path)
+        except OSError as error:
+            # Somebody is still writing into it.
+            if error.errno != errno.ENOTEMPTY or attempt == 4:
+                raise
+            time.sleep(0.05)
+        else:
+            return
+
+
+def _open_up(path: Path) -> None:
+    for folder, names, _ in os.walk(path):
+        for name in (".", *names):
+            child = Path(folder, name)
+            if not child.is_symlink():
+                child.chmod(0o700)

@@ -33,11 +33,12 @@ class Worktree(GitWorkspace):
             raise Conflict(f"{spec.path} vanished while it was being made", "find out what removes it, and try again")
         return layout.git_dir
 
-    async def _unregister(self, spec: WorkspaceSpec, git: Git, layout: Layout) -> None:
+    async def _unregister(self, spec: WorkspaceSpec, git: Git, layout: Layout) -> None:  # noqa: ARG002
         """Forget exactly this worktree. `git worktree prune` would also forget the user's own on disks not mounted just now."""
         async with repository_lock(layout.common):
             for entry in _registered(layout.common):
-                if _place(entry) == spec.path:
+                place = _place(entry)
+                if place == os.path.realpath(spec.path) or (place is None and entry.name == spec.path.name):
                     remove_tree(entry)
 
 
@@ -46,13 +47,13 @@ def _registered(common: Path) -> list[Path]:
     return [entry for entry in folder.iterdir() if entry.is_dir()] if folder.is_dir() else []
 
 
-def _place(entry: Path) -> Path | None:
+def _place(entry: Path) -> str | None:
     """Where a registered worktree's folder is; one killed in its first moments does not say."""
     try:
         pointer = (entry / "gitdir").read_bytes().decode(errors="surrogateescape").strip()
     except OSError:
         return None
-    return Path(os.path.normpath(entry / pointer)).parent
+    return os.path.realpath((entry / pointer).parent)
 
 
 async def _elsewhere(git: Git, spec: WorkspaceSpec, error: GitFailed) -> Exception:

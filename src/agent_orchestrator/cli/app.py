@@ -1,0 +1,218 @@
+"""`ao` itself: which command lives where, global options, and how errors are told."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+
+from agent_orchestrator import __version__
+from agent_orchestrator.errors import AoError
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+
+class Entry(NamedTuple):
+    """A command that is not loaded yet."""
+
+    place: str
+    """`module:attribute` below this package."""
+    summary: str
+    alias_of: str = ""
+
+
+EVERYDAY = {
+    "start": Entry("daemon:start", "Start the daemon and register the repository here."),
+    "new": Entry("new:new", "Start a session for each task."),
+    "spawn": Entry("new:new", "Same as new.", "new"),
+    "status": Entry("status:status", "What runs, how far it is, and what needs you."),
+    "list": Entry("status:status", "Same as status.", "status"),
+    "ls": Entry("status:status", "Same as status.", "status"),
+    "answer": Entry("answer:answer", "Answer the questions and permission requests that wait for you."),
+    "send": Entry("sessions:send", "Send a message to a session's agent."),
+    "prompt": Entry("sessions:send", "Same as send.", "send"),
+    "attach": Entry("workspace:attach", "Show a session's real terminal."),
+    "diff": Entry("history:diff", "Show a session's change."),
+    "stop": Entry("sessions:stop", "Stop sessions; everything unsaved is saved first."),
+    "restore": Entry("sessions:restore", "Bring a stopped, crashed or interrupted session back."),
+    "resume": Entry("sessions:restore", "Same as restore.", "restore"),
+    "doctor": Entry("doctor:doctor", "Check every prerequisite, each with its remedy."),
+}
+MORE = {
+    "create": Entry("new:create", "Make named sessions whose agent starts at its first message."),
+    "shutdown": Entry("daemon:shutdown", "Stop the daemon; sessions run on."),
+    "dashboard": Entry("daemon:dashboard", "Say where the dashboard is."),
+    "init": Entry("projects:init", "Write the configuration for the repository here."),
+    "trust": Entry("projects:trust", "Allow a repository's configuration to run its commands."),
+    "projects": Entry("projects:projects", "List the projects."),
+    "add-project": Entry("projects:add_project", "Register a repository."),
+    "remove-project": Entry("projects:remove_project", "Forget a project; its files stay."),
+    "agents": Entry("projects:agents", "List the agents and where they were found."),
+    "logs": Entry("history:logs", "Show what a session's agent said and did."),
+    "events": Entry("history:events", "Show the event log, follow it, or replay one."),
+    "why": Entry("history:why", "Explain a session's status and last reactions."),
+    "sh": Entry("workspace:sh", "Run a shell or a command in a session's workspace."),
+    "path": Entry("workspace:path", "Print where a session's workspace is."),
+    "open": Entry("workspace:open_session", "Open a session in an editor, a terminal or the browser."),
+    "prune": Entry("doctor:prune", "Remove what is provably safe to remove."),
+    "config": Entry("config:config", "Read, change and check the configuration."),
+    "config-help": Entry("config:config_help", "Explain every key of the configuration."),
+    "token": Entry("tokens:token", "Make, list and revoke tokens for the HTTP API."),
+    "api": Entry("api:api", "Send one request to the daemon's HTTP API."),
+    "completion": Entry("completion:completion", "Print the completion script for a shell."),
+}
+COMMANDS = EVERYDAY | MORE
+
+_MOVED_FLAGS = ("-A", "--all-projects", "--json")
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command's module only when the command runs."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        entry = COMMANDS.get(cmd_name)
+        if entry is None:
+            return None
+        from importlib import import_module
+
+        module, _, attribute = entry.place.partition(":")
+        command: click.Command = getattr(import_module(f"agent_orchestrator.cli.{module}"), attribute)
+        return command
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, _options_after_command(args))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in COMMANDS and not ctx.resilient_parsing:
+            raise click.UsageError(f"there is no command {name!r}{_did_you_mean(name, COMMANDS)}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        for title, entries in (("Everyday", EVERYDAY), ("More", MORE)):
+            with formatter.section(title):
+                formatter.write_dl(
+                    [(_with_aliases(name), entry.summary) for name, entry in entries.items() if not entry.alias_of]
+                )
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        items = [
+            CompletionItem(name, help=entry.summary) for name, entry in COMMANDS.items() if name.startswith(incomplete)
+        ]
+        return items + click.Command.shell_complete(self, ctx, incomplete)
+
+
+def _options_after_command(args: list[str]) -> list[str]:
+    """`ao -p X status` means `ao status -p X`, and options without a command are those of `status`."""
+    moved: list[str] = []
+    rest = list(args)
+    while rest:
+        if rest[0] in ("-p", "--project") and len(rest) > 1:
+            moved += [rest.pop(0), rest.pop(0)]
+        elif (
+            rest[0] in _MOVED_FLAGS
+            or rest[0].startswith("--project=")
+            or (rest[0].startswith("-p") and len(rest[0]) > 2)
+        ):
+            moved.append(rest.pop(0))
+        else:
+            break
+    if not rest:
+        return ["status", *moved]
+    return [rest[0], *moved, *rest[1:]] if moved and not rest[0].startswith("-") else moved + rest
+
+
+def _with_aliases(name: str) -> str:
+    return ", ".join([name, *(other for other, entry in COMMANDS.items() if entry.alias_of == name)])
+
+
+def _did_you_mean(name: str, names: Sequence[str] | dict[str, Entry]) -> str:
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, list(names), n=2)
+    return f" (did you mean {' or '.join(close)}?)" if close else ""
+
+
+def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:  # noqa: ARG001
+    if value and not ctx.resilient_parsing:
+        click.echo(f"ao {__version__}")
+        ctx.exit()
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    epilog="Commands concern the repository they are run in: -p PROJECT another one, -A all. `ao` alone is `ao status`.",
+)
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Print the version."
+)
+def cli() -> None:
+    """Run a fleet of coding agents: each in its own Git worktree, on its own branch, its work never lost."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command line and return its exit code: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 daemon unreachable."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+    try:
+        result = cli.main(
+            args=None if argv is None else list(argv),
+            prog_name="ao",
+            complete_var="_AO_COMPLETE",
+            standalone_mode=False,
+        )
+        sys.stdout.flush()
+        return result if isinstance(result, int) else 0
+    except AoError as error:
+        return _tell(str(error), error.exit_code)
+    except click.UsageError as error:
+        return _tell(_usage(error), 2)
+    except click.ClickException as error:
+        return _tell(error.format_message(), error.exit_code)
+    except click.Abort as abort:
+        return 1 if isinstance(abort.__cause__, EOFError) else 130
+    except KeyboardInterrupt:
+        return 130
+    except SystemExit as ended:  # click's answer to a closed pipe
+        return ended.code if isinstance(ended.code, int) else 1
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 1
+    except Exception as error:
+        if os.environ.get("AO_DEBUG"):
+            raise
+        from agent_orchestrator.client import home_folder
+
+        what = " ".join(f"{type(error).__name__}: {error}".split())
+        return _tell(
+            f"unexpected error: {what}: this is a defect; AO_DEBUG=1 shows where, {home_folder()}/daemon.log has the daemon's side",
+            1,
+        )
+
+
+def _tell(text: str, code: int) -> int:
+    try:
+        print(f"ao: {' '.join(text.split())}", file=sys.stderr)
+    except BrokenPipeError:
+        pass
+    return code
+
+
+def _usage(error: click.UsageError) -> str:
+    """A usage error in one line, with where to read on."""
+    text = error.format_message().rstrip(".")
+    command = error.ctx.command_path if error.ctx else "ao"
+    return f"{text}: see `{command} --help`"

@@ -1,0 +1,119 @@
+"""What commands share: their client, and the arguments and options that many of them take."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from agent_orchestrator.cli import out
+from agent_orchestrator.client import Client
+from agent_orchestrator.errors import AoError, UsageError
+from agent_orchestrator.wire import quote
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+
+def client(*, start: bool = True) -> Client:
+    """The daemon's client for a command: notices and waiting are told on standard error."""
+    return Client(start=start, notice=out.note, waiting=out.note)
+
+
+class Live(click.ParamType):
+    """A name that the daemon knows; completed by asking it, if it runs."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.name = kind.removesuffix("s")
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        text = str(value)
+        if not text.strip():
+            self.fail(f"the {self.name}'s name is empty", param, ctx)
+        return text
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002
+        from click.shell_completion import CompletionItem
+
+        try:
+            path = f"/api/completion/{self.kind}?prefix={quote(incomplete)}"
+            names = Client(start=False).request("GET", path, timeout=0.05).text.split("\n")
+        except AoError:
+            return []
+        return [CompletionItem(name) for name in names if name.startswith(incomplete) and name]
+
+
+SESSION, PROJECT, AGENT = Live("sessions"), Live("projects"), Live("agents")
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+session_argument = click.argument("session", metavar="S", type=SESSION)
+project_option = click.option("-p", "--project", metavar="P", type=PROJECT, help="Another project than the one here.")
+all_option = click.option("-A", "--all-projects", is_flag=True, help="All projects.")
+
+
+def scope_options(command: Decorated) -> Decorated:
+    """`-p` and `-A`."""
+    return project_option(all_option(command))
+
+
+def scope(project: str | None, all_projects: bool) -> dict[str, str | int | None]:
+    """The query that says which projects are meant; empty: the one here."""
+    if project and all_projects:
+        raise UsageError("-p and -A exclude each other", "give one of them")
+    return {"project": project, "all": all_projects}
+
+
+def session_path(session: str, rest: str = "") -> str:
+    """The path of a session's route."""
+    return f"/api/sessions/{quote(session)}{rest}"
+
+
+def read_text(file: str) -> str:
+    """The text of a file, or of standard input for `-`."""
+    try:
+        if file == "-":
+            return sys.stdin.read()
+        with open(file, encoding="utf-8") as opened:
+            return opened.read()
+    except UnicodeDecodeError:
+        raise UsageError(f"{file} is not UTF-8 text", "convert it first") from None
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror}", "check its name") from None
+
+
+def text_of(words: tuple[str, ...], file: str | None, what: str) -> str:
+    """A text given as words, as `-` for standard input, or as a file; not as two of them."""
+    if file and words:
+        raise UsageError(f"the {what} is given twice, as text and as a file", "give one of them")
+    text = read_text(file) if file else read_text("-") if words == ("-",) else " ".join(words)
+    if not text.strip():
+        raise UsageError(f"the {what} is empty", "give it as text, with --file FILE, or `-` for standard input")
+    return text
+
+
+def interactive() -> bool:
+    """Whether a person sits at both ends."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def editor() -> str | None:
+    """The person's editor, as it would be typed."""
+    return os.environ.get("VISUAL") or os.environ.get("EDITOR")
+
+
+class Failures:
+    """Errors of a command that goes on with the rest; each is told at once."""
+
+    def __init__(self) -> None:
+        self.code = 0
+
+    def tell(self, error: AoError) -> None:
+        """Tell of one; the first one's exit code counts."""
+        out.note(str(error))
+        self.code = self.code or error.exit_code

@@ -1,0 +1,154 @@
+"""How things look in a terminal: tables, colours, ages, JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+Row = Sequence[str]
+
+_COLOURS = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34", "cyan": "36"}
+_WIDE = (
+    (0x1100, 0x115F),
+    (0x2E80, 0xA4CF),
+    (0xAC00, 0xD7A3),
+    (0xF900, 0xFAFF),
+    (0xFE30, 0xFE6F),
+    (0xFF00, 0xFF60),
+    (0x1F300, 0x1FAFF),
+    (0x20000, 0x3FFFD),
+)
+_CONTROL = {code: None for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"} | dict.fromkeys(
+    (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
+)
+_CONTROL_ONE_LINE = _CONTROL | {9: " ", 10: " "}
+
+
+def clean(text: object) -> str:
+    """Text from outside without control characters, so that it cannot steer the terminal."""
+    return str(text).translate(_CONTROL)
+
+
+def one_line(text: object) -> str:
+    """Text from outside as one line, without control characters."""
+    return " ".join(str(text).translate(_CONTROL_ONE_LINE).split())
+
+
+def coloured() -> bool:
+    """Whether standard output is to have colours."""
+    return "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb" and sys.stdout.isatty()
+
+
+def paint(text: str, *styles: str) -> str:
+    """Text in a style, where there are colours."""
+    if not styles or not text or not coloured():
+        return text
+    return f"\033[{';'.join(_COLOURS[style] for style in styles)}m{text}\033[0m"
+
+
+def width() -> int:
+    """Columns of the terminal; very many where there is none, so that nothing is cut for a pipe."""
+    if not sys.stdout.isatty():
+        return 10_000
+    import shutil
+
+    return shutil.get_terminal_size((100, 24)).columns
+
+
+def cells(text: str) -> int:
+    """How many columns a text takes."""
+    if text.isascii():
+        return len(text)
+    import unicodedata
+
+    count = 0
+    for character in text:
+        code = ord(character)
+        if not unicodedata.combining(character) and code not in (0x200B, 0x200D, 0xFE0E, 0xFE0F):
+            count += 2 if any(low <= code <= high for low, high in _WIDE) else 1
+    return count
+
+
+def fit(text: str, columns: int) -> str:
+    """A text cut to so many columns, with … where something is missing."""
+    if cells(text) <= columns:
+        return text
+    while text and cells(text) > columns - 1:
+        text = text[:-1]
+    return text.rstrip() + "…"
+
+
+def pad(text: str, columns: int) -> str:
+    """A text filled up to so many columns."""
+    return text + " " * (columns - cells(text))
+
+
+def columns_for(rows: Iterable[Row], *, shrink: int | None = None, indent: int = 0) -> list[int]:
+    """The width of each column so that a row fits the terminal; `shrink` is the column that gives way first."""
+    widths = [max(map(cells, column)) for column in zip(*rows, strict=True)]
+    over = sum(widths) + 2 * (len(widths) - 1) + indent - width()
+    order = ([shrink] if shrink is not None else []) + sorted(range(len(widths)), key=lambda index: -widths[index])
+    for index in order:
+        if over <= 0:
+            break
+        cut = min(over, max(0, widths[index] - 8))
+        widths[index] -= cut
+        over -= cut
+    return widths
+
+
+def table(header: Row, rows: Sequence[Row], *, shrink: int | None = None) -> list[str]:
+    """Lines of a table as wide as the terminal allows."""
+    shown = [[one_line(cell) for cell in row] for row in rows]
+    widths = columns_for([header, *shown], shrink=shrink)
+    lines = [paint(line(header, widths), "dim")]
+    return lines + [line(row, widths) for row in shown]
+
+
+def line(row: Row, widths: Sequence[int]) -> str:
+    """One row of a table."""
+    return "  ".join(pad(fit(cell, columns), columns) for cell, columns in zip(row, widths, strict=True)).rstrip()
+
+
+def show(lines: Iterable[str]) -> None:
+    """Print lines."""
+    text = "\n".join(lines)
+    if text:
+        print(text)
+
+
+def print_json(data: Any) -> None:
+    """Print a JSON document: indented for a person, on one line for a program."""
+    if sys.stdout.isatty():
+        print(json.dumps(data, indent=2, ensure_ascii=False))
+    else:
+        print(json.dumps(data, ensure_ascii=False, separators=(",", ":")))
+
+
+def note(text: str) -> None:
+    """Tell the person something that is not the command's result."""
+    print(f"ao: {one_line(text)}", file=sys.stderr, flush=True)
+
+
+def age(time: object, now: datetime | None = None) -> str:
+    """How long ago a time was: `40 s`, `12 min`, `3 h`, `5 d`; empty if unknown."""
+    if not isinstance(time, str):
+        return ""
+    try:
+        then = datetime.fromisoformat(time)
+    except ValueError:
+        return ""
+    seconds = int(((now or datetime.now(UTC)) - (then if then.tzinfo else then.replace(tzinfo=UTC))).total_seconds())
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= (2 * size if unit == "d" else size):
+            return f"{seconds // size} {unit}"
+    return f"{max(seconds, 0)} s"
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 session`, `2 sessions`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -1,0 +1,144 @@
+"""What a repository tells about itself, by reading a few files of it: for `ao init`."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+LOCK_FILES = (
+    *("package-lock.json", "npm-shrinkwrap.json", "yarn.lock", "pnpm-lock.yaml", "bun.lock", "bun.lockb"),
+    *("uv.lock", "poetry.lock", "pdm.lock", "Pipfile.lock", "requirements.txt"),
+    *("Cargo.lock", "go.sum", "Gemfile.lock", "composer.lock"),
+)
+_MAX = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Detected:
+    """What was found."""
+
+    default_branch: str | None = None
+    remote: str | None = None
+    """owner/name at the forge; none without a remote at one."""
+    forge: str | None = None
+    """The forge's host."""
+    test_command: str | None = None
+    lock_files: tuple[str, ...] = ()
+
+
+def detect(root: Path) -> Detected:
+    """Look at a repository; nothing is run and nothing is asked."""
+    git = git_folder(root)
+    remote, forge = _remote(git) if git else (None, None)
+    return Detected(
+        default_branch=_default_branch(git) if git else None,
+        remote=remote,
+        forge=forge,
+        test_command=test_command(root),
+        lock_files=tuple(name for name in LOCK_FILES if (root / name).is_file()),
+    )
+
+
+def git_folder(root: Path) -> Path | None:
+    """The folder with the repository's shared files: `.git`, or what a worktree's `.git` file leads to."""
+    dot_git = root / ".git"
+    if dot_git.is_file():
+        target = _read(dot_git).removeprefix("gitdir:").strip()
+        dot_git = root / target if target else dot_git
+        common = _read(dot_git / "commondir").strip()
+        dot_git = dot_git / common if common else dot_git
+    elif not dot_git.is_dir() and (root / "HEAD").is_file() and (root / "objects").is_dir():
+        dot_git = root
+    return dot_git if dot_git.is_dir() else None
+
+
+def parse_remote(url: str) -> tuple[str | None, str | None]:
+    """owner/name and host of a remote's URL; nothing for a path on this machine."""
+    match = re.fullmatch(r"[a-z+]+://(?:[^/@]*@)?([^/:@]+)(?::\d+)?/(.+)", url.strip(), re.IGNORECASE) or re.fullmatch(
+        r"(?:[^@/\s]+@)?([^:/\s\\]{2,}):(?!/)([^\\]+)", url.strip()
+    )
+    if not match or url.startswith("file:"):
+        return None, None
+    path = match[2].strip("/").removesuffix(".git")
+    return (path, match[1].lower()) if "/" in path else (None, None)
+
+
+def test_command(root: Path) -> str | None:
+    """The command that runs the tests, as far as the usual files tell."""
+    if re.search(r"^test\s*:(?!=)", _read(root / "Makefile") or _read(root / "makefile"), re.MULTILINE):
+        return "make test"
+    if script := _npm_test(root):
+        return script
+    if (root / "Cargo.toml").is_file():
+        return "cargo test"
+    if (root / "go.mod").is_file():
+        return "go test ./..."
+    return _python_test(root)
+
+
+def _npm_test(root: Path) -> str | None:
+    try:
+        package = json.loads(_read(root / "package.json") or "{}")
+    except (ValueError, RecursionError):
+        return None
+    scripts = package.get("scripts") if isinstance(package, dict) else None
+    script = scripts.get("test") if isinstance(scripts, dict) else None
+    if not isinstance(script, str) or "no test specified" in script:
+        return None
+    for lock, tool in (("pnpm-lock.yaml", "pnpm"), ("yarn.lock", "yarn"), ("bun.lock", "bun"), ("bun.lockb", "bun")):
+        if (root / lock).is_file():
+            return "bun run test" if tool == "bun" else f"{tool} test"
+    return "npm test"
+
+
+def _python_test(root: Path) -> str | None:
+    text = _read(root / "pyproject.toml")
+    try:
+        tools = tomllib.loads(text).get("tool", {}) if text else {}
+    except (tomllib.TOMLDecodeError, RecursionError):
+        tools = {}
+    configured = isinstance(tools, dict) and "pytest" in tools
+    mentioned = "pytest" in text or "[tool:pytest]" in _read(root / "setup.cfg")
+    if not (configured or mentioned or (root / "pytest.ini").is_file() or (root / "tests" / "conftest.py").is_file()):
+        return None
+    return "uv run pytest" if (root / "uv.lock").is_file() else "python -m pytest"
+
+
+def _default_branch(git: Path) -> str | None:
+    """What the remote calls its head, else main or master, else the branch that is checked out."""
+    head = _read(git / "refs" / "remotes" / "origin" / "HEAD").strip()
+    if head.startswith("ref: refs/remotes/origin/"):
+        return head.removeprefix("ref: refs/remotes/origin/")
+    packed = _read(git / "packed-refs")
+    for name in ("main", "master"):
+        ref = f"refs/heads/{name}"
+        if (git / ref).is_file() or re.search(rf"^[0-9a-f]+ {ref}$", packed, re.MULTILINE):
+            return name
+    head = _read(git / "HEAD").strip()
+    return head.removeprefix("ref: refs/heads/") if head.startswith("ref: refs/heads/") else None
+
+
+def _remote(git: Path) -> tuple[str | None, str | None]:
+    section = ""
+    urls: dict[str, str] = {}
+    for line in _read(git / "config").splitlines():
+        if match := re.match(r'\s*\[\s*remote\s+"([^"]+)"\s*\]', line):
+            section = match[1]
+        elif line.lstrip().startswith("["):
+            section = ""
+        elif section and (match := re.match(r"\s*url\s*=\s*(\S+)", line, re.IGNORECASE)):
+            urls.setdefault(section, match[1])
+    url = urls.get("origin") or next(iter(urls.values()), "")
+    return parse_remote(url)
+
+
+def _read(path: Path) -> str:
+    """A file's text; nothing if it is not there or not to be read."""
+    try:
+        with path.open("rb") as file:
+            return file.read(_MAX).decode(errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,206 @@
+"""Changing a file without losing the user's comments, and writing the first one."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import re
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap, CommentedSeq
+from ruamel.yaml.error import YAMLError
+from ruamel.yaml.util import load_yaml_guess_indent
+
+from agent_orchestrator.config.detect import Detected
+from agent_orchestrator.config.load import keys_at, load, load_text, model_at
+from agent_orchestrator.config.problems import did_you_mean
+from agent_orchestrator.errors import ConfigError, UsageError
+
+
+def get_value(path: Path, key: str, environ: Mapping[str, str]) -> Any:
+    """What a file says under a dotted key, as written there; else the default."""
+    steps = split_key(key)
+    loaded = load(path, environ)
+    document = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8-sig")) or {}
+    found, value = _look(document, steps)
+    if found:
+        return value
+    found, value = _look(loaded.config.model_dump(mode="json", by_alias=True), steps)
+    if not found:
+        raise _unknown(key, steps)
+    return value
+
+
+def set_value(path: Path, key: str, value: str, environ: Mapping[str, str]) -> None:
+    """Set a dotted key to a value written as YAML. The result is checked first, and written as a whole or not at all."""
+    steps = split_key(key)
+    text = path.read_text(encoding="utf-8-sig") if path.exists() else ""
+    changed = _changed(text, steps, _value(value), path)
+    load_text(changed, path, environ)
+    write_atomically(path, changed)
+
+
+def split_key(key: str) -> list[str]:
+    """The steps of a dotted key; a step with dots in it is written in quotes."""
+    steps = [quoted or plain for quoted, plain in re.findall(r'"([^"]+)"|([^."]+)', key)]
+    if not steps:
+        raise UsageError(f'"{key}" is no key', "write for example defaults.runtime")
+    return steps
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Replace a file's content in one step; a symlink stays one, and so do the permissions."""
+    target = path.resolve()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).chmod(target.stat().st_mode & 0o777 if target.exists() else 0o644)
+        Path(name).replace(target)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            Path(name).unlink()
+        raise
+
+
+def initial(project_id: str, found: Detected, agent: str | None = None, session_prefix: str | None = None) -> str:
+    """The text of a new file for the repository in which it is to lie."""
+    lines = [
+        "# Agent Orchestrator. All keys: ao config-help",
+        "",
+        "defaults:",
+        f"  agent: {_quoted(agent)}" if agent else "  agent: claude-code",
+        "  # runtime: auto            # tmux where it is installed, else process",
+        "  # agentConfig:",
+        "  #   permissions: auto-edit # default, plan, auto-edit or full",
+        "",
+        "projects:",
+        f"  {_quoted(project_id)}:",
+        "    path: .",
+    ]
+    if found.remote:
+        lines.append(f"    repo: {_quoted(found.remote)}")
+    if found.default_branch:
+        lines.append(f"    defaultBranch: {_quoted(found.default_branch)}")
+    if session_prefix:
+        lines.append(f"    sessionPrefix: {_quoted(session_prefix)}")
+    if found.test_command:
+        lines += ["    ci:", f"      command: {_quoted(found.test_command)}"]
+    else:
+        lines.append("    # ci: {command: make test}   # local checks, run when an agent is done")
+    lines += [
+        "    # copy: [.env]             # into each workspace",
+        "    # postCreate: [npm ci]     # run in a new workspace",
+        "",
+        "# reactions:",
+        "#   ci-failed: {retries: 3}",
+        "#   approved-and-green: {auto: true}   # merge without asking",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _changed(text: str, steps: list[str], value: Any, path: Path) -> str:
+    yaml = YAML()
+    yaml.preserve_quotes = True
+    yaml.width = 4096
+    try:
+        document, indent, offset = load_yaml_guess_indent(text) if text.strip() else (None, None, None)
+        document = yaml.load(text) if text.strip() else None
+    except YAMLError:
+        load_text(text, path, {})
+        raise ConfigError(f"{path} is not valid YAML", "correct it first") from None
+    if document is None:
+        document = CommentedMap()
+        text = text if not text.strip() or text.endswith("\n") else text + "\n"
+    else:
+        text = ""
+    if not isinstance(document, CommentedMap):
+        raise ConfigError(f"{path} is not a mapping of keys", "correct it first")
+    if indent:
+        yaml.indent(mapping=2, sequence=max(indent, (offset or 0) + 2) if offset else 2, offset=offset or 0)
+    _set(document, steps, value)
+    stream = io.StringIO()
+    yaml.dump(document, stream)
+    return text + stream.getvalue()
+
+
+def _set(document: Any, steps: list[str], value: Any) -> None:
+    current = document
+    for position, step in enumerate(steps):
+        last = position == len(steps) - 1
+        if isinstance(current, CommentedSeq):
+            if not step.isdigit() or int(step) >= len(current):
+                raise UsageError(
+                    f'"{".".join(steps[: position + 1])}" is not in the file', f"it has {len(current)} items"
+                )
+            place: Any = int(step)
+        elif isinstance(current, CommentedMap):
+            place = _spelled(current, step)
+        else:
+            raise UsageError(f'"{".".join(steps[:position])}" has a plain value', "set that key itself")
+        if last:
+            current[place] = value
+        else:
+            if isinstance(current, CommentedMap) and current.get(place) is None:
+                current[place] = CommentedMap()
+            current = current[place]
+
+
+def _look(document: Any, steps: list[str]) -> tuple[bool, Any]:
+    current = document
+    for step in steps:
+        if isinstance(current, Mapping):
+            place = _spelled(current, step)
+            if place not in current:
+                return False, None
+            current = current[place]
+        elif isinstance(current, list) and step.isdigit() and int(step) < len(current):
+            current = current[int(step)]
+        else:
+            return False, None
+    return True, current
+
+
+def _spelled(mapping: Mapping[Any, Any], step: str) -> Any:
+    """The key as the file spells it: camelCase and snake_case are the same."""
+    folded = step.replace("_", "").lower()
+    if step in mapping:
+        return step
+    return next((k for k in mapping if isinstance(k, str) and k.replace("_", "").lower() == folded), step)
+
+
+def _unknown(key: str, steps: list[str]) -> UsageError:
+    for end in range(len(steps)):
+        if model_at(steps[:end]) and steps[end] not in keys_at(steps[:end]):
+            return UsageError(
+                f'unknown key "{".".join(steps[: end + 1])}"', did_you_mean(steps[end], keys_at(steps[:end]))
+            )
+    return UsageError(f'"{key}" is not set')
+
+
+def _value(text: str) -> Any:
+    """A value from the command line: YAML, or the text itself where it is none."""
+    try:
+        return YAML().load(text)
+    except YAMLError:
+        return text
+
+
+def _quoted(text: str | None) -> str:
+    """A text as a YAML value: plain where that is safe."""
+    value = text or ""
+    if re.fullmatch(r"[A-Za-z][A-Za-z0-9_./-]*( [A-Za-z0-9_./-]+)*", value) and value.lower() not in _WORDS:
+        return value
+    return json.dumps(value, ensure_ascii=False)
+
+
+_WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n"})

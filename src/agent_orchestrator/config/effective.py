@@ -1,0 +1,203 @@
+"""What is in force for one project, everything resolved: what the daemon works with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agent_orchestrator.config.load import expand_user
+from agent_orchestrator.config.merge import overlay
+from agent_orchestrator.config.model import (
+    AgentConfig,
+    Budget,
+    Check,
+    Config,
+    Coordinator,
+    Defaults,
+    Docker,
+    Filters,
+    Orchestrator,
+    Plugin,
+    Ports,
+    Profile,
+    Project,
+    Reaction,
+    Routing,
+)
+from agent_orchestrator.flow.rules import PRIORITIES
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectConfig:
+    """A project with the defaults of its file and of the user's own file merged in."""
+
+    id: str
+    name: str
+    file: Path | None
+    """The file it comes from; none: a repository without one."""
+    path: Path
+    repo: str | None
+    default_branch: str | None
+    """None: find it in the repository."""
+    session_prefix: str
+    runtime: str
+    agent: str
+    """An agent's or a profile's name."""
+    workspace: str
+    tracker: Plugin
+    scm: Plugin
+    terminal: str
+    ci: Mapping[str, Check]
+    symlinks: tuple[str, ...]
+    copy: tuple[str, ...]
+    post_create: tuple[str, ...]
+    ports: Ports | None
+    env: Mapping[str, str]
+    worktree_dir: Path | None
+    branch_pattern: str | None
+    agent_rules: str
+    agent_rules_file: Path | None
+    agent_config: AgentConfig
+    budget: Budget
+    docker: Docker
+    sandbox: str
+    max_parallel_agents: int | None
+    """The project's own limit; see `ConfigSet.limits` for all of them."""
+    auto_assign: bool
+    coordinator: Coordinator
+    profiles: Mapping[str, Profile]
+    notifiers: Mapping[str, Plugin]
+    """Everyone who may be told, by name."""
+    routing: Mapping[str, tuple[str, ...]]
+    """Whom to tell, for each priority."""
+    plugins: tuple[Path, ...]
+    reactions: tuple[Mapping[str, Reaction], ...]
+    """What the files say about reactions, the weakest first; `ConfigSet.rules` makes rules of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSettings:
+    """How one agent is run for one project: what `--agent NAME` comes to."""
+
+    tool: str
+    """The agent plugin."""
+    profile: str | None
+    runtime: str
+    workspace: str
+    model: str | None
+    permissions: str
+    mode: str
+    env: Mapping[str, str]
+    rules: str
+    skills: tuple[str, ...]
+    filters: Filters
+    budget: Budget
+    max_parallel_agents: int | None
+    options: Mapping[str, Any]
+    """The agent plugin's configuration; for `command` and `demo` what the profile says of them."""
+
+
+def project_config(
+    project_id: str,
+    project: Project,
+    root: Path,
+    file: Path | None,
+    configs: tuple[Config, ...],
+    environ: Mapping[str, str],
+) -> ProjectConfig:
+    """Resolve a project; `configs` are the files that speak for it, the weakest first, each with its folder in `file`."""
+    defaults, orchestrator, routing = Defaults(), Orchestrator(), Routing()
+    profiles: dict[str, Profile] = {}
+    notifiers: dict[str, Plugin] = {}
+    for config in configs:
+        defaults = overlay(defaults, config.defaults)
+        orchestrator = overlay(orchestrator, config.orchestrator)
+        routing = overlay(routing, config.notification_routing)
+        profiles = _merged(profiles, config.agents)
+        notifiers = _merged(notifiers, config.notifiers)
+    settings = overlay(overlay(Project(), defaults), project)
+    told = {name: notifiers.get(name, Plugin(plugin=name)) for name in (*settings.notifiers, *notifiers)}
+    return ProjectConfig(
+        id=project_id,
+        name=settings.name or project_id,
+        file=file,
+        path=root,
+        repo=settings.repo,
+        default_branch=settings.default_branch,
+        session_prefix=settings.session_prefix or project_id,
+        runtime=settings.runtime,
+        agent=settings.agent,
+        workspace=settings.workspace,
+        tracker=settings.tracker,
+        scm=settings.scm,
+        terminal=settings.terminal,
+        ci=settings.ci,
+        symlinks=settings.symlinks,
+        copy=settings.copy_,
+        post_create=settings.post_create,
+        ports=settings.ports,
+        env=settings.env,
+        worktree_dir=_below(root, settings.worktree_dir, environ),
+        branch_pattern=settings.branch_pattern,
+        agent_rules=settings.agent_rules,
+        agent_rules_file=_below(root, settings.agent_rules_file, environ),
+        agent_config=settings.agent_config,
+        budget=settings.budget,
+        docker=settings.docker,
+        sandbox=settings.sandbox,
+        max_parallel_agents=settings.max_parallel_agents,
+        auto_assign=orchestrator.auto_assign,
+        coordinator=overlay(orchestrator.coordinator, project.coordinator),
+        profiles=profiles,
+        notifiers=told,
+        routing={p: settings.notifiers if (to := getattr(routing, p)) is None else to for p in PRIORITIES},
+        plugins=tuple(_plugin_files(configs[-1], file, environ)),
+        reactions=(*(config.reactions for config in configs), project.reactions),
+    )
+
+
+def agent_settings(project: ProjectConfig, name: str | None) -> AgentSettings:
+    """What a profile, or else an agent, of that name comes to for a project; none: the project's own."""
+    chosen = name or project.agent
+    profile = project.profiles.get(chosen, Profile())
+    profile_name = chosen if chosen in project.profiles else None
+    own = project.profiles.get(project.agent, Profile()).tool or project.agent
+    tool = (profile.tool or own) if profile_name else chosen
+    config = project.agent_config
+    # A model is one agent's word: what the project says for its own agent means nothing to another.
+    model = profile.model or (config.model if tool == own else None)
+    described = {
+        key: value
+        for key, value in profile.model_dump(include={"command", "prompt", "resume", "screen", "script"}).items()
+        if key in profile.model_fields_set
+    }
+    return AgentSettings(
+        tool=tool,
+        profile=profile_name,
+        runtime=profile.runtime or project.runtime,
+        workspace=profile.workspace or project.workspace,
+        model=model,
+        permissions=profile.permissions or config.permissions,
+        mode=profile.mode or config.mode,
+        env={**project.env, **profile.env},
+        rules=profile.rules,
+        skills=profile.skills,
+        filters=profile.filters,
+        budget=overlay(project.budget, profile.budget),
+        max_parallel_agents=profile.max_parallel_agents,
+        options={**(config.options if tool == own else {}), **profile.options, **described},
+    )
+
+
+def _merged(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
+    return {**base, **{key: overlay(base[key], value) if key in base else value for key, value in top.items()}}
+
+
+def _below(root: Path, text: str | None, environ: Mapping[str, str]) -> Path | None:
+    return None if text is None else root / expand_user(text, environ)
+
+
+def _plugin_files(config: Config, file: Path | None, environ: Mapping[str, str]) -> list[Path]:
+    return [file.parent / expand_user(entry.path, environ) for entry in config.plugins] if file else []

@@ -1,0 +1,133 @@
+"""The kinds of values that keys have: texts, names, templates, units. Each says what it accepts when it refuses."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, WithJsonSchema
+
+from agent_orchestrator.config import values
+from agent_orchestrator.config.problems import nearest
+from agent_orchestrator.config.templates import AGENT_VARIABLES, BRANCH_VARIABLES, check_condition, check_template
+from agent_orchestrator.flow.rules import ACTIONS, PRIORITIES, STRATEGIES, TEMPLATE_VARIABLES, TRIGGERS
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+def _text(value: Any) -> Any:
+    """Numbers where text is meant count as they were written."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return str(getattr(value, "written", value))
+    if isinstance(value, str) and "\x00" in value:
+        raise ValueError("contains a NUL character")
+    return value
+
+
+def _texts(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+def _inside(value: str) -> str:
+    parts = value.replace("\\", "/").split("/")
+    if value.startswith(("/", "~", "\\")) or ".." in parts or not value.strip():
+        raise ValueError(f"{values.shown(value)} is not a path inside the repository; write it relative to its root")
+    return value
+
+
+def _name(value: str) -> str:
+    if not NAME.fullmatch(value) or value.endswith((".", ".lock")) or ".." in value:
+        raise ValueError(
+            f"{values.shown(value)} is no name; accepted: letters, digits, '.', '_' and '-', no leading '-'"
+        )
+    return value
+
+
+def _pattern(value: str) -> str:
+    try:
+        re.compile(value)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise ValueError(f"{values.shown(value)} is no regular expression: {error}") from None
+    return value
+
+
+def _one_of(known: tuple[str, ...]) -> BeforeValidator:
+    def check(value: Any) -> Any:
+        if isinstance(value, str) and value in known:
+            return value
+        near = nearest(value, known) if isinstance(value, str) else None
+        hint = f'did you mean "{near}"? ' if near else ""
+        raise ValueError(f"{values.shown(value)} is not accepted; {hint}accepted: {', '.join(known)}")
+
+    return BeforeValidator(check)
+
+
+def known_trigger(value: str) -> str:
+    """A trigger's name; one that is nearly a known one is a slip of the pen."""
+    if value in TRIGGERS:
+        return value
+    if not re.fullmatch(r"[a-z][a-z0-9._-]*", value):
+        raise ValueError(f"{values.shown(value)} is no trigger; accepted: {', '.join(TRIGGERS)}, or an event's type")
+    if "." not in value and (near := nearest(value, TRIGGERS, 0.85)):
+        raise ValueError(f'{values.shown(value)} is no trigger; did you mean "{near}"?')
+    return value
+
+
+def _template(variables: tuple[str, ...]) -> AfterValidator:
+    def check(value: str) -> str:
+        check_template(value, variables)
+        return value
+
+    return AfterValidator(check)
+
+
+def _variable(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", value):
+        raise ValueError(f"{values.shown(value)} is no name of an environment variable")
+    return value
+
+
+def _condition(value: str) -> str:
+    if value.strip():
+        check_condition(value, TEMPLATE_VARIABLES)
+    return value.strip()
+
+
+def _unit(parse: Any, example: str) -> tuple[Any, ...]:
+    schema = {"anyOf": [{"type": "string"}, {"type": "number", "minimum": 0}], "examples": [example]}
+    return BeforeValidator(parse), WithJsonSchema(schema)
+
+
+Text = Annotated[str, BeforeValidator(_text)]
+Texts = Annotated[tuple[Text, ...], BeforeValidator(_texts)]
+Inside = Annotated[Text, AfterValidator(_inside)]
+Insides = Annotated[tuple[Inside, ...], BeforeValidator(_texts)]
+Name = Annotated[Text, AfterValidator(_name)]
+Pattern = Annotated[Text, AfterValidator(_pattern)]
+Duration = Annotated[float, *_unit(values.duration, "30m")]
+Size = Annotated[int, *_unit(values.size, "4g")]
+Money = Annotated[values.Amount, *_unit(values.money, "5 USD"), PlainSerializer(str)]
+Pause = Annotated[values.Backoff, *_unit(values.backoff, "30s..10m"), PlainSerializer(str)]
+Escalation = Annotated[values.EscalateAfter, *_unit(values.escalate_after, "30m"), PlainSerializer(str)]
+Environment = dict[Annotated[str, AfterValidator(_variable)], Text]
+Message = Annotated[Text, _template(tuple(TEMPLATE_VARIABLES))]
+Argument = Annotated[Text, _template(AGENT_VARIABLES)]
+BranchPattern = Annotated[Text, _template(BRANCH_VARIABLES)]
+Condition = Annotated[Text, AfterValidator(_condition)]
+Trigger = Annotated[Text, AfterValidator(known_trigger)]
+Permissions = Annotated[
+    Literal["default", "plan", "auto-edit", "full"], _one_of(("default", "plan", "auto-edit", "full"))
+]
+Mode = Annotated[Literal["tui", "headless"], _one_of(("tui", "headless"))]
+Sandbox = Annotated[Literal["none", "bwrap"], _one_of(("none", "bwrap"))]
+Network = Annotated[Literal["none", "allowlist", "host"], _one_of(("none", "allowlist", "host"))]
+CheckOn = Annotated[Literal["done", "commit", "manual"], _one_of(("done", "commit", "manual"))]
+PromptBy = Annotated[Literal["argument", "file", "stdin", "paste"], _one_of(("argument", "file", "stdin", "paste"))]
+Action = Annotated[str, _one_of(ACTIONS), WithJsonSchema({"enum": [*ACTIONS, "auto-merge"]})]
+Priority = Annotated[str, _one_of(PRIORITIES), WithJsonSchema({"enum": list(PRIORITIES)})]
+Strategy = Annotated[str, _one_of(STRATEGIES), WithJsonSchema({"enum": list(STRATEGIES)})]
+Port = Annotated[int, Field(ge=0, le=65535)]
+Count = Annotated[int, Field(ge=0)]
+Positive = Annotated[int, Field(ge=1)]

@@ -1,0 +1,277 @@
+"""What there is to configure, told by the models themselves: JSON Schema, the terminal's help, the reference page."""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Iterator
+from dataclasses import dataclass, is_dataclass
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from agent_orchestrator.config import model as models
+from agent_orchestrator.config import values
+from agent_orchestrator.config.model import DAEMON_KEYS, Config
+from agent_orchestrator.flow.rules import DEFAULT_RULES, TEMPLATE_VARIABLES, Rule
+
+_SHORTHANDS: dict[tuple[str, str], list[dict[str, Any]]] = {
+    ("Project", "ci"): [{"type": "string"}, {"$ref": "#/$defs/Check"}],
+    ("Project", "tracker"): [{"type": "string"}],
+    ("Project", "scm"): [{"type": "string"}],
+    ("Defaults", "tracker"): [{"type": "string"}],
+    ("Defaults", "scm"): [{"type": "string"}],
+    ("Profile", "command"): [{"type": "string"}],
+    ("Profile", "resume"): [{"type": "string"}],
+}
+"""Short forms that are worth completing in an editor, beside the full one."""
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema of a configuration file, in its canonical spelling."""
+    schema = Config.model_json_schema(by_alias=True)
+    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    schema["title"] = "agent-orchestrator.yaml"
+    schema["properties"] = {"$schema": {"type": "string"}, **schema["properties"]}
+    for (name, key), forms in _SHORTHANDS.items():
+        properties = schema["$defs"][name]["properties"]
+        full = properties[key]
+        properties[key] = {"anyOf": [full, *forms], **_taken(full)}
+    for properties in (part.get("properties", {}) for part in (schema, *schema["$defs"].values())):
+        for entry in properties.values():
+            _texts_alone(entry)
+    return schema
+
+
+def _texts_alone(entry: dict[str, Any]) -> None:
+    """A list of texts may be written as one text."""
+    if entry.get("type") == "array" and entry.get("items", {}).get("type") == "string":
+        about = _taken(entry)
+        full = dict(entry)
+        entry.clear()
+        entry.update({"anyOf": [full, {"type": "string"}], **about})
+
+
+def _taken(entry: dict[str, Any]) -> dict[str, Any]:
+    """What is said about a key whatever its form; taken out of one form."""
+    words: tuple[str, ...] = ("description", "default", "title")
+    return {word: entry.pop(word) for word in words if word in entry}
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One key, as a person reads of it."""
+
+    path: str
+    kind: str
+    default: str
+    description: str
+    section: str
+    """The model it belongs to."""
+
+
+def keys() -> list[Key]:
+    """Every key there is, in the order of the models, with its place (`projects.<id>.ci.<name>.timeout`)."""
+    return list(_keys(Config, ""))
+
+
+def help_text() -> str:
+    """Every key with its default and what it does, for a terminal."""
+    lines = ["agent-orchestrator.yaml: every key, its default, and what it does.", ""]
+    above = ""
+    for key in keys():
+        indent = "  " * key.path.count(".")
+        holder, _, name = key.path.rpartition(".")
+        if holder.endswith(">") and not above.startswith(f"{holder}."):
+            lines.append(f"{indent[2:]}{holder.rpartition('.')[2]}")
+        above = key.path
+        default = f" = {key.default}" if key.default else ""
+        lines.append(f"{indent + name + default:<44} {key.description}")
+    lines += ["", "Keys may be written in snake_case; ${NAME} comes from the environment, $${ is a literal ${."]
+    return "\n".join(lines) + "\n"
+
+
+def reference_markdown() -> str:
+    """The reference page of the configuration."""
+    parts = [_INTRODUCTION]
+    seen: set[str] = set()
+    for section in [key.section for key in keys()]:
+        if section not in seen:
+            seen.add(section)
+            parts.append(_section(section))
+    parts.append(_reactions())
+    return "\n".join(parts)
+
+
+# -- inside ------------------------------------------------------------------------------------------------------------
+
+
+def _keys(model: type[BaseModel], prefix: str) -> Iterator[Key]:
+    for name, field in _ordered(model):
+        path = f"{prefix}{field.alias or name}"
+        inner, holder = _inner(field.annotation)
+        kind = _kind(field)
+        yield Key(path, kind, _default(field), field.description or "", model.__name__)
+        if inner and not (model is not Config and inner is models.Reaction) and inner is not models.Project:
+            yield from _keys(inner, f"{path}.<{holder}>." if holder else f"{path}.")
+        elif inner is models.Project and holder:
+            yield from _keys(inner, f"{path}.<{holder}>.")
+
+
+def _ordered(model: type[BaseModel]) -> list[tuple[str, FieldInfo]]:
+    """A model's own fields before those it shares with another."""
+    inherited = models.Defaults.model_fields if model is models.Project else {}
+    fields = model.model_fields.items()
+    return [f for f in fields if f[0] not in inherited] + [f for f in fields if f[0] in inherited]
+
+
+def _inner(annotation: Any) -> tuple[type[BaseModel] | None, str]:
+    """The model inside an annotation, and what its holder counts by: names of a map, items of a list."""
+    bare = _bare(annotation)
+    if isinstance(bare, type) and issubclass(bare, BaseModel):
+        return bare, ""
+    arguments = typing.get_args(bare)
+    if typing.get_origin(bare) is dict:
+        inner, _ = _inner(arguments[1])
+        return inner, "name"
+    if typing.get_origin(bare) is tuple:
+        inner, _ = _inner(arguments[0])
+        return inner, "n"
+    return None, ""
+
+
+def _bare(annotation: Any) -> Any:
+    origin = typing.get_origin(annotation)
+    if origin is typing.Annotated:
+        return _bare(typing.get_args(annotation)[0])
+    if origin in (typing.Union, types.UnionType):
+        return _bare(next(a for a in typing.get_args(annotation) if a is not type(None)))
+    return annotation
+
+
+_UNITS: dict[Any, str] = {
+    values.duration: "duration",
+    values.size: "size",
+    values.money: "amount",
+    values.backoff: "duration..duration",
+    values.escalate_after: "count or duration",
+}
+
+
+def _kind(field: FieldInfo) -> str:
+    """A type in a person's words."""
+    for note in (*field.metadata, *_notes(field.annotation)):
+        if (unit := _UNITS.get(getattr(note, "func", None))) is not None:
+            return unit
+        options = getattr(note, "json_schema", None)
+        if isinstance(options, dict) and "enum" in options:
+            return ", ".join(options["enum"])
+    return _word(_bare(field.annotation))
+
+
+def _notes(annotation: Any) -> tuple[Any, ...]:
+    """What is said about the type inside `X | None`."""
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        return tuple(note for a in typing.get_args(annotation) for note in _notes(a))
+    return annotation.__metadata__ if typing.get_origin(annotation) is typing.Annotated else ()
+
+
+def _word(bare: Any) -> str:
+    origin, arguments = typing.get_origin(bare), typing.get_args(bare)
+    if origin is typing.Literal:
+        return ", ".join(arguments)
+    if origin is tuple:
+        return f"list of {_word(_bare(arguments[0]))}s"
+    if origin is dict:
+        return "map" if arguments[1] is Any else f"map of {_word(_bare(arguments[1]))}s"
+    if isinstance(bare, type) and issubclass(bare, BaseModel):
+        return "section"
+    return {str: "text", int: "number", float: "number", bool: "true or false"}.get(bare, "anything")
+
+
+def _default(field: FieldInfo) -> str:
+    value = field.get_default(call_default_factory=True, validated_data={})
+    if field.is_required() or value in (None, "", (), {}) or isinstance(value, BaseModel) or is_dataclass(value):
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return f"[{', '.join(value)}]"
+    kind = _kind(field)
+    if kind == "duration":
+        return _duration(value)
+    return f"{value >> 30}g" if kind == "size" else str(value)
+
+
+def _duration(seconds: float) -> str:
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
+        if seconds >= size and seconds % size == 0:
+            return f"{seconds / size:g}{unit}"
+    return f"{seconds:g}s"
+
+
+def _section(name: str) -> str:
+    model: type[BaseModel] = getattr(models, name)
+    places = dict.fromkeys(key.path.rpartition(".")[0] for key in keys() if key.section == name)
+    title = " · ".join(f"`{place}`" for place in places if place) or "The file"
+    lines = [f"## {title}", "", (model.__doc__ or "").strip(), "", "| key | value | default | |", "|---|---|---|---|"]
+    for field_name, field in _ordered(model):
+        default = f"`{_default(field)}`" if _default(field) else ""
+        lines.append(f"| `{field.alias or field_name}` | {_kind(field)} | {default} | {field.description} |")
+    return "\n".join(lines) + "\n"
+
+
+def _reactions() -> str:
+    lines = ["## Reactions that are in force by themselves", "", "| trigger | default |", "|---|---|"]
+    lines += [f"| `{rule.trigger}` | {_about(rule)} |" for rule in DEFAULT_RULES]
+    lines += ["", "Templates and conditions may speak of:", "", "| variable | |", "|---|---|"]
+    lines += [f"| `{name}` | {text} |" for name, text in TEMPLATE_VARIABLES.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _about(rule: Rule) -> str:
+    parts = [rule.action if rule.auto else f"auto false, {rule.action}"]
+    parts += [f"{rule.strategy}"] if rule.strategy else []
+    parts += ["deleteAfter"] if rule.delete_after else []
+    parts += [f"retries {rule.retries}"] if rule.retries is not None else []
+    parts += [f"backoff {_duration(rule.backoff[0])}..{_duration(rule.backoff[1])}"] if rule.backoff else []
+    parts += [f"escalateAfter {rule.escalate_after_count}"] if rule.escalate_after_count is not None else []
+    parts += [f"escalateAfter {_duration(rule.escalate_after_seconds)}"] if rule.escalate_after_seconds else []
+    parts += [f"threshold {_duration(rule.threshold)}"] if rule.threshold else []
+    parts += [f"delay {_duration(rule.delay)}"] if rule.delay else []
+    parts += ["unless watched"] if rule.unless_watched else []
+    parts += [f"priority {rule.priority}"] if rule.priority else []
+    parts += ["with a summary"] if rule.include_summary else []
+    return ", ".join(parts)
+
+
+_INTRODUCTION = f"""\
+# Configuration
+
+<!-- Generated from the models (config/schema.py, reference_markdown); a test keeps it current. -->
+
+`agent-orchestrator.yaml` is found by `$AO_CONFIG`, then upwards from the working directory as far as the home folder, then
+as `$AO_HOME/config.yaml`. `ao init` writes a first one, `ao config validate` checks one, `ao config set KEY VALUE` changes
+one and keeps its comments, `ao config schema` prints its JSON Schema.
+
+- **Spelling.** Keys are camelCase; snake_case is accepted. An unknown key or a wrong value is an error that names file,
+  line, key and the nearest valid key. All errors of a file are told at once, the first line is the main one.
+- **Units.** Durations: `30s`, `10m`, `1h30m`, `2d`, or seconds. Sizes: `512m`, `4g`, or bytes. Amounts: `5 USD`, or
+  `2M tokens`. A pause: `30s..10m`.
+- **Environment.** `${{NAME}}` and `${{NAME:-default}}` expand from the environment; `$${{` is a literal `${{`. A variable that
+  is not set leaves an option of a plugin (`notifiers`, `tracker`, `scm`, `cluster`) or an `env` entry out, with a
+  warning; anywhere else it is an error.
+- **Paths** of projects and plugins are relative to the file; `worktreeDir` and `agentRulesFile` to the repository.
+- **Scope.** Several files may be in force at once, each for its own projects. `$AO_HOME/config.yaml` speaks for all of them,
+  a project's file over it, the project's own entry over both, field by field.
+  {", ".join(f"`{key}`" for key in DAEMON_KEYS)} count only in `$AO_HOME/config.yaml` or in the file the daemon was started
+  with. A file without `projects` is about the repository in which it lies: keys of a project may then stand at its top.
+  A project's id belongs to one file. A changed file takes effect at once; a broken one leaves the last good one in force.
+- **Workspaces.** A file inside a session's workspace is never read.
+- **Trust.** A file that came with the repository runs nothing before `ao trust`: not its `postCreate`, `ci`, `command`
+  agents, demo scripts, plugins and `command` reactions; nor do its `permissions: full` and those entries of `env` count that
+  decide which programs run (`PATH`, `GIT_…`, `LD_…` …). Trust holds for their content.
+- **Short forms.** `ci: make test` is one check named `default`; `tracker: github` is `tracker: {{plugin: github}}`; one text may
+  stand for a list of one; a profile with `command` needs no `tool`; `reactions` may be a list of rules with `trigger`.
+"""

@@ -1,0 +1,303 @@
+"""Several files in force at once, each for its own projects.
+
+The user's own file (`$AO_HOME/config.yaml`) speaks for all projects, a project's file over it, the project's own entry over
+both. What concerns the daemon as a whole counts in the user's own file and in the one the daemon was started with.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from agent_orchestrator.config.effective import AgentSettings, ProjectConfig, agent_settings, project_config
+from agent_orchestrator.config.load import Loaded, expand_user, load
+from agent_orchestrator.config.merge import overlay, rules
+from agent_orchestrator.config.model import DAEMON_KEYS, Cluster, Config, Power, Profile, Project
+from agent_orchestrator.errors import ConfigError
+from agent_orchestrator.flow.rules import Rule
+
+DEFAULT_PORT = 3000
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonConfig:
+    """What concerns the daemon as a whole."""
+
+    port: int
+    port_given: bool
+    """A port that somebody asked for is not exchanged for a free one."""
+    host: str
+    database: str
+    cluster: Cluster | None
+    power: Power
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """How many agents of some projects may work at once."""
+
+    projects: frozenset[str]
+    count: int
+    where: str
+    """The file or project that says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    project: Project
+    root: Path
+    file: Path | None
+
+
+class ConfigSet:
+    """All configuration in force."""
+
+    def __init__(self, home_config: Path, environ: Mapping[str, str], started_with: Path | None = None) -> None:
+        self._home = home_config
+        self._environ = environ
+        self._started_with = started_with
+        self._loaded: dict[Path, Loaded] = {}
+        self._entries: dict[str, _Entry] = {}
+        self._without: dict[Path, frozenset[str]] = {}
+        self._cache: dict[str, ProjectConfig] = {}
+        self.broken: dict[Path, str] = {}
+        """Files that are wrong now, with what is wrong; their last good content is in force."""
+
+    # -- files ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files in force; to be watched."""
+        return tuple(self._loaded)
+
+    def loaded(self, path: Path) -> Loaded | None:
+        """What a file in force said when it was last right."""
+        return self._loaded.get(_key(path))
+
+    def load_home(self) -> Loaded:
+        """Read the user's own file, if there is one."""
+        if not self._home.exists():
+            self._loaded.pop(_key(self._home), None)
+            self._changed()
+            return Loaded(self._home, Config())
+        return self._take(self._home)
+
+    def add(self, path: Path, without: Collection[str] = ()) -> Loaded:
+        """Read a file and take over its projects but those `without`; a file known before is read again."""
+        return self._take(path, frozenset(without))
+
+    def reload(self, path: Path) -> list[str]:
+        """Read a changed file again and say which keys changed. Raises `ConfigError` and leaves the last good content in force."""
+        before = self._loaded.get(_key(path))
+        after = self.load_home() if _key(path) == _key(self._home) else self._take(path)
+        old, new = (_flat(loaded.config) if loaded else {} for loaded in (before, after))
+        return sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
+
+    def remove(self, path: Path) -> None:
+        """Forget a file and its projects."""
+        key = _key(path)
+        self._loaded.pop(key, None)
+        self._without.pop(key, None)
+        self.broken.pop(key, None)
+        self._entries = {name: entry for name, entry in self._entries.items() if entry.file != key}
+        self._changed()
+
+    def remove_project(self, project_id: str) -> None:
+        """Forget one project; its file stays in force for the others."""
+        entry = self._entries.pop(project_id, None)
+        if entry and entry.file:
+            self._without[entry.file] = self._without.get(entry.file, frozenset()) | {project_id}
+        self._changed()
+
+    def add_adhoc(self, project_id: str, path: Path, file: Path | None = None) -> ProjectConfig:
+        """Take in a repository without a configuration of its own; the settings of `file`, if given, hold for it."""
+        self._refuse_clash(project_id, None, path)
+        self._entries[project_id] = _Entry(Project(), path, _key(file) if file else None)
+        self._changed()
+        found = self.project(project_id)
+        assert found is not None
+        return found
+
+    # -- what is in force ----------------------------------------------------------------------------------------------
+
+    @property
+    def daemon(self) -> DaemonConfig:
+        """What concerns the daemon as a whole."""
+        merged = Config()
+        for path in (self._home, self._started_with):
+            loaded = self._loaded.get(_key(path)) if path else None
+            if loaded:
+                given = {key: getattr(loaded.config, key) for key in DAEMON_KEYS if loaded.given(key)}
+                merged = overlay(merged, Config.model_construct(set(given), **given))
+        port_given = merged.port is not None
+        port = DEFAULT_PORT if merged.port is None else merged.port
+        return DaemonConfig(port, port_given, merged.host, merged.database, merged.cluster, merged.power)
+
+    def project(self, project_id: str) -> ProjectConfig | None:
+        """A project with everything resolved."""
+        entry = self._entries.get(project_id)
+        if entry is None:
+            return None
+        if project_id not in self._cache:
+            self._cache[project_id] = project_config(
+                project_id, entry.project, entry.root, entry.file, self._configs(entry.file), self._environ
+            )
+        return self._cache[project_id]
+
+    def projects(self) -> tuple[ProjectConfig, ...]:
+        """All projects, by id."""
+        return tuple(found for name in sorted(self._entries) if (found := self.project(name)))
+
+    def project_at(self, folder: Path) -> ProjectConfig | None:
+        """The project in whose repository a folder lies; the innermost where they are nested."""
+        real = folder.resolve()
+        holders = [p for p in self.projects() if real.is_relative_to(p.path.resolve())]
+        return max(holders, key=lambda p: len(p.path.resolve().parts), default=None)
+
+    def rules(self, project_id: str, profile: str | None = None) -> tuple[Rule, ...]:
+        """The reaction rules in force: defaults, then global, then project, then profile, merged field by field."""
+        project = self.project(project_id)
+        levels = list(project.reactions) if project else [c.reactions for c in self._configs(None)]
+        if project and profile and profile in project.profiles:
+            levels.append(project.profiles[profile].reactions)
+        return rules(*levels)
+
+    def profile(self, project_id: str, name: str) -> Profile | None:
+        """The profile of that name, if there is one."""
+        project = self.project(project_id)
+        return project.profiles.get(name) if project else None
+
+    def agent(self, project_id: str, name: str | None = None) -> AgentSettings | None:
+        """How the profile, or else the agent, of that name is run for a project; none named: the project's own."""
+        project = self.project(project_id)
+        return agent_settings(project, name) if project else None
+
+    def limits(self) -> tuple[Limit, ...]:
+        """All limits on agents that work at once; each must hold."""
+        found = []
+        for path, loaded in self._loaded.items():
+            count = loaded.config.orchestrator.max_parallel_agents
+            names = (
+                self._entries if path == _key(self._home) else [n for n, e in self._entries.items() if e.file == path]
+            )
+            if count is not None and names:
+                found.append(Limit(frozenset(names), count, str(path)))
+        found += [
+            Limit(frozenset({p.id}), p.max_parallel_agents, p.id) for p in self.projects() if p.max_parallel_agents
+        ]
+        return tuple(found)
+
+    def workspaces(self) -> tuple[Path, ...]:
+        """Folders that hold sessions' workspaces, beside those below `$AO_HOME`: no configuration is read there."""
+        folders = [project.worktree_dir or project.path / ".worktrees" for project in self.projects()]
+        return tuple(dict.fromkeys(folders))
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _take(self, path: Path, without: frozenset[str] | None = None) -> Loaded:
+        key = _key(path)
+        without = self._without.get(key, frozenset()) if without is None else without
+        try:
+            loaded = load(path, self._environ)
+            entries = {name: e for name, e in self._entries_of(loaded).items() if name not in without}
+            for name, entry in entries.items():
+                self._refuse_clash(name, key, entry.root)
+        except ConfigError as error:
+            self.broken[key] = str(error)
+            raise
+        loaded = self._without_daemon_keys(loaded)
+        kept = {
+            name: entry for name, entry in self._entries.items() if entry.file != key or name not in self._ids_of(key)
+        }
+        self._entries = {**kept, **entries}
+        self._loaded[key], self._without[key] = loaded, without
+        self.broken.pop(key, None)
+        self._changed()
+        return loaded
+
+    def _ids_of(self, key: Path) -> set[str]:
+        """Projects that a file itself named when it was last read; not those that were added beside it."""
+        loaded = self._loaded.get(key)
+        return set(self._entries_of(loaded)) if loaded else set()
+
+    def _entries_of(self, loaded: Loaded) -> dict[str, _Entry]:
+        key, folder = _key(loaded.path), loaded.path.absolute().parent
+        if loaded.config.projects:
+            return {
+                name: _Entry(project, folder / expand_user(project.path or ".", self._environ), key)
+                for name, project in loaded.config.projects.items()
+            }
+        if key == _key(self._home):
+            return {}
+        own = loaded.config.project
+        root = repository_of(folder) or (folder if own else None)
+        if root is None:
+            return {}
+        if own and own.path:
+            root = folder / expand_user(own.path, self._environ)
+        return {slug(root.resolve().name): _Entry(own or Project(), root, key)}
+
+    def _refuse_clash(self, name: str, file: Path | None, root: Path) -> None:
+        other = self._entries.get(name)
+        if other is None or (other.file == file and (file is not None or other.root == root)):
+            return
+        mine = f"{file} ({root})" if file else str(root)
+        theirs = f"{other.file} ({other.root})" if other.file else str(other.root)
+        raise ConfigError(
+            f'the project "{name}" of {mine} is also that of {theirs}', "give one of them another id, or remove one"
+        )
+
+    def _without_daemon_keys(self, loaded: Loaded) -> Loaded:
+        allowed = {_key(path) for path in (self._home, self._started_with) if path}
+        given = [key for key in DAEMON_KEYS if loaded.given(key)]
+        if _key(loaded.path) in allowed or not given:
+            return loaded
+        text = (
+            f"{loaded.path}: {', '.join(given)} counts only in {self._home} or in the file the daemon was started with"
+        )
+        return replace(loaded, warnings=(*loaded.warnings, text))
+
+    def _configs(self, file: Path | None) -> tuple[Config, ...]:
+        """The files that speak for a project of `file`, the weakest first; never none."""
+        paths = dict.fromkeys([_key(self._home), *([file] if file else [])])
+        return tuple(self._loaded[p].config for p in paths if p in self._loaded) or (Config(),)
+
+    def _changed(self) -> None:
+        self._cache.clear()
+
+
+def slug(name: str) -> str:
+    """A name as a project's id."""
+    plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
+    return re.sub(r"[^a-z0-9]+", "-", plain).strip("-")[:40].strip("-") or "project"
+
+
+def repository_of(folder: Path) -> Path | None:
+    """The root of the Git repository in which a folder lies."""
+    return next((f for f in (folder, *folder.parents) if (f / ".git").exists() or _bare(f)), None)
+
+
+def _bare(folder: Path) -> bool:
+    return (folder / "HEAD").is_file() and (folder / "objects").is_dir() and (folder / "refs").is_dir()
+
+
+def _key(path: Path) -> Path:
+    return path.absolute()
+
+
+def _flat(config: Config) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+
+    def walk(value: Any, path: str) -> None:
+        if isinstance(value, dict) and value:
+            for key, inner in value.items():
+                walk(inner, f"{path}.{key}" if path else str(key))
+        else:
+            found[path] = value
+
+    walk(config.model_dump(by_alias=True, exclude_unset=True), "")
+    return found

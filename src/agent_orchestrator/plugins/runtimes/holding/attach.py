@@ -1,0 +1,107 @@
+"""Shows a held terminal in a person's terminal: `python -I attach.py SOCKET NAME`. Ctrl-] detaches.
+
+A script of its own that needs nothing but the standard library. It says goodbye to the terminal as it found it, whatever ends it.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import sys
+import termios
+import tty
+
+DETACH = b"\x1d"
+# Whatever the program inside switched on, off again: alternate screen, mouse, bracketed paste, focus, application keys, colours.
+RESTORE = b"\x1b[?1049l\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?2004l\x1b[?1004l\x1b[?1l\x1b>\x1b[?25h\x1b[0m"
+
+
+class Detached(Exception):
+    """The person pressed the key, or the terminal is closing."""
+
+
+def main(path: str, name: str) -> int:
+    """Attach until the key, the end of the agent, or the end of the terminal."""
+    holder = socket.socket(socket.AF_UNIX)
+    try:
+        holder.connect(path)
+    except OSError:
+        sys.stderr.write(f"the terminal of {name} is gone: restore the session\n")
+        return 1
+    if not os.isatty(0):
+        sys.stderr.write("attach needs a terminal\n")
+        return 2
+    before = termios.tcgetattr(0)
+    why = "ended"
+    os.write(1, f"[{name}: Ctrl-] detaches]\r\n".encode())
+    try:
+        tty.setraw(0)
+        relay(holder)
+    except Detached:
+        why = "detached"
+    finally:
+        os.write(1, RESTORE)
+        termios.tcsetattr(0, termios.TCSADRAIN, before)
+    os.write(1, f"\r\n[{name}: {why}]\r\n".encode())
+    return 0
+
+
+def relay(holder: socket.socket) -> None:
+    """Keystrokes in, output out."""
+    wakeup, wake = os.pipe()
+    for end in (wakeup, wake):
+        os.set_blocking(end, False)
+    signal.set_wakeup_fd(wake)
+    for number in (signal.SIGWINCH, signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
+    send(holder, b"A", size())
+    while True:
+        ready, _, _ = select.select([0, holder, wakeup], [], [])
+        if wakeup in ready:
+            if set(os.read(wakeup, 512)) - {signal.SIGWINCH}:
+                raise Detached
+            send(holder, b"R", size())
+        if holder in ready:
+            try:
+                output = holder.recv(65536)
+            except ConnectionError:
+                return
+            if not output:
+                return
+            write_all(output)
+        if 0 in ready:
+            keys = os.read(0, 65536)
+            typed, detach, _ = keys.partition(DETACH)
+            if typed:
+                send(holder, b"K", typed)
+            if detach or not keys:
+                raise Detached
+
+
+def send(holder: socket.socket, kind: bytes, body: bytes) -> None:
+    """One frame; a holder that is gone shows at the next read."""
+    try:
+        holder.sendall(kind + len(body).to_bytes(4, "big") + body)
+    except ConnectionError:
+        return
+
+
+def size() -> bytes:
+    """This terminal's size."""
+    try:
+        columns, rows = os.get_terminal_size(1)
+    except OSError:
+        columns, rows = 80, 24
+    return (columns or 80).to_bytes(2, "big") + (rows or 24).to_bytes(2, "big")
+
+
+def write_all(output: bytes) -> None:
+    """All of it, to a terminal that may take it in parts."""
+    while output:
+        output = output[os.write(1, output) :]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], sys.argv[2]))

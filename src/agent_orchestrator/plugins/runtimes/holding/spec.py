@@ -1,0 +1,130 @@
+"""What a holder is told, how it starts the agent, and what it writes down."""
+
+# pathlib alone would double the time to start.
+# ruff: noqa: PTH104, PTH108, PTH123
+
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]
+import errno
+import fcntl
+import os
+import sys
+import termios
+
+
+class Spec:
+    """What to hold."""
+
+    def __init__(self, path: str) -> None:
+        self.argv: list[bytes] = []
+        self.env: dict[bytes, bytes] = {}
+        values: dict[bytes, bytes] = {}
+        with open(path, "rb") as file:
+            entries = file.read().split(b"\0")
+        os.unlink(path)
+        for entry in entries:
+            kind, value = entry[:1], entry[1:]
+            if kind == b"a":
+                self.argv.append(value)
+            elif kind == b"e":
+                name, _, rest = value.partition(b"=")
+                self.env[name] = rest
+            else:
+                values[kind] = value
+        self.cwd, self.stdin, self.log = values[b"d"], values.get(b"i"), values[b"l"]
+        self.socket, self.private = os.fsdecode(values[b"s"]), os.fsdecode(values[b"p"])
+        self.generation = int(values[b"g"])
+        self.columns, self.rows = int(values[b"c"]), int(values[b"r"])
+        self.umask = os.umask(0o077)
+
+    def file(self, name: str) -> str:
+        """A file of this generation in the private folder."""
+        return f"{self.private}/{name}.{self.generation}"
+
+
+def start(spec: Spec, slave: int) -> int:
+    """Fork the agent, write down that it is there, then let its program start."""
+    ready, go = os.pipe()
+    agent = os.fork()
+    if agent == 0:
+        try:
+            os.close(go)
+            if os.read(ready, 1):
+                become_agent(spec, slave)
+        finally:
+            os._exit(126)
+    names = ("holder", "holderStarted", "agent", "agentStarted")
+    values = (os.getpid(), _started(os.getpid()), agent, _started(agent))
+    text = ", ".join(f'"{name}": "{value}"' for name, value in zip(names, values, strict=True))
+    write_whole(spec.file("holder") + ".json", "{" + text + "}\n")
+    os.write(go, b"1")
+    os.close(go)
+    os.close(ready)
+    return agent
+
+
+def become_agent(spec: Spec, slave: int) -> None:
+    """In the child: a session of its own on the terminal, everything else as it was for a fresh program."""
+    os.setsid()
+    fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
+    for number in range(1, _signal.NSIG):
+        if number not in (_signal.SIGKILL, _signal.SIGSTOP) and _signal.getsignal(number) == _signal.SIG_IGN:
+            _signal.signal(number, _signal.SIG_DFL)
+    stdin = os.open(spec.stdin, os.O_RDONLY) if spec.stdin is not None else slave
+    for source, target in ((stdin, 0), (slave, 1), (slave, 2)):
+        os.dup2(source, target)
+    os.umask(spec.umask)
+    try:
+        os.chdir(spec.cwd)
+        os.execvpe(spec.argv[0], spec.argv, spec.env)
+    except OSError as error:
+        os.write(2, b"%s: %s\r\n" % (spec.argv[0], os.strerror(error.errno or 0).encode()))
+        os._exit(127 if error.errno == errno.ENOENT else 126)
+
+
+def _started(pid: int) -> str:
+    """A process's start time in the kernel's words; empty where the kernel does not tell it this way."""
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rpartition(")")[2].split()[19]
+    except OSError:
+        return ""
+
+
+def uint16(number: int) -> bytes:
+    """A number as the terminal's size has it."""
+    return min(number, 65535).to_bytes(2, sys.byteorder)
+
+
+def unlink(path: str) -> None:
+    """Remove a file, if it is there."""
+    try:
+        os.unlink(path)
+    except OSError:
+        pass
+
+
+def lines(path: str) -> list[str]:
+    """A file's lines; none if it is not there."""
+    try:
+        with open(path) as file:
+            return file.read().split("\n")
+    except OSError:
+        return []
+
+
+def append(path: str, text: str) -> None:
+    """A full disk must not end the holder, and the agent with it."""
+    try:
+        with open(path, "a") as file:
+            file.write(text)
+    except OSError:
+        pass
+
+
+def write_whole(path: str, text: str) -> None:
+    """Write a file that is there whole or not at all."""
+    with open(path + ".new", "w") as file:
+        file.write(text)
+    os.rename(path + ".new", path)

@@ -1,0 +1,165 @@
+"""What every request passes first: from where, who, how much. The sessions list, asked for most, is answered right here."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from urllib.parse import quote
+
+import structlog
+from fastapi import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from agent_orchestrator.errors import AoError, UsageError
+from agent_orchestrator.server import auth, problems
+from agent_orchestrator.server.context import NOWHERE, context_of, scope_of
+from agent_orchestrator.services import Services
+from agent_orchestrator.services.projects import Context
+from agent_orchestrator.services.tokens import Identity
+
+BODY_LIMIT = 1 << 20
+
+log = structlog.get_logger(__name__)
+
+
+class TooLarge(UsageError):
+    """The request's body is larger than anything we take."""
+
+    http_status = 413
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(
+            f"the body is larger than {limit} bytes", "send less; a long text may be a file in the repository"
+        )
+
+
+class Gate:
+    """An ASGI app in front of the real one. `trusted`: the requests come over the Unix socket."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        services: Services,
+        *,
+        trusted: bool,
+        hosts: Iterable[str] = (),
+        body_limit: int = BODY_LIMIT,
+    ) -> None:
+        self._app = app
+        self._services = services
+        self._trusted = trusted
+        self._names = auth.Names(hosts)
+        self._body_limit = body_limit
+        self._etags: dict[str | None, tuple[bytes, bytes]] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        started = False
+
+        async def noting(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        try:
+            await self._enter(scope, receive, noting)
+        except AoError as error:
+            if started:
+                log.warning("answer broken off", path=scope["path"], error=str(error))
+            else:
+                challenge = (
+                    {"WWW-Authenticate": 'Bearer realm="agent-orchestrator"'} if error.http_status == 401 else None
+                )
+                await problems.response(problems.of_error(error), challenge)(scope, receive, send)
+        except Exception:
+            log.exception("request failed", path=scope["path"])
+            if not started:
+                await problems.response(problems.unexpected())(scope, receive, send)
+
+    async def _enter(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        path, method = scope["path"], scope.get("method", "CONNECT")
+        identity, context = auth.LOCAL, NOWHERE
+        if self._trusted:
+            context = context_of(headers)
+        else:
+            identity = self._admit(headers, method, path)
+        if method == "GET" and path == "/api/sessions" and (wanted := _wanted(scope["query_string"])) is not None:
+            await self._list_sessions(headers, context, wanted, send)
+            return
+        scope.setdefault("state", {}).update(identity=identity, context=context)
+        if scope["type"] == "http":
+            receive = self._limited(headers, receive)
+            if context is not NOWHERE:
+                send = self._with_notices(context, send)
+        await self._app(scope, receive, send)
+
+    def _admit(self, headers: Mapping[bytes, bytes], method: str, path: str) -> Identity:
+        is_open = auth.is_open(path)
+        self._names.check(headers, api=not is_open)
+        if is_open:
+            return Identity("anonymous")
+        identity = auth.identify(self._services.tokens, headers)
+        auth.allow(identity, method, path)
+        return identity
+
+    async def _list_sessions(self, headers: Mapping[bytes, bytes], context: Context, wanted: str, send: Send) -> None:
+        project = await scope_of(self._services, context, wanted or None, wanted == "*")
+        body = self._services.sessions.list_body(project)
+        etag = self._etag(project, body)
+        fresh = headers.get(b"if-none-match") == etag
+        answer = [(b"content-type", b"application/json"), (b"etag", etag), (b"cache-control", b"no-cache")]
+        if not fresh:
+            answer.append((b"content-length", b"%d" % len(body)))
+        answer += self._notices(context)
+        await send({"type": "http.response.start", "status": 304 if fresh else 200, "headers": answer})
+        await send({"type": "http.response.body", "body": b"" if fresh else body})
+
+    def _etag(self, project: str | None, body: bytes) -> bytes:
+        """The body's name, made once for each body: the service hands out the same object until something changes."""
+        known = self._etags.get(project)
+        if known is None or known[0] is not body:
+            known = (body, b'"%s"' % hashlib.blake2b(body, digest_size=12).hexdigest().encode())
+            self._etags[project] = known
+        return known[1]
+
+    def _notices(self, context: Context) -> list[tuple[bytes, bytes]]:
+        notices = [] if context is NOWHERE else self._services.projects.notices(context)
+        return [(b"x-ao-notice", ",".join(quote(notice) for notice in notices).encode())] if notices else []
+
+    def _with_notices(self, context: Context, send: Send) -> Send:
+        async def with_notices(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", ()), *self._notices(context)]
+            await send(message)
+
+        return with_notices
+
+    def _limited(self, headers: Mapping[bytes, bytes], receive: Receive) -> Receive:
+        announced = headers.get(b"content-length", b"0")
+        if announced.isdigit() and int(announced) > self._body_limit:
+            raise TooLarge(self._body_limit)
+        taken = 0
+
+        async def limited() -> Message:
+            nonlocal taken
+            message = await receive()
+            taken += len(message.get("body", b""))
+            if taken > self._body_limit:
+                raise HTTPException(413, f"the body is larger than {self._body_limit} bytes")
+            return message
+
+        return limited
+
+
+def _wanted(query: bytes) -> str | None:
+    """The project that a plain query names: "" for that of the folder, "*" for all; none if it is for the route to judge."""
+    if not query:
+        return ""
+    if query == b"all=1":
+        return "*"
+    name, _, value = query.partition(b"=")
+    plain = value.replace(b"-", b"").replace(b"_", b"").replace(b".", b"").isalnum()
+    return value.decode() if name == b"project" and plain and value.isascii() else None

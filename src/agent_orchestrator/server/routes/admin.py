@@ -1,0 +1,71 @@
+"""The house itself: health, agents, doctor, clean-up, tokens, the daemon's end."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+
+from agent_orchestrator.server import auth, models, requests
+from agent_orchestrator.server.context import TheIdentity, TheServices, admins_only
+from agent_orchestrator.server.describe import as_json, gives
+
+router = APIRouter(tags=["daemon"])
+
+
+@router.get("/healthz", responses=gives(models.Health))
+async def get_health(services: TheServices) -> Response:
+    """Whether the daemon runs; needs no token."""
+    return as_json({"status": "ok", "version": services.version, "pid": os.getpid()})
+
+
+@router.get("/api/agents", responses=gives(models.Agents))
+async def list_agents(services: TheServices) -> Response:
+    """Coding agents, and whether their CLIs are on this machine."""
+    return as_json({"agents": await services.agents.list()})
+
+
+@router.get("/api/doctor", responses=gives(models.Findings))
+async def run_doctor(
+    services: TheServices,
+    identity: TheIdentity,
+    fix: Annotated[bool, Query(description="Mend what can be mended; administrators only.")] = False,
+) -> Response:
+    """Look at every prerequisite and integration."""
+    if fix:
+        auth.need(identity, "admin")
+    return as_json({"checks": await services.doctor.run(fix)})
+
+
+@router.post("/api/prune", responses=gives(models.Pruned))
+async def prune(services: TheServices, body: requests.PruneRequest) -> Response:
+    """Clean up what is provably safe."""
+    return as_json(await services.prune.run(body.dry_run))
+
+
+@router.get("/api/tokens", responses=gives(models.Tokens), dependencies=[admins_only])
+async def list_tokens(services: TheServices) -> Response:
+    """Named tokens; administrators only."""
+    return as_json({"tokens": services.tokens.list()})
+
+
+@router.post("/api/tokens", status_code=201, responses=gives(models.MadeToken, 201), dependencies=[admins_only])
+async def create_token(services: TheServices, body: requests.NewToken) -> Response:
+    """Make a token; it is shown this once. Administrators only."""
+    id_, token = services.tokens.new(body.name, body.role)
+    made = next(entry for entry in services.tokens.list() if entry["id"] == id_)
+    return as_json({**made, "token": token}, 201)
+
+
+@router.delete("/api/tokens/{id}", dependencies=[admins_only])
+async def revoke_token(services: TheServices, id: str) -> Response:  # noqa: A002 - the API's own name
+    """Make a token, given by id or name, worthless; administrators only."""
+    return as_json(services.tokens.revoke(id))
+
+
+@router.post("/api/shutdown", status_code=202, dependencies=[admins_only])
+async def shut_down(services: TheServices, body: requests.Shutdown) -> Response:
+    """End the daemon; sessions run on unless they are to be stopped too. Administrators only."""
+    await services.shutdown(body.sessions)
+    return as_json({}, 202)

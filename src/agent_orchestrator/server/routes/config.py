@@ -1,0 +1,41 @@
+"""Configuration: read and change values, check files, describe the format."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Response
+
+from agent_orchestrator.server import models, requests
+from agent_orchestrator.server.context import TheContext, TheServices, admins_only
+from agent_orchestrator.server.describe import as_json, gives, gives_text
+
+router = APIRouter(prefix="/api/config", tags=["configuration"])
+
+
+@router.get("/value", responses=gives(models.Value), dependencies=[admins_only])
+async def get_config_value(services: TheServices, context: TheContext, key: str) -> Response:
+    """One value and the file it comes from; administrators only."""
+    return as_json(await services.config.get(key, context))
+
+
+@router.put("/value", responses=gives(models.Value), dependencies=[admins_only])
+async def set_config_value(services: TheServices, context: TheContext, body: requests.Setting) -> Response:
+    """Change one value, comments kept; administrators only."""
+    return as_json(await services.config.set(body.key, body.value, context))
+
+
+@router.post("/validate", responses=gives(models.Validity))
+async def validate_config(services: TheServices, context: TheContext, body: requests.ConfigText) -> Response:
+    """Check a configuration without taking it into force."""
+    return as_json(await services.config.validate(body.path, body.text, context))
+
+
+@router.get("/schema")
+async def get_config_schema(services: TheServices) -> Response:
+    """The configuration's JSON Schema."""
+    return as_json(services.config.schema())
+
+
+@router.get("/help", responses=gives_text("The configuration explained"))
+async def get_config_help(services: TheServices) -> Response:
+    """The configuration explained, as text."""
+    return Response(services.config.help(), media_type="text/plain")

@@ -1,0 +1,69 @@
+"""The event log: read, followed, replayed."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query, Request, Response
+
+from agent_orchestrator.errors import UsageError
+from agent_orchestrator.server import models, requests
+from agent_orchestrator.server.context import ProjectName, SessionId, TheContext, TheServices
+from agent_orchestrator.server.describe import as_json, gives
+from agent_orchestrator.server.sse import event_stream
+
+router = APIRouter(prefix="/api", tags=["events"])
+
+After = Annotated[int | None, Query(ge=0, description="Only events after this one.")]
+Limit = Annotated[int, Query(ge=1, le=10_000)]
+_ANSWERS = gives(models.Events)
+_ANSWERS[200]["content"] = {"text/event-stream": {"schema": {"type": "string"}}}
+
+
+@router.get("/sessions/{id}/events", responses=gives(models.Events))
+async def list_session_events(
+    services: TheServices, session: SessionId, after: After = None, limit: Limit = 1000
+) -> Response:
+    """One session's events."""
+    return as_json({"events": await services.feed.page(after, limit, session, None)})
+
+
+@router.get("/events", responses=_ANSWERS)
+async def list_events(
+    request: Request,
+    services: TheServices,
+    context: TheContext,
+    after: After = None,
+    limit: Limit = 1000,
+    session: Annotated[str | None, Query(description="Only this session's.")] = None,
+    project: Annotated[str | None, Query(description="Only this project's.")] = None,
+    accept: Annotated[str, Header(include_in_schema=False)] = "",
+    last_event_id: Annotated[str | None, Header(description="Go on after this event; wins over `after`.")] = None,
+) -> Response:
+    """Events, a page of them or, with `Accept: text/event-stream`, followed without end.
+
+    The stream first gives what came after `Last-Event-ID` or `after`, then what happens. A reader too slow to keep up is cut
+    off, and resumes where it was."""
+    if session is not None:
+        session = services.sessions.find(session, await services.projects.resolve(context, project)).id
+    elif project is not None:
+        project = await services.projects.resolve(context, project)
+    if "text/event-stream" not in accept:
+        return as_json({"events": await services.feed.page(after, limit, session, project)})
+    events = services.feed.subscribe(_sequence(last_event_id) if last_event_id else after)
+    return event_stream(events, request.app.state.closing, session=session, project=project)
+
+
+@router.post("/events/replay", responses=gives(models.Steps))
+async def replay_events(services: TheServices, context: TheContext, body: requests.Replay) -> Response:
+    """Run a recorded log through today's rules, and tell what would have been done. Nothing is done."""
+    project = await services.projects.resolve(context, body.project)
+    return as_json({"steps": await services.feed.replay(body.events, project)})
+
+
+def _sequence(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise UsageError(
+            f"Last-Event-ID is {text[:40]!r}, which is no event's number", "leave it out to follow from now on"
+        )
+    return int(text)

@@ -1,0 +1,43 @@
+"""Projects: the repositories that are worked in."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Response
+
+from agent_orchestrator.server import models, requests
+from agent_orchestrator.server.context import TheContext, TheServices, admins_only
+from agent_orchestrator.server.describe import as_json, gives
+
+router = APIRouter(prefix="/api/projects", tags=["projects"])
+
+
+@router.get("", responses=gives(models.Projects))
+async def list_projects(services: TheServices) -> Response:
+    """All projects."""
+    return as_json({"projects": await services.projects.list()})
+
+
+@router.post("", status_code=201, responses=gives(models.Project, 201), dependencies=[admins_only])
+async def add_project(services: TheServices, context: TheContext, body: requests.NewProject) -> Response:
+    """Register a repository, or clone one; administrators only.
+
+    With `init`, `created` in the answer names the configuration that was written."""
+    return as_json(await services.projects.add(body.path, body.url, body.init, context), 201)
+
+
+@router.get("/trust", responses=gives(models.Trust), dependencies=[admins_only])
+async def preview_trust(services: TheServices, context: TheContext, path: str | None = None) -> Response:
+    """The commands that `POST` would trust; administrators only."""
+    return as_json(await services.projects.trust(path, context, preview=True))
+
+
+@router.post("/trust", responses=gives(models.Trust), dependencies=[admins_only])
+async def trust_project(services: TheServices, context: TheContext, body: requests.Trusted) -> Response:
+    """Let the commands that came with a repository run, as they are now; administrators only."""
+    return as_json(await services.projects.trust(body.path, context, preview=False))
+
+
+@router.delete("/{id}", dependencies=[admins_only])
+async def remove_project(services: TheServices, id: str) -> Response:  # noqa: A002 - the API's own name
+    """Forget a project without live sessions; its repository stays as it is. Administrators only."""
+    return as_json(await services.projects.remove(id) or {})

@@ -1,0 +1,220 @@
+"""Sessions: make, see, talk to, stop, restore."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Request, Response, WebSocket
+
+from agent_orchestrator.errors import AoError, UsageError
+from agent_orchestrator.server import models, problems, requests
+from agent_orchestrator.server.context import (
+    Key,
+    ProjectName,
+    SessionId,
+    TheContext,
+    TheIdentity,
+    TheServices,
+    admins_only,
+    local_only,
+    scope_of,
+)
+from agent_orchestrator.server.describe import as_json, gives, gives_text
+from agent_orchestrator.server.streams import Stream
+
+router = APIRouter(prefix="/api", tags=["sessions"])
+
+All = Annotated[bool, Query(alias="all", description="All projects.")]
+Keep = Annotated[bool, Query(description="Leave the workspace where it is.")]
+
+
+@router.get("/sessions", responses=gives(models.Sessions))
+async def list_sessions(
+    services: TheServices, context: TheContext, project: ProjectName = None, everything: All = False
+) -> Response:
+    """List sessions, merged and stopped ones included.
+
+    Answered with an `ETag`; plain queries are served from a prepared body."""
+    body = services.sessions.list_body(await scope_of(services, context, project, everything))
+    return Response(body, media_type="application/json")
+
+
+@router.post("/sessions", status_code=201, responses=gives(models.Session, 201))
+async def create_session(
+    services: TheServices, context: TheContext, body: requests.NewSession, key: Key = None
+) -> Response:
+    """Make a session for a task.
+
+    Answers at once; `GET /api/sessions/{id}/wait` tells when its agent runs."""
+    return as_json(await services.sessions.create(body.as_given(), key, context), 201)
+
+
+@router.delete("/sessions", responses=gives(models.AllStopped))
+async def stop_all_sessions(
+    services: TheServices, context: TheContext, project: ProjectName = None, keep: Keep = False, key: Key = None
+) -> Response:
+    """Stop all sessions of a project, their work saved."""
+    meant = await services.projects.resolve(context, project)
+    if meant is None:
+        raise UsageError("no project is named", "give ?project=NAME; `ao projects` lists them")
+    return as_json(await services.sessions.stop_all(meant, keep, key))
+
+
+@router.get("/sessions/{id}", responses=gives(models.Session))
+async def get_session(services: TheServices, session: SessionId) -> Response:
+    """One session."""
+    return as_json(services.sessions.view(session))
+
+
+@router.get("/sessions/{id}/status", responses=gives(models.SessionStatus))
+async def get_session_status(services: TheServices, session: SessionId) -> Response:
+    """One session in short."""
+    return as_json(services.sessions.status_view(session))
+
+
+@router.get(
+    "/sessions/{id}/wait",
+    responses=gives_text("One JSON object a line: `output`, `state`, at last `session`", "application/x-ndjson"),
+)
+async def wait_for_session(
+    request: Request, services: TheServices, session: SessionId, until: Literal["running"] = "running"
+) -> Response:
+    """Follow a session until its agent runs, it failed, or it waits in the queue.
+
+    Each line holds `output` (a line of a set-up command), `state` (what is being done) or, last, `session`. An error on the
+    way is a last line with `problem`."""
+    lines = _lines(services.sessions.wait(session, until=until))
+    return Stream(lines, request.app.state.closing, "application/x-ndjson")
+
+
+@router.delete("/sessions/{id}", responses=gives(models.Stopped))
+async def stop_session(services: TheServices, session: SessionId, keep: Keep = False, key: Key = None) -> Response:
+    """Stop a session; its work is saved first, and the answer tells where."""
+    return as_json(await services.sessions.stop(session, keep, key))
+
+
+@router.post("/sessions/{id}/restore", status_code=202, responses=gives(models.Session, 202))
+async def restore_session(services: TheServices, session: SessionId, key: Key = None) -> Response:
+    """Bring a stopped, crashed or interrupted session back: same branch, same work, same conversation."""
+    return as_json(await services.sessions.restore(session, key), 202)
+
+
+@router.post("/sessions/{id}/message", status_code=202, responses=gives(models.MessageState, 202))
+async def send_message(
+    services: TheServices, identity: TheIdentity, session: SessionId, body: requests.NewMessage, key: Key = None
+) -> Response:
+    """Send a message to the agent; it is delivered once."""
+    accepted = await services.sessions.send(
+        session, body.content, key=key, interrupt=body.interrupt, sender=identity.name or "person"
+    )
+    return as_json(accepted, 202)
+
+
+@router.get("/sessions/{id}/messages", responses=gives(models.Messages))
+async def list_messages(services: TheServices, session: SessionId) -> Response:
+    """A session's messages and what became of them."""
+    return as_json({"messages": services.sessions.messages(session)})
+
+
+@router.get("/sessions/{id}/messages/{message}", responses=gives(models.Message))
+async def get_message(
+    services: TheServices,
+    session: SessionId,
+    message: str,
+    wait: Annotated[float | None, Query(ge=0, le=600, description="Seconds to wait for its end.")] = None,
+) -> Response:
+    """One message; with `wait`, as soon as it was acknowledged or failed, or time is up."""
+    return as_json(await services.sessions.message(session, message, wait))
+
+
+@router.get("/questions", responses=gives(models.Questions))
+async def list_questions(
+    services: TheServices, context: TheContext, project: ProjectName = None, everything: All = False
+) -> Response:
+    """Questions and permission requests that wait for a person, oldest first."""
+    return as_json({"questions": services.sessions.questions(await scope_of(services, context, project, everything))})
+
+
+@router.post("/sessions/{id}/answer", status_code=202, responses=gives(models.MessageState, 202))
+async def answer_session(
+    services: TheServices, session: SessionId, body: requests.NewAnswer, key: Key = None
+) -> Response:
+    """Answer what the agent asks: with text, or with a decision on a permission it wants."""
+    return as_json(await services.sessions.answer(session, text=body.text, decision=body.decision, key=key), 202)
+
+
+@router.get("/sessions/{id}/diff", responses=gives(models.Diff))
+async def get_diff(services: TheServices, session: SessionId) -> Response:
+    """A session's change against its base."""
+    return as_json(await services.sessions.diff(session))
+
+
+@router.get("/sessions/{id}/log", responses=gives_text("The transcript"))
+async def get_log(
+    request: Request,
+    services: TheServices,
+    session: SessionId,
+    raw: Annotated[bool, Query(description="The terminal's bytes as they came.")] = False,
+    tail: Annotated[int | None, Query(ge=0, description="Only so many lines.")] = None,
+    follow: Annotated[bool, Query(description="Go on until the session ends.")] = False,
+) -> Response:
+    """A session's transcript: readable, or raw."""
+    chunks = services.sessions.log(session, raw, tail, follow)
+    return Stream(chunks, request.app.state.closing, "text/plain; charset=utf-8")
+
+
+@router.get("/sessions/{id}/why", responses=gives(models.Why))
+async def explain_session(services: TheServices, session: SessionId) -> Response:
+    """The facts, evidence and rules behind a session's status and its last reactions."""
+    return as_json(await services.sessions.why(session))
+
+
+@router.get("/sessions/{id}/environment", responses=gives(models.Environment), dependencies=[admins_only])
+async def get_environment(services: TheServices, session: SessionId) -> Response:
+    """A session's folder and environment; administrators only."""
+    return as_json(await services.sessions.environment(session))
+
+
+@router.get("/sessions/{id}/attach", responses=gives(models.Attach), dependencies=[local_only])
+async def get_attach_command(services: TheServices, session: SessionId) -> Response:
+    """The command that shows a session's terminal; over the Unix socket only."""
+    return as_json(await services.sessions.attach(session))
+
+
+@router.websocket("/sessions/{id}/terminal")
+async def open_terminal(
+    websocket: WebSocket,
+    services: TheServices,
+    session: SessionId,
+    columns: Annotated[int, Query(ge=1, le=1000)] = 120,
+    rows: Annotated[int, Query(ge=1, le=1000)] = 40,
+) -> None:
+    """A session's terminal."""
+    from agent_orchestrator.server.terminal import serve_terminal
+
+    command = await services.sessions.attach(session)
+    await serve_terminal(websocket, command["argv"], command["env"], columns, rows)
+
+
+@router.get("/tasks", responses=gives(models.Tasks))
+async def list_tasks(services: TheServices) -> Response:
+    """What is wanted; a task may have several sessions."""
+    return as_json({"tasks": services.sessions.tasks()})
+
+
+@router.get("/completion/{kind}", responses=gives_text("One a line"))
+async def complete(
+    services: TheServices, kind: Literal["sessions", "projects", "agents"], prefix: str = ""
+) -> Response:
+    """Names that begin so, for a shell's completion."""
+    return Response("".join(f"{name}\n" for name in services.sessions.complete(kind, prefix)), media_type="text/plain")
+
+
+async def _lines(items: AsyncIterator[dict[str, Any]]) -> AsyncIterator[bytes]:
+    try:
+        async for item in items:
+            yield json.dumps(item, separators=(",", ":")).encode() + b"\n"
+    except AoError as error:
+        yield json.dumps({"problem": problems.of_error(error)}).encode() + b"\n"

@@ -1,0 +1,43 @@
+"""The event log as Server-Sent Events: what was missed first, then what happens."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+
+from agent_orchestrator.flow.events import Event, event_json
+from agent_orchestrator.server.streams import Stream
+
+IDLE = 15.0
+"""Seconds of silence after which a comment shows proxies and readers that the line is alive."""
+
+
+def event_stream(
+    events: AsyncIterator[Event], closing: asyncio.Event, *, session: str | None = None, project: str | None = None
+) -> Stream:
+    """An endless answer with the events of one session or project, or all. A reader resumes by `Last-Event-ID`."""
+    return Stream(
+        _frames(events, session, project),
+        closing,
+        "text/event-stream",
+        first=b"retry: 1000\n\n",
+        pulse=b": keep-alive\n\n",
+        idle=IDLE,
+    )
+
+
+def frame(event: Event) -> bytes:
+    """One event on the wire."""
+    data = json.dumps(event_json(event), separators=(",", ":"))
+    return f"id: {event.seq}\nevent: {event.type}\ndata: {data}\n\n".encode()
+
+
+async def _frames(events: AsyncIterator[Event], session: str | None, project: str | None) -> AsyncIterator[bytes]:
+    try:
+        async for event in events:
+            if (session is None or event.session == session) and (project is None or event.project == project):
+                yield frame(event)
+    finally:
+        if (close := getattr(events, "aclose", None)) is not None:
+            await close()

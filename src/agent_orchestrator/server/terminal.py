@@ -1,0 +1,156 @@
+"""A session's terminal over a WebSocket: the attach command in a PTY of its own. POSIX only.
+
+Binary frames carry keystrokes in and output out; the text frame `{"resize": [columns, rows]}` sets the size. Nothing is
+read from the PTY while the socket is slow, nor from the socket while the PTY is, so neither side piles up here. Closing
+ends the attach command and nothing else: the session goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import os
+import struct
+import sys
+import termios
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from fastapi import WebSocket
+from starlette.websockets import WebSocketDisconnect
+
+CHUNK = 1 << 16
+_END_GRACE = 2.0
+_STUCK = 30.0
+"""Seconds after which a command that reads no keystrokes is given up."""
+_HIDDEN = ("TMUX", "TMUX_PANE", "AO_SESSION", "AO_TOKEN")
+# A terminal becomes a process's own only from inside that process. A child that does so and then becomes the command is
+# safe where a function between fork and exec is not: the daemon has threads.
+_TAKE_TERMINAL = (
+    "import fcntl,os,sys,termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execvp(sys.argv[1], sys.argv[1:])"
+)
+
+
+async def serve_terminal(
+    websocket: WebSocket, argv: Sequence[str], env: Mapping[str, str], columns: int, rows: int
+) -> None:
+    """Run the command in a PTY and connect it with the socket until one of them ends."""
+    master, slave = os.openpty()
+    try:
+        os.set_blocking(master, False)
+        _resize(master, columns, rows)
+        process = await _start(argv, env, slave)
+    except BaseException:
+        os.close(master)
+        raise
+    finally:
+        os.close(slave)
+    try:
+        await websocket.accept()
+        await _connect(websocket, master)
+    finally:
+        os.close(master)
+        await asyncio.shield(_end(process))
+    with contextlib.suppress(RuntimeError, WebSocketDisconnect):
+        await websocket.close(1000, "the terminal was closed")
+
+
+async def _start(argv: Sequence[str], env: Mapping[str, str], slave: int) -> asyncio.subprocess.Process:
+    inherited = {name: value for name, value in os.environ.items() if name not in _HIDDEN}
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-I", "-S", "-c", _TAKE_TERMINAL, *argv),
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        env={**inherited, "TERM": "xterm-256color", "COLORTERM": "truecolor", **env},
+        start_new_session=True,
+    )
+
+
+async def _connect(websocket: WebSocket, master: int) -> None:
+    """Carry bytes both ways until either side ends."""
+    ways = [asyncio.create_task(_show(websocket, master)), asyncio.create_task(_type(websocket, master))]
+    try:
+        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for way in ways:
+            way.cancel()
+        results = await asyncio.gather(*ways, return_exceptions=True)
+    for result in results:
+        if isinstance(result, Exception) and not isinstance(result, WebSocketDisconnect | TimeoutError):
+            raise result
+
+
+async def _show(websocket: WebSocket, master: int) -> None:
+    loop = asyncio.get_running_loop()
+    while True:
+        await _ready(master, loop.add_reader, loop.remove_reader)
+        try:
+            output = os.read(master, CHUNK)
+        except BlockingIOError:
+            continue
+        except OSError:  # Linux's way to say that the last program has closed the terminal
+            return
+        if not output:
+            return
+        await websocket.send_bytes(output)
+
+
+async def _type(websocket: WebSocket, master: int) -> None:
+    while True:
+        message = await websocket.receive()
+        if message["type"] == "websocket.disconnect":
+            return
+        if (keys := message.get("bytes")) is not None:
+            await _write(master, keys)
+        elif (size := _size(message.get("text") or "")) is not None:
+            _resize(master, *size)
+        else:
+            await websocket.close(1008, 'a text frame must be {"resize": [columns, rows]}')
+            return
+
+
+async def _write(master: int, keys: bytes) -> None:
+    loop = asyncio.get_running_loop()
+    rest = memoryview(keys)
+    while rest:
+        try:
+            rest = rest[os.write(master, rest) :]
+        except BlockingIOError:
+            async with asyncio.timeout(_STUCK):
+                await _ready(master, loop.add_writer, loop.remove_writer)
+
+
+async def _ready(descriptor: int, watch: Callable[..., Any], unwatch: Callable[[int], Any]) -> None:
+    happened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    watch(descriptor, lambda: happened.done() or happened.set_result(None))
+    try:
+        await happened
+    finally:
+        unwatch(descriptor)
+
+
+def _size(text: str) -> tuple[int, int] | None:
+    try:
+        columns, rows = json.loads(text)["resize"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    fits = all(type(number) is int and 1 <= number <= 1000 for number in (columns, rows))
+    return (columns, rows) if fits else None
+
+
+def _resize(master: int, columns: int, rows: int) -> None:
+    fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """The closed PTY has told the command to go; see that it does, and reap it."""
+    try:
+        async with asyncio.timeout(_END_GRACE):
+            await process.wait()
+    except TimeoutError:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()

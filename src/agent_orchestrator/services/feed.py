@@ -1,0 +1,105 @@
+"""The event log for readers: pages of the past, a live stream, and replays through today's rules."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+
+from agent_orchestrator.errors import UsageError
+from agent_orchestrator.flow.engine import Change, Flow
+from agent_orchestrator.flow.events import Event, event_from_json, event_json
+from agent_orchestrator.flow.facts import SessionFacts, reduce
+from agent_orchestrator.flow.reactions import decide, stuck_after
+from agent_orchestrator.flow.status import derive
+
+BACKLOG = 1000
+"""Events that a slow reader may be behind before it is cut off; it comes back with the last number it saw."""
+
+
+class Feed:
+    """Events, as they are in the log."""
+
+    def __init__(self, flow: Flow) -> None:
+        self.flow = flow
+        self._readers: set[asyncio.Queue[Event | None]] = set()
+        self._closed = False
+        flow.on_change.append(self._on_change)
+
+    async def page(
+        self, after: int | None, limit: int, session: str | None = None, project: str | None = None
+    ) -> list[dict[str, Any]]:
+        """Events after a number, or the newest ones if none is given; oldest first."""
+        found = await self.flow.store.events(after or 0, limit, session=session, project=project, newest=after is None)
+        return [event_json(event) for event in found]
+
+    async def subscribe(self, after: int | None = None) -> AsyncIterator[Event]:
+        """Past events after a number, then each new one; ends when the reader is too slow or the daemon stops."""
+        queue: asyncio.Queue[Event | None] = asyncio.Queue(BACKLOG + 1)
+        self._readers.add(queue)
+        try:
+            seen = self.flow.seq if after is None else after
+            while seen < self.flow.seq and (past := await self.flow.store.events(seen, 500)):
+                for event in past:
+                    yield event
+                    seen = event.seq
+            while not self._closed:
+                live = await queue.get()
+                if live is None:
+                    return
+                if live.seq > seen:
+                    yield live
+                    seen = live.seq
+        finally:
+            self._readers.discard(queue)
+
+    def close(self) -> None:
+        """Send every reader home."""
+        self._closed = True
+        for queue in self._readers:
+            _end(queue)
+
+    def _on_change(self, changes: Sequence[Change]) -> None:
+        for queue in list(self._readers):
+            for change in changes:
+                if queue.qsize() >= BACKLOG:
+                    self._readers.discard(queue)
+                    _end(queue)
+                    break
+                queue.put_nowait(change.event)
+
+    async def replay(self, events: Sequence[Mapping[str, Any]], project: str | None) -> list[dict[str, Any]]:
+        """Run a recorded log through today's rules; says what each event would lead to, and does none of it."""
+        sessions: dict[str, SessionFacts] = {}
+        done: set[str] = set()
+        steps = []
+        for number, data in enumerate(events, 1):
+            try:
+                event = event_from_json(data)
+            except (KeyError, ValueError, TypeError, AttributeError) as error:
+                raise UsageError(
+                    f"event {number} of the log cannot be read: {error}", "record one by: ao events --json"
+                ) from None
+            before = sessions.get(event.session or "")
+            after = reduce(before, event)
+            intents = []
+            status = None
+            if after is not None and event.session:
+                sessions[event.session] = after
+                rules = self.flow.rules(project or after.project, after.spec.profile)
+                status = derive(after, event.time, stuck_after(rules)).name
+                intents = [one for one in decide(before, after, rules, event.time) if one.key not in done]
+                done.update(intent.key for intent in intents)
+            planned = [
+                {"kind": one.kind, "key": one.key, "due": one.due or None, "args": dict(one.args)} for one in intents
+            ]
+            steps.append(
+                {"seq": event.seq, "type": event.type, "session": event.session, "status": status, "intents": planned}
+            )
+        return steps
+
+
+def _end(queue: asyncio.Queue[Event | None]) -> None:
+    while queue.full():
+        queue.get_nowait()
+    queue.put_nowait(None)

@@ -1,0 +1,408 @@
+"""A session's life, carried out: make its workspace, launch its agent, deliver messages, stop, save, clean up.
+
+Each function here is an effect: it takes an intent, touches the outside through plugins that may be called again after a crash,
+and returns the events that tell what happened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from agent_orchestrator.errors import AoError, Conflict, NotFound, Temporary
+from agent_orchestrator.flow import events as e
+from agent_orchestrator.flow.effects import Again, Effect
+from agent_orchestrator.flow.engine import Flow
+from agent_orchestrator.flow.events import Event
+from agent_orchestrator.flow.facts import Message, SessionFacts
+from agent_orchestrator.flow.reactions import Intent, stuck_after
+from agent_orchestrator.flow.status import IN_TURN, derive
+from agent_orchestrator.home import Home
+from agent_orchestrator.host import Host
+from agent_orchestrator.protocols import (
+    AgentContext,
+    AgentLaunch,
+    Delivered,
+    Delivery,
+    Handle,
+    Held,
+    LaunchSpec,
+    Undeliverable,
+    WorkspaceSpec,
+)
+from agent_orchestrator.services import rescue
+from agent_orchestrator.services.environment import AGENT_SECRETS, agent_environment, session_variables
+from agent_orchestrator.services.plugins import Plugins, handle_of
+from agent_orchestrator.services.tokens import Tokens
+
+QUIET_ENOUGH = 0.4
+"""Seconds without output after which an agent that cannot say so counts as ready for its first prompt."""
+READY_WITHIN = 20.0
+
+Output = Callable[[str, str], None]
+"""Session and a line of live output, for whoever waits."""
+
+
+class Lifecycle:
+    """The effects of sessions."""
+
+    def __init__(self, flow: Flow, home: Home, host: Host, plugins: Plugins, tokens: Tokens, output: Output) -> None:
+        self.flow = flow
+        self.home = home
+        self.host = host
+        self.plugins = plugins
+        self.tokens = tokens
+        self.output = output
+        self.url = ""
+        self.login: Mapping[str, str] = os.environ
+        self.login_ready = asyncio.Event()
+
+    def effects(self) -> dict[str, Effect]:
+        """By kind of intent."""
+        return {
+            "prepare": Effect(self.prepare, fatal="making its workspace"),
+            "launch": Effect(self.launch, fatal="starting its agent"),
+            "deliver": Effect(self.deliver, ambiguous=True, even_if_stale=True),
+            "stop": Effect(self.stop, fatal="stopping its agent"),
+            "clean-up": Effect(self.clean_up, fatal="cleaning up"),
+            "silence": Effect(self.silence),
+            "limit": Effect(self.limit),
+            "notify": Effect(self.notify),
+        }
+
+    def _facts(self, intent: Intent) -> SessionFacts:
+        return self.flow.sessions[intent.session]
+
+    def _event(self, facts: SessionFacts, body: e.Body, key: str, generation: int = 0, source: str = "daemon") -> Event:
+        return Event(body, self.flow.clock(), source, key, facts.project, facts.id, generation)
+
+    # -- workspace -----------------------------------------------------------------------------------------------------
+
+    def workspace_spec(self, facts: SessionFacts) -> WorkspaceSpec:
+        """What a session's workspace is to be."""
+        project, spec = self.plugins.project(facts.project), facts.spec
+        return WorkspaceSpec(
+            session=facts.id,
+            repo=Path(spec.repo),
+            path=Path(spec.path),
+            link=Path(spec.link) if spec.link else None,
+            private=self.home.session(facts.id),
+            branch=facts.branch,
+            base=spec.base,
+            existing=spec.existing or facts.place is not None,
+            copy=project.copy,
+            symlinks=project.symlinks,
+            post_create=project.post_create,
+            env=self.environment(facts),
+        )
+
+    async def prepare(self, intent: Intent, _attempts: int) -> Sequence[Event]:
+        """Make the workspace; on a restore, bring back what was saved."""
+        facts = self._facts(intent)
+        await self.login_ready.wait()
+        private = self.home.session(facts.id)
+        private.mkdir(mode=0o700, parents=True, exist_ok=True)
+        spec = self.workspace_spec(facts)
+        made = await self.plugins.workspace_of(facts).create(spec, lambda line: self.output(facts.id, line))
+        if facts.rescues:
+            await rescue.bring_back(self.host, spec.repo, made.path, facts.id)
+        body = e.WorkspaceCreated(
+            path=str(made.path),
+            branch=made.branch,
+            base=made.base,
+            base_commit=facts.place.base_commit if facts.place else made.base_commit,
+            head=made.head,
+            git_dir=str(made.git_dir),
+            notes=made.notes,
+            git_env=dict(made.git_env),
+        )
+        return [self._event(facts, body, f"{intent.key}:done")]
+
+    # -- agent ---------------------------------------------------------------------------------------------------------
+
+    def environment(self, facts: SessionFacts, generation: int | None = None) -> dict[str, str]:
+        """The whole environment of a session's agent, and of its shells."""
+        settings = self.plugins.settings(facts)
+        private = self.home.session(facts.id)
+        number = generation or max(1, facts.generation)
+        own = session_variables(
+            session=facts.id,
+            project=facts.project,
+            workspace=Path(facts.spec.path),
+            branch=facts.branch,
+            base=facts.base,
+            task_file=private / "task.md",
+            spool=spool_path(self.home, facts.id, number),
+            inbox=private / "inbox.jsonl",
+            url=self.url,
+            token=self.tokens.for_session(facts.id, number),
+            ports=facts.spec.ports,
+        )
+        git_env = dict(facts.place.git_env) if facts.place else {}
+        return agent_environment(self.login, settings.env, {**git_env, **own}, AGENT_SECRETS.get(settings.tool, ()))
+
+    async def launch(self, intent: Intent, _attempts: int) -> Sequence[Event]:
+        """Start the agent: at first with its task, later with the message it is started for, or where it left off."""
+        facts, generation = self._facts(intent), intent.generation
+        assert facts.place is not None
+        if not Path(facts.place.path).is_dir():
+            raise Conflict(
+                f"the workspace {facts.place.path} is not there any more", f"bring it back: ao restore {facts.id}"
+            )
+        await self.login_ready.wait()
+        message = facts.next_message
+        first = facts.launch is None
+        prompt = facts.spec.prompt if first and facts.spec.prompt else message.text if message else facts.spec.prompt
+        taken = message if message and prompt == message.text else None
+        env = self.environment(facts, generation)
+        self._write_files(facts, generation, prompt)
+        plan = await self._plan(facts, prompt, env, first)
+        handle = await self._start(facts, generation, plan, env)
+        launched = e.AgentLaunched(asdict(handle), resumed=not first, conversation=plan.conversation)
+        events = [self._event(facts, launched, f"{intent.key}:done", generation)]
+        if plan.paste is None:
+            if prompt:
+                active = e.AgentActivity("active")
+                events.append(self._event(facts, active, f"{intent.key}:active", generation, "process"))
+            if taken:
+                events.append(self._event(facts, e.MessageDelivered(taken.id), f"delivered:{taken.id}", generation))
+        elif plan.paste and not taken:
+            queued = e.MessageQueued(f"task-{facts.id}-{generation}", plan.paste, "daemon", task=True)
+            events.append(self._event(facts, queued, f"{intent.key}:prompt", generation))
+        return events
+
+    async def _plan(self, facts: SessionFacts, prompt: str, env: Mapping[str, str], first: bool) -> AgentLaunch:
+        settings, private = self.plugins.settings(facts), self.home.session(facts.id)
+        context = AgentContext(
+            session=facts.id,
+            project=facts.project,
+            workspace=Path(facts.spec.path),
+            branch=facts.branch,
+            base=facts.base,
+            prompt=prompt,
+            task_file=private / "task.md",
+            private=private,
+            model=facts.spec.model or settings.model,
+            permissions=settings.permissions,
+            mode=settings.mode,
+            resume=None if first else facts.conversation or "",
+            env=env,
+        )
+        return await self.plugins.agent_of(facts).launch(context)
+
+    def _write_files(self, facts: SessionFacts, generation: int, prompt: str) -> None:
+        private = self.home.session(facts.id)
+        private.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (private / "task.md").write_text(prompt, encoding="utf-8")
+        for file in (
+            spool_path(self.home, facts.id, generation),
+            private / "inbox.jsonl",
+            log_path(self.home, facts.id),
+        ):
+            file.touch(mode=0o600)
+
+    async def _start(self, facts: SessionFacts, generation: int, plan: AgentLaunch, env: Mapping[str, str]) -> Handle:
+        runtime, old = self.plugins.runtime_of(facts), handle_of(facts)
+        if old is not None:
+            await runtime.discard(old)
+        spec = LaunchSpec(
+            session=facts.id,
+            generation=generation,
+            argv=plan.argv,
+            cwd=Path(facts.spec.path),
+            env={**env, **plan.env},
+            private=self.home.session(facts.id),
+            log=log_path(self.home, facts.id),
+            stdin=plan.stdin,
+        )
+        return await runtime.launch(spec)
+
+    # -- messages ------------------------------------------------------------------------------------------------------
+
+    async def deliver(self, intent: Intent, attempts: int) -> Sequence[Event]:
+        """Write the next message to the terminal, once. Looks at the agent's state right before."""
+        facts = self._facts(intent)
+        message = next((one for one in facts.messages if one.id == intent.args["message"]), None)
+        if message is None or not message.pending:
+            return []
+        current = facts.live and facts.generation == intent.generation
+        if current and not attempts:
+            await self._hold_if_needed(facts, message, intent)
+        handle = handle_of(facts)
+        if handle is None or handle.generation != intent.generation:
+            outcome: Delivery = Undeliverable("its terminal is gone", ambiguous=True)
+        else:
+            self._append_to_inbox(facts, message)
+            if message.interrupt and current and not attempts:
+                await self.plugins.runtime_of(facts).press(handle, self.plugins.agent_of(facts).interrupt_keys)
+            outcome = await self.plugins.runtime_of(facts).deliver(handle, message.id, message.text)
+        return self._delivery(facts, message, intent, outcome)
+
+    def _delivery(self, facts: SessionFacts, message: Message, intent: Intent, outcome: Delivery) -> Sequence[Event]:
+        generation = intent.generation
+        match outcome:
+            case Delivered():
+                return [self._event(facts, e.MessageDelivered(message.id), f"delivered:{message.id}", generation)]
+            case Held(reason):
+                raise Again(1.0, *self._held(facts, message, reason))
+            case Undeliverable(reason, ambiguous=True):
+                text = f"{reason}, and it cannot be told whether the message was written before; send it again if it was not"
+                return [self._event(facts, e.MessageFailed(message.id, text), f"undelivered:{message.id}")]
+        return []  # certainly not written: it stays queued, and the agent's end is told by whoever watches it
+
+    async def _hold_if_needed(self, facts: SessionFacts, message: Message, intent: Intent) -> None:
+        if facts.doing.state == "blocked":
+            raise Again(60.0, *self._held(facts, message, "the agent waits for a permission"))
+        if facts.doing.state == "starting" and (message.task or facts.spec.prompt):
+            await self._until_ready(facts, message, intent)
+
+    async def _until_ready(self, facts: SessionFacts, message: Message, intent: Intent) -> None:
+        """An agent that has not spoken yet may swallow what is typed: wait for its prompt, or for it to fall quiet."""
+        assert facts.launch is not None
+        log, now = log_path(self.home, facts.id), self.flow.clock()
+        waited = now - facts.launch.at
+        rules = self.plugins.agent_of(facts).screen
+        if rules.ready is not None and waited < READY_WITHIN:
+            if not rules.ready.search(await self.plugins.runtime_of(facts).screen(Handle(**facts.launch.handle))):
+                raise Again(0.2, *self._held(facts, message, "the agent is not ready yet"))
+        elif rules.ready is None and waited < READY_WITHIN / 4:
+            status = log.stat()
+            if not status.st_size or now - status.st_mtime < QUIET_ENOUGH:
+                raise Again(0.1)
+        del intent
+
+    def _held(self, facts: SessionFacts, message: Message, reason: str) -> list[Event]:
+        if message.state == "held" and message.reason == reason:
+            return []
+        return [self._event(facts, e.MessageHeld(message.id, reason), f"held:{message.id}:{self.flow.clock():.3f}")]
+
+    def _append_to_inbox(self, facts: SessionFacts, message: Message) -> None:
+        """For programs that want to acknowledge; a message is there once, however often delivery is tried."""
+        inbox = self.home.session(facts.id) / "inbox.jsonl"
+        line = json.dumps({"message": message.id, "text": message.text}, ensure_ascii=False)
+        known = inbox.read_text(encoding="utf-8") if inbox.exists() else ""
+        if line not in known.splitlines():
+            with inbox.open("a", encoding="utf-8") as file:
+                file.write(("" if known.endswith("\n") or not known else "\n") + line + "\n")
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+
+    async def stop(self, intent: Intent, _attempts: int) -> Sequence[Event]:
+        """End the agent and everything it started."""
+        facts = self._facts(intent)
+        handle = handle_of(facts)
+        assert handle is not None
+        gone = await self.plugins.runtime_of(facts).stop(handle)
+        body = e.AgentStopped(gone.exit.code, gone.exit.signal)
+        return [self._event(facts, body, ended_key(facts.id, handle.generation), handle.generation)]
+
+    async def clean_up(self, intent: Intent, attempts: int) -> Sequence[Event]:
+        """Save what is unsaved, then remove the workspace if nothing in it can be lost and nobody uses it."""
+        facts = self._facts(intent)
+        handle = handle_of(facts)
+        events: list[Event] = []
+        saved: list[str] = []
+        kept = False
+        if facts.place is not None and facts.place.present and Path(facts.place.path).is_dir():
+            spec = self.workspace_spec(facts)
+            await self._unless_in_use(spec.path, attempts, keep=facts.keep)
+            report = await rescue.rescue(self.host, spec.repo, spec.path, facts.id, spec.copy)
+            if report.ref:
+                rescued = e.WorkRescued(report.ref, report.commit or "", tuple(report.saved))
+                events.append(self._event(facts, rescued, f"{intent.key}:rescued"))
+                saved.append(f"{', '.join(report.saved)}: {report.ref}")
+            kept, why = await self._remove(facts, spec)
+            if kept:
+                saved.append(f"the workspace stays ({why}): {spec.path}")
+        if facts.place is not None:
+            saved.insert(0, f"commits: branch {facts.branch} in {facts.spec.repo}")
+        if handle is not None:
+            await self.plugins.runtime_of(facts).discard(handle)
+        events.append(self._event(facts, e.SessionStopped(tuple(saved), kept), f"{intent.key}:done"))
+        return events
+
+    async def _unless_in_use(self, path: Path, attempts: int, *, keep: bool) -> None:
+        users = [] if keep else self.host.users_of(path)
+        if users and attempts < 2:
+            pid, name = users[0]
+            raise Temporary(f"{path} is in use by {name} (pid {pid})", "end it, or stop with --keep")
+
+    async def _remove(self, facts: SessionFacts, spec: WorkspaceSpec) -> tuple[bool, str]:
+        """Remove the workspace if that is safe; otherwise say why it stays."""
+        if facts.keep:
+            return True, "as asked"
+        if users := self.host.users_of(spec.path):
+            pid, name = users[0]
+            return True, f"{name}, pid {pid}, uses it"
+        reasons = await rescue.is_safe(self.host, spec.repo, spec.path, facts.id, spec.copy)
+        if reasons:
+            return True, "; ".join(reasons)
+        await self.plugins.workspace_of(facts).remove(spec)
+        return False, ""
+
+    # -- time ----------------------------------------------------------------------------------------------------------
+
+    async def silence(self, intent: Intent, _attempts: int) -> Sequence[Event]:
+        """In a turn, and nothing heard for long: tell it once, then look again."""
+        facts, now = self._facts(intent), self.flow.clock()
+        threshold = stuck_after(self.flow.rules(facts.project, facts.spec.profile))
+        if facts.doing.state not in IN_TURN:
+            raise Again(threshold)
+        heard = max(facts.doing.at, facts.heard_at)
+        try:
+            printed = log_path(self.home, facts.id).stat().st_mtime
+        except OSError:
+            printed = heard
+        if printed > heard + 1.0:
+            sign = replace(
+                self._event(facts, e.AgentOutput(), f"output:{facts.id}:{printed:.3f}", facts.generation), time=printed
+            )
+            raise Again(max(1.0, printed + threshold - now), sign)
+        if now < heard + threshold:
+            raise Again(heard + threshold - now)
+        due = self._event(
+            facts, e.TimerDue("silence"), f"silent:{facts.id}:{facts.generation}:{heard:.3f}", facts.generation
+        )
+        raise Again(threshold, due)
+
+    async def limit(self, intent: Intent, _attempts: int) -> Sequence[Event]:
+        """The usage limit's reset time has come."""
+        facts = self._facts(intent)
+        return [self._event(facts, e.TimerDue("limit"), f"{intent.key}:done", facts.generation)]
+
+    async def notify(self, intent: Intent, _attempts: int) -> Sequence[Event]:
+        """Tell a person, if what was to be told is still so."""
+        facts = self.flow.sessions.get(intent.session)
+        if facts is None:
+            raise NotFound(f"no session {intent.session}")
+        rules = self.flow.rules(facts.project, facts.spec.profile)
+        status = derive(facts, self.flow.clock(), stuck_after(rules))
+        if status.name != intent.args["status"] or status.at != intent.args["at"]:
+            return []
+        args = intent.args
+        told = e.Notified(args["trigger"], f"{facts.id}: {status.name}", status.why, args["level"])
+        return [self._event(facts, told, f"{intent.key}:done", facts.generation)]
+
+
+def spool_path(home: Home, session: str, generation: int) -> Path:
+    """Where an agent's launch reports."""
+    return home.session(session) / f"spool.{generation}.jsonl"
+
+
+def log_path(home: Home, session: str) -> Path:
+    """What the session's terminal showed, raw."""
+    return home.session(session) / "terminal.log"
+
+
+def ended_key(session: str, generation: int) -> str:
+    """The end of a launch is told once, whoever sees it first."""
+    return f"ended:{session}:{generation}"
+
+
+def failure_text(error: AoError) -> str:
+    """An error as a person reads it."""
+    return f"{error.text}; {error.remedy}" if error.remedy else error.text

@@ -1,0 +1,279 @@
+"""Watching live sessions: what the agent reports, how its process ends, where its branch is, what its screen says.
+
+Everything here is pushed: a spool that grew, a process that ended, a reflog that was written. Nothing is asked while nothing
+happens. What was seen goes into the flow as events; a line of the spool is named by its place in the file, so reading it twice
+tells it once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import structlog
+
+from agent_orchestrator import spool
+from agent_orchestrator.errors import AoError
+from agent_orchestrator.flow import events as e
+from agent_orchestrator.flow.engine import Change, Flow
+from agent_orchestrator.flow.events import Event
+from agent_orchestrator.flow.facts import SessionFacts, spool_key
+from agent_orchestrator.git_files import read_head
+from agent_orchestrator.home import Home
+from agent_orchestrator.protocols import Exit, Handle, ScreenRules
+from agent_orchestrator.services.lifecycle import ended_key, log_path, spool_path
+from agent_orchestrator.services.plugins import Plugins, handle_of
+from agent_orchestrator.services.transcript import last_lines
+from agent_orchestrator.watch import Watch
+
+SCREEN_PAUSE = 0.15
+"""Seconds that a screen must have been left alone before it is read."""
+RETRY_PAUSE = 1.0
+
+log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class _Eye:
+    """What is watched for one launch."""
+
+    generation: int
+    reader: spool.SpoolReader
+    rules: ScreenRules
+    stops: list[Callable[[], None]] = field(default_factory=list)
+    tasks: list[asyncio.Task[None]] = field(default_factory=list)
+    reading: asyncio.Lock = field(default_factory=asyncio.Lock)
+    screen_timer: asyncio.TimerHandle | None = None
+
+    def close(self) -> None:
+        """Look no more."""
+        for stop in self.stops:
+            stop()
+        for task in self.tasks:
+            task.cancel()
+        if self.screen_timer:
+            self.screen_timer.cancel()
+
+
+class Observer:
+    """Keeps an eye on every live session."""
+
+    def __init__(self, flow: Flow, home: Home, plugins: Plugins, watch: Watch) -> None:
+        self.flow = flow
+        self.home = home
+        self.plugins = plugins
+        self.watch = watch
+        self._eyes: dict[str, _Eye] = {}
+        self._background: set[asyncio.Task[None]] = set()
+
+    def start(self) -> None:
+        """Watch the sessions that live, and those to come."""
+        self.flow.on_change.append(self._on_change)
+        for facts in self.flow.sessions.values():
+            self._look_at(facts)
+
+    async def close(self) -> None:
+        """Look no more."""
+        for eye in self._eyes.values():
+            eye.close()
+        self._eyes.clear()
+        if self._background:
+            await asyncio.wait(self._background, timeout=2.0)
+
+    def _on_change(self, changes: Sequence[Change]) -> None:
+        for session in {change.after.id for change in changes if change.after and change.before is not change.after}:
+            self._look_at(self.flow.sessions[session])
+
+    def _look_at(self, facts: SessionFacts) -> None:
+        eye = self._eyes.get(facts.id)
+        if eye and (not facts.live or eye.generation != facts.generation):
+            eye.close()
+            del self._eyes[facts.id]
+            eye = None
+        if facts.live and eye is None:
+            self._open(facts)
+
+    def _open(self, facts: SessionFacts) -> None:
+        handle = handle_of(facts)
+        assert handle is not None and facts.place is not None
+        path = spool_path(self.home, facts.id, facts.generation)
+        try:
+            rules = self.plugins.agent_of(facts).screen
+        except AoError:
+            rules = ScreenRules()
+        eye = _Eye(facts.generation, spool.SpoolReader(path, facts.spool), rules)
+        self._eyes[facts.id] = eye
+        eye.stops.append(self.watch.file(path, lambda: self._spawn(self._read_spool(facts.id, eye))))
+        git_dir = Path(facts.place.git_dir)
+        for folder in (git_dir, git_dir / "logs"):
+            eye.stops.append(self.watch.folder(folder, lambda: self._spawn(self._read_head(facts.id))))
+        if any((rules.ready, rules.busy, rules.blocked)):
+            eye.stops.append(
+                self.watch.file(log_path(self.home, facts.id), lambda: self._screen_changed(facts.id, eye))
+            )
+            self._screen_changed(facts.id, eye)
+        self._spawn(self._read_spool(facts.id, eye))
+        self._spawn(self._read_head(facts.id))
+        eye.tasks.append(asyncio.get_running_loop().create_task(self._await_end(facts, handle)))
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    # -- spool ---------------------------------------------------------------------------------------------------------
+
+    async def _read_spool(self, session: str, eye: _Eye, *, final: bool = False) -> None:
+        async with eye.reading:
+            while True:
+                start = eye.reader.offset
+                events = self._events(session, eye, final=final)
+                if events and not await self._told(events):
+                    eye.reader = spool.SpoolReader(eye.reader.path, start)
+                    asyncio.get_running_loop().call_later(
+                        RETRY_PAUSE, lambda: self._spawn(self._read_spool(session, eye))
+                    )
+                    return
+                if not eye.reader.more:
+                    return
+
+    async def _told(self, events: Sequence[Event]) -> bool:
+        try:
+            await self.flow.append(*events)
+        except AoError as error:
+            log.warning("what was seen could not be recorded; it is read again", error=str(error))
+            return False
+        return True
+
+    def _events(self, session: str, eye: _Eye, *, final: bool) -> list[Event]:
+        facts = self.flow.sessions[session]
+        lines = eye.reader.read(final=final)
+        ends = [offset for offset, _ in lines[1:]] + [eye.reader.offset]
+        events = []
+        for (start, line), end in zip(lines, ends, strict=True):
+            report, now = spool.parse(line), self.flow.clock()
+            key = spool_key(session, eye.generation, start, end)
+            events.append(
+                Event(_body(report), _when(report, facts, now), "spool", key, facts.project, session, eye.generation)
+            )
+        for problem in eye.reader.take_problems():
+            log.warning("the spool is not as it should be", session=session, problem=problem)
+        return events
+
+    # -- process -------------------------------------------------------------------------------------------------------
+
+    async def _await_end(self, facts: SessionFacts, handle: Handle) -> None:
+        while True:
+            try:
+                gone = await self.plugins.runtime_of(facts).ended(handle)
+                break
+            except AoError as error:
+                log.warning("the end of an agent cannot be watched; trying again", session=facts.id, error=str(error))
+                await asyncio.sleep(RETRY_PAUSE)
+        self._spawn(self.tell_end(facts.id, handle, gone.exit, lost="its terminal is gone" if gone.lost else ""))
+
+    async def tell_end(self, session: str, handle: Handle, end: Exit, *, lost: str = "") -> None:
+        """Record a launch's end, after everything that it still reported."""
+        eye = self._eyes.get(session)
+        facts = self.flow.sessions[session]
+        if eye is None or eye.generation != handle.generation:
+            path = spool_path(self.home, session, handle.generation)
+            eye = _Eye(handle.generation, spool.SpoolReader(path, facts.spool), ScreenRules())
+        await self._read_spool(session, eye, final=True)
+        await self._read_head(session)
+        facts = self.flow.sessions[session]
+        body: e.Body
+        if lost:
+            body = e.AgentLost(lost)
+        elif facts.wanted == "stop":
+            body = e.AgentStopped(end.code, end.signal)
+        else:
+            body = e.AgentExited(end.code, end.signal, last_lines(log_path(self.home, session)))
+        key = ended_key(session, handle.generation)
+        event = Event(body, self.flow.clock(), "process", key, facts.project, session, handle.generation)
+        while not await self._told([event]):  # noqa: ASYNC110 - the disk is full: there is nothing to wait on
+            await asyncio.sleep(RETRY_PAUSE)
+
+    # -- branch --------------------------------------------------------------------------------------------------------
+
+    async def _read_head(self, session: str) -> None:
+        facts = self.flow.sessions[session]
+        if facts.place is None:
+            return
+        head = read_head(Path(facts.place.git_dir))
+        if head and head != facts.head:
+            now = self.flow.clock()
+            await self._told(
+                [Event(e.HeadMoved(head), now, "git", f"head:{session}:{head}:{now:.6f}", facts.project, session)]
+            )
+
+    # -- screen --------------------------------------------------------------------------------------------------------
+
+    def _screen_changed(self, session: str, eye: _Eye) -> None:
+        if self.flow.sessions[session].spoke:
+            return
+        if eye.screen_timer is None:
+            loop = asyncio.get_running_loop()
+            eye.screen_timer = loop.call_later(SCREEN_PAUSE, lambda: self._spawn(self._read_screen(session, eye)))
+
+    async def _read_screen(self, session: str, eye: _Eye) -> None:
+        eye.screen_timer = None
+        facts = self.flow.sessions[session]
+        handle = handle_of(facts)
+        if handle is None or not facts.live or eye.generation != facts.generation:
+            return
+        try:
+            text = await self.plugins.runtime_of(facts).screen(handle)
+        except AoError as error:
+            log.debug("a screen could not be read", session=session, error=str(error))
+            return
+        state, detail = screen_state(text, eye.rules)
+        facts = self.flow.sessions[session]
+        if state and (state, detail) != (facts.doing.state, facts.doing.detail):
+            now = self.flow.clock()
+            key = f"screen:{session}:{eye.generation}:{now:.6f}"
+            activity = e.AgentActivity(state, detail)
+            await self._told([Event(activity, now, "screen", key, facts.project, session, eye.generation)])
+
+
+def screen_state(text: str, rules: ScreenRules) -> tuple[str, str]:
+    """What visible text says about the agent; nothing where no rule speaks."""
+    for pattern, state in ((rules.blocked, "blocked"), (rules.busy, "active"), (rules.ready, "idle")):
+        if pattern and (found := pattern.search(text)):
+            line = text[text.rfind("\n", 0, found.start()) + 1 :].partition("\n")[0].strip()
+            return state, line if state == "blocked" else ""
+    return "", ""
+
+
+def _when(report: spool.Report, facts: SessionFacts, now: float) -> float:
+    """When it happened by the agent's own word, as far as that can be: not before its launch, not in the future."""
+    told = getattr(report, "time", None)
+    begun = facts.launch.at if facts.launch else 0.0
+    return min(now, max(begun, told.timestamp())) if told else now
+
+
+def _body(report: spool.Report) -> e.Body:
+    """A report as an event's body."""
+    match report:
+        case spool.ActivityReport():
+            return e.AgentActivity(str(report.state), report.detail)
+        case spool.AckReport():
+            return e.AgentAck(report.message or "")
+        case spool.ProgressReport():
+            return e.AgentProgress(report.done, report.total, report.step or None, report.tests_passed)
+        case spool.UsageReport():
+            return e.AgentUsage(
+                report.model, report.input, report.output, report.cache_read, report.cache_write, report.usd
+            )
+        case spool.LimitReport():
+            return e.AgentLimit(report.resets_at.timestamp() if report.resets_at else None)
+        case spool.AskReport():
+            return e.AgentAsk(report.question)
+        case spool.DoneReport():
+            return e.AgentDone(report.summary)
+        case spool.OtherReport():
+            return e.AgentReport(report.event, report.data)
+        case spool.InvalidReport():
+            return e.AgentReportInvalid(report.reason, report.excerpt)

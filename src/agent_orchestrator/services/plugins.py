@@ -1,0 +1,93 @@
+"""Plugins for a session: which class, with which configuration, made once where it may be shared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import cast
+
+from agent_orchestrator.config.effective import AgentSettings, ProjectConfig
+from agent_orchestrator.config.scope import ConfigSet
+from agent_orchestrator.errors import Conflict
+from agent_orchestrator.flow.facts import SessionFacts
+from agent_orchestrator.home import Home
+from agent_orchestrator.host import Host
+from agent_orchestrator.plugins.runtimes.auto import pick
+from agent_orchestrator.protocols import Agent, Handle, Runtime, Workspace
+from agent_orchestrator.registry import Registry
+
+
+class Plugins:
+    """Makes the plugins that sessions use."""
+
+    def __init__(self, home: Home, host: Host, config: ConfigSet) -> None:
+        self.home = home
+        self.host = host
+        self.config = config
+        self._registries: dict[tuple[Path, ...], Registry] = {}
+        self._runtimes: dict[str, Runtime] = {}
+        self._auto: str | None = None
+
+    def project(self, project_id: str) -> ProjectConfig:
+        """A project's configuration; `Conflict` when it is not registered any more."""
+        project = self.config.project(project_id)
+        if project is None:
+            raise Conflict(f"the project {project_id} is not registered any more", "add it again: ao add-project PATH")
+        return project
+
+    def registry(self, project: ProjectConfig) -> Registry:
+        """The plugins that a project may use."""
+        key = project.plugins
+        if key not in self._registries:
+            self._registries[key] = Registry([{"path": str(path)} for path in key])
+        return self._registries[key]
+
+    async def runtime_name(self, wanted: str) -> str:
+        """The runtime that `auto` comes to on this machine."""
+        if wanted != "auto":
+            return wanted
+        if self._auto is None:
+            self._auto = await pick(self.host)
+        return self._auto
+
+    def runtime(self, name: str, registry: Registry | None = None) -> Runtime:
+        """A runtime; one for all sessions."""
+        if name not in self._runtimes:
+            made = (registry or Registry()).make("runtime", name, {"home": str(self.home.path)}, self.host)
+            self._runtimes[name] = cast("Runtime", made)
+        return self._runtimes[name]
+
+    @property
+    def runtimes(self) -> dict[str, Runtime]:
+        """Those in use."""
+        return dict(self._runtimes)
+
+    def runtime_of(self, facts: SessionFacts) -> Runtime:
+        """A session's runtime."""
+        project = self.config.project(facts.project)
+        return self.runtime(facts.spec.runtime, self.registry(project) if project else None)
+
+    def workspace_of(self, facts: SessionFacts) -> Workspace:
+        """A session's workspace plugin."""
+        project = self.config.project(facts.project)
+        registry = self.registry(project) if project else Registry()
+        return cast("Workspace", registry.make("workspace", facts.spec.workspace, {}, self.host))
+
+    def settings(self, facts: SessionFacts) -> AgentSettings:
+        """How a session's agent is run."""
+        self.project(facts.project)
+        found = self.config.agent(facts.project, facts.spec.profile or facts.spec.agent)
+        assert found is not None
+        return found
+
+    def agent(self, project: ProjectConfig, settings: AgentSettings) -> Agent:
+        """An agent plugin with its configuration."""
+        return cast("Agent", self.registry(project).make("agent", settings.tool, settings.options, self.host))
+
+    def agent_of(self, facts: SessionFacts) -> Agent:
+        """A session's agent plugin."""
+        return self.agent(self.project(facts.project), self.settings(facts))
+
+
+def handle_of(facts: SessionFacts) -> Handle | None:
+    """The last launch's handle."""
+    return Handle(**facts.launch.handle) if facts.launch else None

@@ -1,0 +1,15 @@
+"""Work is never lost: before a workspace goes, everything in it that is nowhere else is put under `refs/ao/rescue/<session>` in the main
+repository; a restored session gets it back byte for byte. `survey.py` looks and judges, `store.py` saves, `restore.py` brings
+back, `manifest.py` is what passes between them. Nothing here changes a workspace except `bring_back`, and nothing removes one.
+
+    refs/ao/rescue/<session>    commit: the files as they were, for people (`git show`, `git checkout … -- FILE`)
+    ├── parent: HEAD as it was
+    └── parent: commit with `blobs/` (manifest, index, Git's state files, files byte for byte) and `keep/`
+        └── parents: stashes, detached and other commits that no branch has, the session's earlier rescue
+"""
+
+from agent_orchestrator.services.rescue.restore import BroughtBack, bring_back
+from agent_orchestrator.services.rescue.store import Rescue, is_safe, rescue
+from agent_orchestrator.services.rescue.survey import unsaved
+
+__all__ = ["BroughtBack", "Rescue", "bring_back", "is_safe", "rescue", "unsaved"]

@@ -1,0 +1,208 @@
+"""Saving: every byte becomes a blob of the main repository, and one ref moves at the very end."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tarfile
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from agent_orchestrator.errors import AoError
+from agent_orchestrator.git import ABSENT, Git, GitFailed
+from agent_orchestrator.host import Host
+from agent_orchestrator.services.rescue.manifest import IDENTITY, Entry, Manifest, rescue_ref, restored_ref
+from agent_orchestrator.services.rescue.survey import Survey, survey
+
+_ANY_OBJECT = "git -c uploadpack.allowAnySHA1InWant=true upload-pack"
+
+
+@dataclass(frozen=True, slots=True)
+class Rescue:
+    """What was saved, and where."""
+
+    clean: bool
+    """Nothing needed saving."""
+    saved: tuple[str, ...] = ()
+    """What was, in words: `2 untracked files`."""
+    ref: str | None = None
+    commit: str | None = None
+    skipped: tuple[str, ...] = ()
+    """Pipes, sockets and the like, which hold nothing."""
+    unsafe: tuple[str, ...] = ()
+    """What could not be saved: while there is any, the workspace must stay."""
+
+
+async def rescue(host: Host, repo: Path, workspace: Path, session: str, named: Sequence[str] = ()) -> Rescue:
+    """Save everything in the workspace that is nowhere else; `named` are patterns of ignored files to save too."""
+    found = await survey(host, repo, workspace, named)
+    words = tuple(found.needs_saving())
+    skipped, unsafe = tuple(found.special), tuple(found.unsafe)
+    if not words:
+        return Rescue(clean=not unsafe, skipped=skipped, unsafe=unsafe)
+    ref = rescue_ref(session)
+    with tempfile.TemporaryDirectory(prefix="ao-rescue-") as folder:
+        try:
+            commit = await _save(found, ref, session, Path(folder), words)
+        except OSError as error:
+            raise AoError(
+                f"{workspace} could not be saved: {error.strerror or error}", "mend that; nothing was removed"
+            ) from None
+    return Rescue(clean=False, saved=words, ref=ref, commit=commit, skipped=skipped, unsafe=unsafe)
+
+
+async def is_safe(host: Host, repo: Path, workspace: Path, session: str, named: Sequence[str] = ()) -> tuple[str, ...]:
+    """Why the workspace may not be removed yet; nothing: all of it is on a branch, pushed, or under the session's rescue ref."""
+    found = await survey(host, repo, workspace, named)
+    words = found.needs_saving()
+    if words:
+        with tempfile.TemporaryDirectory(prefix="ao-rescue-") as folder:
+            manifest = await _capture(found, Path(folder))
+            stored = await _stored(found.main, rescue_ref(session))
+        if stored == await found.main.hash_bytes(manifest.dump()):
+            words = []
+    return (*words, *found.unsafe)
+
+
+async def _stored(main: Git, ref: str) -> str | None:
+    """The manifest's blob of the rescue that a ref holds."""
+    state = await state_commit(main, ref)
+    return await main.resolve(f"{state}:blobs/manifest.json", "blob") if state else None
+
+
+async def state_commit(main: Git, ref: str) -> str | None:
+    """The commit that holds a rescue's state: its last parent."""
+    done = await main.run("rev-parse", "--verify", "--quiet", "--end-of-options", ref, ok=(0, 1, 128))
+    if done.code:
+        return None
+    return (await main.text("show", "-s", "--format=%P", done.text.strip())).split()[-1]
+
+
+async def _save(found: Survey, ref: str, session: str, folder: Path, words: Sequence[str]) -> str:
+    main = found.main
+    manifest = await _capture(found, folder)
+    manifest_blob = await main.hash_bytes(manifest.dump())
+    waiting = await main.resolve(ref)
+    if waiting and await _stored(main, ref) == manifest_blob:
+        return waiting
+    earlier = waiting or await main.resolve(restored_ref(session))
+    blobs = {entry.blob for entry in manifest.entries} | {*manifest.git_files.values(), *manifest.tags.values()}
+    listing = [("100644", "blob", sha, sha) for sha in sorted(blobs)]
+    tree = [
+        (
+            "040000",
+            "tree",
+            await main.make_tree([*listing, ("100644", "blob", manifest_blob, "manifest.json")]),
+            "blobs",
+        )
+    ]
+    keep = _kept_objects(found)
+    if keep:
+        tree.append(("040000", "tree", await main.make_tree(keep), "keep"))
+    parents = [*_kept_commits(found), *([earlier] if earlier else [])]
+    message = f"State of {session}\n\nRead by Agent Orchestrator.\n"
+    state = await main.commit_tree(await main.make_tree(tree), list(dict.fromkeys(parents)), message, IDENTITY)
+    about = f"Rescue of {session}: {', '.join(words)}\n\nao restore {session} brings it back.\n"
+    visible = await _visible_tree(found, manifest, folder)
+    commit = await main.commit_tree(visible, [*([found.head] if found.head else []), state], about, IDENTITY)
+    await main.update_ref(ref, commit, waiting or ABSENT, "ao: rescue")
+    return commit
+
+
+async def _capture(found: Survey, folder: Path) -> Manifest:
+    """Store all bytes in the main repository, unreferenced as yet."""
+    main, root, git_dir = found.main, found.git.repo, found.layout.git_dir
+    if found.own_objects:
+        await _bring_objects(found)
+    manifest = Manifest(
+        head_ref=found.head_ref,
+        head=found.head,
+        absent=sorted(set(found.absent)),
+        empty=found.empty,
+        refs=found.refs,
+        stashes=found.stashes,
+    )
+    sources: list[Path] = []
+    for path in sorted({*found.files, *found.named, *found.hidden}):
+        entry, source = _as_entry(root, path, folder / f"link-{len(sources)}")
+        manifest.entries.append(entry)
+        sources.append(source)
+    for path in found.nested:
+        archive = folder / f"nested-{len(sources)}.tar"
+        with tarfile.open(archive, "w", format=tarfile.PAX_FORMAT) as tar:
+            tar.add(root / path, arcname=".")
+        manifest.entries.append(Entry(path, "nested", 0o755))
+        sources.append(archive)
+    files = await main.hash_files([*sources, *(git_dir / name for name in found.git_files)])
+    for entry, blob in zip(manifest.entries, files, strict=False):
+        entry.blob = blob
+    manifest.git_files = dict(zip(found.git_files, files[len(sources) :], strict=True))
+    for sha, kind in (await found.git.kinds(sorted(set(found.refs.values())))).items():
+        if kind == "tag":
+            manifest.tags[sha] = await main.hash_bytes((await found.git.run("cat-file", "tag", sha)).out)
+    return manifest
+
+
+def _as_entry(root: Path, path: str, link: Path) -> tuple[Entry, Path]:
+    file = root / path
+    status = file.lstat()
+    if not stat.S_ISLNK(status.st_mode):
+        return Entry(path, "file", stat.S_IMODE(status.st_mode)), file
+    link.write_bytes(os.fsencode(os.readlink(file)))  # noqa: PTH115 - Path would tidy the target
+    return Entry(path, "link", 0o777), link
+
+
+def _kept_commits(found: Survey) -> list[str]:
+    named = [sha for sha, kind in found.mentioned.items() if kind == "commit"]
+    loose = [sha for sha in found.unreachable if sha != found.head]
+    return list(dict.fromkeys([*(sha for sha, _ in found.stashes), *named, *loose]))
+
+
+def _kept_objects(found: Survey) -> list[tuple[str, str, str, str]]:
+    """Blobs that only the index holds, and trees that Git's state files name."""
+    blobs = {sha for change in found.changes for sha in change.blobs} | {
+        s for s, k in found.mentioned.items() if k == "blob"
+    }
+    trees = {sha for sha, kind in found.mentioned.items() if kind == "tree"}
+    return sorted([("100644", "blob", sha, sha) for sha in blobs] + [("040000", "tree", sha, sha) for sha in trees])
+
+
+async def _bring_objects(found: Survey) -> None:
+    """Copy a clone's own objects into the main repository, without a ref on either side."""
+    kept = [sha for _, _, sha, _ in _kept_objects(found)]
+    wanted = [*kept, *_kept_commits(found), *([found.head] if found.head else []), *found.refs.values()]
+    if not wanted:
+        return
+    options = (
+        "--quiet",
+        "--no-tags",
+        "--no-write-fetch-head",
+        "--no-auto-maintenance",
+        "--no-recurse-submodules",
+        "--stdin",
+    )
+    stdin = "".join(f"{sha}\n" for sha in dict.fromkeys(wanted)).encode()
+    source = (f"--upload-pack={_ANY_OBJECT}", "--end-of-options", str(found.git.repo))
+    await found.main.run("fetch", *options, *source, input=stdin, timeout=None)
+
+
+async def _visible_tree(found: Survey, manifest: Manifest, folder: Path) -> str:
+    """HEAD's tree with the files as they were, for people to read; what a tree cannot hold is in the state alone."""
+    main, env = found.main, {"GIT_INDEX_FILE": str(folder / "visible-index")}
+    await main.run("read-tree", found.head or "--empty", env=env)
+    zero = "0" * len(found.head or "0" * 40)
+    lines = [f"0 {zero}\t{path}" for path in manifest.absent]
+    for entry in manifest.entries:
+        if entry.kind != "nested" and ".git" not in entry.path.lower().split("/"):
+            mode = "120000" if entry.kind == "link" else "100755" if entry.mode & 0o100 else "100644"
+            lines.append(f"{mode} {entry.blob}\t{entry.path}")
+    listing = os.fsencode("".join(f"{line}\0" for line in lines))
+    try:
+        await main.run("update-index", "-z", "--index-info", env=env, input=listing)
+    except GitFailed as error:
+        if "nvalid path" not in error.stderr and "gnoring path" not in error.stderr:
+            raise
+        await main.run("read-tree", found.head or "--empty", env=env)
+    return await main.text("write-tree", "--missing-ok", env=env)

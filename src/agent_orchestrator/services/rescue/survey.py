@@ -1,0 +1,321 @@
+"""What is in a workspace that is nowhere else. Looks only: runs no filter that fails, no hook, and writes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import filecmp
+import os
+import re
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from agent_orchestrator.errors import NotFound, UsageError
+from agent_orchestrator.git import Change, Git
+from agent_orchestrator.git_files import Layout, find_layout, read_head, read_symbolic_head
+from agent_orchestrator.host import Host
+
+_IN_PROGRESS = {
+    "rebase-merge": "rebase",
+    "rebase-apply": "rebase",
+    "MERGE_HEAD": "merge",
+    "CHERRY_PICK_HEAD": "cherry-pick",
+    "REVERT_HEAD": "revert",
+    "BISECT_LOG": "bisect",
+}
+_STATE_FOLDERS = ("rebase-merge", "rebase-apply", "sequencer")
+_NOT_STATE = {"FETCH_HEAD"}
+_WORKTREE_REFS = ("refs/bisect/", "refs/worktree/", "refs/rewritten/")
+_OBJECT = re.compile(rb"\b(?:[0-9a-f]{64}|[0-9a-f]{40})\b")
+
+
+@dataclass(slots=True)
+class Survey:
+    """One look at a workspace."""
+
+    git: Git
+    main: Git
+    layout: Layout
+    own_objects: bool
+    """A repository of its own (a clone): what it has committed may be unknown to the main one."""
+    head_ref: str | None
+    head: str | None
+    changes: list[Change] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)
+    named: list[str] = field(default_factory=list)
+    hidden: list[str] = field(default_factory=list)
+    absent: list[str] = field(default_factory=list)
+    nested: list[str] = field(default_factory=list)
+    empty: list[str] = field(default_factory=list)
+    special: list[str] = field(default_factory=list)
+    unsafe: list[str] = field(default_factory=list)
+    """What cannot be saved by us: the workspace must stay."""
+    git_files: list[str] = field(default_factory=list)
+    in_progress: list[str] = field(default_factory=list)
+    refs: dict[str, str] = field(default_factory=dict)
+    stashes: list[tuple[str, str]] = field(default_factory=list)
+    mentioned: dict[str, str] = field(default_factory=dict)
+    """Objects that Git's state files name → their kind."""
+    unreachable: list[str] = field(default_factory=list)
+    """Commits that no ref of the main repository holds."""
+
+    def needs_saving(self) -> list[str]:
+        """What would be lost with the workspace, in words."""
+        tracked = [change for change in self.changes if change.xy != "??" and not change.sub.startswith("S")]
+        found = [
+            _counted(sum(change.xy[0] != "." and "U" not in change.xy for change in tracked), "staged file"),
+            _counted(sum(change.xy[1] != "." and "U" not in change.xy for change in tracked), "unstaged file"),
+            _counted(sum("U" in change.xy or change.xy in ("AA", "DD") for change in tracked), "conflicted file"),
+            _counted(
+                sum(change.xy == "??" and not change.path.endswith("/") for change in self.changes), "untracked file"
+            ),
+            _counted(len(self.hidden), "file hidden from Git's status"),
+            _counted(len(self.named), "ignored file that is to be kept"),
+            _counted(len(self.nested), "nested repository", "nested repositories"),
+            _counted(len(self.stashes), "stash entry", "stash entries"),
+            _counted(len(self.unreachable), "commit that no branch has", "commits that no branch has"),
+            "detached HEAD" if self.head_ref is None and self.head else "",
+            *(f"{what} in progress" for what in self.in_progress),
+        ]
+        return [words for words in found if words]
+
+
+def _counted(number: int, one: str, many: str = "") -> str:
+    return f"{number} {one if number == 1 else many or one + 's'}" if number else ""
+
+
+async def unsaved(host: Host, workspace: Path) -> str:
+    """What is not committed, in a few words for a status line (`2 files uncommitted`); nothing: all is."""
+    layout = find_layout(workspace)
+    if layout is None:
+        return ""
+    count = len(await Git(host, workspace).status())
+    words = [_counted(count, "file") + " uncommitted" if count else "", *_in_progress(layout.git_dir)]
+    return ", ".join(word for word in words if word)
+
+
+async def survey(host: Host, repo: Path, workspace: Path, named: Sequence[str]) -> Survey:
+    """Look at everything in a workspace."""
+    git, main = Git(host, workspace), Git(host, repo)
+    layout, origin = find_layout(workspace), await main.layout()
+    if layout is None or origin is None:
+        missing = workspace if layout is None else repo
+        raise NotFound(f"{missing} is not a Git repository", "there is nothing that could be saved from it")
+    found = Survey(
+        git=git,
+        main=main,
+        layout=layout,
+        own_objects=layout.common.resolve() != origin.common.resolve(),
+        head_ref=read_symbolic_head(layout.git_dir),
+        head=read_head(layout.git_dir),
+    )
+    if found.head_ref is None and found.head is None:
+        found.head_ref, found.head = await git.current_branch(), await git.resolve("HEAD")
+        found.head_ref = f"refs/heads/{found.head_ref}" if found.head_ref else None
+    await _look_at_files(found, origin, named)
+    found.in_progress = _in_progress(layout.git_dir)
+    found.git_files = _git_files(layout.git_dir)
+    await _look_at_commits(found)
+    return found
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+async def _look_at_files(found: Survey, origin: Layout, named: Sequence[str]) -> None:
+    status, listing = await asyncio.gather(
+        found.git.status(ignored=True), found.git.run("ls-files", "-v", "--stage", "-z", timeout=None)
+    )
+    found.changes = [change for change in status if change.xy != "!!"]
+    ignored = {change.path.rstrip("/") for change in status if change.xy == "!!"}
+    links, hidden = _tracked(listing.out.decode(errors="surrogateescape"))
+    root = found.git.repo
+    await asyncio.to_thread(_walk, found, root, links, ignored)
+    for change in found.changes:
+        if change.sub.startswith("S"):
+            if change.sub != "S...":
+                found.unsafe.append(f"submodule {change.path} has work of its own")
+        elif (
+            change.path.endswith("/")
+            or any(_below(change.path, folder) for folder in found.nested)
+            or change.path in links
+        ):
+            continue
+        else:
+            (found.files if _is_content(root, change.path) else found.absent).append(change.path)
+    for path, skipped in hidden.items():
+        if _is_content(root, path):
+            found.hidden.append(path)
+        elif skipped or path not in found.absent:
+            found.absent.append(path)
+    known = {*found.files, *found.hidden}
+    found.named = [
+        name for name in await asyncio.to_thread(_named, root, origin.top, named, ignored) if name not in known
+    ]
+    for path in sorted(links):
+        found.unsafe += await _submodule(found.git.host, root / path, path)
+
+
+def _tracked(listing: str) -> tuple[set[str], dict[str, bool]]:
+    """Submodules, and files that `status` does not look at → whether they are meant to be missing (sparse checkout)."""
+    links: set[str] = set()
+    hidden: dict[str, bool] = {}
+    for entry in listing.split("\0"):
+        facts, _, path = entry.partition("\t")
+        flag, _, rest = facts.partition(" ")
+        if rest.startswith("160000 "):
+            links.add(path)
+        elif flag and (flag.islower() or flag == "S"):
+            hidden[path] = flag in "Ss"
+    return links, hidden
+
+
+def _walk(found: Survey, root: Path, links: set[str], ignored: set[str]) -> None:
+    """Find what `git status` never tells of: empty folders, repositories within, pipes and sockets."""
+    waiting = [""]
+    while waiting:
+        folder = waiting.pop()
+        entries = list(os.scandir(root / folder))
+        names = {entry.name for entry in entries}
+        if folder and ".git" in names:
+            found.nested.append(folder)
+            continue
+        if folder and not entries:
+            found.empty.append(folder)
+        for entry in entries:
+            path = f"{folder}/{entry.name}" if folder else entry.name
+            if path in ignored or path in links or entry.name == ".git":
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                waiting.append(path)
+            elif not entry.is_symlink() and not entry.is_file(follow_symlinks=False):
+                found.special.append(path)
+    found.nested.sort()
+    found.empty.sort()
+    found.special.sort()
+
+
+def _below(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(f"{folder}/")
+
+
+def _is_content(root: Path, path: str) -> bool:
+    """Is there a file or symlink at this very path, not reached through a symlink on the way?"""
+    parent = PurePosixPath(path).parent
+    if any((root / step).is_symlink() for step in [parent, *parent.parents][:-1]):
+        return False
+    try:
+        mode = (root / path).lstat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return stat.S_ISREG(mode) or stat.S_ISLNK(mode)
+
+
+def _named(root: Path, top: Path | None, patterns: Sequence[str], ignored: set[str]) -> list[str]:
+    """Ignored files that the project names, but for those that are the same in the main checkout."""
+    found: dict[str, None] = {}
+    for pattern in patterns:
+        parts = PurePosixPath(pattern).parts
+        if not parts or ".." in parts or PurePosixPath(pattern).is_absolute():
+            raise UsageError(
+                f"{pattern!r} is not a path inside the workspace", "give a path relative to its top folder"
+            )
+        matches = [root / pattern] if os.path.lexists(root / pattern) else sorted(root.glob(pattern))
+        for match in matches:
+            for path in _contents(match):
+                name = path.relative_to(root).as_posix()
+                is_ignored = any(_below(name, folder) for folder in ignored)
+                if is_ignored and _is_content(root, name) and not (top and _same(path, top / name)):
+                    found[name] = None
+    return list(found)
+
+
+def _contents(path: Path) -> list[Path]:
+    if path.is_symlink() or not path.is_dir():
+        return [path]
+    return [child for entry in sorted(path.iterdir()) if entry.name != ".git" for child in _contents(entry)]
+
+
+def _same(path: Path, other: Path) -> bool:
+    if path.is_symlink():
+        return (other.is_symlink() and path.readlink() == other.readlink()) or path.resolve() == other.resolve()
+    return not other.is_symlink() and other.is_file() and filecmp.cmp(path, other, shallow=False)
+
+
+async def _submodule(host: Host, path: Path, name: str) -> list[str]:
+    """Why a submodule's folder must stay: it has changes, or commits that no remote has."""
+    layout = find_layout(path)
+    if layout is None:
+        return [f"submodule {name} holds files of its own"] if path.is_dir() and any(path.iterdir()) else []
+    git = Git(host, path)
+    if await git.status() or _in_progress(layout.git_dir):
+        return [f"submodule {name} has uncommitted work"]
+    if (await git.run("rev-list", "-n1", "HEAD", "--all", "--not", "--remotes", ok=(0, 128))).out:
+        return [f"submodule {name} has commits that are not pushed"]
+    return []
+
+
+# -- Git's own -----------------------------------------------------------------------------------------------------------
+
+
+def _in_progress(git_dir: Path) -> list[str]:
+    return sorted({what for name, what in _IN_PROGRESS.items() if (git_dir / name).exists()})
+
+
+def _git_files(git_dir: Path) -> list[str]:
+    """The files that make up this checkout's state: index, HEAD's log, and what an unfinished command left."""
+    names = [
+        entry.name
+        for entry in git_dir.iterdir()
+        if entry.is_file()
+        and (re.fullmatch(r"[A-Z_]+|index|sharedindex\.[0-9a-f]+", entry.name))
+        and entry.name not in _NOT_STATE
+    ]
+    for folder in _STATE_FOLDERS:
+        names += [path.relative_to(git_dir).as_posix() for path in (git_dir / folder).rglob("*") if path.is_file()]
+    names += [name for name in ("logs/HEAD", "info/sparse-checkout") if (git_dir / name).is_file()]
+    return sorted(names)
+
+
+async def _look_at_commits(found: Survey) -> None:
+    """Find commits, stashes and refs that go with the workspace."""
+    main_refs = {
+        name: sha
+        for name, sha in (await found.main.refs()).items()
+        if not name.startswith((*_WORKTREE_REFS, "refs/ao/keep/", "refs/ao/clone/"))
+    }
+    own_refs = await found.git.refs()
+    if found.own_objects:
+        mine = {name: sha for name, sha in own_refs.items() if not name.startswith(("refs/remotes/", "refs/stash"))}
+        found.refs = {name: sha for name, sha in mine.items() if main_refs.get(name) != sha}
+    else:
+        found.refs = {name: sha for name, sha in own_refs.items() if name.startswith(_WORKTREE_REFS)}
+    found.stashes = await _stashes(found)
+    log, state = set[str](), set[str]()
+    for name in found.git_files:
+        if not name.startswith(("index", "sharedindex")):
+            objects = {match.decode() for match in _OBJECT.findall((found.layout.git_dir / name).read_bytes())}
+            (log if name == "logs/HEAD" else state).update(objects)
+    kinds = await found.git.kinds(sorted({*log, *state, *found.refs.values(), *([found.head] if found.head else [])}))
+    found.mentioned = {sha: kinds[sha] for sha in sorted(state) if sha in kinds}
+    heads = sorted(sha for sha, kind in kinds.items() if kind in ("commit", "tag"))
+    if heads:
+        lines = "".join(f"{sha}\n" for sha in [*heads, *(f"^{sha}" for sha in sorted(set(main_refs.values())))])
+        done = await found.git.run("rev-list", "--ignore-missing", "--stdin", input=lines.encode(), timeout=None)
+        loose = set(done.text.split())
+        found.unreachable = [sha for sha in heads if sha in loose]
+
+
+async def _stashes(found: Survey) -> list[tuple[str, str]]:
+    """The stash entries: a clone's all, of a worktree (where the whole repository shares one list) those made on its branch."""
+    done = await found.git.run("stash", "list", "-z", "--format=%H %gs", ok=(0, 128))
+    entries = [line.partition(" ")[::2] for line in done.out.decode(errors="surrogateescape").split("\0") if line]
+    if found.own_objects:
+        return entries
+    branch = (found.head_ref or "").removeprefix("refs/heads/")
+    return [
+        (sha, message)
+        for sha, message in entries
+        if branch and re.match(rf"(WIP on|On) {re.escape(branch)}: ", message)
+    ]

@@ -1,0 +1,84 @@
+"""Who may start: `admit(sessions, limits, resources) -> verdicts`. Pure; the daemon tells it what is free."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from agent_orchestrator.config.scope import Limit
+from agent_orchestrator.flow.facts import SessionFacts
+from agent_orchestrator.flow.status import IN_TURN
+
+LEAST_MEMORY = 512 << 20
+LEAST_DISK = 512 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What the machine has left."""
+
+    memory: int
+    disk: int
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A session that waits, and what for; nothing: it may start."""
+
+    session: str
+    reason: str = ""
+
+
+def holds_slot(facts: SessionFacts) -> bool:
+    """Its agent is starting or in a turn. One that waits for a person holds no slot."""
+    if facts.stopped or facts.wanted == "stop" or not facts.admitted or facts.failure:
+        return False
+    if facts.live:
+        return facts.doing.state in IN_TURN
+    return facts.launched_run != facts.run and not (
+        facts.spec.defer and facts.launch is None and facts.next_message is None
+    )
+
+
+def waiting(sessions: Iterable[SessionFacts]) -> list[SessionFacts]:
+    """Sessions that want to start, the most urgent first."""
+    found = [facts for facts in sessions if not facts.admitted and facts.wanted == "run" and not facts.stopped]
+    return sorted(found, key=lambda facts: (-facts.spec.priority, facts.updated_at, facts.created_at))
+
+
+def admit(sessions: Sequence[SessionFacts], limits: Sequence[Limit], resources: Resources) -> list[Verdict]:
+    """A verdict for each session that waits; each that may start counts against the limits of the next."""
+    by_id = {facts.id: facts for facts in sessions}
+    working = [facts.project for facts in sessions if holds_slot(facts)]
+    verdicts = []
+    for facts in waiting(sessions):
+        reason = _unfinished(facts, by_id) or _full(facts, working, limits) or _scarce(resources)
+        if not reason:
+            working.append(facts.project)
+        verdicts.append(Verdict(facts.id, reason))
+    return verdicts
+
+
+def _unfinished(facts: SessionFacts, by_id: dict[str, SessionFacts]) -> str:
+    for name in facts.spec.after:
+        other = by_id.get(name)
+        if other is not None and not (other.stopped or other.done is not None):
+            return f"{name} to be done"
+    return ""
+
+
+def _full(facts: SessionFacts, working: Sequence[str], limits: Sequence[Limit]) -> str:
+    for limit in limits:
+        if facts.project in limit.projects:
+            count = sum(project in limit.projects for project in working)
+            if count >= limit.count:
+                return f"a free place ({count} of {limit.count} agents at work)"
+    return ""
+
+
+def _scarce(resources: Resources) -> str:
+    if resources.memory < LEAST_MEMORY:
+        return f"memory ({resources.memory >> 20} MB free)"
+    if resources.disk < LEAST_DISK:
+        return f"disk space ({resources.disk >> 20} MB free)"
+    return ""

@@ -1,0 +1,138 @@
+"""A session as people and programs see it: derived from facts at the moment of looking, the same everywhere."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from agent_orchestrator.flow.engine import Change, Flow
+from agent_orchestrator.flow.events import rfc3339
+from agent_orchestrator.flow.facts import Message, SessionFacts
+from agent_orchestrator.flow.reactions import stuck_after
+from agent_orchestrator.flow.status import IN_TURN, Status, derive
+
+
+class Views:
+    """Sessions as JSON. Bodies of lists are kept until something changes."""
+
+    def __init__(self, flow: Flow) -> None:
+        self.flow = flow
+        self._texts: dict[str, tuple[SessionFacts, str, str]] = {}
+        self._bodies: dict[str | None, tuple[float, bytes]] = {}
+        flow.on_change.append(self._on_change)
+
+    def status(self, facts: SessionFacts, now: float | None = None) -> Status:
+        """A session's status now."""
+        rules = self.flow.rules(facts.project, facts.spec.profile)
+        return derive(facts, self.flow.clock() if now is None else now, stuck_after(rules))
+
+    def session(self, facts: SessionFacts) -> dict[str, Any]:
+        """One session; every key is always there."""
+        return session_json(facts, self.status(facts))
+
+    def body(self, project: str | None) -> bytes:
+        """The list of all sessions, or of one project's, as JSON text."""
+        now = self.flow.clock()
+        kept = self._bodies.get(project)
+        if kept and now < kept[0]:
+            return kept[1]
+        chosen = [facts for facts in self.flow.sessions.values() if project in (None, facts.project)]
+        texts = [self._text(facts, now) for facts in sorted(chosen, key=lambda facts: facts.created_at)]
+        body = f'{{"sessions": [{", ".join(texts)}]}}'.encode()
+        self._bodies[project] = (self._valid_until(chosen, now), body)
+        return body
+
+    def _text(self, facts: SessionFacts, now: float) -> str:
+        """A session's JSON text, made anew only when its facts or its status changed."""
+        status = self.status(facts, now)
+        kept = self._texts.get(facts.id)
+        if kept and kept[0] is facts and kept[1] == status.name:
+            return kept[2]
+        text = json.dumps(session_json(facts, status), ensure_ascii=False)
+        self._texts[facts.id] = (facts, status.name, text)
+        return text
+
+    def _valid_until(self, chosen: Sequence[SessionFacts], now: float) -> float:
+        """A status can change by time alone: silence becomes stuck, a limit ends."""
+        moments = [now + 3600.0]
+        for facts in chosen:
+            if facts.live and facts.doing.state in IN_TURN:
+                threshold = stuck_after(self.flow.rules(facts.project, facts.spec.profile))
+                moments.append(max(facts.doing.at, facts.heard_at) + threshold)
+            if facts.limit_until:
+                moments.append(facts.limit_until)
+        return min(moment for moment in moments if moment > now)
+
+    def forget(self) -> None:
+        """Something that no event tells of changed: rules, projects."""
+        self._bodies.clear()
+        self._texts.clear()
+
+    def _on_change(self, _changes: Sequence[Change]) -> None:
+        self._bodies.clear()
+
+
+def session_json(facts: SessionFacts, status: Status) -> dict[str, Any]:
+    """Facts and status in the shape that the API promises."""
+    launch, progress, usage, spec = facts.launch, facts.progress, facts.usage, facts.spec
+    return {
+        "id": facts.id,
+        "name": facts.name,
+        "project": facts.project,
+        "task": spec.task,
+        "kind": spec.kind,
+        "title": spec.title,
+        "status": status.name,
+        "activity": facts.doing.state,
+        "evidence": {"source": status.source, "at": rfc3339(status.at)},
+        "column": status.column,
+        "branch": facts.branch,
+        "base": facts.base,
+        "head": facts.head,
+        "workspacePath": facts.place.path if facts.place and facts.place.present else None,
+        "agent": spec.agent,
+        "profile": spec.profile,
+        "runtime": spec.runtime,
+        "node": spec.node,
+        "pid": launch.handle.get("pid") if launch and not launch.ended else None,
+        "exitCode": exit_code(facts),
+        "issue": spec.issue,
+        "pr": None,
+        "progress": {
+            "done": progress.done,
+            "total": progress.total,
+            "step": progress.step,
+            "testsPassed": progress.tests_passed,
+        },
+        "usage": {"input": usage.input, "output": usage.output, "usd": usage.usd},
+        "attempts": dict(facts.attempts),
+        "waitingFor": status.waiting_for,
+        "why": status.why,
+        "notes": list(facts.notes),
+        "lastOutput": launch.output or None if launch and launch.ended else None,
+        "createdAt": rfc3339(facts.created_at),
+        "updatedAt": rfc3339(facts.updated_at),
+    }
+
+
+def exit_code(facts: SessionFacts) -> int | None:
+    """As a shell would tell it: 128 and the signal's number for a killed agent."""
+    launch = facts.launch
+    if launch is None or not launch.ended:
+        return None
+    return 128 + launch.signal if launch.signal else launch.code
+
+
+def message_json(message: Message) -> dict[str, Any]:
+    """A message and its fate."""
+    return {
+        "messageId": message.id,
+        "state": message.state,
+        "content": message.text,
+        "sender": message.sender,
+        "reason": message.reason or None,
+        "createdAt": rfc3339(message.at),
+        "deliveredAt": rfc3339(message.delivered_at) if message.delivered_at else None,
+        "acknowledgedAt": rfc3339(message.acknowledged_at) if message.acknowledged_at else None,
+    }

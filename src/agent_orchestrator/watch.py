@@ -1,0 +1,110 @@
+"""Told when a file changes, at no cost while none does.
+
+Linux: inotify, one descriptor for all, straight into the event loop (a line in a spool is seen within a millisecond, and nothing
+wakes up in between). Elsewhere: `watchfiles`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import struct
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+Callback = Callable[[], None]
+
+_MODIFY, _CLOSE_WRITE, _MOVED_FROM, _MOVED_TO, _CREATE, _DELETE = 0x2, 0x8, 0x40, 0x80, 0x100, 0x200
+_IN_FILE = _MODIFY
+_IN_FOLDER = _CLOSE_WRITE | _MOVED_FROM | _MOVED_TO | _CREATE | _DELETE
+_ANY_NAME = ""
+
+
+class Watch:
+    """Calls back on the event loop when a watched path changes."""
+
+    def __init__(self) -> None:
+        self._linux = sys.platform == "linux"
+        self._descriptor = -1
+        self._calls: dict[int, list[tuple[str, Callback]]] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def file(self, path: Path, call: Callback) -> Callback:
+        """Watch a file that exists and is appended to; returns what ends the watch."""
+        return self._add(path, _IN_FILE, _ANY_NAME, call)
+
+    def entry(self, path: Path, call: Callback) -> Callback:
+        """Watch one name in a folder: written, replaced, made or removed."""
+        return self._add(path.parent, _IN_FOLDER, path.name, call)
+
+    def folder(self, path: Path, call: Callback) -> Callback:
+        """Watch everything directly in a folder."""
+        return self._add(path, _IN_FOLDER, _ANY_NAME, call)
+
+    def close(self) -> None:
+        """End all watches."""
+        for task in self._tasks:
+            task.cancel()
+        if self._descriptor >= 0:
+            asyncio.get_running_loop().remove_reader(self._descriptor)
+            os.close(self._descriptor)
+            self._descriptor = -1
+        self._calls.clear()
+
+    def _add(self, path: Path, mask: int, name: str, call: Callback) -> Callback:
+        if not self._linux:
+            return self._add_elsewhere(path, name, call)
+        if self._descriptor < 0:
+            self._descriptor = _libc().inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+            asyncio.get_running_loop().add_reader(self._descriptor, self._read)
+        watch = _libc().inotify_add_watch(self._descriptor, os.fsencode(path), mask)
+        if watch < 0:
+            return lambda: None
+        item = (name, call)
+        self._calls.setdefault(watch, []).append(item)
+        return lambda: self._remove(watch, item)
+
+    def _remove(self, watch: int, item: tuple[str, Callback]) -> None:
+        calls = self._calls.get(watch, [])
+        if item in calls:
+            calls.remove(item)
+        if not calls and watch in self._calls and self._descriptor >= 0:
+            del self._calls[watch]
+            _libc().inotify_rm_watch(self._descriptor, watch)
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._descriptor, 1 << 16)
+        except BlockingIOError:
+            return
+        due: dict[Callback, None] = {}
+        position = 0
+        while position < len(data):
+            watch, _mask, _cookie, length = struct.unpack_from("iIII", data, position)
+            name = os.fsdecode(data[position + 16 : position + 16 + length].rstrip(b"\0"))
+            position += 16 + length
+            for wanted, call in self._calls.get(watch, ()):
+                if wanted in (_ANY_NAME, name):
+                    due[call] = None
+        for call in due:
+            call()
+
+    def _add_elsewhere(self, path: Path, name: str, call: Callback) -> Callback:
+        async def follow() -> None:
+            from watchfiles import awatch
+
+            async for changes in awatch(path, recursive=False, step=20, debounce=50):
+                if name == _ANY_NAME or any(Path(changed).name == name for _, changed in changes):
+                    call()
+
+        task = asyncio.get_running_loop().create_task(follow())
+        self._tasks.append(task)
+        return lambda: (task.cancel(), None)[1]
+
+
+@cache
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)

@@ -1,0 +1,151 @@
+"""Plugins by name: ours, installed ones and files load alike, and a broken one says what is wrong with it."""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from agent_orchestrator.errors import NotFound, UsageError
+from agent_orchestrator.host import LocalHost
+from agent_orchestrator.registry import BUILT_IN, Registry
+
+NOTIFIER = """
+class Pager:
+    def __init__(self, config, host):
+        self.config = config
+
+    async def notify(self, notification):
+        pass
+"""
+
+
+def write(folder: Path, name: str, text: str) -> dict[str, str]:
+    (folder / name).write_text(text)
+    return {"path": f"./{name}"}
+
+
+def test_built_ins_are_the_entry_points_that_the_package_declares() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    declared = {group.removeprefix("agent_orchestrator."): names for group, names in project["entry-points"].items()}
+    assert declared == {slot: dict(names) for slot, names in BUILT_IN.items()}
+
+
+def test_a_built_in_gets_its_configuration() -> None:
+    agent = Registry().make("agent", "command", {"command": ["sh"]}, LocalHost())
+    assert type(agent).__name__ == "Command"
+
+
+def test_the_built_in_path_reads_no_installed_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: pytest.fail("read installed metadata"))
+    Registry().get("agent", "demo")
+
+
+def test_an_installed_plugin_loads_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_pager.py").write_text(NOTIFIER)
+    info = tmp_path / "my_pager-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: my-pager\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[agent_orchestrator.notifier]\npager = my_pager:Pager\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    registry = Registry()
+    assert "pager" in registry.names("notifier")
+    assert registry.make("notifier", "pager", {"a": 1}, LocalHost()).config == {"a": 1}
+    monkeypatch.delitem(sys.modules, "my_pager")
+
+
+@pytest.mark.parametrize(
+    ("text", "entry", "name"),
+    [
+        (NOTIFIER, {}, "my-file"),
+        (NOTIFIER, {"name": "given"}, "given"),
+        (NOTIFIER + "    name = 'own'\n", {}, "own"),
+        (NOTIFIER + "class Other(Pager): pass\nplugin = Other\n", {}, "my-file"),
+        (NOTIFIER + "from agent_orchestrator.protocols import Notifier\n", {}, "my-file"),
+        (NOTIFIER + "    async def open(self): pass\n", {"slot": "notifier"}, "my-file"),
+    ],
+    ids=["alone", "name in the entry", "name in the class", "plugin =", "imports", "slot in the entry"],
+)
+def test_a_file_is_a_plugin(tmp_path: Path, text: str, entry: dict[str, str], name: str) -> None:
+    registry = Registry([{**write(tmp_path, "my_file.py", text), **entry}], tmp_path)
+    assert registry.names("notifier") == [name]
+    assert registry.make("notifier", name, {"a": 1}, LocalHost()).config == {"a": 1}
+    assert registry.problems() == []
+
+
+def test_a_package_is_a_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_package_pager.py").write_text(NOTIFIER)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    registry = Registry([{"package": "my_package_pager"}])
+    assert registry.names("notifier") == ["my-package-pager"]
+    monkeypatch.delitem(sys.modules, "my_package_pager")
+
+
+def test_a_file_goes_before_a_built_in_of_its_name(tmp_path: Path) -> None:
+    agent = (
+        "class Mine:\n    name = 'demo'\n    async def detect(self): ...\n    async def launch(self, context): ...\n"
+    )
+    registry = Registry([write(tmp_path, "mine.py", agent)], tmp_path)
+    assert getattr(registry.get("agent", "demo"), "__name__", "") == "Mine"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("def broken(:\n", "line 1: invalid syntax"),
+        ("import no_such_module_at_all\n", "No module named 'no_such_module_at_all'"),
+        ("1 / 0\n", "ZeroDivisionError: division by zero"),
+        ("import sys\nsys.exit(3)\n", "SystemExit: 3"),
+        ("x = 1\n", "has no class with the methods of a plugin"),
+        (NOTIFIER + "class Second(Pager): pass\n", "has 2 classes with the methods of a plugin"),
+        ("plugin = 3\n", "plugin is not a class"),
+        ("class Odd: pass\nplugin = Odd\n", "fits no slot"),
+        (NOTIFIER + "    async def open(self): pass\n", "fits the slots notifier, terminal"),
+        (None, "there is no file"),
+    ],
+)
+def test_a_broken_file_says_which_and_why_and_harms_no_other(tmp_path: Path, text: str | None, reason: str) -> None:
+    broken = {"path": "./broken.py"} if text is None else write(tmp_path, "broken.py", text)
+    registry = Registry([broken, write(tmp_path, "good.py", NOTIFIER)], tmp_path)
+    (problem,) = registry.problems()
+    assert str(tmp_path / "broken.py") in problem.text and reason in problem.text
+    assert "\n" not in str(problem)
+    registry.get("notifier", "good")
+    with pytest.raises(NotFound, match="not loaded: the plugin file"):
+        registry.get("notifier", "broken")
+
+
+@pytest.mark.parametrize("entry", [{}, {"path": "a.py", "package": "b"}, {"path": "a.py", "slot": "agnet"}])
+def test_a_wrong_entry_is_told(entry: dict[str, str]) -> None:
+    assert len(Registry([entry]).problems()) == 1
+
+
+def test_an_unknown_name_gives_the_nearest_and_the_known_ones() -> None:
+    with pytest.raises(NotFound) as caught:
+        Registry().get("agent", "comand")
+    assert "no agent plugin 'comand': did you mean command? known: command, demo" in str(caught.value)
+
+
+def test_an_unknown_slot_gives_the_seven() -> None:
+    with pytest.raises(UsageError, match="runtime, agent, workspace, tracker, scm, notifier, terminal"):
+        Registry().get("editor", "vim")
+
+
+def test_a_plugin_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    registry = Registry(
+        [write(tmp_path, "pager.py", NOTIFIER.replace("self.config = config", "config['url']"))], tmp_path
+    )
+    with pytest.raises(UsageError, match="the notifier plugin pager could not be made: KeyError: 'url'"):
+        registry.make("notifier", "pager", {}, LocalHost())
+
+
+def test_a_plugin_without_a_member_of_its_slot_is_told(tmp_path: Path) -> None:
+    text = (
+        "class Half:\n    def __init__(self, config, host): ...\n"
+        "    async def detect(self): ...\n    async def launch(self, context): ...\n"
+    )
+    registry = Registry([write(tmp_path, "half.py", text)], tmp_path)
+    with pytest.raises(UsageError, match="the agent plugin half lacks screen, interrupt_keys"):
+        registry.make("agent", "half", {}, LocalHost())
