@@ -67,11 +67,17 @@ class Client:
     ) -> None:
         """`start`: start the daemon when it is needed; `notice` takes what it wants the person to know, `waiting` why it takes long."""
         self.home = home_folder() if home is None else os.path.abspath(home)
-        self._start = start
+        self.start = start
         self._notice = notice
         self._waiting = waiting
         self._connection: Connection | None = None
         self._log_size = 0
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     @property
     def log(self) -> str:
@@ -128,9 +134,11 @@ class Client:
         stream.wait(None)
         return stream
 
-    def get(self, path: str, *, timeout: float | None = 60.0, **query: str | int | None) -> Any:
+    def get(
+        self, path: str, query: Mapping[str, str | int | None] | None = None, *, timeout: float | None = 60.0
+    ) -> Any:
         """GET a JSON document."""
-        return self.request("GET", with_query(path, **query), timeout=timeout).json()
+        return self.request("GET", with_query(path, query), timeout=timeout).json()
 
     def post(self, path: str, body: object = None, *, timeout: float | None = 60.0) -> Any:
         """POST a JSON document and return the one that is answered."""
@@ -185,7 +193,7 @@ class Client:
             try:
                 connection = self._dial()
             except NotRunning:
-                if not self._start:
+                if not self.start:
                     raise
                 self._launch(())
                 connection, self._connection = self._connection or self._dial(), None

@@ -341,8 +341,8 @@ class Git:
 
     async def worktree_add(self, path: Path, start: str, new_branch: str | None = None) -> None:
         """Register a worktree on a branch, without filling it: a new branch at `start`, or the existing branch `start`."""
-        made = ("-b", new_branch) if new_branch else ()
-        await self.run("worktree", "add", "--quiet", "--no-track", "--no-checkout", *made, "--", str(path), start)
+        made = ("--no-track", "-b", new_branch) if new_branch else ()
+        await self.run("worktree", "add", "--quiet", "--no-checkout", *made, "--", str(path), start)
 
     async def fill(self, *, config: Sequence[str] = (), env: Mapping[str, str] | None = None) -> None:
         """Write HEAD's files into the checkout, with as many workers as there are cores."""

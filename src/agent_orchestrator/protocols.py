@@ -318,6 +318,8 @@ class Agent(Protocol):
     screen: ScreenRules
     interrupt_keys: tuple[str, ...]
     """Keys that stop its turn without ending it."""
+    permission_keys: Mapping[str, tuple[str, ...]]
+    """Keys that answer its permission dialog: `allow`, `always`, `deny`, as far as it has them."""
 
     async def detect(self) -> Found | None:
         """Is the CLI here, and which version?"""

@@ -45,11 +45,11 @@ def unquote(text: str) -> str:
     return b"".join(parts).decode(errors="replace")
 
 
-def with_query(path: str, **query: str | int | None) -> str:
+def with_query(path: str, query: Mapping[str, str | int | None] | None = None) -> str:
     """A path with a query: true is 1; false, none and the empty string are left out."""
     kept = {
         key: 1 if value is True else value
-        for key, value in query.items()
+        for key, value in (query or {}).items()
         if value not in (None, "") and value is not False
     }
     text = "&".join(f"{key}={quote(str(value))}" for key, value in kept.items())
@@ -78,22 +78,26 @@ class Answer(NamedTuple):
             raise AoError("the daemon's answer is not JSON", "is another program listening on its address?") from None
 
     def error(self) -> AoError:
-        """The error that this answer tells of, as the class that was raised in the daemon."""
+        """The error that this answer tells of."""
         try:
             problem = json.loads(self.body)
         except ValueError:
             problem = None
-        if not isinstance(problem, dict):
-            text = " ".join(self.text.split())[:200]
-            return AoError(
-                f"the daemon answered {self.status}: {text}" if text else f"the daemon answered {self.status}"
-            )
-        kind = _CATEGORIES.get(problem.get("category") or "") or _STATUSES.get(self.status, AoError)
-        detail = problem.get("detail") or problem.get("title") or f"the daemon answered {self.status}"
-        error = kind(detail if isinstance(detail, str) else json.dumps(detail), str(problem.get("remedy") or ""))
-        if isinstance(problem.get("exitCode"), int):
-            error.exit_code = problem["exitCode"]
-        return error
+        if isinstance(problem, dict):
+            return error_of(problem, self.status)
+        text = " ".join(self.text.split())[:200]
+        return AoError(f"the daemon answered {self.status}: {text}" if text else f"the daemon answered {self.status}")
+
+
+def error_of(problem: Mapping[str, Any], status: int = 500) -> AoError:
+    """A problem document as the error that was raised in the daemon."""
+    status = problem.get("status") or status
+    kind = _CATEGORIES.get(problem.get("category") or "") or _STATUSES.get(status, AoError)
+    detail = problem.get("detail") or problem.get("title") or f"the daemon answered {status}"
+    error = kind(detail if isinstance(detail, str) else json.dumps(detail), str(problem.get("remedy") or ""))
+    if isinstance(problem.get("exitCode"), int):
+        error.exit_code = problem["exitCode"]
+    return error
 
 
 _CATEGORIES: dict[str, type[AoError]] = {
@@ -181,6 +185,8 @@ class Stream:
         self._left = 0 if self._chunked else int(length or 0)
         self._text = b""
         self._event: dict[str, str] = {}
+        self.last_id = ""
+        """The id of the last Server-Sent Event, by which another stream goes on after it."""
 
     def chunk(self) -> bytes:
         """The next piece of the body; empty at its end."""
@@ -231,6 +237,7 @@ class Stream:
                 )
                 continue
             event, self._event = self._event, {}
+            self.last_id = event.get("id") or self.last_id
             if "data" in event:
                 return ServerEvent(event.get("id", ""), event.get("event", "message"), event["data"])
         return None

@@ -37,7 +37,7 @@ COMMANDS: dict[str, Mapping[str, Any]] = {
 
 
 class TestCommand(AgentContract):
-    @pytest.fixture(params=COMMANDS.values(), ids=COMMANDS.keys())
+    @pytest.fixture(params=list(COMMANDS.values()), ids=list(COMMANDS))
     def agent(self, request: pytest.FixtureRequest) -> Agent:
         return make("command", request.param)
 

@@ -147,5 +147,5 @@ def test_a_plugin_without_a_member_of_its_slot_is_told(tmp_path: Path) -> None:
         "    async def detect(self): ...\n    async def launch(self, context): ...\n"
     )
     registry = Registry([write(tmp_path, "half.py", text)], tmp_path)
-    with pytest.raises(UsageError, match="the agent plugin half lacks screen, interrupt_keys"):
+    with pytest.raises(UsageError, match="the agent plugin half lacks screen, interrupt_keys, permission_keys"):
         registry.make("agent", "half", {}, LocalHost())

@@ -128,9 +128,9 @@ def _options_after_command(args: list[str]) -> list[str]:
             moved.append(rest.pop(0))
         else:
             break
-    if not rest:
-        return ["status", *moved]
-    return [rest[0], *moved, *rest[1:]] if moved and not rest[0].startswith("-") else moved + rest
+    if not rest or (moved and rest[0].startswith("-")):
+        return ["status", *moved, *rest]
+    return [rest[0], *moved, *rest[1:]]
 
 
 def _with_aliases(name: str) -> str:

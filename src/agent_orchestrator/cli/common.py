@@ -4,28 +4,35 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from agent_orchestrator.cli import out
-from agent_orchestrator.client import Client
+from agent_orchestrator.client import Client, NotRunning
 from agent_orchestrator.errors import AoError, UsageError
-from agent_orchestrator.wire import quote
+from agent_orchestrator.wire import Broken, Stream, quote
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
+
+    TextType = click.ParamType[str]
+else:  # not generic in click 8.1
+    TextType = click.ParamType
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
 def client(*, start: bool = True) -> Client:
     """The daemon's client for a command: notices and waiting are told on standard error."""
-    return Client(start=start, notice=out.note, waiting=out.note)
+    ao = Client(start=start, notice=out.note, waiting=out.note)
+    click.get_current_context().call_on_close(ao.close)
+    return ao
 
 
-class Live(click.ParamType):
+class Live(TextType):
     """A name that the daemon knows; completed by asking it, if it runs."""
 
     def __init__(self, kind: str) -> None:
@@ -43,7 +50,8 @@ class Live(click.ParamType):
 
         try:
             path = f"/api/completion/{self.kind}?prefix={quote(incomplete)}"
-            names = Client(start=False).request("GET", path, timeout=0.05).text.split("\n")
+            with Client(start=False) as ao:
+                names = ao.request("GET", path, timeout=0.05).text.split("\n")
         except AoError:
             return []
         return [CompletionItem(name) for name in names if name.startswith(incomplete) and name]
@@ -105,6 +113,24 @@ def interactive() -> bool:
 def editor() -> str | None:
     """The person's editor, as it would be typed."""
     return os.environ.get("VISUAL") or os.environ.get("EDITOR")
+
+
+def follow(ao: Client, path: str, last: str = "") -> Iterator[Stream]:
+    """The event stream from after event `last`, opened again as the daemon goes and comes; it is not started for that."""
+    while True:
+        headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": last} if last else {})
+        try:
+            with ao.stream("GET", path, headers=headers) as stream:
+                ao.start = False
+                try:
+                    yield stream
+                finally:
+                    last = stream.last_id or last
+        except (Broken, NotRunning):
+            if ao.start:
+                raise
+            ao.close()
+        time.sleep(0.2)
 
 
 class Failures:

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from agent_orchestrator.wire import Answer
+
 Row = Sequence[str]
 
 _COLOURS = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34", "cyan": "36"}
@@ -127,6 +129,14 @@ def print_json(data: Any) -> None:
         print(json.dumps(data, indent=2, ensure_ascii=False))
     else:
         print(json.dumps(data, ensure_ascii=False, separators=(",", ":")))
+
+
+def print_body(answer: Answer) -> None:
+    """Print an answer's JSON as it came, for a program; indented for a person."""
+    if sys.stdout.isatty():
+        print_json(answer.json())
+    else:
+        print(answer.text)
 
 
 def note(text: str) -> None:

@@ -10,7 +10,7 @@ import re
 import shlex
 from typing import Any
 
-from agent_orchestrator.config.model import Config, Profile, Project
+from agent_orchestrator.config.model import Config, Profile, Project, keys_of
 from agent_orchestrator.config.problems import Notes
 from agent_orchestrator.config.respell import Respelling, free, kebab, single
 from agent_orchestrator.config.tree import Items, Section, sections
@@ -35,10 +35,8 @@ _REACTION_KEYS = {
     "mergeStrategy": "strategy",
 }
 _CHECK_KEYS = frozenset({"command", "timeout", "parallel", "on"})
-_OWN_KEYS = frozenset(Config.model_json_schema()["properties"])
-_PROFILE_KEYS = frozenset(Profile.model_json_schema()["properties"])
-_PROJECT_KEYS = frozenset(Project.model_json_schema()["properties"]) - _OWN_KEYS
-_FLAT_KEYS = _PROJECT_KEYS | {"worker", "orchestratorRules", "agentConfig"} | set(_NO_MEANING["project"])
+_PROFILE_KEYS = keys_of(Profile)
+_FLAT_KEYS = (keys_of(Project) - keys_of(Config)) | {"worker", "orchestratorRules", *_NO_MEANING["project"]}
 
 
 def normalise(tree: Section, notes: Notes) -> Section:

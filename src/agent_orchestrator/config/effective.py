@@ -99,6 +99,9 @@ class AgentSettings:
     """The agent plugin's configuration; for `command` and `demo` what the profile says of them."""
 
 
+_DESCRIBED = {"command", "prompt", "resume", "screen", "script"}
+
+
 def project_config(
     project_id: str,
     project: Project,
@@ -168,11 +171,7 @@ def agent_settings(project: ProjectConfig, name: str | None) -> AgentSettings:
     config = project.agent_config
     # A model is one agent's word: what the project says for its own agent means nothing to another.
     model = profile.model or (config.model if tool == own else None)
-    described = {
-        key: value
-        for key, value in profile.model_dump(include={"command", "prompt", "resume", "screen", "script"}).items()
-        if key in profile.model_fields_set
-    }
+    described = profile.model_dump(include=_DESCRIBED & profile.model_fields_set, exclude_none=True)
     return AgentSettings(
         tool=tool,
         profile=profile_name,

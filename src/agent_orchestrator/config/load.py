@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from agent_orchestrator.config.compat import normalise
 from agent_orchestrator.config.kinds import known_trigger
-from agent_orchestrator.config.model import Config
+from agent_orchestrator.config.model import Config, keys_of
 from agent_orchestrator.config.problems import Notes, did_you_mean, nearest
 from agent_orchestrator.config.tree import Section, expand, locate, parse
 from agent_orchestrator.config.values import shown
@@ -143,7 +143,7 @@ _BOUNDS = {
 def keys_at(path: Sequence[str | int]) -> tuple[str, ...]:
     """The keys that are accepted at a place of the model; none where any key is."""
     model = model_at(path)
-    return tuple(field.alias or name for name, field in model.model_fields.items()) if model else ()
+    return tuple(sorted(keys_of(model))) if model else ()
 
 
 def model_at(path: Sequence[str | int]) -> type[BaseModel] | None:

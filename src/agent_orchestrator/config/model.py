@@ -190,12 +190,14 @@ class Profile(Model):
     budget: Budget = Field(default=Budget(), description="what it may spend")
     reactions: Reactions = Field(default={}, description="reactions of its sessions")
     command: tuple[Argument, ...] = Field(default=(), description="tool command: program and arguments")
-    prompt: PromptBy = Field(default="argument", description="tool command: how the first prompt reaches it")
+    prompt: PromptBy | None = Field(
+        default=None, description="tool command: how the first prompt reaches it; absent: as it names"
+    )
     resume: tuple[Argument, ...] = Field(
         default=(), description="tool command: how it continues; absent: the command again"
     )
     screen: Screen = Field(default=Screen(), description="tool command: what its screen tells")
-    script: Any = Field(default=None, description="tool demo: what it plays")
+    script: Text | None = Field(default=None, description="tool demo: what it plays")
     options: dict[str, Any] = Field(default={}, description="anything else the agent plugin knows")
 
     @model_validator(mode="after")
@@ -328,3 +330,8 @@ class Config(Model):
 
 DAEMON_KEYS = ("port", "host", "database", "cluster", "power")
 """Keys that concern the daemon as a whole, and count in one file only."""
+
+
+def keys_of(model: type[BaseModel]) -> frozenset[str]:
+    """A model's keys, as a file spells them."""
+    return frozenset(field.alias or name for name, field in model.model_fields.items())

@@ -12,6 +12,9 @@ from agent_orchestrator.config.tree import Items, Section
 _PERMISSIONS = {"permissionless": "full", "skip": "full", "suggest": "default", "auto_edit": "auto-edit"}
 
 
+_SHELL_WORDS = frozenset({"&&", "||", "|", ";", "&", ">", ">>", "<", "<<"})
+
+
 class Respelling:
     """Moves within a file's tree; what cannot be done becomes a problem, what goes unused a warning."""
 
@@ -52,6 +55,8 @@ class Respelling:
         items = Items()
         try:
             for part in shlex.split(re.sub(r"\{\{\s*(\w+)\s*\}\}", r"{{\1}}", value)):
+                if part in _SHELL_WORDS:
+                    self._notes.problem(line, key, f"no shell reads {part}", f"write {key}: [sh, -c, …]")
                 items.add(part, line)
         except ValueError as error:
             self._notes.problem(line, key, f"cannot be split into arguments: {error}", "write it as a list")

@@ -231,9 +231,12 @@ class ConfigSet:
                 name: _Entry(project, folder / expand_user(project.path or ".", self._environ), key)
                 for name, project in loaded.config.projects.items()
             }
-        if key == _key(self._home):
-            return {}
         own = loaded.config.project
+        if key == _key(self._home):
+            if own:
+                found = ", ".join(sorted(own.model_dump(by_alias=True, exclude_unset=True)))
+                raise ConfigError(f"{loaded.path}: {found} belongs to a project", "write it under projects or defaults")
+            return {}
         root = repository_of(folder) or (folder if own else None)
         if root is None:
             return {}

@@ -18,6 +18,8 @@ MAX_DEPTH = 60
 
 _TAG = "tag:yaml.org,2002:"
 _VARIABLE = re.compile(r"\$(\$\{)|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_RUN_OF_BRACKETS = re.compile(r"(?:[\[{]\s*){100}")
+"""The YAML library takes seconds to give up on these."""
 
 
 class Section(dict[str, Any]):
@@ -88,6 +90,9 @@ class Real(float):
 
 def parse(text: str, notes: Notes) -> Section:
     """Read a document; everything that is wrong with its form becomes a problem in `notes`."""
+    if _RUN_OF_BRACKETS.search(text):
+        notes.problem(1, "", "nested too deeply")
+        return Section()
     yaml = YAML(typ="safe", pure=True)
     try:
         node = yaml.compose(text)

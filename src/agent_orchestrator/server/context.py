@@ -15,11 +15,8 @@ from fastapi.requests import HTTPConnection
 from agent_orchestrator.errors import Denied, UsageError
 from agent_orchestrator.server import auth
 from agent_orchestrator.services import Services
-from agent_orchestrator.services.projects import Context
+from agent_orchestrator.services.projects import NOWHERE, Context
 from agent_orchestrator.services.tokens import Identity
-
-NOWHERE = Context(cwd=None, config=None)
-"""The context of a request that came over TCP: its folder is on another machine, or none of our business."""
 
 
 def context_of(headers: Mapping[bytes, bytes]) -> Context:

@@ -63,6 +63,8 @@ def polish(document: dict[str, Any]) -> dict[str, Any]:
     for path, operations in document["paths"].items():
         for operation in operations.values():
             _summarise(operation)
+            for answer in operation["responses"].values():
+                _drop_default_content(answer.get("content", {}))
             if path in ("/", "/healthz"):
                 operation["security"] = []
     return document
@@ -73,3 +75,9 @@ def _summarise(operation: dict[str, Any]) -> None:
     operation["summary"] = summary.rstrip(".")
     if rest.strip():
         operation["description"] = rest.strip()
+
+
+def _drop_default_content(content: dict[str, Any]) -> None:
+    """FastAPI declares JSON everywhere; where another type is declared, that one holds."""
+    if len(content) > 1 and content.get("application/json", {}).get("schema") == {}:
+        del content["application/json"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import traceback
 from collections.abc import Iterable, Mapping
 from urllib.parse import quote
 
@@ -12,12 +13,16 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agent_orchestrator.errors import AoError, UsageError
 from agent_orchestrator.server import auth, problems
-from agent_orchestrator.server.context import NOWHERE, context_of, scope_of
+from agent_orchestrator.server.context import context_of, scope_of
 from agent_orchestrator.services import Services
-from agent_orchestrator.services.projects import Context
+from agent_orchestrator.services.projects import NOWHERE, Context
 from agent_orchestrator.services.tokens import Identity
 
-BODY_LIMIT = 1 << 20
+BODY_LIMIT = 1 << 22
+"""Room for the longest message there may be, however JSON writes it; what a message may hold is for the service to say."""
+_LARGER = {"/api/events/replay": 16}
+"""Where so many times the limit is taken: a recorded log is long."""
+_DRAIN_LIMIT = 1 << 25
 
 log = structlog.get_logger(__name__)
 
@@ -73,8 +78,9 @@ class Gate:
                     {"WWW-Authenticate": 'Bearer realm="agent-orchestrator"'} if error.http_status == 401 else None
                 )
                 await problems.response(problems.of_error(error), challenge)(scope, receive, send)
-        except Exception:
-            log.exception("request failed", path=scope["path"])
+        except Exception as error:
+            # As text: a renderer that shows local variables would write secrets into the log.
+            log.error("request failed", path=scope["path"], traceback="".join(traceback.format_exception(error)))
             if not started:
                 await problems.response(problems.unexpected())(scope, receive, send)
 
@@ -91,7 +97,7 @@ class Gate:
             return
         scope.setdefault("state", {}).update(identity=identity, context=context)
         if scope["type"] == "http":
-            receive = self._limited(headers, receive)
+            receive = await self._limited(path, headers, receive)
             if context is not NOWHERE:
                 send = self._with_notices(context, send)
         await self._app(scope, receive, send)
@@ -137,21 +143,33 @@ class Gate:
 
         return with_notices
 
-    def _limited(self, headers: Mapping[bytes, bytes], receive: Receive) -> Receive:
+    async def _limited(self, path: str, headers: Mapping[bytes, bytes], receive: Receive) -> Receive:
+        limit = self._body_limit * _LARGER.get(path, 1)
         announced = headers.get(b"content-length", b"0")
-        if announced.isdigit() and int(announced) > self._body_limit:
-            raise TooLarge(self._body_limit)
+        if announced.isdigit() and int(announced) > limit:
+            await _drain(receive)
+            raise TooLarge(limit)
         taken = 0
 
         async def limited() -> Message:
             nonlocal taken
             message = await receive()
             taken += len(message.get("body", b""))
-            if taken > self._body_limit:
-                raise HTTPException(413, f"the body is larger than {self._body_limit} bytes")
+            if taken > limit:
+                await _drain(receive)
+                raise HTTPException(413, str(TooLarge(limit)))
             return message
 
         return limited
+
+
+async def _drain(receive: Receive) -> None:
+    """Take the rest of a body and drop it: who is cut off while he still sends may not see the answer."""
+    dropped, more = 0, True
+    while more and dropped < _DRAIN_LIMIT:
+        message = await receive()
+        dropped += len(message.get("body", b""))
+        more = message.get("more_body", False)
 
 
 def _wanted(query: bytes) -> str | None:

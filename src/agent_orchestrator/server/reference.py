@@ -34,7 +34,7 @@ def markdown() -> str:
         for method, operation in operations.items():
             tags.setdefault(operation["tags"][0], []).append("\n".join(_operation(method, path, operation)))
     for tag, sections in tags.items():
-        parts += [f"## {tag.capitalize()}\n", *sections]
+        parts += [f"## Routes: {tag}\n", *sections]
     parts += [_TERMINAL, "## JSON objects\n", "\n".join(_schemas(document["components"]["schemas"]))]
     return "\n".join(parts)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import os
 import socket
 import stat
 import sys
@@ -169,7 +168,7 @@ class _Server(uvicorn.Server):
                 ws_per_message_deflate=False,
                 lifespan="off",
                 log_config=None,
-                log_level="warning",
+                log_level="critical",  # the gate logs what fails; uvicorn would add a line for every refused WebSocket
                 access_log=False,
                 proxy_headers=False,
                 server_header=False,

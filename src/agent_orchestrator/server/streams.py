@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 
 from fastapi import Response
@@ -11,6 +11,9 @@ from starlette.types import Receive, Scope, Send
 
 SEND_LIMIT = 10.0
 """Seconds a reader may take to make room. A slower one is cut off and comes back for the rest; nobody waits for it."""
+
+BEGIN_LIMIT = 1.0
+"""Seconds after which an answer begins even if its source has said nothing yet."""
 
 _END = object()
 
@@ -34,22 +37,30 @@ class Stream(Response):
         self._first, self._pulse, self._idle = first, pulse, idle
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI's shape
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         enough = [asyncio.create_task(_gone(receive)), asyncio.create_task(self._closing.wait())]
+        self._begun = False
         try:
             if self._first:
-                await send({"type": "http.response.body", "body": self._first, "more_body": True})
+                await self._send(send, self._first)
             async with aclosing(_items(self._source, enough, self._idle)) as items:
                 async for item in items:
                     async with asyncio.timeout(SEND_LIMIT):
-                        await send({"type": "http.response.body", "body": item or self._pulse, "more_body": True})
+                        await self._send(send, item or self._pulse)
         except TimeoutError:
             return
         finally:
             for task in enough:
                 task.cancel()
             await asyncio.gather(*enough, return_exceptions=True)
-        await send({"type": "http.response.body", "body": b""})
+        await self._send(send, b"", more=False)
+
+    async def _send(self, send: Send, body: bytes, more: bool = True) -> None:
+        """The answer begins with its first bytes: a source that fails before that still gets a proper error."""
+        if not self._begun:
+            self._begun = True
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        if body or not more:
+            await send({"type": "http.response.body", "body": body, "more_body": more})
 
 
 async def _gone(receive: Receive) -> None:
@@ -58,15 +69,17 @@ async def _gone(receive: Receive) -> None:
 
 
 async def _items(
-    source: AsyncIterator[bytes], enough: list[asyncio.Task[object]], idle: float | None
-) -> AsyncIterator[bytes]:
-    """What the source gives until one of `enough` is done; empty bytes for each time that `idle` seconds gave nothing."""
+    source: AsyncIterator[bytes], enough: Sequence[asyncio.Task[object]], idle: float | None
+) -> AsyncGenerator[bytes, None]:
+    """What the source gives until one of `enough` is done; empty bytes whenever it is silent for long."""
     step: asyncio.Task[object] | None = None
+    patience: float | None = BEGIN_LIMIT
     try:
         while True:
             if step is None:
                 step = asyncio.create_task(_next(source))
-            await asyncio.wait([step, *enough], timeout=idle, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([step, *enough], timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+            patience = idle
             if any(task.done() for task in enough):
                 return
             if not step.done():

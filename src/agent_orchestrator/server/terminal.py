@@ -125,7 +125,12 @@ async def _write(master: int, keys: bytes) -> None:
 
 async def _ready(descriptor: int, watch: Callable[..., Any], unwatch: Callable[[int], Any]) -> None:
     happened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    watch(descriptor, lambda: happened.done() or happened.set_result(None))
+
+    def tell() -> None:
+        if not happened.done():
+            happened.set_result(None)
+
+    watch(descriptor, tell)
     try:
         await happened
     finally:

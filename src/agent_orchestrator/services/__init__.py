@@ -1,1 +1,41 @@
-"""What people ask for, one noun a module: made of the flow, the store and plugins. Knows nothing of HTTP or the command line."""
+"""What people ask for, one noun a module: made of the flow, the store and plugins. Knows nothing of HTTP or the command line.
+
+`Services` is all of them together, as the daemon puts them together (`daemon.py`) and the server uses them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from agent_orchestrator.home import Home
+    from agent_orchestrator.services.agents import Agents
+    from agent_orchestrator.services.configuration import Configuration
+    from agent_orchestrator.services.doctor import Doctor
+    from agent_orchestrator.services.feed import Feed
+    from agent_orchestrator.services.inspection import Inspection
+    from agent_orchestrator.services.projects import Projects
+    from agent_orchestrator.services.prune import Prune
+    from agent_orchestrator.services.sessions import Sessions
+    from agent_orchestrator.services.tokens import Tokens
+
+
+@dataclass(slots=True)
+class Services:
+    """Everything that may be asked of the daemon."""
+
+    version: str
+    home: Home
+    sessions: Sessions
+    inspection: Inspection
+    feed: Feed
+    projects: Projects
+    config: Configuration
+    agents: Agents
+    doctor: Doctor
+    prune: Prune
+    tokens: Tokens
+    shutdown: Callable[[bool], Awaitable[None]]
+    """End the daemon; true: stop all sessions first."""

@@ -150,7 +150,7 @@ class Observer:
     def _events(self, session: str, eye: _Eye, *, final: bool) -> list[Event]:
         facts = self.flow.sessions[session]
         lines = eye.reader.read(final=final)
-        ends = [offset for offset, _ in lines[1:]] + [eye.reader.offset]
+        ends = [*[offset for offset, _ in lines[1:]], eye.reader.offset][: len(lines)]
         events = []
         for (start, line), end in zip(lines, ends, strict=True):
             report, now = spool.parse(line), self.flow.clock()

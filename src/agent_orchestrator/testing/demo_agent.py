@@ -306,7 +306,7 @@ class Agent:
         keyboard = self.keyboard
         keyboard.editing = True
         try:
-            show("\r> ")
+            show("> ")
             while not keyboard.messages:
                 if keyboard.closed:
                     return None

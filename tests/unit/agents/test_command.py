@@ -149,6 +149,16 @@ async def test_env_and_screen(context: AgentContext) -> None:
     assert Command({"command": ["my-cli"]}, LocalHost()).interrupt_keys == ("C-c",)
 
 
+async def test_permission_keys() -> None:
+    assert Command({"command": ["my-cli"]}, LocalHost()).permission_keys == {
+        "allow": ("y", "Enter"),
+        "deny": ("n", "Enter"),
+    }
+    given = {"command": ["my-cli"], "keys": {"allow": "1", "always": ["2", "Enter"]}, "screen": {"ready": None}}
+    made = Command(given, LocalHost()).permission_keys
+    assert made == {"allow": ("1",), "always": ("2", "Enter"), "deny": ("n", "Enter")}
+
+
 async def test_detect() -> None:
     assert await Command({"command": ["no-such-agent"]}, LocalHost()).detect() is None
     found = await Command({"command": ["sh"]}, LocalHost()).detect()
@@ -173,6 +183,8 @@ async def test_detect() -> None:
         ({"command": ["a"], "screen": {"ready": 3}}, "`screen.ready` is not text"),
         ({"command": ["a"], "screen": {"redy": "x"}}, "has no key 'redy': did you mean ready?"),
         ({"command": ["a"], "screen": "x"}, "`screen` of the command agent is not a map"),
+        ({"command": ["a"], "keys": {"yes": "y"}}, "`keys` of the command agent is {'yes': 'y'}"),
+        ({"command": ["a"], "keys": {"allow": [1]}}, "`keys` of the command agent is {'allow': [1]}"),
         ({"command": ["a"], "env": ["x"]}, "`env` of the command agent is not a map"),
     ],
 )

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.agents.terminal import Terminal, json_lines, terminal
 
 from agent_orchestrator.errors import UsageError
 from agent_orchestrator.host import LocalHost
@@ -27,7 +28,6 @@ from agent_orchestrator.spool import (
     UsageReport,
     parse,
 )
-from tests.unit.agents.terminal import Terminal, json_lines, terminal
 
 pytestmark = pytest.mark.anyio
 
@@ -114,17 +114,13 @@ async def test_a_plain_task_leaves_a_committed_note(world: World) -> None:
 
 
 async def test_directives_in_order(world: World) -> None:
-    await world.start(
+    agent = await world.start(
         "[[write: a.txt|one]] then [[edit: a.txt|two\\nthree]] [[edit: sub/b.txt|b]] [[sh: echo $AO_SESSION > c.txt]]"
         "[[progress: 3/5 writing tests]] [[progress: thinking]] [[usage: input=1200 output=300 usd=0.012 model=m]]"
         "[[nonsense: x]] [[commit: It works]] [[say: hello]] [[done: all [of] it]]"
     )
-    agent = await world.start("[[exit]]")  # a second one beside it does no harm
-    assert agent.ended() == 0
-    first = world.stack
-    del first
-    agent = await world.start("[[wait]]")
     agent.until(lambda: world.reports("done"))
+    agent.shows("there is no directive [[nonsense]]")
     assert (world.workspace / "a.txt").read_text() == "one\ntwo\nthree\n"
     assert (world.workspace / "c.txt").read_text() == "app-x\n"
     assert world.git("show", "--name-only", "--format=%s") == "It works\n\na.txt\nc.txt\nsub/b.txt"
@@ -205,7 +201,7 @@ async def test_a_question_is_answered_by_a_message(world: World) -> None:
     assert [line["message"] for line in world.reports("ack")] == ["m1"]
 
 
-@pytest.mark.parametrize(("key", "done"), [("y", True), ("n", False)])
+@pytest.mark.parametrize(("key", "done"), [("y", True), ("a", True), ("n", False)])
 async def test_a_permission_dialog_takes_a_key_and_nothing_else(world: World, key: str, done: bool) -> None:
     agent = await world.start("[[block: Allow rm?]] [[write: removed|x]] [[done: over]]")
     agent.until(world.last(state="blocked", detail="Allow rm?"))
@@ -216,9 +212,9 @@ async def test_a_permission_dialog_takes_a_key_and_nothing_else(world: World, ke
     agent.type(key)
     agent.until(world.last(state="idle"))
     assert (world.workspace / "removed").exists() is done
-    assert world.truth("dialog-input")[0] | {"pasted": True, "text": "yes, and more"} == world.truth("dialog-input")[0]
-    assert not blocked.search(agent.text)
+    assert [line["text"] for line in world.truth("dialog-input") if line["pasted"]] == ["yes, and more"]
     agent.shows("\n> ")
+    assert not blocked.search(agent.text)
     assert Demo.screen.ready and Demo.screen.ready.search(agent.text)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent_orchestrator.config import values
@@ -179,7 +179,7 @@ def test_an_unset_variable_leaves_an_option_out_and_is_wrong_elsewhere() -> None
 
 # -- older spellings ---------------------------------------------------------------------------------------------------
 
-PREDECESSOR = """
+OLDER = """
 $schema: https://schema.invalid/x.json
 port: 3000
 terminalPort: 14800
@@ -227,8 +227,8 @@ plugins:
 """
 
 
-def test_the_predecessors_file_loads() -> None:
-    made = loaded(PREDECESSOR, HOME="/h")
+def test_a_file_of_the_older_form_loads() -> None:
+    made = loaded(OLDER, HOME="/h")
     config, app, other = made.config, made.config.projects["app"], made.config.projects["other"]
     assert config.defaults.agent == "codex"
     assert config.orchestrator.coordinator.agent == "opencode"
@@ -246,7 +246,7 @@ def test_the_predecessors_file_loads() -> None:
 
 
 def test_what_has_no_meaning_gives_one_warning_each() -> None:
-    warnings = loaded(PREDECESSOR, HOME="/h").warnings
+    warnings = loaded(OLDER, HOME="/h").warnings
     names = sorted(w.split(": ")[1] for w in warnings)
     assert names == sorted(
         {
@@ -350,35 +350,42 @@ def test_a_command_reaction() -> None:
         ("reactions:\n  ci-faild: {}\n", 'ao.yaml:2: reactions.ci-faild: "ci-faild" is no trigger'),
         (
             "reactions:\n  ci-failed:\n    message: '{{erors}}'\n",
-            'ao.yaml:3: reactions.ci-failed.message: unknown variable "erors"',
+            "ao.yaml:3: reactions.ci-failed.message: the template '{{erors}}' names the unknown variable erors: did you mean errors?",
         ),
         (
             "reactions:\n  ci-failed:\n    message: '{{ x'\n",
-            "ao.yaml:3: reactions.ci-failed.message: not a valid template",
+            "ao.yaml:3: reactions.ci-failed.message: the template '{{ x' is wrong",
         ),
         (
             "reactions:\n  ci-failed:\n    message: '{{ errors|nofilter }}'\n",
-            "ao.yaml:3: reactions.ci-failed.message: not a valid",
+            "ao.yaml:3: reactions.ci-failed.message: the template '{{ errors|nofilter }}' is wrong",
         ),
         (
             "reactions:\n  ci-failed:\n    condition: 'label =='\n",
-            "ao.yaml:3: reactions.ci-failed.condition: not a valid condition",
+            "ao.yaml:3: reactions.ci-failed.condition: the condition 'label ==' is wrong",
         ),
         (
             "reactions:\n  ci-failed:\n    condition: 'lable == 1'\n",
-            'ao.yaml:3: reactions.ci-failed.condition: unknown variable "lable"',
+            "ao.yaml:3: reactions.ci-failed.condition: the condition 'lable == 1' names the unknown variable lable: did you mean label?",
         ),
         (
             "reactions:\n  ci-failed:\n    action: send\n",
             'ao.yaml:3: reactions.ci-failed.action: "send" is not accepted',
         ),
-        ("project:\n  branchPattern: 'x/{{nam}}'\n", 'ao.yaml:2: project.branchPattern: unknown variable "nam"'),
+        (
+            "project:\n  branchPattern: 'x/{{nam}}'\n",
+            "ao.yaml:2: project.branchPattern: the template 'x/{{nam}}' names the unknown variable nam: did you mean name?",
+        ),
         ("agents:\n  x: {tool: command}\n", "ao.yaml:2: agents.x: tool command needs a command"),
-        ("agents:\n  x: {command: ['{{promt}}']}\n", 'ao.yaml:2: agents.x.command.0: unknown variable "promt"'),
+        (
+            "agents:\n  x: {command: ['{{promt}}']}\n",
+            "ao.yaml:2: agents.x.command.0: the template '{{promt}}' names the unknown variable promt: did you mean prompt?",
+        ),
         (
             "agents:\n  x: {command: [a], screen: {busy: '('}}\n",
             'ao.yaml:2: agents.x.screen.busy: "(" is no regular expression',
         ),
+        ("agents:\n  x: {command: a && b}\n", "ao.yaml:2: command: no shell reads &&"),
         ("agents:\n  - tool: codex\n", "ao.yaml:2: agents: the item has no id"),
         ("defaults: {runtime: tmx}\n", 'ao.yaml:1: defaults.runtime: there is no runtime "tmx": did you mean "tmux"?'),
         ("defaults: {agent: cluade-code}\n", 'ao.yaml:1: defaults.agent: there is no agent "cluade-code"'),
@@ -435,7 +442,7 @@ def test_an_alias_bomb_is_refused_quickly() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "[" * 5000,
+        "[" * 1500,
         "{a: " * 3000,
         "a: " + "[" * 200 + "]" * 200,
         "reactions: {ci-failed: {message: '{{" + "(" * 5000 + "'}}",
@@ -446,7 +453,7 @@ def test_deep_nesting_is_refused(text: str) -> None:
 
 
 def test_constants_in_templates_are_not_computed() -> None:
-    assert config("reactions: {ci-failed: {message: '{{ 9**9**9**9 }}'}}")
+    assert "pow" in refused("reactions: {ci-failed: {message: '{{ 9**9**9**9 }}'}}")[0]
 
 
 def test_unicode_and_a_byte_order_mark(tmp_path: Path) -> None:
@@ -508,16 +515,19 @@ def _never_anything_else(text: str) -> None:
         assert str(error).startswith("ao.yaml:")
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_arbitrary_text_is_loaded_or_refused(text: str) -> None:
     _never_anything_else(text)
 
 
+@settings(deadline=None)
 @given(st.text(alphabet="abc:{}[]-&*!|>'\"%@`#?, \n\t<~0.$"))
 def test_arbitrary_yaml_is_loaded_or_refused(text: str) -> None:
     _never_anything_else(text)
 
 
+@settings(deadline=None)
 @given(st.dictionaries(_KEYS, _TREES, max_size=5))
 def test_arbitrary_structures_are_loaded_or_refused(tree: dict[str, Any]) -> None:
     _never_anything_else(json.dumps(tree))

@@ -30,6 +30,7 @@ VARIABLES = [
     "mode",
     "conversation",
 ]
+PERMISSION_KEYS = {"allow": ("y", "Enter"), "deny": ("n", "Enter")}
 LONGEST_ARGUMENT = 128 * 1024 - 1
 """Linux's bound for one argument, its final zero left out."""
 
@@ -50,9 +51,11 @@ class Command:
         self._env = _env(config)
         self._model = config.get("model")
         self.screen = _screen(config)
+        self.permission_keys: Mapping[str, tuple[str, ...]] = {"allow": ("y", "Enter"), "deny": ("n", "Enter")}
         self.interrupt_keys = (
             ("Escape",) if self.screen.busy and "esc" in self.screen.busy.pattern.lower() else ("C-c",)
         )
+        self.permission_keys = PERMISSION_KEYS | _permission_keys(config)
         self._way = _way(config, self._command, self.screen)
 
     async def detect(self) -> Found | None:
@@ -186,7 +189,18 @@ def _screen(config: Mapping[str, Any]) -> ScreenRules:
             raise UsageError(
                 f"`screen` has no key {key!r}", f"did you mean {near[0]}?" if near else f"known: {', '.join(keys)}"
             )
-    return ScreenRules(**{key: _pattern(key, given[key]) for key in given})
+    return ScreenRules(**{key: _pattern(key, pattern) for key, pattern in given.items() if pattern is not None})
+
+
+def _permission_keys(config: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    given = config.get("keys") or {}
+    known = ("allow", "always", "deny")
+    if not isinstance(given, Mapping) or not set(given) <= set(known):
+        raise UsageError(f"`keys` of the command agent is {given!r}", f"its keys are {', '.join(known)}")
+    pressed = {name: (keys,) if isinstance(keys, str) else tuple(keys) for name, keys in given.items()}
+    if not all(isinstance(key, str) and key for keys in pressed.values() for key in keys):
+        raise UsageError(f"`keys` of the command agent is {given!r}", "for example keys: {allow: [y, Enter]}")
+    return pressed
 
 
 def _pattern(key: str, pattern: object) -> re.Pattern[str]:

@@ -122,6 +122,8 @@ class TmuxServer:
     async def panes(self) -> dict[str, Pane]:
         """All panes of ours, by launch name, in one call."""
         answer = await self.ask("list-panes", "-a", "-F", _PANE)
+        if answer.code != 0 and re.search("no current|no sessions", answer.error):
+            return {}
         if answer.code != 0:
             raise Temporary(f"tmux does not tell its panes: {answer.error}")
         found = (_parse(line) for line in answer.text.splitlines())
@@ -183,9 +185,9 @@ def _parse(line: str) -> Pane | None:
     pane, pid, dead, status, killed_by, launch = line.split("|", 5)
     if not launch:
         return None
-    ended = None
-    if dead == "1":
-        ended = Exit(int(status) if status else None, _signal_number(killed_by))
+    # The end of its output may come before its exit status.
+    told = dead == "1" and (status or killed_by)
+    ended = Exit(int(status) if status else None, _signal_number(killed_by)) if told else None
     return Pane(pane, int(pid), ended, json.loads(launch))
 
 

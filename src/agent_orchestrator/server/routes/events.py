@@ -8,7 +8,7 @@ from fastapi import APIRouter, Header, Query, Request, Response
 
 from agent_orchestrator.errors import UsageError
 from agent_orchestrator.server import models, requests
-from agent_orchestrator.server.context import ProjectName, SessionId, TheContext, TheServices
+from agent_orchestrator.server.context import SessionId, TheContext, TheServices
 from agent_orchestrator.server.describe import as_json, gives
 from agent_orchestrator.server.sse import event_stream
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from fastapi import APIRouter, Response
 
 from agent_orchestrator.server import models, requests
@@ -22,22 +24,26 @@ async def add_project(services: TheServices, context: TheContext, body: requests
     """Register a repository, or clone one; administrators only.
 
     With `init`, `created` in the answer names the configuration that was written."""
-    return as_json(await services.projects.add(body.path, body.url, body.init, context), 201)
+    return as_json(await services.projects.add(body.path, body.url, context, init=body.init), 201)
 
 
 @router.get("/trust", responses=gives(models.Trust), dependencies=[admins_only])
 async def preview_trust(services: TheServices, context: TheContext, path: str | None = None) -> Response:
     """The commands that `POST` would trust; administrators only."""
-    return as_json(await services.projects.trust(path, context, preview=True))
+    return as_json(await services.projects.trust(_folder(path), context, preview=True))
 
 
 @router.post("/trust", responses=gives(models.Trust), dependencies=[admins_only])
 async def trust_project(services: TheServices, context: TheContext, body: requests.Trusted) -> Response:
     """Let the commands that came with a repository run, as they are now; administrators only."""
-    return as_json(await services.projects.trust(body.path, context, preview=False))
+    return as_json(await services.projects.trust(_folder(body.path), context, preview=False))
 
 
 @router.delete("/{id}", dependencies=[admins_only])
 async def remove_project(services: TheServices, id: str) -> Response:  # noqa: A002 - the API's own name
     """Forget a project without live sessions; its repository stays as it is. Administrators only."""
-    return as_json(await services.projects.remove(id) or {})
+    return as_json(await services.projects.remove(id))
+
+
+def _folder(path: str | None) -> Path | None:
+    return None if path is None else Path(path).expanduser()

@@ -148,7 +148,7 @@ async def answer_session(
 @router.get("/sessions/{id}/diff", responses=gives(models.Diff))
 async def get_diff(services: TheServices, session: SessionId) -> Response:
     """A session's change against its base."""
-    return as_json(await services.sessions.diff(session))
+    return as_json(await services.inspection.diff(session))
 
 
 @router.get("/sessions/{id}/log", responses=gives_text("The transcript"))
@@ -161,26 +161,26 @@ async def get_log(
     follow: Annotated[bool, Query(description="Go on until the session ends.")] = False,
 ) -> Response:
     """A session's transcript: readable, or raw."""
-    chunks = services.sessions.log(session, raw, tail, follow)
+    chunks = services.inspection.log(session, raw=raw, tail_lines=tail, follow=follow)
     return Stream(chunks, request.app.state.closing, "text/plain; charset=utf-8")
 
 
 @router.get("/sessions/{id}/why", responses=gives(models.Why))
 async def explain_session(services: TheServices, session: SessionId) -> Response:
     """The facts, evidence and rules behind a session's status and its last reactions."""
-    return as_json(await services.sessions.why(session))
+    return as_json(await services.inspection.why(session))
 
 
 @router.get("/sessions/{id}/environment", responses=gives(models.Environment), dependencies=[admins_only])
 async def get_environment(services: TheServices, session: SessionId) -> Response:
     """A session's folder and environment; administrators only."""
-    return as_json(await services.sessions.environment(session))
+    return as_json(await services.inspection.environment(session))
 
 
 @router.get("/sessions/{id}/attach", responses=gives(models.Attach), dependencies=[local_only])
 async def get_attach_command(services: TheServices, session: SessionId) -> Response:
     """The command that shows a session's terminal; over the Unix socket only."""
-    return as_json(await services.sessions.attach(session))
+    return as_json(await services.inspection.attach(session))
 
 
 @router.websocket("/sessions/{id}/terminal")
@@ -194,7 +194,7 @@ async def open_terminal(
     """A session's terminal."""
     from agent_orchestrator.server.terminal import serve_terminal
 
-    command = await services.sessions.attach(session)
+    command = await services.inspection.attach(session)
     await serve_terminal(websocket, command["argv"], command["env"], columns, rows)
 
 

@@ -9,12 +9,12 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent_orchestrator.errors import Conflict, NotFound
+from agent_orchestrator.errors import NotFound
 from agent_orchestrator.git import ABSENT, Git
 from agent_orchestrator.git_files import Layout, find_layout
 from agent_orchestrator.host import Host
 from agent_orchestrator.services.rescue.manifest import Entry, Manifest, rescue_ref, restored_ref
-from agent_orchestrator.services.rescue.store import state_commit
+from agent_orchestrator.services.rescue.store import holds, state_commit
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +24,13 @@ class BroughtBack:
     restored: tuple[str, ...] = ()
     """In words; nothing: nothing had been saved."""
     ref: str | None = None
-    """Where the rescue stays reachable."""
+    """Where the rescue is reachable."""
+    waiting: str = ""
+    """Why the work was not brought back, and what to do: it stays under `ref`."""
 
 
 async def bring_back(host: Host, repo: Path, workspace: Path, session: str) -> BroughtBack:
-    """Put a session's saved work into its new workspace; safe to repeat until it is done. Raises `Conflict` over other work."""
+    """Put a session's saved work into its new workspace; safe to repeat until it is done. Overwrites no other work."""
     main, git = Git(host, repo), Git(host, workspace)
     ref = rescue_ref(session)
     commit = await main.resolve(ref)
@@ -40,7 +42,12 @@ async def bring_back(host: Host, repo: Path, workspace: Path, session: str) -> B
         raise NotFound(f"{workspace} is not a Git workspace", f"make it first; the saved work waits in {ref}")
     begun = layout.git_dir / "ao-bringing-back"
     if not begun.exists() or begun.read_text() != commit:
-        await _check_fresh(git, main, ref, state)
+        manifest = Manifest.load((await main.run("cat-file", "blob", f"{state}:blobs/manifest.json")).out)
+        if await holds(host, repo, workspace, session, [entry.path for entry in manifest.entries]):
+            return await _done(main, session, commit)
+        waiting = await _in_the_way(git, ref, manifest)
+        if waiting:
+            return BroughtBack(ref=ref, waiting=waiting)
         begun.write_text(commit)
     with tempfile.TemporaryDirectory(prefix=".ao-bring-back-", dir=workspace.parent) as folder:
         blobs = await _export(host, main, state, Path(folder))
@@ -50,28 +57,27 @@ async def bring_back(host: Host, repo: Path, workspace: Path, session: str) -> B
         await _restore_refs(git, main, manifest, blobs)
         _restore_git_files(layout, manifest, blobs)
     await _restore_stashes(git, manifest)
-    await _retire(main, session, commit)
+    done = await _done(main, session, commit)
     begun.unlink()
+    return done
+
+
+async def _done(main: Git, session: str, commit: str) -> BroughtBack:
+    """The work is back: its rescue stays reachable under another name, so that it is not brought back a second time."""
     words = (await main.text("show", "-s", "--format=%s", commit)).partition(": ")[2]
+    await main.update_refs([f"update {restored_ref(session)} {commit}", f"delete {rescue_ref(session)} {commit}"])
     return BroughtBack(tuple(words.split(", ")), restored_ref(session))
 
 
-async def _check_fresh(git: Git, main: Git, ref: str, state: str) -> None:
-    """The workspace must hold nothing that bringing back would overwrite, and its branch stand where it stood."""
+async def _in_the_way(git: Git, ref: str, manifest: Manifest) -> str:
+    """What bringing back would overwrite: changes of the workspace's own, or a branch that has moved."""
     changed = [change.path for change in await git.status()]
     if changed:
-        raise Conflict(
-            f"{git.repo} has changes of its own ({changed[0]} …)", f"commit them first; the saved work waits in {ref}"
-        )
-    manifest = Manifest.load((await main.run("cat-file", "blob", f"{state}:blobs/manifest.json")).out)
-    if manifest.head_ref and manifest.head:
-        now = await git.resolve(manifest.head_ref)
-        if now not in (None, manifest.head):
-            branch = manifest.head_ref.removeprefix("refs/heads/")
-            raise Conflict(
-                f"branch {branch} has moved on since the work was saved",
-                f"it waits in {ref}: git cherry-pick --no-commit -m 1 {ref} applies it",
-            )
+        return f"{git.repo} has changes of its own ({changed[0]} …): commit them; git cherry-pick -n -m 1 {ref} applies the saved work"
+    if manifest.head_ref and manifest.head and await git.resolve(manifest.head_ref) not in (None, manifest.head):
+        branch = manifest.head_ref.removeprefix("refs/heads/")
+        return f"branch {branch} has moved since the work was saved: git cherry-pick -n -m 1 {ref} applies it"
+    return ""
 
 
 async def _export(host: Host, main: Git, state: str, folder: Path) -> Path:
@@ -191,8 +197,3 @@ async def _restore_stashes(git: Git, manifest: Manifest) -> None:
     for sha, message in reversed(manifest.stashes):
         if sha not in present:
             await git.run("stash", "store", "--quiet", "-m", message, sha)
-
-
-async def _retire(main: Git, session: str, commit: str) -> None:
-    """The work is back: its rescue stays reachable under another name, so that it is not brought back a second time."""
-    await main.update_refs([f"update {restored_ref(session)} {commit}", f"delete {rescue_ref(session)} {commit}"])

@@ -57,19 +57,29 @@ async def is_safe(host: Host, repo: Path, workspace: Path, session: str, named: 
     """Why the workspace may not be removed yet; nothing: all of it is on a branch, pushed, or under the session's rescue ref."""
     found = await survey(host, repo, workspace, named)
     words = found.needs_saving()
-    if words:
-        with tempfile.TemporaryDirectory(prefix="ao-rescue-") as folder:
-            manifest = await _capture(found, Path(folder))
-            stored = await _stored(found.main, rescue_ref(session))
-        if stored == await found.main.hash_bytes(manifest.dump()):
-            words = []
+    if words and await _is_stored(found, session):
+        words = []
     return (*words, *found.unsafe)
+
+
+async def holds(host: Host, repo: Path, workspace: Path, session: str, named: Sequence[str]) -> bool:
+    """Is the workspace just as the session's rescue has it?"""
+    return await _is_stored(await survey(host, repo, workspace, named), session)
+
+
+async def _is_stored(found: Survey, session: str) -> bool:
+    stored = await _stored(found.main, rescue_ref(session))
+    if stored is None:
+        return False
+    with tempfile.TemporaryDirectory(prefix="ao-rescue-") as folder:
+        manifest = await _capture(found, Path(folder))
+    return stored == await found.main.hash_bytes(manifest.dump())
 
 
 async def _stored(main: Git, ref: str) -> str | None:
     """The manifest's blob of the rescue that a ref holds."""
     state = await state_commit(main, ref)
-    return await main.resolve(f"{state}:blobs/manifest.json", "blob") if state else None
+    return await main.text("rev-parse", "--verify", f"{state}:blobs/manifest.json") if state else None
 
 
 async def state_commit(main: Git, ref: str) -> str | None:
@@ -99,6 +109,9 @@ async def _save(found: Survey, ref: str, session: str, folder: Path, words: Sequ
         )
     ]
     keep = _kept_objects(found)
+    if any(change.xy == ".A" for change in found.changes):
+        nothing = await main.hash_bytes(b"")
+        keep.append(("100644", "blob", nothing, nothing))
     if keep:
         tree.append(("040000", "tree", await main.make_tree(keep), "keep"))
     parents = [*_kept_commits(found), *([earlier] if earlier else [])]

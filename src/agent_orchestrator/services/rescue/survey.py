@@ -70,8 +70,8 @@ class Survey:
             _counted(
                 sum(change.xy == "??" and not change.path.endswith("/") for change in self.changes), "untracked file"
             ),
-            _counted(len(self.hidden), "file hidden from Git's status"),
-            _counted(len(self.named), "ignored file that is to be kept"),
+            _counted(len(self.hidden), "file hidden from Git's status", "files hidden from Git's status"),
+            _counted(len(self.named), "ignored file that is to be kept", "ignored files that are to be kept"),
             _counted(len(self.nested), "nested repository", "nested repositories"),
             _counted(len(self.stashes), "stash entry", "stash entries"),
             _counted(len(self.unreachable), "commit that no branch has", "commits that no branch has"),
@@ -115,7 +115,7 @@ async def survey(host: Host, repo: Path, workspace: Path, named: Sequence[str]) 
         found.head_ref = f"refs/heads/{found.head_ref}" if found.head_ref else None
     await _look_at_files(found, origin, named)
     found.in_progress = _in_progress(layout.git_dir)
-    found.git_files = _git_files(layout.git_dir)
+    found.git_files = _git_files(layout.git_dir, own=found.own_objects)
     await _look_at_commits(found)
     return found
 
@@ -263,7 +263,7 @@ def _in_progress(git_dir: Path) -> list[str]:
     return sorted({what for name, what in _IN_PROGRESS.items() if (git_dir / name).exists()})
 
 
-def _git_files(git_dir: Path) -> list[str]:
+def _git_files(git_dir: Path, *, own: bool) -> list[str]:
     """The files that make up this checkout's state: index, HEAD's log, and what an unfinished command left."""
     names = [
         entry.name
@@ -274,7 +274,8 @@ def _git_files(git_dir: Path) -> list[str]:
     ]
     for folder in _STATE_FOLDERS:
         names += [path.relative_to(git_dir).as_posix() for path in (git_dir / folder).rglob("*") if path.is_file()]
-    names += [name for name in ("logs/HEAD", "info/sparse-checkout") if (git_dir / name).is_file()]
+    single = ["logs/HEAD", "info/sparse-checkout", *(("config", "info/exclude", "info/attributes") if own else ())]
+    names += [name for name in single if (git_dir / name).is_file()]
     return sorted(names)
 
 

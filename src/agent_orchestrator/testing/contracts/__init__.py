@@ -2,3 +2,9 @@
 
 A suite uses only the slot's protocol and the real machine; nothing in here knows a certain plugin.
 """
+
+import pkgutil
+
+import pytest
+
+pytest.register_assert_rewrite(*(f"{__name__}.{module.name}" for module in pkgutil.iter_modules(__path__)))

@@ -76,7 +76,9 @@ class AgentContract:
     def test_it_has_the_shape_of_an_agent(self, agent: Agent) -> None:
         assert isinstance(agent, Agent)
         assert isinstance(agent.screen, ScreenRules)
-        assert agent.interrupt_keys and all(isinstance(key, str) and key for key in agent.interrupt_keys)
+        assert set(agent.permission_keys) <= {"allow", "always", "deny"}
+        for keys in (agent.interrupt_keys, *agent.permission_keys.values()):
+            assert isinstance(keys, tuple) and keys and all(isinstance(key, str) and key for key in keys)
 
     async def test_it_says_how_to_start_a_program_that_is_there(self, agent: Agent, context: AgentContext) -> None:
         assert_startable(await agent.launch(context), context)

@@ -58,12 +58,12 @@ def relay(holder: socket.socket) -> None:
         signal.signal(number, lambda *_: None)
     send(holder, b"A", size())
     while True:
-        ready, _, _ = select.select([0, holder, wakeup], [], [])
+        ready, _, _ = select.select([0, holder.fileno(), wakeup], [], [])
         if wakeup in ready:
             if set(os.read(wakeup, 512)) - {signal.SIGWINCH}:
                 raise Detached
             send(holder, b"R", size())
-        if holder in ready:
+        if holder.fileno() in ready:
             try:
                 output = holder.recv(65536)
             except ConnectionError:

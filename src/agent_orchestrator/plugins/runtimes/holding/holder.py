@@ -360,11 +360,7 @@ def main(told: str) -> None:
     """Become the holder, unless there is or was one for this generation."""
     spec = Spec(told)
     lock = os.open(spec.file("holder") + ".lock", os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return
-    if lines(spec.file("holder") + ".json"):
+    if not take(lock) or lines(spec.file("holder") + ".json"):
         return
     _signal.signal(_signal.SIGHUP, _signal.SIG_IGN)
     unlink(spec.socket)
@@ -377,6 +373,18 @@ def main(told: str) -> None:
     fcntl.ioctl(slave, termios.TIOCSWINSZ, uint16(spec.rows) + uint16(spec.columns) + b"\0\0\0\0")
     agent = start(spec, slave)
     Holder(spec, (master, slave), agent, listener, log).run()
+
+
+def take(lock: int) -> bool:
+    """Get the lock for good, unless another holder has it; somebody who only looks has it for an instant."""
+    for _ in range(20):
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            time.sleep(0.005)
+        else:
+            return True
+    return False
 
 
 def _read(end: int) -> bytes | None:

@@ -45,36 +45,43 @@ class Spec:
 
 def start(spec: Spec, slave: int) -> int:
     """Fork the agent, write down that it is there, then let its program start."""
-    ready, go = os.pipe()
+    (child_waits, go), (parent_waits, ready) = os.pipe(), os.pipe()
     agent = os.fork()
     if agent == 0:
         try:
             os.close(go)
-            if os.read(ready, 1):
-                become_agent(spec, slave)
+            take_terminal(spec, slave)
+            os.write(ready, b"1")
+            if os.read(child_waits, 1):
+                become_agent(spec)
         finally:
             os._exit(126)
+    os.close(ready)
+    os.read(parent_waits, 1)
     names = ("holder", "holderStarted", "agent", "agentStarted")
     values = (os.getpid(), _started(os.getpid()), agent, _started(agent))
     text = ", ".join(f'"{name}": "{value}"' for name, value in zip(names, values, strict=True))
     write_whole(spec.file("holder") + ".json", "{" + text + "}\n")
     os.write(go, b"1")
-    os.close(go)
-    os.close(ready)
+    for end in (go, child_waits, parent_waits):
+        os.close(end)
     return agent
 
 
-def become_agent(spec: Spec, slave: int) -> None:
-    """In the child: a session of its own on the terminal, everything else as it was for a fresh program."""
+def take_terminal(spec: Spec, slave: int) -> None:
+    """In the child: a session of its own on the terminal, and signals as a fresh program has them."""
+    for number in (_signal.SIGHUP, _signal.SIGINT, _signal.SIGPIPE, _signal.SIGXFSZ):
+        _signal.signal(number, _signal.SIG_DFL)
     os.setsid()
     fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
-    for number in range(1, _signal.NSIG):
-        if number not in (_signal.SIGKILL, _signal.SIGSTOP) and _signal.getsignal(number) == _signal.SIG_IGN:
-            _signal.signal(number, _signal.SIG_DFL)
     stdin = os.open(spec.stdin, os.O_RDONLY) if spec.stdin is not None else slave
     for source, target in ((stdin, 0), (slave, 1), (slave, 2)):
         os.dup2(source, target)
     os.umask(spec.umask)
+
+
+def become_agent(spec: Spec) -> None:
+    """In the child: the program itself."""
     try:
         os.chdir(spec.cwd)
         os.execvpe(spec.argv[0], spec.argv, spec.env)

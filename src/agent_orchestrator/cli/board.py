@@ -1,0 +1,181 @@
+"""Sessions as a person reads them: the board of all, and one in detail."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from agent_orchestrator.cli import out
+
+Session = dict[str, Any]
+
+COLUMNS = {
+    "Needs you": ("bold", "yellow"),
+    "Working": ("bold", "blue"),
+    "In review": ("bold", "cyan"),
+    "Ready to merge": ("bold", "green"),
+    "Done": ("dim",),
+}
+"""The columns in the order that they are shown, each with its style."""
+
+_HEADER = ("SESSION", "STATUS", "SEEN", "PROGRESS", "BRANCH", "AGENT")
+_ASKING = ("needs_input", "blocked")
+_EXPLAINED = ("failed", "stuck", "conflicted", "ci_failed", "changes_requested")
+_DONE_SHOWN = 10
+
+
+def board_lines(sessions: Sequence[Session], all_done: bool = False) -> list[str]:
+    """All sessions, grouped by column."""
+    if not sessions:
+        return ['No sessions here. Start one: ao new "what is to be done"']
+    groups = {title: [each for each in sessions if _column(each) == title] for title in COLUMNS}
+    groups["Needs you"].sort(key=lambda each: (each["status"] in ("idle", "exited"), seen_at(each)))
+    groups["Done"].sort(key=lambda each: str(each.get("updatedAt") or ""), reverse=True)
+    hidden = 0 if all_done else max(0, len(groups["Done"]) - _DONE_SHOWN)
+    if hidden:
+        del groups["Done"][_DONE_SHOWN:]
+    rows = {each["id"]: _row(each) for group in groups.values() for each in group}
+    widths = out.columns_for([_HEADER, *rows.values()], shrink=4, indent=2)
+    lines = [out.paint("  " + out.line(_HEADER, widths), "dim")]
+    for title, group in groups.items():
+        if not group:
+            continue
+        lines.append(out.paint(f"{title} ({len(group) + (hidden if title == 'Done' else 0)})", *COLUMNS[title]))
+        for each in group:
+            lines.append("  " + out.line(rows[each["id"]], widths))
+            if waits := waiting_text(each):
+                lines.append(out.fit(f"      {waits}", out.width()))
+    if hidden:
+        lines.append(f"  … {hidden} more: ao status --done")
+    return [*lines, "", *footer_lines(groups["Needs you"])]
+
+
+def _column(session: Session) -> str:
+    column = session.get("column")
+    return column if column in COLUMNS else "Working"
+
+
+def _row(session: Session) -> out.Row:
+    title = session.get("title") or ""
+    cells = (
+        session["id"],
+        session["status"],
+        evidence_text(session),
+        progress_text(session) or title,
+        session.get("branch"),
+        session.get("agent"),
+    )
+    return [out.one_line(cell or "-") for cell in cells]
+
+
+def seen_at(session: Session) -> str:
+    """When the evidence for its status was seen."""
+    return str((session.get("evidence") or {}).get("at") or session.get("updatedAt") or "")
+
+
+def evidence_text(session: Session) -> str:
+    """What the status rests on, and how old that is."""
+    source = (session.get("evidence") or {}).get("source")
+    return " ".join(part for part in (out.age(seen_at(session)), f"({source})" if source else "") if part)
+
+
+def progress_text(session: Session) -> str:
+    """`3/5 steps (60 %), 41 tests passing, $0.42`."""
+    progress, usage = session.get("progress") or {}, session.get("usage") or {}
+    parts = []
+    done, total = progress.get("done"), progress.get("total")
+    if done is not None and total:
+        parts.append(f"{done}/{total} steps ({round(100 * done / total)} %)")
+    if progress.get("step") and not parts:
+        parts.append(str(progress["step"]))
+    if progress.get("testsPassed") is not None:
+        parts.append(f"{progress['testsPassed']} tests passing")
+    if usage.get("usd"):
+        parts.append(f"${usage['usd']:.2f}")
+    return ", ".join(parts)
+
+
+def waiting_text(session: Session) -> str:
+    """What it waits for, or what it asks, verbatim."""
+    text = out.one_line(
+        session.get("waitingFor") or (session.get("why") if session["status"] in _EXPLAINED else "") or ""
+    )
+    if not text or session.get("column") == "Done":
+        return ""
+    return (
+        f"asks: {text}" if session["status"] in _ASKING else f"waits: {text}" if session["status"] == "queued" else text
+    )
+
+
+def footer_lines(needing: Sequence[Session]) -> list[str]:
+    """What needs you, and the next command."""
+    lines = []
+    asking = [each for each in needing if each["status"] in _ASKING]
+    if asking:
+        lines.append(f"{out.plural(len(asking), 'session')} {'asks' if len(asking) == 1 else 'ask'} you: ao answer")
+    for each in needing:
+        if each["status"] == "interrupted":
+            lines.append(f"{each['id']} was interrupted: ao restore {each['id']}")
+        elif each["status"] in _EXPLAINED:
+            lines.append(f"{each['id']} is {each['status']}: ao why {each['id']}")
+    if unread := [each["id"] for each in needing if each["status"] in ("idle", "exited")]:
+        lines.append(
+            f"{out.plural(len(unread), 'session')} finished a turn: ao diff {unread[0]}, ao send {unread[0]} TEXT"
+        )
+    return lines or ["Nothing needs you."]
+
+
+def detail_lines(session: Session) -> list[str]:
+    """One session in detail."""
+    progress = session.get("progress") or {}
+    pairs = [
+        ("Title", session.get("title")),
+        ("Status", f"{session['status']} ({session.get('column')})"),
+        ("Why", session.get("why")),
+        ("Activity", f"{session.get('activity') or 'unknown'}, seen {evidence_text(session) or 'never'}"),
+        ("Asks" if session["status"] in _ASKING else "Waits for", session.get("waitingFor")),
+        ("Progress", progress_text(session)),
+        ("Step", progress.get("step")),
+        ("Project", session.get("project")),
+        ("Issue", session.get("issue")),
+        ("Branch", _joined(session.get("branch"), session.get("base") and f"from {session['base']}")),
+        ("Head", session.get("head")),
+        ("Workspace", session.get("workspacePath")),
+        ("Agent", _joined(session.get("agent"), session.get("profile") and f"({session['profile']})")),
+        (
+            "Runtime",
+            _joined(session.get("runtime"), session.get("pid") and f"pid {session['pid']}", session.get("node")),
+        ),
+        ("Exit code", session.get("exitCode")),
+        *_pull_request(session.get("pr") or {}),
+        ("Attempts", ", ".join(f"{trigger} {count}" for trigger, count in (session.get("attempts") or {}).items())),
+        *(("Note", note) for note in session.get("notes") or ()),
+        ("Created", session.get("createdAt")),
+    ]
+    lines = [f"  {label:<13} {out.one_line(value)}" for label, value in pairs if value not in (None, "")]
+    output = [f"  | {line}" for line in out.clean(session.get("lastOutput") or "").splitlines()[-10:]]
+    return [out.paint(session["id"], "bold"), *lines, *output, "", next_line(session)]
+
+
+def _joined(*parts: object) -> str:
+    return " ".join(str(part) for part in parts if part)
+
+
+def _pull_request(pr: dict[str, Any]) -> list[tuple[str, object]]:
+    if not pr:
+        return []
+    state = f"#{pr.get('number')} {pr.get('state')}, review {pr.get('review')}, mergeable {pr.get('mergeable')}"
+    checks = ", ".join(f"{check['name']} {check['state']}" for check in pr.get("checks") or ())
+    return [("Pull request", _joined(state, pr.get("url"))), ("Checks", checks)]
+
+
+def next_line(session: Session) -> str:
+    """The commands that come next for this session."""
+    id_, state = session["id"], session["status"]
+    if state in _ASKING:
+        return f"  ao answer {id_}    ao attach {id_}"
+    if state in ("stopped", "interrupted", "failed", "exited"):
+        return f"  ao restore {id_}    ao logs {id_}    ao why {id_}"
+    if state in ("merged", "closed"):
+        return f"  ao logs {id_}    ao events {id_}"
+    return f"  ao attach {id_}    ao send {id_} TEXT    ao diff {id_}"

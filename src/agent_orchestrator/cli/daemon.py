@@ -1,0 +1,189 @@
+"""The daemon's own life: `ao start`, `ao shutdown`, `ao dashboard`."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from typing import Any
+
+import click
+
+from agent_orchestrator.cli import out
+from agent_orchestrator.cli.common import client, json_option
+from agent_orchestrator.client import Client, NotRunning
+from agent_orchestrator.errors import AoError, Conflict, UsageError
+
+CLONE_TIMEOUT = 3600.0
+_REMOTE = re.compile(r"[a-z+]+://\S+|[\w.-]+@[\w.-]+:\S+")
+
+
+@click.command()
+@click.argument("where", metavar="[PATH or URL]", required=False)
+@click.option("--port", metavar="N", type=click.IntRange(0, 65535), help="The dashboard's port instead of 3000.")
+@click.option("--host", metavar="ADDRESS", help="The dashboard's address instead of 127.0.0.1.")
+@click.option("--no-open", is_flag=True, help="Do not open the dashboard.")
+@click.option("--foreground", is_flag=True, help="Run the daemon here, not in the background.")
+def start(where: str | None, port: int | None, host: str | None, no_open: bool, foreground: bool) -> None:
+    """Start the daemon and register the repository here.
+
+    With a PATH the repository there, with a URL a clone of it. On first use agent-orchestrator.yaml is written.
+    """
+    arguments = [*(["--port", str(port)] if port is not None else []), *(["--host", host] if host else [])]
+    body = project_body(where)
+    ao = client()
+    if foreground:
+        _run_here(ao, arguments, body)
+    if not ao.ensure(arguments) and arguments:
+        _refuse_other_address(ao, port, host)
+    if body is None:
+        out.note("no repository here: ao start PATH registers one")
+    else:
+        show_project(ao.post("/api/projects", body, timeout=CLONE_TIMEOUT))
+    out.show(dashboard_lines(ao, hint=not no_open))
+
+
+def project_body(where: str | None) -> dict[str, Any] | None:
+    """What to register: the repository at a path or URL, or the one here; none if there is none here."""
+    if where is not None and not where.strip():
+        raise UsageError("the path is empty", "give a folder or a URL")
+    if where is not None and not os.path.exists(os.path.expanduser(where)) and _REMOTE.fullmatch(where):
+        return {"url": where, "init": True}
+    path = os.path.abspath(os.path.expanduser(where or "."))
+    if where is None and not _in_repository(path):
+        return None
+    if not os.path.isdir(path):
+        raise UsageError(f"{path} is not a folder", "give the folder of a Git repository, or a URL")
+    return {"path": path, "init": True}
+
+
+def _in_repository(path: str) -> bool:
+    while not any(os.path.exists(os.path.join(path, name)) for name in (".git", "agent-orchestrator.yaml", "HEAD")):
+        above = os.path.dirname(path)
+        if above == path:
+            return False
+        path = above
+    return True
+
+
+def show_project(project: dict[str, Any]) -> None:
+    """A project that was just registered, and what was found there."""
+    if created := project.get("created"):
+        print(f"wrote {created}")
+    details = [
+        f"default branch {project['defaultBranch']}" if project.get("defaultBranch") else "",
+        str(project.get("repo") or ""),
+    ]
+    print(f"project {project['id']}: {project.get('path')} ({', '.join(filter(None, details)) or 'local'})")
+    if project.get("trusted") is False:
+        out.note(
+            "its configuration came with the repository, and its commands do not run yet: `ao trust` shows and allows them"
+        )
+
+
+def dashboard_lines(ao: Client, *, hint: bool = True) -> list[str]:
+    """Where the dashboard is, and how to sign in."""
+    lines = [f"dashboard {ao.info().get('url') or 'unknown'}"]
+    return [*lines, f"  sign in with the token in {os.path.join(ao.home, 'token')}"] if hint else lines
+
+
+def _refuse_other_address(ao: Client, port: int | None, host: str | None) -> None:
+    running = str(ao.info().get("url") or "")
+    now_host, _, now_port = running.partition("://")[2].rstrip("/").rpartition(":")
+    if (port and str(port) != now_port) or (host and host != now_host):
+        raise Conflict(
+            f"the daemon already runs at {running}", "`ao shutdown` first, then start it with another address"
+        )
+
+
+def _run_here(ao: Client, arguments: list[str], body: dict[str, Any] | None) -> None:
+    """Become the daemon; a child registers the project once it answers."""
+    try:
+        with Client(ao.home, start=False) as running:
+            running.request("GET", "/healthz")
+    except NotRunning:
+        pass
+    else:
+        raise Conflict(f"the daemon already runs with pid {ao.info().get('pid')}", "`ao shutdown` stops it")
+    if body is not None and hasattr(os, "fork") and os.fork() == 0:
+        if os.fork() == 0:
+            _register_later(ao.home, body)
+        os._exit(0)
+    sys.stdout.flush()
+    argv = [sys.executable, "-m", "agent_orchestrator.daemon", "--foreground", *arguments]
+    os.execve(argv[0], argv, ao.daemon_environment())
+
+
+def _register_later(home: str, body: dict[str, Any]) -> None:
+    ao = Client(home, start=False, notice=out.note)
+    until = time.monotonic() + 15.0
+    while time.monotonic() < until:
+        try:
+            show_project(ao.post("/api/projects", body, timeout=CLONE_TIMEOUT))
+            out.show(dashboard_lines(ao))
+        except NotRunning:
+            time.sleep(0.05)
+            continue
+        except AoError as error:
+            out.note(str(error))
+        break
+    sys.stdout.flush()
+    os._exit(0)
+
+
+@click.command()
+@click.option("--sessions", is_flag=True, help="Stop the sessions too; their work is saved.")
+def shutdown(sessions: bool) -> None:
+    """Stop the daemon; sessions run on.
+
+    They are adopted at the next start, which any command brings about.
+    """
+    ao = client(start=False)
+    info = ao.info()
+    try:
+        ao.request("POST", "/api/shutdown", {"sessions": sessions}, timeout=600.0 if sessions else 60.0)
+    except NotRunning:
+        print("The daemon is not running.")
+        return
+    ao.close()
+    until = time.monotonic() + 60.0
+    while _runs(ao, info):
+        if time.monotonic() > until:
+            raise AoError(f"the daemon (pid {info.get('pid')}) has not ended after 60 s", f"see {ao.log}")
+        time.sleep(0.02)
+    print("The daemon and all sessions are stopped." if sessions else "The daemon is stopped; sessions run on.")
+
+
+def _runs(ao: Client, info: dict[str, Any]) -> bool:
+    """Whether the daemon that wrote this is still there: it answers, or its process lives."""
+    try:
+        ao.request("GET", "/healthz", timeout=5.0, repeat=False)
+        return bool(ao.info().get("pid") == info.get("pid"))
+    except AoError:
+        return os.name == "posix" and isinstance(info.get("pid"), int) and _alive(info["pid"])
+    finally:
+        ao.close()
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            return file.read().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return not os.path.isdir("/proc/self")
+    except OSError:
+        return False
+
+
+@click.command()
+@json_option
+def dashboard(as_json: bool) -> None:
+    """Say where the dashboard is."""
+    ao = client()
+    ao.ensure()
+    if as_json:
+        out.print_json({"url": ao.info().get("url")})
+    else:
+        out.show(dashboard_lines(ao))

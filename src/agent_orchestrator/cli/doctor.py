@@ -1,0 +1,100 @@
+"""Health and housekeeping: `ao doctor`, `ao prune`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import click
+
+from agent_orchestrator.cli import out
+from agent_orchestrator.cli.common import client, json_option
+from agent_orchestrator.client import Client
+from agent_orchestrator.errors import Unreachable
+
+Check = dict[str, Any]
+
+_MARKS = {"ok": ("ok", "green"), "warning": ("warning", "yellow"), "failed": ("failed", "red")}
+
+
+@click.command()
+@click.option("--fix", is_flag=True, help="Mend what can be mended safely.")
+@json_option
+def doctor(fix: bool, as_json: bool) -> int:
+    """Check every prerequisite, each with its remedy.
+
+    Where the daemon cannot start, it says why, and checks what can be checked without it.
+    """
+    ao = client()
+    try:
+        checks: list[Check] = ao.get("/api/doctor", {"fix": fix}, timeout=120.0)["checks"]
+    except Unreachable as error:
+        checks = [
+            *local_checks(ao),
+            {"name": "daemon", "state": "failed", "detail": error.text, "remedy": error.remedy},
+        ]
+    if as_json:
+        out.print_json({"checks": checks})
+    else:
+        out.show(line for check in checks for line in check_lines(check))
+    return 1 if any(check["state"] == "failed" for check in checks) else 0
+
+
+def check_lines(check: Check) -> list[str]:
+    """A check, and its remedy where it did not pass."""
+    word, colour = _MARKS.get(check["state"], (check["state"], "yellow"))
+    lines = [
+        f"{out.paint(f'{word:<8}', colour)} {check['name']}: {out.one_line(check.get('detail') or '')}".rstrip(": ")
+    ]
+    if check["state"] != "ok" and check.get("remedy"):
+        lines.append(f"         {out.one_line(check['remedy'])}")
+    return lines
+
+
+def local_checks(ao: Client) -> list[Check]:
+    """What can be told without the daemon."""
+    import shutil
+
+    version = ".".join(map(str, sys.version_info[:3]))
+    git = shutil.which("git")
+    folder = ao.home
+    while not os.path.exists(folder):
+        folder = os.path.dirname(folder)
+    writable = os.path.isdir(folder) and os.access(folder, os.W_OK)
+    return [
+        _check("python", sys.version_info >= (3, 11), version, "install Python 3.11 or newer"),
+        _check("git", git is not None, git or "not found", "install Git 2.38 or newer"),
+        _check(
+            "home",
+            writable,
+            f"{ao.home} is {'writable' if writable else 'not writable'}",
+            "make it writable, or set AO_HOME",
+        ),
+    ]
+
+
+def _check(name: str, passed: bool, detail: str, remedy: str) -> Check:
+    return {"name": name, "state": "ok" if passed else "failed", "detail": detail, "remedy": remedy}
+
+
+@click.command()
+@click.option("-n", "--dry-run", is_flag=True, help="Only say what would be removed.")
+@json_option
+def prune(dry_run: bool, as_json: bool) -> None:
+    """Remove what is provably safe to remove.
+
+    Whatever is not on its base branch, pushed or saved stays, and is named with the reason.
+    """
+    answer = client().post("/api/prune", {"dryRun": dry_run}, timeout=600.0)
+    if as_json:
+        out.print_json(answer)
+        return
+    removed, kept = answer.get("removed") or [], answer.get("kept") or []
+    word = "would remove" if dry_run else "removed"
+    out.show(
+        f"{word} {each.get('kind') or ''} {each['what']}: {out.one_line(each.get('why') or '')}" for each in removed
+    )
+    out.show(f"kept {each['what']}: {out.one_line(each.get('why') or '')}" for each in kept)
+    if not removed:
+        print("Nothing to remove.")

@@ -1,0 +1,60 @@
+"""Tokens for the HTTP API: `ao token new, list, revoke`."""
+
+from __future__ import annotations
+
+import click
+
+from agent_orchestrator.cli import out
+from agent_orchestrator.cli.common import client, json_option
+from agent_orchestrator.wire import quote
+
+
+@click.group()
+def token() -> None:
+    """Make, list and revoke tokens for the HTTP API."""
+
+
+@token.command("new")
+@click.argument("name", metavar="NAME")
+@click.option(
+    "--role",
+    type=click.Choice(["viewer", "operator", "admin"]),
+    default="operator",
+    show_default=True,
+    help="What it may do.",
+)
+@json_option
+def new(name: str, role: str, as_json: bool) -> None:
+    """Make a token; it is shown this once."""
+    made = client().post("/api/tokens", {"name": name, "role": role})
+    if as_json:
+        out.print_json(made)
+        return
+    out.note(f"{role} token {made['id']} for {name}; it is not shown again")
+    print(made["token"])
+
+
+@token.command("list")
+@json_option
+def list_tokens(as_json: bool) -> None:
+    """List the tokens, without their secrets."""
+    answer = client().get("/api/tokens")
+    if as_json:
+        out.print_json(answer)
+        return
+    rows = [
+        (str(each["id"]), each.get("name") or "-", each.get("role") or "-", each.get("createdAt") or "-")
+        for each in answer["tokens"]
+    ]
+    if rows:
+        out.show(out.table(("ID", "NAME", "ROLE", "CREATED"), rows))
+    else:
+        print("No tokens. Make one: ao token new NAME")
+
+
+@token.command("revoke")
+@click.argument("token_id", metavar="ID")
+def revoke(token_id: str) -> None:
+    """Make a token worthless."""
+    client().request("DELETE", f"/api/tokens/{quote(token_id)}")
+    print(f"{token_id} is revoked.")

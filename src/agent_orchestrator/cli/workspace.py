@@ -1,0 +1,161 @@
+"""Stepping into a session: `ao attach`, `ao sh`, `ao path`, `ao open`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import NoReturn
+
+import click
+
+from agent_orchestrator.cli import out
+from agent_orchestrator.cli.common import client, editor, interactive, json_option, session_argument, session_path
+from agent_orchestrator.errors import Missing, NotFound, UsageError
+from agent_orchestrator.wire import quote
+
+_TERMINALS = (
+    ("x-terminal-emulator", "-e"),
+    ("gnome-terminal", "--"),
+    ("konsole", "-e"),
+    ("kitty",),
+    ("wezterm", "start", "--"),
+    ("alacritty", "-e"),
+    ("xterm", "-e"),
+)
+
+
+@click.command()
+@session_argument
+def attach(session: str) -> None:
+    """Show a session's real terminal.
+
+    Any number may look at once, also from inside tmux. The key that leaves it again is shown first.
+    """
+    if not interactive():
+        raise UsageError("ao attach needs a terminal", f"`ao logs -f {session}` follows without one")
+    found = client().get(session_path(session, "/attach"))
+    argv, env = list(found["argv"]), dict(os.environ)
+    for name in ("TMUX", "TMUX_PANE"):  # tmux refuses to run inside itself otherwise
+        env.pop(name, None)
+    env |= found.get("env") or {}
+    detach = found.get("detach") or ("Ctrl-B D" if os.path.basename(argv[0]) == "tmux" else "")
+    if detach and "TMUX" in os.environ and detach.startswith("Ctrl-B"):
+        detach = f"Ctrl-B {detach}"
+    if detach:
+        print(f"{session}: {detach} detaches; the agent runs on.", flush=True)
+    _become(argv, env)
+
+
+@click.command(context_settings={"allow_interspersed_args": False})
+@session_argument
+@click.argument("command", metavar="[-- CMD...]", nargs=-1, type=click.UNPROCESSED)
+def sh(session: str, command: tuple[str, ...]) -> None:
+    """Run a shell or a command in a session's workspace.
+
+    It has the session's environment and ports, and its exit code is passed on.
+    """
+    found = client().get(session_path(session, "/environment"))
+    env = os.environ | (found.get("env") or {})
+    argv = [*(command[1:] if command[:1] == ("--",) else command)] or [
+        env.get("AO_SHELL") or env.get("SHELL") or "/bin/sh"
+    ]
+    try:
+        os.chdir(found["cwd"])
+    except OSError:
+        raise NotFound(f"the workspace {found['cwd']} is not there", f"`ao restore {session}` brings it back") from None
+    env["PWD"] = found["cwd"]
+    _become(argv, env)
+
+
+@click.command()
+@session_argument
+@json_option
+def path(session: str, as_json: bool) -> None:
+    """Print where a session's workspace is."""
+    found = client().get(session_path(session))
+    where = _workspace(found)
+    out.print_json({"path": where}) if as_json else print(where)
+
+
+@click.command("open")
+@session_argument
+@click.option("--editor", "target", flag_value="editor", help="Its workspace in your editor.")
+@click.option("--terminal", "target", flag_value="terminal", help="Its terminal in a new window.")
+@click.option("--browser", "target", flag_value="browser", help="Its page of the dashboard.")
+@click.option("--print", "only_print", is_flag=True, help="Print what would be opened, and open nothing.")
+def open_session(session: str, target: str | None, only_print: bool) -> int:
+    """Open a session in an editor, a terminal or the browser.
+
+    Without an option: in your editor ($VISUAL, $EDITOR or code), else in the file manager.
+    """
+    ao = client()
+    found = ao.get(session_path(session))
+    if target == "browser":
+        url = f"{ao.info().get('url') or ''}/sessions/{quote(found['id'])}"
+        return _run([_need("xdg-open", "open", remedy=f"open {url} yourself"), url], only_print)
+    if target == "terminal":
+        return _run(
+            [*_terminal(found["id"]), sys.executable, "-m", "agent_orchestrator", "attach", found["id"]], only_print
+        )
+    import shlex
+
+    where = _workspace(found)
+    if named := editor():
+        return _run([*shlex.split(named), where], only_print)
+    programs = ("code",) if target == "editor" else ("code", "xdg-open", "open")
+    return _run([_need(*programs, remedy=f"set EDITOR, or go there: cd {shlex.quote(where)}"), where], only_print)
+
+
+def _workspace(session: Mapping[str, object]) -> str:
+    where = session.get("workspacePath")
+    if not where:
+        raise NotFound(f"{session['id']} has no workspace", f"`ao restore {session['name']}` brings it back")
+    return str(where)
+
+
+def _need(*programs: str, remedy: str) -> str:
+    import shutil
+
+    for program in programs:
+        if found := shutil.which(program):
+            return found
+    raise Missing(f"none of {', '.join(programs)} is installed", remedy)
+
+
+def _terminal(session: str) -> list[str]:
+    import shutil
+
+    if "TMUX" in os.environ:
+        return ["tmux", "new-window", "-n", session]
+    for name, *arguments in _TERMINALS:
+        if found := shutil.which(name):
+            return [found, *arguments]
+    raise Missing("no terminal program was found", f"run `ao attach {session}` in one")
+
+
+def _run(argv: Sequence[str], only_print: bool) -> int:
+    import shlex
+    import subprocess
+
+    if only_print:
+        print(shlex.join(argv))
+        return 0
+    try:
+        return subprocess.run(argv, check=False).returncode
+    except OSError as error:
+        raise Missing(f"{argv[0]} cannot be run: {error.strerror}", "check that it is installed") from None
+
+
+def _become(argv: Sequence[str], env: Mapping[str, str]) -> NoReturn:
+    """Go on as another program; its exit code is ours."""
+    sys.stdout.flush()
+    try:
+        if os.name == "nt":
+            import subprocess
+
+            raise SystemExit(subprocess.run(argv, env=env, check=False).returncode)
+        os.execvpe(argv[0], list(argv), dict(env))
+    except OSError as error:
+        print(f"ao: {argv[0]} cannot be run: {error.strerror}", file=sys.stderr)
+        raise SystemExit(127 if isinstance(error, FileNotFoundError) else 126) from None

@@ -1,0 +1,317 @@
+"""The daemon: one for each `$AO_HOME`. Puts everything together, takes up what an earlier run left, serves, and ends in good order.
+
+    python -m agent_orchestrator.daemon [--port N] [--host H] [--config FILE] [--foreground]
+
+Its death is nobody else's: agents live in tmux or in their holders, what was accepted is in the store, and the next start adopts
+both. It starts in this order: lock, store, facts, live sessions adopted, effects taken up again, and only then the first request.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import fcntl
+import json
+import logging
+import os
+import signal
+import sys
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import structlog
+
+from agent_orchestrator import __version__
+from agent_orchestrator.config.scope import ConfigSet
+from agent_orchestrator.errors import AoError, Conflict
+from agent_orchestrator.flow import events as e
+from agent_orchestrator.flow.effects import Runner
+from agent_orchestrator.flow.engine import Flow
+from agent_orchestrator.flow.events import Event, rfc3339
+from agent_orchestrator.flow.facts import SessionFacts
+from agent_orchestrator.flow.outbox import Row
+from agent_orchestrator.flow.status import IN_TURN
+from agent_orchestrator.home import Home
+from agent_orchestrator.host import LocalHost
+from agent_orchestrator.protocols import Gone, Handle, Liveness, Unseen
+from agent_orchestrator.server.app import create_app
+from agent_orchestrator.server.serve import Servers
+from agent_orchestrator.services import Services
+from agent_orchestrator.services.admission import Admission
+from agent_orchestrator.services.agents import Agents
+from agent_orchestrator.services.configuration import Configuration
+from agent_orchestrator.services.doctor import Doctor
+from agent_orchestrator.services.environment import login_environment
+from agent_orchestrator.services.feed import Feed
+from agent_orchestrator.services.inspection import Inspection
+from agent_orchestrator.services.lifecycle import Lifecycle
+from agent_orchestrator.services.observer import Observer
+from agent_orchestrator.services.plugins import Plugins, handle_of
+from agent_orchestrator.services.projects import Projects
+from agent_orchestrator.services.prune import Prune
+from agent_orchestrator.services.sessions import Sessions
+from agent_orchestrator.services.tokens import Tokens
+from agent_orchestrator.services.view import Views
+from agent_orchestrator.store.database import Database
+from agent_orchestrator.watch import Watch
+
+RESTARTED = "the machine was restarted"
+
+log = structlog.get_logger()
+
+
+class Daemon:
+    """One run of the daemon."""
+
+    def __init__(self, home: Home, config_file: Path | None = None) -> None:
+        self.home = home
+        self.host = LocalHost()
+        self.config = ConfigSet(home.config, os.environ, config_file)
+        self.config_file = config_file
+        self.flow = Flow(Database.sqlite(home.database), time.time, self.config.rules)
+        self.watch = Watch()
+        self.plugins = Plugins(home, self.host, self.config)
+        self.tokens = Tokens(home)
+        self.views = Views(self.flow)
+        self.projects = Projects(self.flow, home, self.host, self.config, self.watch)
+        self.projects.on_reload.append(self.views.forget)
+        self.sessions = Sessions(self.flow, home, self.host, self.plugins, self.projects, self.views)
+        self.lifecycle = Lifecycle(self.flow, home, self.host, self.plugins, self.tokens, self.sessions.print)
+        self.runner = Runner(self.flow, self.lifecycle.effects())
+        self.observer = Observer(self.flow, home, self.plugins, self.watch)
+        self.admission = Admission(self.flow, home, self.config)
+        self.projects.on_reload.append(self.admission.look)
+        self.feed = Feed(self.flow)
+        self.agents = Agents(self.plugins)
+        self.doctor = Doctor(self.flow, home, self.host, self.projects, self.agents)
+        self.ending = asyncio.Event()
+        self._background: list[asyncio.Task[None]] = []
+
+    def services(self) -> Services:
+        """Everything that may be asked."""
+        inspection = Inspection(self.flow, self.home, self.host, self.plugins, self.lifecycle, self.views, self.watch)
+        return Services(
+            version=__version__,
+            home=self.home,
+            sessions=self.sessions,
+            inspection=inspection,
+            feed=self.feed,
+            projects=self.projects,
+            config=Configuration(self.home, self.projects),
+            agents=self.agents,
+            doctor=self.doctor,
+            prune=Prune(self.flow, self.home, self.host, self.plugins, self.lifecycle),
+            tokens=self.tokens,
+            shutdown=self.shutdown,
+        )
+
+    async def run(self, host: str | None, port: int | None) -> None:
+        """Serve until told to end."""
+        login = asyncio.create_task(self._login())
+        pending = await self.flow.start()
+        if self.config_file:
+            self.config.add(self.config_file)
+        self.projects.start()
+        settings = self.config.daemon
+        explicit = port is not None or settings.port_given
+        servers, url, note = Servers.bind(
+            self.home.socket("daemon.sock"), host or settings.host, settings.port if port is None else port, explicit
+        )
+        self.lifecycle.url = url
+        counts = await self._adopt()
+        self._take_up(pending)
+        services = self.services()
+        self.tokens.cli_token()
+        names = [host or settings.host]
+        serving = asyncio.create_task(
+            servers.serve(create_app(services, trusted=True), create_app(services, trusted=False, hosts=names))
+        )
+        await servers.started.wait()
+        self._write_info(url)
+        await self._tell(e.DaemonStarted(__version__, counts["adopted"], counts["ended"], counts["lost"], len(pending)))
+        log.info("serving", url=url, note=note, **counts, pending=len(pending))
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, self.ending.set)
+        ended = asyncio.create_task(self.ending.wait())
+        await asyncio.wait([ended, serving], return_when=asyncio.FIRST_COMPLETED)
+        ended.cancel()
+        login.cancel()
+        await self._end(servers, serving)
+
+    # -- beginning -----------------------------------------------------------------------------------------------------
+
+    async def _login(self) -> None:
+        """Agents get the user's login environment; the shell may take a while, so nobody but a launch waits for it."""
+
+        def note(line: str) -> None:
+            self.doctor.shell_problem = line
+            log.warning(line)
+
+        try:
+            self.lifecycle.login = await login_environment(self.host, None, os.environ, note)
+        finally:
+            self.lifecycle.login_ready.set()
+
+    async def _adopt(self) -> Counter[str]:
+        """Find the agents that lived when the last run ended: adopt those that do, record the end of those that do not."""
+        live = [(facts, handle) for facts in self.flow.sessions.values() if facts.live and (handle := handle_of(facts))]
+        counts: Counter[str] = Counter(adopted=0, ended=0, lost=0)
+        interrupted = []
+        for facts, handle, found in await self._probe(live):
+            if handle.boot_id != self.host.boot_id():
+                counts["lost"] += 1
+                interrupted += [facts.id] if facts.doing.state in IN_TURN else []
+                await self.observer.tell_end(facts.id, handle, Gone().exit, lost=RESTARTED)
+            elif isinstance(found, Gone):
+                counts["lost" if found.lost else "ended"] += 1
+                lost = "its terminal is gone" if found.lost else ""
+                await self.observer.tell_end(facts.id, handle, found.exit, lost=lost)
+            else:
+                counts["adopted"] += 1
+                if isinstance(found, Unseen):
+                    log.warning(
+                        "a session could not be looked at; it counts as alive", session=facts.id, reason=found.reason
+                    )
+        if interrupted:
+            self._background.append(asyncio.create_task(self._restore_in_turn(interrupted)))
+        return counts
+
+    async def _probe(self, live: list[tuple[SessionFacts, Handle]]) -> list[tuple[SessionFacts, Handle, Liveness]]:
+        """One look a runtime. A look that fails says nothing about the sessions."""
+        found: list[tuple[SessionFacts, Handle, Liveness]] = []
+        for runtime in {facts.spec.runtime for facts, _ in live}:
+            mine = [(facts, handle) for facts, handle in live if facts.spec.runtime == runtime]
+            try:
+                seen = await self.plugins.runtime_of(mine[0][0]).probe([handle for _, handle in mine])
+            except AoError as error:
+                seen = [Unseen(error.text)] * len(mine)
+            found += [(facts, handle, one) for (facts, handle), one in zip(mine, seen, strict=True)]
+        return found
+
+    async def _restore_in_turn(self, sessions: list[str]) -> None:
+        """After a restart of the machine: bring those back that were in a turn, one after the other."""
+        for session in sessions:
+            with contextlib.suppress(AoError):
+                await self.sessions.restore(session, key=f"boot:{self.host.boot_id()}")
+                await self.sessions.until(session, lambda facts: facts.live or facts.failure is not None, 60.0)
+
+    def _take_up(self, pending: list[Row]) -> None:
+        self.observer.start()
+        self.runner.start(pending)
+        self.admission.start()
+
+    def _write_info(self, url: str) -> None:
+        info = {
+            "pid": os.getpid(),
+            "startedAt": rfc3339(time.time()),
+            "socket": str(self.home.socket("daemon.sock")),
+            "url": url,
+            "version": __version__,
+        }
+        draft = self.home.info.with_suffix(".new")
+        draft.write_text(json.dumps(info) + "\n")
+        draft.chmod(0o600)
+        draft.replace(self.home.info)
+
+    # -- ending --------------------------------------------------------------------------------------------------------
+
+    async def shutdown(self, sessions: bool) -> None:
+        """End the daemon after the answer has been sent; true: stop all sessions first, their work saved."""
+        if sessions:
+            await self.sessions.stop_all(None)
+        asyncio.get_running_loop().call_later(0.05, self.ending.set)
+
+    async def _end(self, servers: Servers, serving: asyncio.Task[None]) -> None:
+        log.info("ending")
+        for task in self._background:
+            task.cancel()
+        self.admission.close()
+        self.feed.close()
+        servers.close()
+        await asyncio.gather(serving, return_exceptions=True)
+        await self.runner.drain()
+        await self.observer.close()
+        self.watch.close()
+        await self._tell(e.DaemonStopped())
+        await self.flow.stop()
+        await self.flow.store.close()
+        self.home.info.unlink(missing_ok=True)
+
+    async def _tell(self, body: e.Body) -> None:
+        with contextlib.suppress(AoError):
+            await self.flow.append(Event(body, self.flow.clock(), "daemon", uuid.uuid4().hex))
+
+
+@contextlib.contextmanager
+def locked(home: Home) -> Iterator[None]:
+    """Hold the home's lock while the daemon lives. The kernel lets it go with the process, so it is never stale."""
+    owner = home.path.stat().st_uid
+    if owner != os.getuid():
+        raise Conflict(f"{home.path} belongs to another user (uid {owner})", "set AO_HOME to a folder of your own")
+    with home.lock.open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            raise Conflict(
+                f"a daemon runs already for {home.path} (pid {file.read().strip()})", "use it, or end it: ao shutdown"
+            ) from None
+        file.seek(0)
+        file.truncate()
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        yield
+
+
+def set_up_log(home: Home, foreground: bool) -> None:
+    """One line an entry, with time and level; to the terminal or to the log file."""
+    stream = sys.stderr if foreground else home.log.open("a", buffering=1)
+    if not foreground:
+        home.log.chmod(0o600)
+        os.dup2(stream.fileno(), 2)
+    logging.basicConfig(stream=stream, level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso"),
+            structlog.processors.ExceptionPrettyPrinter(),
+            structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "event"], bool_as_flag=False),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        logger_factory=structlog.WriteLoggerFactory(file=stream),
+    )
+
+
+def main() -> int:
+    """Run the daemon; returns its exit code."""
+    parser = argparse.ArgumentParser(prog="agent_orchestrator.daemon", description="The daemon of Agent Orchestrator.")
+    parser.add_argument("--port", type=int, help="TCP port; taken: an error")
+    parser.add_argument("--host", help="address to listen on")
+    parser.add_argument("--config", type=Path, help="configuration file whose port, host and database count")
+    parser.add_argument("--foreground", action="store_true", help="log to this terminal")
+    options = parser.parse_args()
+    home = Home.here()
+    try:
+        home.make()
+        set_up_log(home, options.foreground)
+        with locked(home):
+            asyncio.run(_run(home, options))
+    except AoError as error:
+        sys.stderr.write(f"ao: {error}\n")
+        return error.exit_code
+    except OSError as error:
+        sys.stderr.write(f"ao: {home.path} cannot be used: {error}\n")
+        return 1
+    return 0
+
+
+async def _run(home: Home, options: argparse.Namespace) -> None:
+    await Daemon(home, options.config).run(options.host, options.port)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

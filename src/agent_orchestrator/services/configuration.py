@@ -1,0 +1,70 @@
+"""Configuration as people ask about it: one value, a change, a check, the whole explained."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from agent_orchestrator.config import schema
+from agent_orchestrator.config.edit import get_value, set_value
+from agent_orchestrator.config.load import find, load_text
+from agent_orchestrator.config.problems import InvalidConfig
+from agent_orchestrator.errors import ConfigError, NotFound, UsageError
+from agent_orchestrator.home import Home
+from agent_orchestrator.services.projects import Context, Projects
+
+
+class Configuration:
+    """The configuration that holds where somebody stands."""
+
+    def __init__(self, home: Home, projects: Projects) -> None:
+        self.home = home
+        self.projects = projects
+
+    def _file(self, context: Context) -> Path:
+        environ = {**os.environ, "AO_CONFIG": str(context.config) if context.config else ""}
+        workspaces = (self.home.worktrees, *self.projects.config.workspaces())
+        return find(context.cwd or self.home.path, environ, self.home.path, workspaces) or self.home.config
+
+    async def get(self, key: str, context: Context) -> dict[str, Any]:
+        """A value as its file has it, or its default."""
+        file = self._file(context)
+        return {"key": key, "value": get_value(file, key, os.environ), "file": str(file)}
+
+    async def set(self, key: str, value: Any, context: Context) -> dict[str, Any]:
+        """Change a value, keeping comments; a value that would break the file is refused."""
+        file = self._file(context)
+        set_value(file, key, value if isinstance(value, str) else json.dumps(value), os.environ)
+        await self.projects.resolve(context)
+        return {"file": str(file), "key": key, "value": get_value(file, key, os.environ)}
+
+    async def validate(self, path: str | None, text: str | None, context: Context) -> dict[str, Any]:
+        """Check a file; its projects' folders need not exist."""
+        file = (context.cwd or Path("/")) / path if path else self._file(context)
+        if text is None:
+            try:
+                text = file.read_text(encoding="utf-8")
+            except OSError as error:
+                raise NotFound(
+                    f"{file} cannot be read: {error.strerror}", "name a file, or make one: ao init"
+                ) from None
+            except UnicodeDecodeError:
+                raise UsageError(f"{file} is not UTF-8 text", "save it as UTF-8") from None
+        try:
+            loaded = load_text(text, file, os.environ)
+        except InvalidConfig as error:
+            problems = [problem.at(str(file)) for problem in error.problems]
+            return {"valid": False, "file": str(file), "errors": problems, "warnings": []}
+        except ConfigError as error:
+            return {"valid": False, "file": str(file), "errors": [str(error)], "warnings": []}
+        return {"valid": True, "file": str(file), "errors": [], "warnings": list(loaded.warnings)}
+
+    def schema(self) -> dict[str, Any]:
+        """The JSON Schema of `agent-orchestrator.yaml`."""
+        return schema.json_schema()
+
+    def help(self) -> str:
+        """Every key, explained."""
+        return schema.help_text()

@@ -1,0 +1,129 @@
+"""What this machine lacks for the work, each with its remedy."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import stat
+from typing import Any
+
+from agent_orchestrator.errors import AoError
+from agent_orchestrator.flow.engine import Flow
+from agent_orchestrator.git import Git
+from agent_orchestrator.home import Home
+from agent_orchestrator.host import Host
+from agent_orchestrator.plugins.runtimes.auto import tmux_version
+from agent_orchestrator.services.admission import resources
+from agent_orchestrator.services.agents import Agents
+from agent_orchestrator.services.projects import Projects
+
+OLDEST_GIT = (2, 25)
+GIT_FOR_PREDICTION = (2, 38)
+OLDEST_TMUX = (3, 2)
+LITTLE_DISK = 2 << 30
+
+
+class Doctor:
+    """Looks at every prerequisite."""
+
+    def __init__(self, flow: Flow, home: Home, host: Host, projects: Projects, agents: Agents) -> None:
+        self.flow = flow
+        self.home = home
+        self.host = host
+        self.projects = projects
+        self.agents = agents
+        self.shell_problem = ""
+
+    async def run(self, fix: bool) -> list[dict[str, Any]]:
+        """Every check: `ok`, `warning` or `failed`, with what to do."""
+        return [
+            _check("python", "ok", platform.python_version()),
+            await self._git(),
+            await self._tmux(),
+            self._home(fix),
+            self._disk(),
+            self._shell(),
+            self._configuration(),
+            *await self._agents(),
+        ]
+
+    async def _git(self) -> dict[str, Any]:
+        try:
+            version = await Git(self.host, self.home.path).version()
+        except AoError:
+            return _check("git", "failed", "not found", "install Git 2.38 or newer")
+        text = ".".join(map(str, version))
+        if version < OLDEST_GIT:
+            return _check("git", "failed", text, "install Git 2.38 or newer")
+        if version < GIT_FOR_PREDICTION:
+            return _check("git", "warning", f"{text}: conflicts cannot be predicted", "install Git 2.38 or newer")
+        return _check("git", "ok", text)
+
+    async def _tmux(self) -> dict[str, Any]:
+        remedy = "install tmux 3.2 or newer, or stay with runtime process"
+        version = await tmux_version(self.host)
+        if version == (0, 0):
+            return _check("tmux", "warning", "not found; sessions run on process", remedy)
+        text = ".".join(map(str, version))
+        return (
+            _check("tmux", "ok", text)
+            if version >= OLDEST_TMUX
+            else _check("tmux", "warning", f"{text} is too old", remedy)
+        )
+
+    def _home(self, fix: bool) -> dict[str, Any]:
+        mode = stat.S_IMODE(self.home.path.stat().st_mode)
+        if mode & 0o077 and fix:
+            self.home.path.chmod(0o700)
+            mode = 0o700
+        if mode & 0o077:
+            return _check(
+                "home",
+                "warning",
+                f"{self.home.path} is open to others",
+                f"ao doctor --fix, or chmod 700 {self.home.path}",
+            )
+        return _check("home", "ok", str(self.home.path))
+
+    def _disk(self) -> dict[str, Any]:
+        free = resources(self.home.path).disk
+        text = f"{free / (1 << 30):.1f} GB free at {self.home.path}"
+        return (
+            _check("disk", "ok", text)
+            if free > LITTLE_DISK
+            else _check("disk", "warning", text, "make room, or: ao prune")
+        )
+
+    def _shell(self) -> dict[str, Any]:
+        shell = os.environ.get("AO_SHELL") or os.environ.get("SHELL") or "/bin/sh"
+        if self.shell_problem:
+            return _check("shell", "warning", self.shell_problem, "see why its profile does not end, or set AO_SHELL")
+        if shutil.which(shell) is None:
+            return _check("shell", "warning", f"{shell} is not there", "set AO_SHELL to your shell")
+        return _check("shell", "ok", shell)
+
+    def _configuration(self) -> dict[str, Any]:
+        broken = self.projects.config.broken
+        if broken:
+            return _check(
+                "configuration", "failed", next(iter(broken.values())), "correct it; the last good content is in force"
+            )
+        return _check(
+            "configuration",
+            "ok",
+            f"{len(self.projects.config.files)} files, {len(self.projects.config.projects())} projects",
+        )
+
+    async def _agents(self) -> list[dict[str, Any]]:
+        rows = []
+        for agent in await self.agents.list():
+            detail = " ".join(filter(None, (agent["version"], agent["path"])))
+            state = "ok" if agent["found"] else "warning"
+            remedy = "" if agent["found"] else f"install it to use agent {agent['name']}"
+            rows.append(_check(f"agent {agent['name']}", state, detail or agent["problem"] or "not found", remedy))
+        return rows
+
+
+def _check(name: str, state: str, detail: str, remedy: str = "") -> dict[str, Any]:
+    return {"name": name, "state": state, "detail": detail, "remedy": remedy or None}

@@ -1,0 +1,170 @@
+"""Looking into a session: its change, its terminal's past, its environment, and why it is as it is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from agent_orchestrator.errors import Conflict
+from agent_orchestrator.flow import codec
+from agent_orchestrator.flow.engine import Flow
+from agent_orchestrator.flow.events import event_json, rfc3339
+from agent_orchestrator.flow.facts import SessionFacts
+from agent_orchestrator.flow.outbox import row_json
+from agent_orchestrator.flow.reactions import TRIGGERS
+from agent_orchestrator.git import Git
+from agent_orchestrator.home import Home
+from agent_orchestrator.host import Host
+from agent_orchestrator.services.lifecycle import Lifecycle, log_path
+from agent_orchestrator.services.plugins import Plugins, handle_of
+from agent_orchestrator.services.transcript import readable, tail, whole
+from agent_orchestrator.services.view import Views
+from agent_orchestrator.watch import Watch
+
+FOLLOW_PAUSE = 0.05
+
+
+class Inspection:
+    """Reads, and changes nothing."""
+
+    def __init__(
+        self, flow: Flow, home: Home, host: Host, plugins: Plugins, lifecycle: Lifecycle, views: Views, watch: Watch
+    ) -> None:
+        self.flow = flow
+        self.home = home
+        self.host = host
+        self.plugins = plugins
+        self.lifecycle = lifecycle
+        self.views = views
+        self.watch = watch
+
+    async def diff(self, session: str) -> dict[str, Any]:
+        """What the session changed since its base, uncommitted work included."""
+        facts = self.flow.sessions[session]
+        if facts.place is None:
+            raise Conflict(f"{session} has no workspace yet", f"see it: ao status {session}")
+        present = facts.place.present and Path(facts.place.path).is_dir()
+        git = Git(self.host, Path(facts.place.path if present else facts.spec.repo))
+        end = None if present else facts.head or facts.branch
+        base = facts.place.base_commit
+        changes = await git.status() if present else []
+        names = await git.diff(base, end, form="name-status")
+        return {
+            "diff": await git.diff(base, end),
+            "stat": await git.diff(base, end, form="stat"),
+            "base": base,
+            "head": facts.head,
+            "files": [line.rpartition("\t")[2] for line in names.splitlines()],
+            "uncommitted": sorted({change.path for change in changes}),
+        }
+
+    async def log(self, session: str, *, raw: bool, tail_lines: int | None, follow: bool) -> AsyncIterator[bytes]:
+        """What its terminal showed; `follow`: and shows, until the session ends."""
+        path = log_path(self.home, session)
+        if tail_lines is not None:
+            data = tail(path)
+            lines = (data if raw else readable(data).encode()).splitlines(keepends=True)
+            yield b"".join(lines[-tail_lines:])
+        else:
+            rest = b""
+            for chunk in whole(path):
+                if raw:
+                    yield chunk
+                else:
+                    done, newline, rest = (rest + chunk).rpartition(b"\n")
+                    yield (readable(done) + "\n").encode() if newline else b""
+            if rest:
+                yield readable(rest).encode()
+        if follow:
+            async for chunk in self._follow(session, path):
+                yield chunk if raw else readable(chunk).encode()
+
+    async def _follow(self, session: str, path: Path) -> AsyncIterator[bytes]:
+        grown = asyncio.Event()
+        stop = self.watch.file(path, grown.set) if path.exists() else lambda: None
+        position = path.stat().st_size if path.exists() else 0
+        try:
+            while True:
+                with path.open("rb") as file:
+                    file.seek(position)
+                    chunk = file.read(1 << 16)
+                position += len(chunk)
+                if chunk:
+                    yield chunk
+                    continue
+                if not self.flow.sessions[session].live:
+                    return
+                grown.clear()
+                try:
+                    await asyncio.wait_for(grown.wait(), 1.0)
+                    await asyncio.sleep(FOLLOW_PAUSE)
+                except TimeoutError:
+                    continue
+        finally:
+            stop()
+
+    async def environment(self, session: str) -> dict[str, Any]:
+        """Where and with which variables a shell of this session runs."""
+        facts = self.flow.sessions[session]
+        path = self._workspace(facts)
+        return {"cwd": str(path), "env": self.lifecycle.environment(facts)}
+
+    def _workspace(self, facts: SessionFacts) -> Path:
+        if facts.place is None or not facts.place.present:
+            raise Conflict(f"{facts.id} has no workspace", f"bring it back: ao restore {facts.id}")
+        return Path(facts.place.path)
+
+    async def attach(self, session: str) -> dict[str, Any]:
+        """The command that shows its terminal."""
+        facts = self.flow.sessions[session]
+        handle = handle_of(facts)
+        if handle is None or not facts.live:
+            raise Conflict(
+                f"{session} has no running agent to attach to",
+                f"see its past: ao logs {session}; bring it back: ao restore {session}",
+            )
+        return {"argv": list(self.plugins.runtime_of(facts).attach_command(handle)), "env": {}}
+
+    async def why(self, session: str) -> dict[str, Any]:
+        """The facts, evidence and rules behind its status, and what was done last."""
+        facts = self.flow.sessions[session]
+        status = self.views.status(facts)
+        rows = await self.flow.store.rows(session, 20)
+        recent = await self.flow.store.events(0, 20, session=session, newest=True)
+        trigger = TRIGGERS.get(status.name)
+        rules = [rule for rule in self.flow.rules(facts.project, facts.spec.profile) if rule.trigger == trigger]
+        lines = [
+            f"{session} is {status.name}: {status.why}.",
+            f"That rests on the word of: {status.source}, at {rfc3339(status.at)}.",
+            *(f"It waits for {status.waiting_for}." for _ in [0] if status.waiting_for),
+            *(f"Note: {note}." for note in facts.notes),
+            *(
+                f"Rule {rule.name}: on {rule.trigger}, {rule.action}{'' if rule.auto else ' (offered to you)'}."
+                for rule in rules
+            ),
+            *(
+                f"Message {one.id} is {one.state}: {one.reason or 'its turn comes'}."
+                for one in facts.messages
+                if one.pending
+            ),
+            *(f"Effect {row.intent.kind}: {row.state}{f', {row.result}' if row.result else ''}." for row in rows[:8]),
+        ]
+        return {
+            "session": session,
+            "status": status.name,
+            "column": status.column,
+            "evidence": {"source": status.source, "at": rfc3339(status.at)},
+            "lines": lines,
+            "facts": _without_secrets(codec.dump(facts)),
+            "effects": [row_json(row) for row in rows],
+            "reactions": [event_json(event) for event in recent if event.type == "notified"],
+            "events": [event_json(event) for event in recent],
+        }
+
+
+def _without_secrets(facts: dict[str, Any]) -> dict[str, Any]:
+    if facts.get("place"):
+        facts["place"] = {key: value for key, value in facts["place"].items() if key != "git_env"}
+    return facts

@@ -1,0 +1,364 @@
+"""Projects: which repositories are ours, which configuration holds for them, and which of its commands may run."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from agent_orchestrator.config import trust
+from agent_orchestrator.config.detect import detect
+from agent_orchestrator.config.edit import initial, write_atomically
+from agent_orchestrator.config.effective import ProjectConfig
+from agent_orchestrator.config.load import find, in_workspace
+from agent_orchestrator.config.scope import ConfigSet, repository_of, slug
+from agent_orchestrator.errors import AoError, ConfigError, Conflict, Denied, NotFound, UsageError
+from agent_orchestrator.flow import events as e
+from agent_orchestrator.flow.engine import Flow
+from agent_orchestrator.flow.events import Event
+from agent_orchestrator.git import Git
+from agent_orchestrator.git_files import find_layout
+from agent_orchestrator.home import Home
+from agent_orchestrator.host import Host
+from agent_orchestrator.watch import Watch
+
+CONFIG_NAME = "agent-orchestrator.yaml"
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Where a command was given."""
+
+    cwd: Path | None = None
+    config: Path | None = None
+
+
+NOWHERE = Context()
+
+
+class Projects:
+    """The projects of this home."""
+
+    def __init__(self, flow: Flow, home: Home, host: Host, config: ConfigSet, watch: Watch) -> None:
+        self.flow = flow
+        self.home = home
+        self.host = host
+        self.config = config
+        self.watch = watch
+        self.on_reload: list[Callable[[], None]] = []
+        self._stamps: dict[Path, tuple[int, int]] = {}
+        self._watched: set[Path] = set()
+        self._registering = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self) -> None:
+        """Take up the projects that the log knows. A file that is wrong now does not keep the daemon from starting."""
+        self._try(self.config.load_home)
+        self._watch(self.home.config)
+        removed = {project.id for project in self.flow.home.projects.values() if project.removed}
+        for project in self.flow.home.projects.values():
+            if project.removed:
+                continue
+            file = Path(project.config) if project.config else None
+            if file and file.exists() and self.config.loaded(file) is None:
+                self._try(partial(self.config.add, file, removed))
+                self._watch(file)
+            if self.config.project(project.id) is None:
+                self._try(partial(self.config.add_adhoc, project.id, Path(project.path)))
+
+    def _try(self, load: Callable[[], object]) -> None:
+        try:
+            load()
+        except AoError as error:
+            log.warning("a configuration is not in force", error=str(error))
+
+    # -- finding -------------------------------------------------------------------------------------------------------
+
+    async def resolve(self, context: Context, project: str | None = None, *, adopt: bool = False) -> str | None:
+        """The project that a command is about; its configuration is registered. `adopt`: a repository without one too."""
+        async with self._registering:
+            await self._register(context)
+        if project is not None:
+            return self._named(project)
+        if context.cwd is None:
+            return None
+        here = self._of_workspace(context.cwd) or self.config.project_at(context.cwd)
+        if here is None and adopt:
+            here = await self._adopt(context.cwd)
+        return here.id if here else None
+
+    def _named(self, name: str) -> str:
+        if self.config.project(name):
+            return name
+        known = [project.id for project in self.config.projects()]
+        raise NotFound(f"no project {name}", f"known: {', '.join(known)}" if known else "add one: ao add-project PATH")
+
+    def _of_workspace(self, cwd: Path) -> ProjectConfig | None:
+        real = cwd.resolve()
+        for facts in self.flow.sessions.values():
+            if real.is_relative_to(Path(facts.spec.path)):
+                return self.config.project(facts.project)
+        return None
+
+    async def _register(self, context: Context) -> None:
+        if context.cwd is None and context.config is None:
+            return
+        environ = {"AO_CONFIG": str(context.config)} if context.config else {}
+        workspaces = (self.home.worktrees, *self.config.workspaces())
+        file = find(context.cwd or Path("/"), {**_expansion(), **environ}, self.home.path, workspaces)
+        if file is None or file == self.home.config:
+            return
+        known = self.config.loaded(file)
+        if known is None:
+            await self._take(file)
+        elif self._stamp(file) != self._stamps.get(file):
+            await self._reload(file)
+
+    async def _take(self, file: Path) -> None:
+        """A file seen for the first time: its projects are ours, but those that a person took out."""
+        removed = {project.id for project in self.flow.home.projects.values() if project.removed}
+        self.config.add(file, removed)
+        self._watch(file)
+        await self._note_own(file)
+        await self._record(project for project in self.config.projects() if project.file == file)
+
+    async def _record(self, projects: Any) -> None:
+        events = []
+        for project in projects:
+            known = self.flow.home.projects.get(project.id)
+            path, file = str(project.path), str(project.file) if project.file else None
+            if known is None or known.removed or (known.path, known.config) != (path, file):
+                events.append(self._event(e.ProjectRegistered(path, file), project.id))
+        if events:
+            await self.flow.append(*events)
+            self._tell()
+
+    async def _adopt(self, folder: Path) -> ProjectConfig:
+        """A repository without configuration: the defaults hold."""
+        root = repository_of(folder)
+        if root is None or in_workspace(folder, (self.home.worktrees, *self.config.workspaces())):
+            raise UsageError(
+                f"{folder} is not in a Git repository", "go to one, make one by git init, or name a project: -p P"
+            )
+        name = slug(root.name)
+        number = 1
+        while (taken := self.config.project(name)) and taken.path != root:
+            number += 1
+            name = f"{slug(root.name)}-{number}"
+        project = self.config.add_adhoc(name, root)
+        await self._record([project])
+        return project
+
+    # -- files that change ---------------------------------------------------------------------------------------------
+
+    def _watch(self, file: Path) -> None:
+        self._stamps[file] = self._stamp(file)
+        if file not in self._watched and file.parent.is_dir():
+            self._watched.add(file)
+            self.watch.entry(file, lambda: self._changed(file))
+
+    def _stamp(self, file: Path) -> tuple[int, int]:
+        try:
+            status = file.stat()
+        except OSError:
+            return (0, 0)
+        return (status.st_mtime_ns, status.st_size)
+
+    def _changed(self, file: Path) -> None:
+        task = asyncio.get_running_loop().create_task(self._reload_quietly(file))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _reload_quietly(self, file: Path) -> None:
+        async with self._registering:
+            if self._stamp(file) == self._stamps.get(file) or not file.exists():
+                return
+            try:
+                await self._reload(file)
+            except ConfigError as error:
+                log.warning("a configuration is broken; its last good content stays in force", error=str(error))
+
+    async def _reload(self, file: Path) -> None:
+        self._stamps[file] = self._stamp(file)
+        try:
+            changes = self.config.reload(file)
+        except ConfigError as error:
+            await self.flow.append(self._event(e.ConfigurationBroken(str(file), error.text)))
+            raise
+        await self._note_own(file)
+        if changes or str(file) in self.flow.home.broken:
+            await self.flow.append(self._event(e.ConfigurationChanged(str(file), tuple(changes[:50]))))
+        await self._record(project for project in self.config.projects() if project.file == file)
+        self._tell()
+
+    def _tell(self) -> None:
+        for listener in self.on_reload:
+            listener()
+
+    def notices(self, context: Context) -> list[str]:
+        """What whoever works here should know about the configuration."""
+        found = [f"{text}; the last good content is in force" for text in self.config.broken.values()]
+        for file in self.config.files:
+            loaded = self.config.loaded(file)
+            if loaded and context.cwd and context.cwd.is_relative_to(file.parent):
+                found += loaded.warnings
+        return found
+
+    # -- trust ---------------------------------------------------------------------------------------------------------
+
+    async def _note_own(self, file: Path) -> None:
+        """What the user wrote untracked is the user's own, and stays so when it is committed."""
+        commands = self._commands(file)
+        digest = trust.digest(commands)
+        if digest and digest not in self.flow.home.trusted and await self._own(file):
+            await self.flow.append(self._event(e.CommandsTrusted(digest, str(file), "own"), key=f"trust:{digest}"))
+
+    def _commands(self, file: Path) -> Mapping[str, Any]:
+        loaded = self.config.loaded(file)
+        return trust.commands_of(loaded.config) if loaded else {}
+
+    async def _own(self, file: Path) -> bool:
+        if file.is_relative_to(self.home.path) or repository_of(file.parent) is None:
+            return True
+        tracked = await Git(self.host, file.parent).run("ls-files", "--error-unmatch", "--", file.name, ok=(0, 1))
+        return tracked.code != 0
+
+    async def check_trust(self, project: ProjectConfig, profile: str | None) -> None:
+        """Refuse to run what came with the repository and nobody trusted; checks only what this session would run."""
+        if project.file is None or project.file.is_relative_to(self.home.path):
+            return
+        commands = self._commands(project.file)
+        if trust.digest(commands) in {"", *self.flow.home.trusted}:
+            return
+        mine = {key: value for key, value in commands.get("projects", {}).get(project.id, {}).items() if key != "ci"}
+        own = commands.get("projects", {}).get(".", {})
+        mine |= {key: value for key, value in own.items() if key != "ci"}
+        if profile and profile in commands.get("agents", {}):
+            mine["agent"] = commands["agents"][profile]
+        if mine or commands.get("plugins") or commands.get("defaults"):
+            raise Denied(
+                f"{project.file} came with the repository and would run commands of its own ({', '.join(sorted(mine)) or 'plugins'})",
+                "read it, then trust it: ao trust",
+            )
+
+    async def trust(self, path: Path | None, context: Context, *, preview: bool) -> dict[str, Any]:
+        """Show what a configuration would run, and let it."""
+        name = await self.resolve(Context(path or context.cwd, context.config), adopt=True)
+        project = self.config.project(name or "")
+        if project is None or project.file is None:
+            raise NotFound(
+                "there is no configuration here to trust",
+                "it is needed only where agent-orchestrator.yaml has commands",
+            )
+        commands = self._commands(project.file)
+        digest = trust.digest(commands)
+        trusted = not digest or digest in self.flow.home.trusted
+        if not preview and not trusted:
+            await self.flow.append(self._event(e.CommandsTrusted(digest, str(project.file)), key=f"trust:{digest}"))
+            trusted = True
+        return {"project": project.id, "file": str(project.file), "commands": _lines(commands), "trusted": trusted}
+
+    # -- what people ask for -------------------------------------------------------------------------------------------
+
+    async def list(self) -> list[dict[str, Any]]:
+        """All projects."""
+        return [self._json(project) for project in self.config.projects()]
+
+    def _json(self, project: ProjectConfig) -> dict[str, Any]:
+        digest = trust.digest(self._commands(project.file)) if project.file else ""
+        sessions = [facts for facts in self.flow.sessions.values() if facts.project == project.id and not facts.stopped]
+        return {
+            "id": project.id,
+            "name": project.name,
+            "path": str(project.path),
+            "repo": project.repo,
+            "defaultBranch": project.default_branch or detect(project.path).default_branch,
+            "config": str(project.file) if project.file else None,
+            "trusted": None if not digest else digest in self.flow.home.trusted,
+            "sessions": len(sessions),
+        }
+
+    async def add(self, path: str | None, url: str | None, context: Context, *, init: bool) -> dict[str, Any]:
+        """Register a repository; a URL is cloned first; `init` writes a configuration if there is none."""
+        folder = await self._clone(url, context) if url else (context.cwd or Path("/")) / Path(path or ".").expanduser()
+        root = repository_of(folder) if folder.is_dir() else None
+        if root is None:
+            problem = "is not a Git repository" if folder.is_dir() else "is not there"
+            raise UsageError(f"{folder} {problem}", "name a repository, or make one by git init")
+        created = self._init(root) if init else None
+        await self._readmit(root)
+        name = await self.resolve(Context(folder, context.config), adopt=True)
+        project = self.config.project(name or "")
+        assert project is not None
+        return {**self._json(project), "created": str(created) if created else None}
+
+    def _init(self, root: Path) -> Path | None:
+        layout = find_layout(root)
+        existing = [name for name in (CONFIG_NAME, "agent-orchestrator.yml") if (root / name).exists()]
+        if existing or layout is None or layout.top is None:
+            return None
+        file = root / CONFIG_NAME
+        write_atomically(file, initial(slug(root.name), detect(root)))
+        return file
+
+    async def _readmit(self, root: Path) -> None:
+        """A project that a person took out comes back when he adds it again."""
+        for project in self.flow.home.projects.values():
+            if project.removed and Path(project.path) == root:
+                await self.flow.append(self._event(e.ProjectRegistered(project.path, project.config), project.id))
+                if project.config:
+                    self.config.remove(Path(project.config))
+
+    async def _clone(self, url: str, context: Context) -> Path:
+        name = url.rstrip("/").rpartition("/")[2].rpartition(":")[2].removesuffix(".git")
+        if not name or name.startswith((".", "-")):
+            raise UsageError(f"{url} names no repository", "give its full URL")
+        target = (context.cwd or self.home.path) / name
+        if repository_of(target) == target:
+            return target
+        if target.exists():
+            raise Conflict(
+                f"{target} is in the way of the clone", "go to another folder, or register that one: ao start PATH"
+            )
+        await Git(self.host, target.parent).run("clone", "--", url, str(target), timeout=600.0)
+        return target
+
+    async def remove(self, name: str) -> dict[str, Any]:
+        """Take a project out; its sessions must have ended, and nothing of the repository is touched."""
+        self._named(name)
+        live = [facts.id for facts in self.flow.sessions.values() if facts.project == name and not facts.stopped]
+        if live:
+            raise Conflict(
+                f"{name} has sessions that are not stopped: {', '.join(live)}", f"stop them: ao stop -p {name} --all"
+            )
+        await self.flow.append(self._event(e.ProjectRemoved(), name))
+        self.config.remove_project(name)
+        self._tell()
+        return {"removed": name}
+
+    def _event(self, body: e.Body, project: str | None = None, key: str | None = None) -> Event:
+        return Event(body, self.flow.clock(), "person", key or uuid.uuid4().hex, project)
+
+
+def _expansion() -> Mapping[str, str]:
+    return {name: value for name, value in os.environ.items() if name != "AO_CONFIG"}
+
+
+def _lines(commands: Any, where: str = "") -> list[str]:
+    """Commands as lines that a person can read."""
+    if isinstance(commands, Mapping):
+        return [
+            line for key, value in commands.items() for line in _lines(value, f"{where}.{key}" if where else str(key))
+        ]
+    if isinstance(commands, list | tuple) and any(isinstance(item, Mapping | list | tuple) for item in commands):
+        return [line for item in commands for line in _lines(item, where)]
+    return [f"{where}: {' · '.join(map(str, commands)) if isinstance(commands, list | tuple) else commands}"]

@@ -1,0 +1,526 @@
+"""What every runtime must do. A plugin's tests subclass `RuntimeContract` and say how to make one:
+
+    class TestMine(RuntimeContract):
+        def new_runtime(self, home: Path) -> Runtime:
+            return Mine({"home": str(home)}, LocalHost())
+
+`new_runtime` is called again where a restarted daemon is meant: the second object knows nothing of the first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_orchestrator.errors import AoError, Missing, UsageError
+from agent_orchestrator.protocols import (
+    Alive,
+    Delivered,
+    Exit,
+    Gone,
+    Handle,
+    Held,
+    LaunchSpec,
+    Runtime,
+    Undeliverable,
+)
+from agent_orchestrator.testing.terminals import PersonsTerminal, eventually
+
+_TELL = """
+import json, os, sys
+with open({out!r} + '.new', 'w') as out:
+    json.dump([sys.argv[1:], dict(os.environ), os.getcwd()], out)
+os.rename({out!r} + '.new', {out!r})
+"""
+_RAW = """
+import os, sys, tty
+tty.setraw(0)
+os.write(1, sys.argv[2].encode().decode('unicode_escape').encode() + b'ready\\r\\n')
+with open(sys.argv[1], 'ab', 0) as out:
+    while data := os.read(0, 65536):
+        out.write(data)
+"""
+_LINES = """
+import sys
+out = open(sys.argv[1], 'a', buffering=1)
+for line in sys.stdin:
+    out.write(line)
+"""
+_SIZES = """
+import os, signal, sys, time
+def tell(*_):
+    with open(sys.argv[1], 'a') as out:
+        print(*os.get_terminal_size(1), file=out)
+signal.signal(signal.SIGWINCH, tell)
+tell()
+while True:
+    time.sleep(60)
+"""
+_STUBBORN = """
+import os, signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+if len(sys.argv) > 2:
+    code, out, *apart = sys.argv[1:]
+    subprocess.Popen([sys.executable, '-I', '-S', '-c', code, out], start_new_session=bool(apart))
+    if not apart:
+        subprocess.Popen([sys.executable, '-I', '-S', '-c', code, code, out, 'apart'])
+with open(sys.argv[-1] if len(sys.argv) < 4 else sys.argv[2], 'a') as out:
+    out.write(f'{os.getpid()}\\n')
+while True:
+    time.sleep(60)
+"""
+
+
+def python(code: str, *arguments: str) -> tuple[str, ...]:
+    """A command that runs this code, quickly."""
+    return (sys.executable, "-I", "-S", "-c", code, *arguments)
+
+
+class Bench:
+    """One runtime, a home for it, and everything launched on it."""
+
+    def __init__(self, contract: RuntimeContract) -> None:
+        self.root = Path(tempfile.mkdtemp(prefix="ao-"))
+        self.home = self.root / "home"
+        self.work = self.root / "work"
+        self.work.mkdir()
+        self._contract = contract
+        self.runtime = self.restarted()
+        self.handles: list[Handle] = []
+        self.terminals: list[PersonsTerminal] = []
+
+    def restarted(self) -> Runtime:
+        """A runtime that remembers nothing, as after a restart of the daemon."""
+        return self._contract.new_runtime(self.home)
+
+    def spec(self, argv: Sequence[str], session: str = "app-fix", generation: int = 1, **fields: Any) -> LaunchSpec:
+        """A launch in this bench's folders."""
+        private = self.home / "sessions" / session
+        values: dict[str, Any] = {"cwd": self.work, "env": {"PATH": os.environ["PATH"]}, "private": private}
+        values |= {"log": private / "terminal.log", **fields}
+        return LaunchSpec(session=session, generation=generation, argv=tuple(argv), **values)
+
+    async def launch(self, argv: Sequence[str], session: str = "app-fix", **fields: Any) -> Handle:
+        """Start it."""
+        handle = await self.runtime.launch(self.spec(argv, session, **fields))
+        self.handles.append(handle)
+        return handle
+
+    async def recorder(self, name: str = "got", says: str = "", session: str = "app-fix") -> tuple[Handle, Path]:
+        """A program in raw mode that writes down every byte it reads."""
+        out = self.work / name
+        handle = await self.launch(python(_RAW, str(out), says), session)
+        await eventually(out.exists)
+        return handle, out
+
+    async def attach(self, handle: Handle, columns: int = 100, rows: int = 30) -> PersonsTerminal:
+        """A person's terminal that shows it."""
+        terminal = PersonsTerminal(self.runtime.attach_command(handle), columns, rows)
+        self.terminals.append(terminal)
+        return terminal
+
+    async def close(self) -> None:
+        """Leave nothing running and nothing behind."""
+        for terminal in self.terminals:
+            await terminal.close()
+        for handle in [*self.handles, *await self.runtime.leftovers(self.handles)]:
+            await self.runtime.stop(handle, grace=0.0)
+            await self.runtime.discard(handle)
+        await self._contract.close_runtime(self.runtime, self.home)
+        shutil.rmtree(self.root)
+
+
+class RuntimeContract:
+    """Subclass it, say how to make the runtime, and run it with pytest."""
+
+    pytestmark = pytest.mark.anyio
+
+    def new_runtime(self, home: Path) -> Runtime:
+        """Make the runtime for this `$AO_HOME`."""
+        raise NotImplementedError
+
+    async def close_runtime(self, runtime: Runtime, home: Path) -> None:
+        """End what the runtime itself keeps running; nothing by default."""
+
+    @pytest.fixture
+    async def bench(self) -> AsyncIterator[Bench]:
+        """A fresh bench."""
+        bench = Bench(self)
+        try:
+            yield bench
+        finally:
+            await bench.close()
+
+    # -- start
+
+    async def test_a_launch_gets_exactly_its_arguments_environment_and_folder(self, bench: Bench) -> None:
+        hostile = [
+            "",
+            "a b",
+            "it's",
+            '"$HOME" $(id) `id` \\',
+            "line\nline",
+            "ünïcödé 🦊",
+            "-n",
+            "--",
+            "semi;",
+            "#{pid} %d {",
+            "*",
+        ]
+        out = bench.work / "told"
+        environment = {"PATH": os.environ["PATH"], "TERM": "xterm", "A_B": "x'\n$y;", "EMPTY": "", "ÜMLAUT": "ß"}
+        await bench.launch(python(_TELL.format(out=str(out)), *hostile), env=environment)
+        await eventually(out.exists)
+        arguments, seen, cwd = json.loads(out.read_text())
+        assert arguments == hostile
+        # Set by the C library's own start-up in the C locale, not by us.
+        assert {name: value for name, value in seen.items() if name != "LC_CTYPE"} == environment
+        assert cwd == str(bench.work.resolve())
+
+    async def test_the_terminal_names_itself_where_the_environment_does_not(self, bench: Bench) -> None:
+        out = bench.work / "told"
+        await bench.launch(python(_TELL.format(out=str(out))), env={"PATH": os.environ["PATH"], "TERM": "dumb"})
+        await eventually(out.exists)
+        assert json.loads(out.read_text())[1]["TERM"] not in ("", "dumb")
+
+    async def test_the_handle_names_the_agents_own_process(self, bench: Bench) -> None:
+        out = bench.work / "pid"
+        code = f"import os, time; open({str(out)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
+        handle = await bench.launch(python(code))
+        await eventually(lambda: out.exists() and out.read_text())
+        assert (handle.session, handle.generation, handle.pid) == ("app-fix", 1, int(out.read_text()))
+
+    async def test_an_argument_of_100_kilobytes_arrives(self, bench: Bench) -> None:
+        out = bench.work / "told"
+        await bench.launch(python(_TELL.format(out=str(out)), "x" * 100_000))
+        await eventually(out.exists)
+        assert json.loads(out.read_text())[0] == ["x" * 100_000]
+
+    async def test_an_argument_that_no_system_takes_is_refused_with_a_remedy(self, bench: Bench) -> None:
+        with pytest.raises(UsageError) as refused:
+            await bench.launch(["true", "x" * 3_000_000])
+        assert "file" in refused.value.remedy
+
+    async def test_a_folder_that_is_not_there_is_named(self, bench: Bench) -> None:
+        with pytest.raises(Missing, match="nowhere"):
+            await bench.launch(["true"], cwd=bench.work / "nowhere")
+
+    async def test_standard_input_can_be_a_file(self, bench: Bench) -> None:
+        given, out = bench.work / "given; file", bench.work / "got"
+        given.write_text("the task\n")
+        handle = await bench.launch(["sh", "-c", f"cat >{out}"], stdin=given)
+        assert await bench.runtime.ended(handle) == Gone(Exit(0))
+        assert out.read_text() == "the task\n"
+
+    async def test_launching_again_finds_the_same_process(self, bench: Bench) -> None:
+        starts = bench.work / "starts"
+        argv = ["sh", "-c", f"echo started >>{starts}; exec sleep 60"]
+        first = await bench.launch(argv)
+        again = await bench.runtime.launch(bench.spec(argv))
+        restarted = await bench.restarted().launch(bench.spec(argv))
+        assert first == again == restarted
+        assert await bench.restarted().probe([first]) == [Alive()]
+        await eventually(starts.exists)
+        assert starts.read_text() == "started\n"
+
+    async def test_launches_of_the_same_at_the_same_time_start_one(self, bench: Bench) -> None:
+        starts = bench.work / "starts"
+        spec = bench.spec(["sh", "-c", f"echo started >>{starts}; exec sleep 60"])
+        handles = await asyncio.gather(*(bench.restarted().launch(spec) for _ in range(4)))
+        bench.handles.append(handles[0])
+        assert len({handle.pid for handle in handles}) == 1
+        await eventually(starts.exists)
+        assert starts.read_text() == "started\n"
+
+    async def test_launching_again_after_the_end_starts_nothing(self, bench: Bench) -> None:
+        starts = bench.work / "starts"
+        argv = ["sh", "-c", f"echo started >>{starts}; exit 3"]
+        first = await bench.launch(argv)
+        assert await bench.runtime.ended(first) == Gone(Exit(3))
+        again = await bench.restarted().launch(bench.spec(argv))
+        assert await bench.restarted().ended(again) == Gone(Exit(3))
+        await bench.runtime.discard(first)
+        late = await bench.restarted().launch(bench.spec(argv))
+        assert isinstance((await bench.runtime.probe([late]))[0], Gone)
+        assert starts.read_text() == "started\n"
+
+    async def test_the_next_generation_is_another_process(self, bench: Bench) -> None:
+        first = await bench.launch(["sleep", "60"])
+        second = await bench.launch(["sleep", "60"], generation=2)
+        assert first.pid != second.pid
+        assert await bench.runtime.probe([first, second]) == [Alive(), Alive()]
+
+    async def test_twenty_at_once_all_run(self, bench: Bench) -> None:
+        handles = await asyncio.gather(*(bench.launch(["sleep", "60"], f"app-{n}") for n in range(20)))
+        assert await bench.runtime.probe(handles) == [Alive()] * 20
+        assert len({handle.pid for handle in handles}) == 20
+
+    # -- look
+
+    @pytest.mark.parametrize(
+        ("script", "how"),
+        [
+            ("exit 0", Exit(0)),
+            ("exit 3", Exit(3)),
+            ("exec /no/such/program", Exit(127)),
+            ("kill -9 $$", Exit(signal=9)),
+            ("sleep 60 & exit 4", Exit(4)),
+        ],
+    )
+    async def test_an_end_is_told_as_what_it_is(self, bench: Bench, script: str, how: Exit) -> None:
+        handle = await bench.launch(["sh", "-c", script])
+        assert await bench.runtime.ended(handle) == Gone(how)
+        assert await bench.restarted().ended(handle) == Gone(how)
+        assert await bench.runtime.probe([handle]) == [Gone(how)]
+
+    async def test_a_program_that_is_not_there_exits_with_127(self, bench: Bench) -> None:
+        handle = await bench.launch(["no-such-program-anywhere"])
+        assert await bench.runtime.ended(handle) == Gone(Exit(127))
+        assert "no-such-program-anywhere" in await bench.runtime.screen(handle)
+
+    async def test_an_end_is_pushed_within_half_a_second(self, bench: Bench) -> None:
+        handle = await bench.launch(["sleep", "60"])
+        ended = asyncio.create_task(bench.runtime.ended(handle))
+        done, _ = await asyncio.wait([ended], timeout=0.1)
+        assert not done
+        os.kill(handle.pid, signal.SIGKILL)
+        began = time.monotonic()
+        assert await ended == Gone(Exit(signal=9))
+        assert time.monotonic() - began < 0.5
+
+    async def test_one_probe_looks_at_many(self, bench: Bench) -> None:
+        alive = await bench.launch(["sleep", "60"], "app-a")
+        ended = await bench.launch(["sh", "-c", "exit 5"], "app-b")
+        await bench.runtime.ended(ended)
+        other_boot = replace(alive, boot_id="another boot")
+        reused_pid = replace(ended, pid=os.getpid())
+        found = await bench.runtime.probe([ended, alive, other_boot, reused_pid])
+        assert found[:3] == [Gone(Exit(5)), Alive(), Gone(lost=True)]
+        assert isinstance(found[3], Gone)
+
+    async def test_an_end_of_another_boot_is_told_at_once(self, bench: Bench) -> None:
+        handle = await bench.launch(["sleep", "60"])
+        other_boot = replace(handle, boot_id="another boot")
+        assert await bench.runtime.ended(other_boot) == Gone(lost=True)
+        assert await bench.runtime.stop(other_boot) == Gone(lost=True)
+        assert isinstance(await bench.runtime.deliver(other_boot, "m1", "hello"), Undeliverable)
+        assert await bench.runtime.probe([handle]) == [Alive()]
+
+    async def test_the_screen_is_the_visible_text(self, bench: Bench) -> None:
+        handle = await bench.launch(
+            ["sh", "-c", r"printf 'old\033[2J\033[H\033[31mred\033[0m fox\nsecond'; exec sleep 60"]
+        )
+
+        async def shown() -> bool:
+            return "second" in await bench.runtime.screen(handle)
+
+        await eventually(shown)
+        assert [line.rstrip() for line in (await bench.runtime.screen(handle)).splitlines()[:2]] == [
+            "red fox",
+            "second",
+        ]
+
+    async def test_the_log_is_complete(self, bench: Bench) -> None:
+        handle = await bench.launch(["sh", "-c", "i=0; while [ $i -lt 5000 ]; do echo line $i; i=$((i+1)); done"])
+        assert await bench.runtime.ended(handle) == Gone(Exit(0))
+        log = bench.home / "sessions" / "app-fix" / "terminal.log"
+        expected = b"".join(b"line %d\r\n" % n for n in range(5000))
+        await eventually(lambda: len(log.read_bytes()) >= len(expected))
+        assert log.read_bytes() == expected
+        assert log.stat().st_mode & 0o077 == 0
+
+    async def test_a_resize_reaches_the_program(self, bench: Bench) -> None:
+        sizes = bench.work / "sizes"
+        handle = await bench.launch(python(_SIZES, str(sizes)), columns=90, rows=33)
+        await eventually(lambda: sizes.exists() and sizes.read_text())
+        await bench.runtime.resize(handle, 132, 50)
+        await eventually(lambda: "132 50" in sizes.read_text())
+        assert sizes.read_text().splitlines()[0] == "90 33"
+
+    # -- talk
+
+    async def test_a_message_is_delivered_once(self, bench: Bench) -> None:
+        handle, got = await bench.recorder()
+        results = [
+            await runtime.deliver(handle, "m1", "hello")
+            for runtime in (bench.runtime, bench.runtime, bench.restarted())
+        ]
+        assert results == [Delivered()] * 3
+        together = await asyncio.gather(*(bench.restarted().deliver(handle, "m2", "world") for _ in range(4)))
+        assert together == [Delivered()] * 4
+        assert await bench.runtime.deliver(handle, "m3", "end") == Delivered()
+        await eventually(lambda: got.read_bytes().endswith(b"end\r"))
+        assert got.read_bytes() == b"hello\rworld\rend\r"
+
+    async def test_messages_in_quick_succession_are_lines_of_their_own(self, bench: Bench) -> None:
+        out = bench.work / "lines"
+        handle = await bench.launch(python(_LINES, str(out)))
+        await eventually(out.exists)
+        for number in range(3):
+            assert await bench.runtime.deliver(handle, f"m{number}", f"message {number}") == Delivered()
+        await eventually(lambda: out.read_text().count("\n") == 3)
+        assert out.read_text() == "message 0\nmessage 1\nmessage 2\n"
+
+    async def test_lines_arrive_as_one_paste_where_the_program_asks_for_it(self, bench: Bench) -> None:
+        handle, got = await bench.recorder(says=r"\x1b[?2004h")
+        await _shows(bench, handle, "ready")
+        assert await bench.runtime.deliver(handle, "m1", "first\nsecond ünï 🦊") == Delivered()
+        await eventually(lambda: got.read_bytes().endswith(b"~\r"))
+        assert got.read_bytes() == "\x1b[200~first\rsecond ünï 🦊\x1b[201~\r".encode()
+
+    async def test_a_message_of_50_kilobytes_arrives_whole(self, bench: Bench) -> None:
+        handle, got = await bench.recorder(says=r"\x1b[?2004h")
+        await _shows(bench, handle, "ready")
+        text = "".join(f"line {n} of a long message\n" for n in range(2000))
+        assert await bench.runtime.deliver(handle, "m1", text) == Delivered()
+        await eventually(lambda: got.read_bytes().endswith(b"~\r"))
+        assert got.read_bytes() == b"\x1b[200~" + text.replace("\n", "\r").encode() + b"\x1b[201~\r"
+
+    @pytest.mark.parametrize("text", ["-t %0 ; kill-server", "#{pid} $(id) 'x' \"y\" \\ ~ {", "ends with;", ""])
+    async def test_a_message_is_never_a_command(self, bench: Bench, text: str) -> None:
+        handle, got = await bench.recorder()
+        assert await bench.runtime.deliver(handle, "it's; a #{message} id", text) == Delivered()
+        await eventually(lambda: got.read_bytes().endswith(b"\r"))
+        assert got.read_bytes() == text.encode() + b"\r"
+
+    async def test_a_message_can_come_without_enter(self, bench: Bench) -> None:
+        handle, got = await bench.recorder()
+        assert await bench.runtime.deliver(handle, "m1", "half", enter=False) == Delivered()
+        assert await bench.runtime.deliver(handle, "m2", " whole") == Delivered()
+        await eventually(lambda: got.read_bytes() == b"half whole\r")
+
+    async def test_an_ended_agent_takes_no_message_and_what_it_got_is_known(self, bench: Bench) -> None:
+        handle, got = await bench.recorder()
+        assert await bench.runtime.deliver(handle, "m1", "hello") == Delivered()
+        await eventually(lambda: got.read_bytes().endswith(b"\r"))
+        os.kill(handle.pid, signal.SIGKILL)
+        await bench.runtime.ended(handle)
+        assert await bench.restarted().deliver(handle, "m1", "hello") == Delivered()
+        result = await bench.runtime.deliver(handle, "m2", "world")
+        assert isinstance(result, Undeliverable)
+        assert not result.ambiguous
+
+    async def test_keys_reach_the_program(self, bench: Bench) -> None:
+        handle, got = await bench.recorder()
+        await bench.runtime.press(handle, ["y", "Enter", "Escape", "C-c", "Up", "-x", ";", "it's"])
+        expected = b"y\r\x1b\x03\x1b[A-x;it's"
+        await eventually(lambda: len(got.read_bytes()) >= len(expected))
+        assert got.read_bytes() == expected
+
+    async def test_control_c_interrupts(self, bench: Bench) -> None:
+        handle = await bench.launch(["sleep", "60"])
+        await bench.runtime.press(handle, ["C-c"])
+        assert await bench.runtime.ended(handle) == Gone(Exit(signal=2))
+
+    async def test_keys_for_an_ended_agent_are_an_error(self, bench: Bench) -> None:
+        handle = await bench.launch(["true"])
+        await bench.runtime.ended(handle)
+        with pytest.raises(AoError):
+            await bench.runtime.press(handle, ["y"])
+
+    # -- people
+
+    async def test_two_people_see_and_type_at_once(self, bench: Bench) -> None:
+        handle = await bench.launch(["sh", "-c", "echo before; exec cat"])
+        await _shows(bench, handle, "before")
+        one, two = await bench.attach(handle), await bench.attach(handle)
+        await eventually(lambda: b"before" in one.output and b"before" in two.output)
+        one.type(b"from one\r")
+        await eventually(lambda: b"from one" in two.output)
+        two.type(b"from two\r")
+        await eventually(lambda: b"from two" in one.output)
+        await one.close()
+        bench.terminals.remove(one)
+        assert await bench.runtime.deliver(handle, "m1", "still here") == Delivered()
+        await eventually(lambda: b"still here" in two.output)
+        assert await bench.runtime.probe([handle]) == [Alive()]
+
+    async def test_a_window_that_changes_its_size_changes_the_programs(self, bench: Bench) -> None:
+        sizes = bench.work / "sizes"
+        handle = await bench.launch(python(_SIZES, str(sizes)))
+        await eventually(lambda: sizes.exists() and sizes.read_text())
+        terminal = await bench.attach(handle, 77, 21)
+        await eventually(lambda: sizes.read_text().splitlines()[-1].startswith("77 "))
+        terminal.resize(66, 20)
+        await eventually(lambda: sizes.read_text().splitlines()[-1].startswith("66 "))
+
+    async def test_a_message_waits_while_a_person_has_unsent_keystrokes(self, bench: Bench) -> None:
+        handle, got = await bench.recorder()
+        terminal = await bench.attach(handle)
+        await eventually(lambda: b"ready" in terminal.output)
+        terminal.type(b"half a sen")
+        await eventually(lambda: got.read_bytes() == b"half a sen")
+        held = await bench.restarted().deliver(handle, "m1", "hello")
+        assert held == Held("somebody is typing")
+        terminal.type(b"tence\r")
+        await eventually(lambda: got.read_bytes().endswith(b"\r"))
+        assert await bench.runtime.deliver(handle, "m1", "hello") == Delivered()
+        await eventually(lambda: got.read_bytes() == b"half a sentence\rhello\r")
+
+    async def test_attaching_to_a_terminal_that_is_gone_ends_with_an_error(self, bench: Bench) -> None:
+        handle = await bench.launch(["true"])
+        await bench.runtime.ended(handle)
+        await bench.runtime.discard(handle)
+        terminal = await bench.attach(handle)
+        await eventually(lambda: terminal.ended)
+
+    # -- end
+
+    async def test_stopping_ends_children_that_do_not_want_to(self, bench: Bench) -> None:
+        pids = bench.work / "pids"
+        handle = await bench.launch(python(_STUBBORN, _STUBBORN, str(pids)))
+        await eventually(lambda: pids.exists() and len(pids.read_text().split()) == 4)
+        assert await bench.runtime.stop(handle, grace=0.2) == Gone(Exit(signal=9))
+        assert [pid for pid in pids.read_text().split() if _runs(int(pid))] == []
+
+    async def test_stopping_asks_first(self, bench: Bench) -> None:
+        out = bench.work / "got"
+        handle = await bench.launch(
+            ["sh", "-c", f"trap 'echo bye >{out}; exit 6' TERM; echo >{out}; while :; do sleep 0.05; done"]
+        )
+        await eventually(out.exists)
+        assert await bench.runtime.stop(handle, grace=10) == Gone(Exit(6))
+        assert out.read_text() == "bye\n"
+        assert await bench.runtime.stop(handle) == Gone(Exit(6))
+
+    async def test_discarding_touches_no_other(self, bench: Bench) -> None:
+        one = await bench.launch(["true"], "app-fix")
+        other = await bench.launch(["sleep", "60"], "app-fix-login")
+        await bench.runtime.ended(one)
+        await bench.runtime.discard(one)
+        await bench.runtime.discard(one)
+        assert await bench.runtime.probe([other]) == [Alive()]
+        assert await bench.runtime.leftovers([other]) == []
+
+    async def test_leftovers_are_what_no_handle_names(self, bench: Bench) -> None:
+        known = await bench.launch(["sleep", "60"], "app-a")
+        forgotten = await bench.launch(["sleep", "60"], "app.b:ü c")
+        assert await bench.restarted().leftovers([known]) == [forgotten]
+        assert sorted(handle.session for handle in await bench.restarted().leftovers([])) == ["app-a", "app.b:ü c"]
+
+
+def _runs(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    return False
+
+
+async def _shows(bench: Bench, handle: Handle, text: str) -> None:
+    async def shown() -> bool:
+        return text in await bench.runtime.screen(handle)
+
+    await eventually(shown)

@@ -1,0 +1,85 @@
+"""A person's terminal for tests: a real PTY with a program in it, read all the time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import inspect
+import os
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Awaitable, Callable, Sequence
+
+_BECOME = "import fcntl, os, sys, termios; os.setsid(); fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execvp(sys.argv[1], sys.argv[1:])"
+
+
+async def eventually(holds: Callable[[], object | Awaitable[object]], timeout: float = 15.0) -> None:
+    """Return as soon as this holds; fail if it does not in time."""
+    until = time.monotonic() + timeout
+    while True:
+        result = holds()
+        if inspect.isawaitable(result):
+            result = await result
+        if result:
+            return
+        assert time.monotonic() < until, f"did not come true within {timeout:g} s: {inspect.getsource(holds).strip()}"
+        await asyncio.sleep(0.01)
+
+
+class PersonsTerminal:
+    """One terminal; `output` is what it was sent so far."""
+
+    def __init__(self, argv: Sequence[str], columns: int = 100, rows: int = 30) -> None:
+        self.output = bytearray()
+        self._master, slave = os.openpty()
+        self.resize(columns, rows)
+        environment = {
+            "PATH": os.environ["PATH"],
+            "TERM": "xterm-256color",
+            "LANG": "C.UTF-8",
+            "HOME": os.environ["HOME"],
+        }
+        command = [sys.executable, "-I", "-S", "-c", _BECOME, *argv]
+        self._process = subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=environment)
+        os.close(slave)
+        os.set_blocking(self._master, False)
+        asyncio.get_running_loop().add_reader(self._master, self._read)
+
+    def _read(self) -> None:
+        try:
+            self.output += os.read(self._master, 65536)
+        except BlockingIOError:
+            return
+        except OSError:
+            asyncio.get_running_loop().remove_reader(self._master)
+
+    def type(self, keys: bytes) -> None:
+        """Press keys."""
+        os.write(self._master, keys)
+
+    def resize(self, columns: int, rows: int) -> None:
+        """Change the window's size."""
+        fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    @property
+    def mode(self) -> object:
+        """The line discipline's settings: what a program must leave as it found it."""
+        return termios.tcgetattr(self._master)[:4]
+
+    @property
+    def ended(self) -> bool:
+        """Has the program ended?"""
+        return self._process.poll() is not None
+
+    async def close(self) -> None:
+        """Close the window."""
+        asyncio.get_running_loop().remove_reader(self._master)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._process.pid, signal.SIGKILL)
+        await asyncio.to_thread(self._process.wait)
+        os.close(self._master)

@@ -1,0 +1,38 @@
+"""Both runtimes of ours, by the contract that every runtime runs."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+
+from agent_orchestrator.home import Home
+from agent_orchestrator.host import LocalHost
+from agent_orchestrator.plugins.runtimes.process import Process
+from agent_orchestrator.plugins.runtimes.tmux import Tmux
+from agent_orchestrator.protocols import Runtime
+from agent_orchestrator.testing.contracts.runtime import RuntimeContract
+
+
+@pytest.mark.tmux
+@pytest.mark.skipif(not shutil.which("tmux"), reason="tmux is not installed")
+class TestTmux(RuntimeContract):
+    def new_runtime(self, home: Path) -> Runtime:
+        return Tmux({"home": str(home)}, LocalHost())
+
+    async def close_runtime(self, runtime: Runtime, home: Path) -> None:  # noqa: ARG002 - the contract's
+        answer = await LocalHost().run(
+            ["tmux", "-N", "-S", str(Home(home).socket("tmux.sock")), "display", "-p", "#{pid}"]
+        )
+        if answer.code == 0:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(answer.text), signal.SIGKILL)
+
+
+class TestProcess(RuntimeContract):
+    def new_runtime(self, home: Path) -> Runtime:
+        return Process({"home": str(home)}, LocalHost())

@@ -1,0 +1,28 @@
+"""Both kinds of workspace, ready to be filled."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agent_orchestrator.host import LocalHost
+from agent_orchestrator.plugins.workspaces.clone import Clone
+from agent_orchestrator.plugins.workspaces.worktree import Worktree
+from agent_orchestrator.protocols import WorkspaceSpec
+from tests.integration.rescue.world import World, make_repository
+
+
+@pytest.fixture(params=[Worktree, Clone], ids=["worktree", "clone"])
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
+    host = LocalHost()
+    spec = WorkspaceSpec(
+        session="app-task",
+        repo=make_repository(tmp_path / "repo"),
+        path=tmp_path / "worktrees" / "task",
+        link=None,
+        private=tmp_path / "sessions" / "app-task",
+        branch="feature/task",
+        base="main",
+    )
+    return World(host, request.param({}, host), spec)

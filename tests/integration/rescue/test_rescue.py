@@ -1,0 +1,483 @@
+"""Whatever an agent leaves in its workspace comes back byte for byte after the workspace is gone."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agent_orchestrator.services.rescue import bring_back, is_safe, rescue, unsaved
+from tests.integration.rescue.world import World, files_of, git, state_of
+
+pytestmark = pytest.mark.anyio
+
+Scenario = Callable[[Path], None]
+
+
+def commit(root: Path, name: str, content: str, message: str = "work") -> str:
+    (root / name).write_text(content)
+    git(root, "add", "-A")
+    git(root, "commit", "-qm", message)
+    return git(root, "rev-parse", "HEAD")
+
+
+def staged_and_unstaged(root: Path) -> None:
+    (root / "a.txt").write_text("staged\n")
+    git(root, "add", "a.txt")
+    (root / "a.txt").write_text("staged, then changed\n")
+    (root / "b.txt").write_text("unstaged\n")
+    (root / "new.txt").write_text("new and staged\n")
+    git(root, "add", "new.txt")
+
+
+def staged_then_gone(root: Path) -> None:
+    (root / "only-index.txt").write_text("in the index alone\n")
+    git(root, "add", "only-index.txt")
+    (root / "only-index.txt").unlink()
+
+
+def deleted_and_renamed(root: Path) -> None:
+    (root / "a.txt").unlink()
+    git(root, "rm", "-q", "b.txt")
+    git(root, "mv", "d/c.txt", "moved.txt")
+
+
+def untracked(root: Path) -> None:
+    (root / "notes").mkdir()
+    (root / "notes" / "plan.txt").write_text("plan\n")
+    (root / "binary").write_bytes(bytes(range(256)) * 4000)
+
+
+def intent_to_add(root: Path) -> None:
+    (root / "later.txt").write_text("later\n")
+    git(root, "add", "-N", "later.txt")
+
+
+def modes_and_links(root: Path) -> None:
+    (root / "run.sh").write_text("#!/bin/sh\n")
+    (root / "run.sh").chmod(0o755)
+    (root / "secret").write_text("s\n")
+    (root / "secret").chmod(0o600)
+    (root / "a.txt").chmod(0o755)
+    (root / "link").symlink_to("d/../a.txt")
+    (root / "dangling").symlink_to("/nowhere/at all")
+    (root / "b.txt").unlink()
+    (root / "b.txt").symlink_to("a.txt")
+
+
+def odd_names(root: Path) -> None:
+    top = os.fsencode(root)
+    for name in (b"new\nline", b'"quoted"', b"caf\xe9", b" lead and trail ", b"-rf", "日本".encode(), b"tab\there", b"end\r", b":(top)x", b"*"):
+        with open(os.path.join(top, name), "wb") as stream:
+            stream.write(b"content of " + name)
+    with open(os.path.join(top, b"caf\xe9"), "wb") as stream:
+        stream.write(b"\x00\xff")
+
+
+def empty_folders(root: Path) -> None:
+    (root / "empty" / "deep").mkdir(parents=True)
+    (root / "extra.txt").write_text("x")
+
+
+def file_becomes_folder(root: Path) -> None:
+    (root / "a.txt").unlink()
+    (root / "a.txt").mkdir()
+    (root / "a.txt" / "inside").write_text("now a folder\n")
+    (root / "d" / "c.txt").unlink()
+    (root / "d").rmdir()
+    (root / "d").write_text("now a file\n")
+
+
+def folder_becomes_link(root: Path) -> None:
+    (root / "elsewhere").mkdir()
+    (root / "elsewhere" / "c.txt").write_text("another c\n")
+    (root / "d" / "c.txt").unlink()
+    (root / "d").rmdir()
+    (root / "d").symlink_to("elsewhere")
+
+
+def line_endings(root: Path) -> None:
+    (root / ".gitattributes").write_text("*.txt text eol=crlf\n*.up filter=up\n")
+    git(root, "config", "filter.up.clean", "tr a-z A-Z")
+    git(root, "config", "filter.up.smudge", "tr A-Z a-z")
+    (root / "mixed.txt").write_bytes(b"one\r\ntwo\nthree\r")
+    (root / "x.up").write_bytes(b"MiXed\n")
+    git(root, "add", "-A")
+    (root / "plain.txt").write_bytes(b"a\nb\r\n")
+
+
+def hidden_changes(root: Path) -> None:
+    git(root, "update-index", "--assume-unchanged", "a.txt")
+    git(root, "update-index", "--skip-worktree", "b.txt")
+    (root / "a.txt").write_text("changed behind Git's back\n")
+    (root / "b.txt").write_text("this too\n")
+
+
+def stashed(root: Path) -> None:
+    (root / "a.txt").write_text("first stash\n")
+    git(root, "stash", "-q")
+    (root / "b.txt").write_text("second stash\n")
+    (root / "u.txt").write_text("untracked in stash\n")
+    git(root, "stash", "push", "-q", "-u", "-m", "with a message")
+
+
+def detached(root: Path) -> None:
+    commit(root, "one.txt", "1\n")
+    git(root, "checkout", "-q", "--detach")
+    commit(root, "two.txt", "2\n")
+    (root / "a.txt").write_text("and dirty\n")
+
+
+def orphan(root: Path) -> None:
+    git(root, "checkout", "-q", "--orphan", "fresh")
+    git(root, "rm", "-rqf", ".")
+    (root / "first.txt").write_text("first\n")
+    git(root, "add", "first.txt")
+
+
+def _conflict(root: Path) -> None:
+    git(root, "branch", "side")
+    commit(root, "a.txt", "ours\n")
+    git(root, "checkout", "-q", "side")
+    commit(root, "a.txt", "theirs\n", "theirs")
+    commit(root, "after.txt", "after\n", "after")
+    git(root, "checkout", "-q", "feature/task")
+
+
+def merging(root: Path) -> None:
+    _conflict(root)
+    git(root, "merge", "side", check=False)
+    (root / "b.txt").write_text("while merging\n")
+
+
+def rebasing(root: Path) -> None:
+    _conflict(root)
+    git(root, "checkout", "-q", "-B", "feature/task", "side")
+    base = git(root, "rev-parse", "main" if git(root, "branch", "--list", "main") else "origin/main")
+    git(root, "checkout", "-q", "-b", "onto", base)
+    commit(root, "a.txt", "onto\n")
+    git(root, "checkout", "-q", "feature/task")
+    git(root, "rebase", "onto", check=False)
+    (root / "half.txt").write_text("half resolved\n")
+
+
+def rebasing_with_autostash(root: Path) -> None:
+    _conflict(root)
+    (root / "b.txt").write_text("put aside by rebase\n")
+    git(root, "rebase", "--autostash", "side", check=False)
+
+
+def applying_patches(root: Path) -> None:
+    _conflict(root)
+    patch = git(root, "format-patch", "--stdout", "side~2..side")
+    git(root, "am", "-q", check=False, stdin=patch.encode())
+
+
+def cherry_picking(root: Path) -> None:
+    _conflict(root)
+    git(root, "cherry-pick", "side~1", "side", check=False)
+
+
+def reverting(root: Path) -> None:
+    first = commit(root, "a.txt", "second\n")
+    commit(root, "a.txt", "third\n")
+    git(root, "revert", "--no-edit", first, check=False)
+
+
+def bisecting(root: Path) -> None:
+    good = git(root, "rev-parse", "HEAD")
+    for number in range(4):
+        commit(root, "a.txt", f"{number}\n")
+    git(root, "bisect", "start", "HEAD", good)
+
+
+def nested_repositories(root: Path) -> None:
+    for name in ("nested", "unborn", "d/inner"):
+        (root / name).mkdir(parents=True)
+        git(root / name, "init", "-q")
+        (root / name / "file").write_text(name)
+    git(root / "nested", "add", "-A")
+    git(root / "nested", "commit", "-qm", "inside")
+    (root / "nested" / "file").write_text("changed inside\n")
+
+
+def repository_made_in_a_tracked_folder(root: Path) -> None:
+    git(root / "d", "init", "-q")
+    (root / "d" / "more.txt").write_text("more\n")
+    git(root / "d", "add", "-A")
+
+
+SCENARIOS: list[Scenario] = [
+    staged_and_unstaged,
+    staged_then_gone,
+    deleted_and_renamed,
+    untracked,
+    intent_to_add,
+    modes_and_links,
+    odd_names,
+    empty_folders,
+    file_becomes_folder,
+    folder_becomes_link,
+    line_endings,
+    hidden_changes,
+    stashed,
+    detached,
+    orphan,
+    merging,
+    rebasing,
+    rebasing_with_autostash,
+    applying_patches,
+    cherry_picking,
+    reverting,
+    bisecting,
+    nested_repositories,
+    repository_made_in_a_tracked_folder,
+]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
+async def test_comes_back_byte_for_byte(world: World, scenario: Scenario) -> None:
+    await world.make()
+    scenario(world.path)
+    files, state = files_of(world.path), state_of(world.path)
+    whole = git(world.path, "fsck", "--connectivity-only", "--no-dangling", check=False)
+    assert await is_safe(world.host, world.spec.repo, world.path, "app-task") != ()
+
+    saved = await rescue(world.host, world.spec.repo, world.path, "app-task")
+
+    assert not saved.clean and saved.saved and not saved.unsafe, saved
+    assert saved.ref == "refs/ao/rescue/app-task" and git(world.spec.repo, "rev-parse", saved.ref) == saved.commit
+    assert files_of(world.path) == files and state_of(world.path) == state, "saving must not change anything"
+    assert await is_safe(world.host, world.spec.repo, world.path, "app-task") == ()
+    git(world.spec.repo, "stash", "clear")
+    back = await world.make_again()
+    assert back.restored == saved.saved
+    assert files_of(world.path) == files
+    _same_state(state_of(world.path), state)
+    assert git(world.path, "fsck", "--connectivity-only", "--no-dangling", check=False) == whole
+
+
+def _same_state(now: dict[str, str], before: dict[str, str]) -> None:
+    """Refs that everybody shares may have moved; everything of this checkout is as it was."""
+    assert {name for name in now if name.startswith("file ")} >= {name for name in before if name.startswith("file ")}
+    for name, value in before.items():
+        if name != "file ORIG_HEAD":
+            assert now[name] == value, name
+
+
+async def test_survives_garbage_collection(world: World) -> None:
+    """Everything in a rescue is reachable from its ref."""
+    await world.make()
+    merging(world.path)
+    (world.path / "staged").write_text("in the index\n")
+    git(world.path, "add", "staged")
+    (world.path / "staged").write_text("in the folder\n")
+    files, state = files_of(world.path), state_of(world.path)
+    await rescue(world.host, world.spec.repo, world.path, "app-task")
+    await world.plugin.remove(world.spec)
+    git(world.spec.repo, "branch", "-D", "side", check=False)
+    git(world.spec.repo, "reflog", "expire", "--expire=now", "--all")
+    git(world.spec.repo, "gc", "-q", "--prune=now")
+    await world.plugin.create(replace(world.spec, existing=True), lambda _: None)
+    await bring_back(world.host, world.spec.repo, world.path, "app-task")
+    assert files_of(world.path) == files
+    assert state_of(world.path)["index"] == state["index"]
+    git(world.path, "fsck", "--connectivity-only", "--no-dangling")
+    git(world.path, "cat-file", "-e", ":3:a.txt")
+    git(world.path, "cat-file", "-e", "MERGE_HEAD^{tree}")
+
+
+async def test_nothing_to_save(world: World) -> None:
+    await world.make()
+    commit(world.path, "done.txt", "done\n")
+    if world.spec.repo != world.path:
+        publish = getattr(world.plugin, "publish", None)
+        if publish:
+            await publish(world.spec)
+    saved = await rescue(world.host, world.spec.repo, world.path, "app-task")
+    assert saved.clean and saved.ref is None and saved.saved == ()
+    assert await is_safe(world.host, world.spec.repo, world.path, "app-task") == ()
+    assert await unsaved(world.host, world.path) == ""
+    assert (await bring_back(world.host, world.spec.repo, world.path, "app-task")).restored == ()
+
+
+async def test_commits_that_were_thrown_away_are_saved_too(world: World) -> None:
+    await world.make()
+    lost = commit(world.path, "work.txt", "hours of work\n")
+    git(world.path, "reset", "-q", "--hard", "HEAD~1")
+    saved = await rescue(world.host, world.spec.repo, world.path, "app-task")
+    assert saved.saved == ("1 commit that no branch has",)
+    await world.plugin.remove(world.spec)
+    git(world.spec.repo, "merge-base", "--is-ancestor", lost, "refs/ao/rescue/app-task")
+
+
+async def test_ignored_files_are_saved_where_named_and_changed(world: World) -> None:
+    (world.spec.repo / "same.log").write_text("same\n")
+    await world.make()
+    (world.path / "out" / "deep").mkdir(parents=True)
+    (world.path / "out" / "deep" / "result").write_bytes(b"\0result")
+    (world.path / "other.log").write_text("not named\n")
+    (world.path / "same.log").write_text("same\n")
+    (world.path / "mine.log").write_text("mine\n")
+    saved = await rescue(world.host, world.spec.repo, world.path, "app-task", ["out", "same.log", "m*.log"])
+    assert saved.saved == ("2 ignored files that are to be kept",)
+    await world.make_again()
+    assert (world.path / "out" / "deep" / "result").read_bytes() == b"\0result"
+    assert (world.path / "mine.log").read_text() == "mine\n"
+    assert not (world.path / "other.log").exists() and not (world.path / "same.log").exists()
+
+
+async def test_the_same_content_is_saved_once(world: World) -> None:
+    await world.make()
+    (world.path / "x").write_text("x")
+    first = await rescue(world.host, world.spec.repo, world.path, "app-task")
+    second = await rescue(world.host, world.spec.repo, world.path, "app-task")
+    assert second == first
+
+
+async def test_an_older_rescue_stays_reachable(world: World) -> None:
+    await world.make()
+    (world.path / "x").write_text("first")
+    first = await rescue(world.host, world.spec.repo, world.path, "app-task")
+    (world.path / "x").write_text("second")
+    second = await rescue(world.host, world.spec.repo, world.path, "app-task")
+    assert first.commit and second.commit and first.commit != second.commit
+    git(world.spec.repo, "merge-base", "--is-ancestor", first.commit, second.commit)
+    await world.make_again()
+    assert (world.path / "x").read_text() == "second"
+    (world.path / "x").write_text("third")
+    third = await rescue(world.host, world.spec.repo, world.path, "app-task")
+    assert third.commit
+    git(world.spec.repo, "merge-base", "--is-ancestor", second.commit, third.commit)
+
+
+async def test_what_was_brought_back_is_not_brought_back_again(world: World) -> None:
+    await world.make()
+    (world.path / "x").write_text("x")
+    await rescue(world.host, world.spec.repo, world.path, "app-task")
+    await world.make_again()
+    (world.path / "x").unlink()
+    assert (await bring_back(world.host, world.spec.repo, world.path, "app-task")).restored == ()
+    assert not (world.path / "x").exists()
+
+
+async def test_bringing_back_can_be_repeated_after_a_crash(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    await world.make()
+    staged_and_unstaged(world.path)
+    files, state = files_of(world.path), state_of(world.path)
+    await rescue(world.host, world.spec.repo, world.path, "app-task")
+
+    def crash(*_: object) -> None:
+        raise RuntimeError("killed here")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("agent_orchestrator.services.rescue.restore._restore_git_files", crash)
+        with pytest.raises(RuntimeError, match="killed here"):
+            await world.make_again()
+    assert files_of(world.path) != {} and state_of(world.path)["index"] != state["index"]
+    await bring_back(world.host, world.spec.repo, world.path, "app-task")
+    assert files_of(world.path) == files and state_of(world.path)["index"] == state["index"]
+
+
+async def test_a_kept_workspace_is_left_as_it_is(world: World) -> None:
+    await world.make()
+    staged_and_unstaged(world.path)
+    files = files_of(world.path)
+    saved = await rescue(world.host, world.spec.repo, world.path, "app-task")
+    back = await bring_back(world.host, world.spec.repo, world.path, "app-task")
+    assert back.restored == saved.saved and not back.waiting and files_of(world.path) == files
+
+
+async def test_other_work_is_never_overwritten(world: World) -> None:
+    await world.make()
+    (world.path / "a.txt").write_text("saved\n")
+    await rescue(world.host, world.spec.repo, world.path, "app-task")
+    (world.path / "a.txt").write_text("newer, by hand\n")
+    back = await bring_back(world.host, world.spec.repo, world.path, "app-task")
+    assert "changes of its own" in back.waiting and back.ref == "refs/ao/rescue/app-task"
+    assert (world.path / "a.txt").read_text() == "newer, by hand\n"
+    git(world.path, "checkout", "-q", "a.txt")
+    commit(world.path, "b.txt", "moved on\n")
+    back = await bring_back(world.host, world.spec.repo, world.path, "app-task")
+    assert "has moved" in back.waiting
+    git(world.path, "cherry-pick", "-n", "-m", "1", git(world.spec.repo, "rev-parse", "refs/ao/rescue/app-task"))
+    assert (world.path / "a.txt").read_text() == "saved\n" and (world.path / "b.txt").read_text() == "moved on\n"
+
+
+async def test_people_can_read_a_rescue(world: World) -> None:
+    await world.make()
+    staged_and_unstaged(world.path)
+    await rescue(world.host, world.spec.repo, world.path, "app-task")
+    shown = git(world.spec.repo, "show", "refs/ao/rescue/app-task:a.txt")
+    assert shown == "staged, then changed"
+    assert git(world.spec.repo, "log", "-1", "--format=%an <%ae>", "refs/ao/rescue/app-task") == "Agent Orchestrator <ao@localhost>"
+    assert git(world.spec.repo, "diff", "--name-only", "refs/ao/rescue/app-task^1", "refs/ao/rescue/app-task").split() == [
+        "a.txt",
+        "b.txt",
+        "new.txt",
+    ]
+
+
+async def test_works_without_an_identity(world: World, own_world: Path) -> None:
+    await world.make()
+    (world.path / "x").write_text("x")
+    (own_world / ".gitconfig").write_text("[user]\nuseConfigOnly = true\n")
+    git(world.path, "config", "--unset-all", "user.name", check=False)
+    assert (await rescue(world.host, world.spec.repo, world.path, "app-task")).commit
+
+
+async def test_no_hook_and_no_filter_runs(world: World) -> None:
+    await world.make()
+    (world.path / ".gitattributes").write_text("* filter=trap\n")
+    (world.path / "x").write_text("x\n")
+    mark = world.spec.private / "mark"
+    git(world.path, "config", "filter.trap.smudge", f"touch '{mark}'; cat")
+    hooks = Path(git(world.path, "rev-parse", "--path-format=absolute", "--git-path", "hooks"))
+    hooks.mkdir(exist_ok=True)
+    for name in ("post-index-change", "reference-transaction", "post-checkout", "pre-commit", "post-rewrite"):
+        (hooks / name).write_text(f"#!/bin/sh\ntouch '{mark}'\n")
+        (hooks / name).chmod(0o755)
+    await rescue(world.host, world.spec.repo, world.path, "app-task")
+    assert not mark.exists()
+
+
+async def test_special_files_are_reported_and_skipped(world: World) -> None:
+    await world.make()
+    os.mkfifo(world.path / "pipe")
+    with socket.socket(socket.AF_UNIX) as listener:
+        descriptor = os.open(world.path, os.O_RDONLY)
+        try:
+            listener.bind(f"/proc/self/fd/{descriptor}/sock")
+        finally:
+            os.close(descriptor)
+    (world.path / "x").write_text("x")
+    saved = await rescue(world.host, world.spec.repo, world.path, "app-task")
+    assert saved.skipped == ("pipe", "sock") and saved.saved == ("1 untracked file",)
+
+
+async def test_unsaved_is_told_in_a_few_words(world: World) -> None:
+    await world.make()
+    (world.path / "a.txt").write_text("changed\n")
+    assert await unsaved(world.host, world.path) == "1 file uncommitted"
+    (world.path / "x").write_text("x")
+    assert await unsaved(world.host, world.path) == "2 files uncommitted"
+
+
+async def test_a_submodule_with_work_of_its_own_keeps_the_workspace(world: World, tmp_path: Path) -> None:
+    from tests.integration.rescue.world import make_repository
+
+    library = make_repository(tmp_path / "library")
+    git(world.spec.repo, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(library), "lib")
+    git(world.spec.repo, "commit", "-qm", "with library")
+    await world.make()
+    assert (world.path / "lib" / "a.txt").is_file()
+    assert await is_safe(world.host, world.spec.repo, world.path, "app-task") == ()
+    (world.path / "lib" / "a.txt").write_text("changed in the library\n")
+    saved = await rescue(world.host, world.spec.repo, world.path, "app-task")
+    assert not saved.clean and any("lib" in reason for reason in saved.unsafe)
+    git(world.path / "lib", "commit", "-qam", "not pushed", env={"GIT_AUTHOR_DATE": "2020-01-01T00:00:00Z"})
+    assert any("lib" in reason for reason in await is_safe(world.host, world.spec.repo, world.path, "app-task"))

@@ -1,0 +1,100 @@
+"""A repository, a workspace of it, and what there is to see in one: for comparing before and after."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from agent_orchestrator.host import LocalHost
+from agent_orchestrator.plugins.workspaces.making import GitWorkspace
+from agent_orchestrator.protocols import WorkspaceSpec
+from agent_orchestrator.services.rescue import BroughtBack, bring_back
+
+
+def git(where: Path, *argv: str, check: bool = True, env: Mapping[str, str] | None = None, stdin: bytes = b"") -> str:
+    """Run Git as an agent would."""
+    done = subprocess.run(
+        ["git", "-C", str(where), *argv], input=stdin, capture_output=True, env={**os.environ, **(env or {})}, check=False
+    )
+    if check and done.returncode:
+        raise AssertionError(f"git {' '.join(argv)}: {done.stderr.decode()}")
+    return done.stdout.decode(errors="surrogateescape").strip("\n")
+
+
+def make_repository(path: Path, files: Mapping[str, str] | None = None) -> Path:
+    """A repository with one commit on `main`."""
+    path.mkdir(parents=True)
+    git(path, "init", "-q", "-b", "main")
+    for name, content in (files or {"a.txt": "one\n", "b.txt": "two\n", "d/c.txt": "three\n", ".gitignore": "*.log\nout/\n"}).items():
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).write_text(content)
+    git(path, "add", "-A")
+    git(path, "commit", "-qm", "first")
+    return path
+
+
+@dataclass
+class World:
+    """A session's workspace."""
+
+    host: LocalHost
+    plugin: GitWorkspace
+    spec: WorkspaceSpec
+
+    @property
+    def path(self) -> Path:
+        return self.spec.path
+
+    async def make(self) -> None:
+        await self.plugin.create(self.spec, lambda _: None)
+
+    async def make_again(self) -> BroughtBack:
+        """Remove the workspace, make it anew on its branch, and bring the saved work back."""
+        await self.plugin.remove(self.spec)
+        assert not self.path.exists()
+        await self.plugin.create(replace(self.spec, existing=True), lambda _: None)
+        return await bring_back(self.host, self.spec.repo, self.path, self.spec.session)
+
+
+def files_of(root: Path) -> dict[bytes, tuple[str, int, bytes]]:
+    """Everything below a folder but its own `.git`: path → kind, mode, bytes."""
+    found: dict[bytes, tuple[str, int, bytes]] = {}
+    top = os.fsencode(root)
+    for folder, folders, names in os.walk(top):
+        if folder == top and b".git" in folders:
+            folders.remove(b".git")
+        for name in [*folders, *names]:
+            path = os.path.join(folder, name)
+            mode = os.lstat(path).st_mode
+            relative = os.path.relpath(path, top)
+            if relative == b".git":
+                continue
+            if stat.S_ISLNK(mode):
+                found[relative] = ("link", 0, os.readlink(path))
+            elif stat.S_ISDIR(mode):
+                found[relative] = ("folder", 0, b"")
+            elif stat.S_ISREG(mode):
+                with open(path, "rb") as stream:
+                    found[relative] = ("file", stat.S_IMODE(mode), stream.read())
+    return found
+
+
+def state_of(root: Path) -> dict[str, str]:
+    """What Git says of a checkout: HEAD, index, status, stash, unfinished commands, refs of its own."""
+    quiet = {"GIT_OPTIONAL_LOCKS": "0"}
+    git_dir = Path(git(root, "rev-parse", "--absolute-git-dir"))
+    unfinished = [path for name in ("rebase-merge", "rebase-apply", "sequencer") for path in (git_dir / name).rglob("*")]
+    unfinished += [path for path in git_dir.glob("[A-Z]*") if path.name not in ("FETCH_HEAD", "HEAD")]
+    return {
+        "HEAD": git(root, "rev-parse", "HEAD", check=False),
+        "branch": git(root, "symbolic-ref", "-q", "HEAD", check=False),
+        "index": git(root, "ls-files", "-s", "-v", "-z"),
+        "status": git(root, "status", "--porcelain=v2", "-z", "-uall", "--branch", env=quiet),
+        "stash": git(root, "stash", "list", "--format=%H %gs"),
+        "bisect": git(root, "for-each-ref", "refs/bisect"),
+        **{f"file {path.relative_to(git_dir)}": path.read_bytes().hex() for path in unfinished if path.is_file()},
+    }

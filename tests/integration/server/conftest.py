@@ -1,0 +1,58 @@
+"""A real server on a real Unix socket and a real port, with services in memory behind it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from tests.integration.server.doubles import Client, Double
+
+from agent_orchestrator.home import Home
+from agent_orchestrator.server.app import create_app
+from agent_orchestrator.server.serve import Servers
+from agent_orchestrator.services import Services
+
+
+@dataclass
+class World:
+    """What a test has at hand."""
+
+    services: Double
+    servers: Servers
+    serving: asyncio.Task[None]
+    url: str
+    unix: Client
+    port: int
+
+    def tcp(self, role: str | None = None, token: str | None = None) -> Client:
+        """A client on TCP: with a role, with a token of its own, or with nothing."""
+        if role == "cli":
+            token = self.services.tokens.cli_token()
+        elif role is not None:
+            token = self.services.tokens.new(role, role)[1]
+        return Client(self.port, token)
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    home = Home(tmp_path / "ao")
+    home.make()
+    double = Double(home)
+    services = cast(Services, cast(Any, double))
+    socket = home.socket("daemon.sock")
+    servers, url, note = Servers.bind(socket, "127.0.0.1", 0, explicit=False)
+    assert note is None
+    apps = create_app(services, trusted=True, body_limit=1 << 20), create_app(services, trusted=False, hosts=["127.0.0.1"])
+    serving = asyncio.create_task(servers.serve(*apps))
+    async with asyncio.timeout(10):
+        await servers.started.wait()
+    try:
+        yield World(double, servers, serving, url, Client(socket), int(url.rpartition(":")[2]))
+    finally:
+        servers.close()
+        async with asyncio.timeout(10):
+            await serving

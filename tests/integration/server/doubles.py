@@ -1,0 +1,254 @@
+"""Services in memory, as far as the server asks of them, and a small HTTP client on bare streams."""
+
+# ruff: noqa: ARG002 - the shapes are the services'
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from agent_orchestrator.errors import Conflict, NotFound
+from agent_orchestrator.flow.events import AgentAsk, Event
+from agent_orchestrator.home import Home
+from agent_orchestrator.services.projects import Context
+from agent_orchestrator.services.tokens import Tokens
+
+
+class Sessions:
+    """One session, `app-fix`; remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+        self.body = json.dumps({"sessions": [{"id": "app-fix"}]}).encode()
+        self.release = asyncio.Event()
+
+    def list_body(self, project: str | None) -> bytes:
+        self.calls.append(("list", project))
+        return self.body
+
+    def find(self, name: str, project: str | None = None) -> Any:
+        self.calls.append(("find", name, project))
+        if name not in ("app-fix", "fix"):
+            raise NotFound(f"there is no session {name}", "`ao status -A` lists them")
+        return SimpleNamespace(id="app-fix")
+
+    def view(self, session: str) -> dict[str, Any]:
+        if session == "app-fix":
+            return {"id": session}
+        raise AssertionError(session)
+
+    async def create(self, request: dict[str, Any], key: str | None, context: Context) -> dict[str, Any]:
+        self.calls.append(("create", request, key, context))
+        if request.get("title") == "boom":
+            raise RuntimeError("a secret detail")
+        return {"id": "app-new"}
+
+    async def stop_all(self, project: str, keep: bool, key: str | None) -> dict[str, Any]:
+        self.calls.append(("stop_all", project, keep, key))
+        return {"stopped": []}
+
+    async def stop(self, session: str, keep: bool, key: str | None) -> dict[str, Any]:
+        self.calls.append(("stop", session, keep, key))
+        return {"session": {"id": session}, "saved": [], "undo": "ao restore app-fix"}
+
+    async def send(
+        self, session: str, content: str, *, key: str | None, interrupt: bool, sender: str
+    ) -> dict[str, Any]:
+        self.calls.append(("send", session, content, key, interrupt, sender))
+        return {"messageId": "m1", "state": "queued"}
+
+    async def answer(self, session: str, *, text: str | None, decision: str | None, key: str | None) -> dict[str, Any]:
+        return {"state": "queued"}
+
+    def messages(self, session: str) -> list[dict[str, Any]]:
+        return []
+
+    async def wait(self, session: str, until: str = "running") -> AsyncIterator[dict[str, Any]]:
+        yield {"output": "installing"}
+        await self.release.wait()
+        yield {"session": {"id": session}}
+
+    def complete(self, kind: str, prefix: str) -> list[str]:
+        return [name for name in ("app-fix", "app-new") if name.startswith(prefix)]
+
+
+class Inspection:
+    """What can be seen of the one session."""
+
+    def __init__(self) -> None:
+        self.argv = ["cat"]
+
+    async def log(self, session: str, *, raw: bool, tail_lines: int | None, follow: bool) -> AsyncIterator[bytes]:
+        if tail_lines == 0:
+            raise Conflict("there is no log yet", "wait for it")
+        yield "grüße\n".encode()
+        if follow:
+            await asyncio.Event().wait()
+
+    async def environment(self, session: str) -> dict[str, Any]:
+        return {"cwd": "/", "env": {"SECRET": "x"}}
+
+    async def attach(self, session: str) -> dict[str, Any]:
+        return {"argv": self.argv, "env": {"AO_ATTACHED": session}}
+
+
+class Feed:
+    """An event log in memory."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.grown = asyncio.Condition()
+        self.subscribers = 0
+
+    async def add(self, question: str, session: str = "app-fix") -> None:
+        body = AgentAsk(question=question)
+        event = Event(
+            body=body, time=0.0, source="test", key=question, project="app", session=session, seq=len(self.events) + 1
+        )
+        async with self.grown:
+            self.events.append(event)
+            self.grown.notify_all()
+
+    async def page(
+        self, after: int | None, limit: int, session: str | None, project: str | None
+    ) -> list[dict[str, Any]]:
+        return [{"seq": event.seq} for event in self.events[after or 0 :][:limit]]
+
+    async def subscribe(self, after: int | None) -> AsyncIterator[Event]:
+        place = len(self.events) if after is None else after
+        self.subscribers += 1
+        try:
+            while True:
+                async with self.grown:
+                    while len(self.events) <= place:
+                        await self.grown.wait()
+                for event in self.events[place:]:
+                    place = event.seq
+                    yield event
+        finally:
+            self.subscribers -= 1
+
+
+class Projects:
+    """Knows the project `app`, which lies wherever the caller is."""
+
+    async def resolve(self, context: Context, project: str | None) -> str | None:
+        if project not in (None, "app"):
+            raise NotFound(f"there is no project {project}", "`ao projects` lists them")
+        return "app" if context.cwd else project
+
+    def notices(self, context: Context) -> list[str]:
+        return [f"registered {context.cwd}, as app"] if context.cwd else []
+
+    async def list(self) -> list[dict[str, Any]]:
+        return []
+
+    async def trust(self, path: Path | None, context: Context, *, preview: bool) -> dict[str, Any]:
+        return {"project": "app", "commands": [], "trusted": not preview}
+
+
+class Config:
+    """Answers with what it was asked."""
+
+    async def get(self, key: str, context: Context) -> dict[str, Any]:
+        return {"key": key, "value": 1, "file": None}
+
+    def help(self) -> str:
+        return "port: 3000\n"
+
+
+@dataclass
+class Double:
+    """All services together."""
+
+    home: Home
+    version: str = "9.9.9"
+    sessions: Sessions = field(default_factory=Sessions)
+    inspection: Inspection = field(default_factory=Inspection)
+    feed: Feed = field(default_factory=Feed)
+    projects: Projects = field(default_factory=Projects)
+    config: Config = field(default_factory=Config)
+    ended: list[bool] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.tokens = Tokens(self.home)
+
+    async def shutdown(self, sessions: bool) -> None:
+        self.ended.append(sessions)
+
+
+@dataclass
+class Answer:
+    """An HTTP answer."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+@dataclass
+class Client:
+    """Asks one server; `address` is a socket's path or a port of this machine."""
+
+    address: Path | int
+    token: str | None = None
+
+    async def open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        if isinstance(self.address, int):
+            return await asyncio.open_connection("127.0.0.1", self.address, limit=1 << 22)
+        return await asyncio.open_unix_connection(self.address, limit=1 << 22)
+
+    async def begin(
+        self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
+    ) -> tuple[Answer, asyncio.StreamReader, asyncio.StreamWriter]:
+        """Send a request and read the head of its answer."""
+        reader, writer = await self.open()
+        content = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
+        every = {
+            "Host": f"127.0.0.1:{self.address}" if isinstance(self.address, int) else "localhost",
+            "Connection": "close",
+        }
+        if self.token:
+            every["Authorization"] = f"Bearer {self.token}"
+        if body is not None:
+            every |= {"Content-Type": "application/json", "Content-Length": str(len(content))}
+        every |= headers or {}
+        head = "".join(f"{name}: {value}\r\n" for name, value in every.items() if value)
+        writer.write(f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode() + content)
+        status, _, rest = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").partition("\r\n")
+        lines = [line.partition(": ") for line in rest.strip().split("\r\n") if line]
+        return Answer(int(status.split()[1]), {name.lower(): value for name, _, value in lines}, b""), reader, writer
+
+    async def ask(self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> Answer:
+        """One request, answered whole."""
+        async with asyncio.timeout(10):
+            answer, reader, writer = await self.begin(method, path, body, headers)
+            try:
+                raw = await reader.read()
+            finally:
+                writer.close()
+                await writer.wait_closed()
+            answer.body = _unchunked(raw) if answer.headers.get("transfer-encoding") == "chunked" else raw
+            return answer
+
+    async def get(self, path: str, **headers: str) -> Answer:
+        """A GET; underscores in header names stand for dashes."""
+        return await self.ask("GET", path, headers={name.replace("_", "-"): value for name, value in headers.items()})
+
+
+def _unchunked(raw: bytes) -> bytes:
+    parts = []
+    while raw:
+        size, _, raw = raw.partition(b"\r\n")
+        length = int(size, 16)
+        parts.append(raw[:length])
+        raw = raw[length + 2 :]
+    return b"".join(parts)

@@ -1,0 +1,196 @@
+"""Requests and answers: what reaches the services, and what comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pytest
+from tests.integration.server.conftest import World
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_health_says_who_runs(world: World) -> None:
+    assert (await world.tcp().get("/healthz")).json() == {"status": "ok", "version": "9.9.9", "pid": os.getpid()}
+
+
+async def test_a_new_session_gets_what_was_given_and_no_more(world: World) -> None:
+    body = {"projectId": "app", "issue": 123, "prompt": "fix it", "after": ["a"]}
+    answer = await world.unix.ask(
+        "POST", "/api/sessions", body, {"Idempotency-Key": "k1", "X-AO-Cwd": "/repo", "X-AO-Config": "x.yaml"}
+    )
+    assert (answer.status, answer.json()) == (201, {"id": "app-new"})
+    _, request, key, context = world.services.sessions.calls[-1]
+    assert (request, key) == (body, "k1")
+    assert (context.cwd, context.config) == (Path("/repo"), Path("/repo/x.yaml"))
+
+
+async def test_a_session_is_looked_for_from_the_callers_project(world: World) -> None:
+    assert (await world.unix.get("/api/sessions/fix", X_AO_Cwd="/repo")).json() == {"id": "app-fix"}
+    assert (await world.unix.get("/api/sessions/fix?project=app")).json() == {"id": "app-fix"}
+    assert (await world.unix.get("/api/sessions/fix")).json() == {"id": "app-fix"}
+    found = [call for call in world.services.sessions.calls if call[0] == "find"]
+    assert found == [("find", "fix", "app"), ("find", "fix", "app"), ("find", "fix", None)]
+
+
+async def test_a_message_carries_its_key_and_sender(world: World) -> None:
+    body = {"content": "go on", "interrupt": True}
+    answer = await world.tcp("operator").ask("POST", "/api/sessions/fix/message", body, {"Idempotency-Key": "k2"})
+    assert (answer.status, answer.json()) == (202, {"messageId": "m1", "state": "queued"})
+    assert world.services.sessions.calls[-1] == ("send", "app-fix", "go on", "k2", True, "operator")
+
+
+async def test_stop_all_needs_a_project(world: World) -> None:
+    answer = await world.tcp("operator").ask("DELETE", "/api/sessions")
+    assert (answer.status, answer.json()["exitCode"]) == (422, 2)
+    assert (await world.unix.ask("DELETE", "/api/sessions?project=app&keep=1")).json() == {"stopped": []}
+    assert world.services.sessions.calls[-1] == ("stop_all", "app", True, None)
+
+
+async def test_notices_come_percent_encoded(world: World) -> None:
+    for path in ("/api/sessions", "/api/sessions/fix", "/api/sessions/none"):
+        answer = await world.unix.get(path, X_AO_Cwd="/repo")
+        assert [unquote(part) for part in answer.headers["x-ao-notice"].split(",")] == ["registered /repo, as app"]
+    assert "x-ao-notice" not in (await world.unix.get("/api/sessions")).headers
+
+
+@pytest.mark.parametrize(
+    ("query", "project"),
+    [("", "app"), ("?all=1", None), ("?project=app", "app"), ("?all=true", None), ("?project=%61pp", "app")],
+)
+async def test_the_list_is_of_one_project_or_all(world: World, query: str, project: str | None) -> None:
+    answer = await world.unix.get(f"/api/sessions{query}", X_AO_Cwd="/repo")
+    assert (answer.status, answer.body) == (200, world.services.sessions.body)
+    assert world.services.sessions.calls == [("list", project)]
+
+
+async def test_the_list_is_sent_again_only_if_it_changed(world: World) -> None:
+    first = await world.unix.get("/api/sessions")
+    again = await world.unix.get("/api/sessions", If_None_Match=first.headers["etag"])
+    assert (again.status, again.body) == (304, b"")
+    world.services.sessions.body = b'{"sessions": []}'
+    assert (await world.unix.get("/api/sessions", If_None_Match=first.headers["etag"])).body == b'{"sessions": []}'
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "exit_code", "words"),
+    [
+        ("GET", "/api/sessions/none", None, 404, 3, "there is no session none"),
+        ("GET", "/api/sessions?project=none", None, 404, 3, "there is no project none"),
+        ("GET", "/api/nothing", None, 404, 3, "/api/nothing"),
+        ("PUT", "/api/sessions/fix", {}, 405, 2, "PUT is not possible"),
+        (
+            "POST",
+            "/api/sessions",
+            {"priority": "high"},
+            422,
+            2,
+            'priority: input should be a valid integer, unable to parse string as an integer, not "high"',
+        ),
+        ("POST", "/api/sessions", {"promt": "x"}, 422, 2, "'promt': did you mean prompt?"),
+        ("POST", "/api/sessions", b"{", 422, 2, "is not JSON"),
+        ("POST", "/api/sessions", b"[]", 422, 2, "body: "),
+        ("POST", "/api/sessions/fix/message", {}, 422, 2, "content: is missing"),
+        ("POST", "/api/sessions/fix/answer", {"decision": "perhaps"}, 422, 2, '"perhaps"'),
+        ("POST", "/api/sessions/fix/answer", {}, 422, 2, "give text, or a decision"),
+        (
+            "GET",
+            "/api/events?after=x",
+            None,
+            422,
+            2,
+            'after: input should be a valid integer, unable to parse string as an integer, not "x"',
+        ),
+        ("POST", "/api/sessions", {"title": "boom"}, 500, 1, "a fault of its own"),
+    ],
+)
+async def test_errors_are_problem_documents(
+    world: World, method: str, path: str, body: Any, status: int, exit_code: int, words: str
+) -> None:
+    answer = await world.unix.ask(method, path, body)
+    document = answer.json()
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert (answer.status, document["status"], document["exitCode"]) == (status, status, exit_code)
+    assert words in document["detail"]
+    assert set(document) - {"errors"} == {"type", "title", "status", "detail", "remedy", "category", "exitCode"}
+    assert document["remedy"]
+    assert "secret" not in answer.body.decode()
+
+
+async def test_a_body_that_is_not_sent_as_json_is_named(world: World) -> None:
+    answer = await world.unix.ask(
+        "POST", "/api/sessions", {"title": "x"}, {"Content-Type": "application/x-www-form-urlencoded"}
+    )
+    assert answer.status == 422
+    assert "application/x-www-form-urlencoded" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("cwd", ["relative", "/a%00b"])
+async def test_a_folder_that_is_none_is_refused(world: World, cwd: str) -> None:
+    assert (await world.unix.get("/api/sessions", X_AO_Cwd=cwd)).status == 422
+
+
+async def test_a_body_has_a_limit(world: World) -> None:
+    large = b'{"title": "' + b"x" * (1 << 20) + b'"}'
+    answer = await world.unix.ask("POST", "/api/sessions", large)
+    assert (answer.status, answer.headers["content-type"]) == (413, "application/problem+json")
+    chunks = b"".join(b"10000\r\n" + b"x" * 0x10000 + b"\r\n" for _ in range(20)) + b"0\r\n\r\n"
+    answer = await world.unix.ask(
+        "POST", "/api/sessions", chunks, {"Transfer-Encoding": "chunked", "Content-Length": ""}
+    )
+    assert answer.status == 413
+    assert world.services.sessions.calls == []
+
+
+async def test_headers_have_a_limit(world: World) -> None:
+    reader, writer = await world.tcp().open()
+    writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Endless: ")
+    async with asyncio.timeout(10):
+        for _ in range(20):
+            writer.write(b"x" * 8192)
+        assert (await reader.readline()).startswith(b"HTTP/1.1 400")
+    writer.close()
+
+
+async def test_progress_is_told_line_by_line(world: World) -> None:
+    _, reader, writer = await world.unix.begin("GET", "/api/sessions/fix/wait")
+    async with asyncio.timeout(10):
+        assert b'{"output":"installing"}\n' in await reader.readuntil(b"\n\r\n")
+        world.services.sessions.release.set()
+        assert b'{"session":{"id":"app-fix"}}\n' in await reader.read()
+    writer.close()
+
+
+async def test_a_log_and_completions_are_text(world: World) -> None:
+    log = await world.unix.get("/api/sessions/fix/log")
+    assert (log.headers["content-type"], log.body.decode()) == ("text/plain; charset=utf-8", "grüße\n")
+    none = await world.unix.get("/api/sessions/fix/log?tail=0")
+    assert (none.status, none.json()["detail"]) == (409, "there is no log yet")
+    names = await world.unix.get("/api/completion/sessions?prefix=app-f")
+    assert names.body == b"app-fix\n"
+
+
+async def test_the_page_is_honest_and_safe(world: World) -> None:
+    page = await world.tcp().get("/")
+    assert b"<script" not in page.body
+    assert b"ao status" in page.body
+    assert page.headers["content-security-policy"].startswith("default-src 'none'")
+    assert page.headers["x-content-type-options"] == "nosniff"
+
+
+async def test_tokens_are_made_shown_once_and_revoked(world: World) -> None:
+    made = (await world.unix.ask("POST", "/api/tokens", {"name": "ci", "role": "viewer"})).json()
+    assert (await world.tcp(token=made["token"]).get("/api/sessions")).status == 200
+    listed = await world.unix.get("/api/tokens")
+    assert listed.json()["tokens"] == [{key: made[key] for key in ("id", "name", "role", "createdAt")}]
+    assert (await world.unix.ask("DELETE", f"/api/tokens/{made['id']}")).status == 200
+    assert (await world.tcp(token=made["token"]).get("/api/sessions")).status == 401
+
+
+async def test_shutdown_is_asked_of_the_daemon(world: World) -> None:
+    assert (await world.unix.ask("POST", "/api/shutdown", {"sessions": True})).status == 202
+    assert world.services.ended == [True]

@@ -1,0 +1,99 @@
+"""Sockets: who may open them, which port they get, what happens to stale ones; and how fast the list is served."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import stat
+import time
+from pathlib import Path
+
+import pytest
+from tests.integration.server.conftest import World
+
+from agent_orchestrator.errors import AoError, Conflict, UsageError
+from agent_orchestrator.server.serve import bind_tcp, bind_unix, url_of
+
+pytestmark = pytest.mark.anyio
+
+
+def test_the_unix_socket_is_for_its_owner_only_and_replaces_a_stale_one(tmp_path: Path) -> None:
+    path = tmp_path / "daemon.sock"
+    bind_unix(path).close()
+    with bind_unix(path), socket.socket(socket.AF_UNIX) as caller:
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        caller.connect(str(path))
+    assert [entry.name for entry in tmp_path.iterdir()] == ["daemon.sock"]
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(AoError, match=r"none/daemon\.sock cannot be made"):
+        bind_unix(tmp_path / "none" / "daemon.sock")
+
+
+def test_a_taken_port_is_an_error_if_asked_for_and_moves_on_if_not() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(Conflict, match=f"port {port} on 127.0.0.1 is taken"):
+            bind_tcp("127.0.0.1", port, explicit=True)
+        moved, note = bind_tcp("127.0.0.1", port, explicit=False)
+        with moved:
+            assert moved.getsockname()[1] > port
+            assert note == f"port {port} is taken, so this is port {moved.getsockname()[1]}"
+
+
+@pytest.mark.parametrize(
+    ("host", "port"),
+    [("127.0.0.1", 70000), ("127.0.0.1", -1), ("no.such.host.invalid", 0), ("192.0.2.1", 0), ("a..b", 0)],
+)
+def test_addresses_that_are_none_are_named(host: str, port: int) -> None:
+    with pytest.raises(UsageError, match=host if 0 <= port < 65536 else str(port)):
+        bind_tcp(host, port, explicit=True)
+
+
+def test_the_address_is_one_to_call() -> None:
+    listener, _ = bind_tcp("127.0.0.1", 0, explicit=True)
+    with listener:
+        port = listener.getsockname()[1]
+        assert url_of(listener, "0.0.0.0") == f"http://127.0.0.1:{port}"
+        assert url_of(listener, "localhost") == f"http://localhost:{port}"
+        assert url_of(listener, "::1") == f"http://[::1]:{port}"
+
+
+async def test_the_end_removes_the_socket_but_never_a_successors(world: World) -> None:
+    path = world.unix.address
+    assert isinstance(path, Path)
+    assert path.exists()
+    with bind_unix(path):
+        world.servers.close()
+        await asyncio.wait_for(world.serving, 5)
+        assert path.exists()
+
+
+async def test_requests_in_progress_are_finished_before_the_end(world: World) -> None:
+    _, reader, writer = await world.unix.begin("GET", "/api/sessions/fix/log")
+    world.servers.close()
+    await asyncio.wait_for(world.serving, 5)
+    assert (await reader.read()).endswith(b"0\r\n\r\n")
+    writer.close()
+    path = world.unix.address
+    assert isinstance(path, Path)
+    assert not path.exists()
+
+
+async def test_how_fast_the_list_is_served(world: World) -> None:
+    """A figure, not a gate: client and server share this process, so the server alone does better."""
+    world.services.sessions.body = b"x" * 50_000
+    client = world.tcp("viewer")
+    reader, writer = await client.open()
+    request = f"GET /api/sessions HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {client.token}\r\n\r\n".encode()
+    rounds = 300
+    began = time.perf_counter()
+    for _ in range(rounds):
+        writer.write(request)
+        head = await reader.readuntil(b"\r\n\r\n")
+        await reader.readexactly(50_000)
+    rate = rounds / (time.perf_counter() - began)
+    writer.close()
+    assert head.startswith(b"HTTP/1.1 200")
+    print(f"GET /api/sessions over TCP with a token: {rate:.0f} a second")  # noqa: T201

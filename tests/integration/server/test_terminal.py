@@ -1,0 +1,136 @@
+"""The terminal over a WebSocket, with a real PTY and real programs in it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+
+import pytest
+from tests.integration.server.conftest import World
+from tests.integration.server.test_streams import until
+from websockets.asyncio.client import ClientConnection, connect, unix_connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+pytestmark = pytest.mark.anyio
+
+
+def terminal(world: World, token: str | None, **headers: str) -> connect:
+    given = {"Authorization": f"Bearer {token}"} if token else {}
+    address = f"{world.url.replace('http', 'ws')}/api/sessions/fix/terminal?columns=90&rows=30"
+    return connect(address, additional_headers={**given, **headers}, proxy=None)
+
+
+async def read_until(socket: ClientConnection, words: str) -> str:
+    seen = ""
+    async with asyncio.timeout(10):
+        while words not in seen:
+            output = await socket.recv()
+            assert isinstance(output, bytes)
+            seen += output.decode()
+    return seen
+
+
+async def test_keystrokes_go_in_and_output_comes_out(world: World) -> None:
+    async with terminal(world, world.services.tokens.cli_token()) as socket:
+        await socket.send(b"hello\n")
+        await read_until(socket, "hello\r\nhello\r\n")
+
+
+async def test_the_program_has_a_terminal_of_its_own_with_a_size(world: World) -> None:
+    world.services.inspection.argv = [
+        "sh",
+        "-c",
+        'trap "stty size" WINCH; tty; stty size; echo $AO_ATTACHED; while :; do sleep 0.05; done',
+    ]
+    async with terminal(world, world.services.tokens.cli_token()) as socket:
+        assert "30 90" in await read_until(socket, "app-fix\r\n")
+        await socket.send(json.dumps({"resize": [100, 20]}))
+        await read_until(socket, "20 100")
+        await socket.send(b"\x03")
+        with pytest.raises(ConnectionClosed) as closed:
+            await read_until(socket, "never")
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 1000
+
+
+async def test_leaving_ends_the_attached_program_only(world: World) -> None:
+    world.services.inspection.argv = [
+        sys.executable,
+        "-c",
+        "import os,time; print(os.getpid(), flush=True); time.sleep(60)",
+    ]
+    async with terminal(world, world.services.tokens.cli_token()) as socket:
+        pid = int(await read_until(socket, "\r\n"))
+        os.kill(pid, 0)
+
+    def gone() -> bool:
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return True
+        return False
+
+    await until(gone)
+
+
+async def test_a_flood_waits_for_a_slow_reader(world: World) -> None:
+    world.services.inspection.argv = [
+        sys.executable,
+        "-c",
+        "import os\nfor n in range(100): os.write(1, b'x' * 10000)\nos.write(1, b'END')",
+    ]
+    taken, last = 0, b""
+    async with terminal(world, world.services.tokens.cli_token()) as socket, asyncio.timeout(10):
+        while not last.endswith(b"END"):
+            output = await socket.recv()
+            assert isinstance(output, bytes)
+            taken, last = taken + len(output), output
+    assert taken == 1_000_003
+
+
+async def test_a_frame_that_makes_no_sense_closes_the_terminal(world: World) -> None:
+    async with terminal(world, world.services.tokens.cli_token()) as socket:
+        await socket.send('{"resize": [0, "x"]}')
+        with pytest.raises(ConnectionClosed) as closed:
+            await read_until(socket, "never")
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 1008
+
+
+@pytest.mark.parametrize(
+    ("role", "headers", "status"),
+    [
+        (None, {}, 401),
+        ("viewer", {}, 403),
+        ("session", {}, 403),
+        ("admin", {"Origin": "http://evil.example"}, 403),
+    ],
+)
+async def test_who_may_not_gets_no_terminal(
+    world: World, role: str | None, headers: dict[str, str], status: int
+) -> None:
+    tokens = world.services.tokens
+    token = tokens.for_session("app-fix", 1) if role == "session" else tokens.new(role, role)[1] if role else None
+    with pytest.raises(InvalidStatus) as refused:
+        async with terminal(world, token, **headers):
+            pass
+    assert refused.value.response.status_code == status
+    assert json.loads(refused.value.response.body or b"")["status"] == status
+
+
+async def test_a_session_that_is_not_there_has_none(world: World) -> None:
+    with pytest.raises(InvalidStatus) as refused:
+        async with unix_connect(str(world.unix.address), "ws://localhost/api/sessions/none/terminal"):
+            pass
+    assert refused.value.response.status_code == 404
+
+
+async def test_the_daemons_end_closes_the_terminal(world: World) -> None:
+    async with terminal(world, world.services.tokens.cli_token()) as socket:
+        world.servers.close()
+        with pytest.raises(ConnectionClosed) as closed:
+            await read_until(socket, "never")
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 1012

@@ -1,0 +1,42 @@
+"""A scripted daemon in the test's own home, and a way to run a command line against it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from tests.unit.cli.scripted import Daemon, daemon_at
+
+from agent_orchestrator.cli import main
+
+
+class Ran(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Ran]
+
+
+@pytest.fixture
+def home(own_world: Path) -> Path:
+    return own_world / "ao"
+
+
+@pytest.fixture
+def daemon(home: Path) -> Iterator[Daemon]:
+    with daemon_at(home) as daemon:
+        yield daemon
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    def run(*argv: str | Sequence[str]) -> Ran:
+        code = main([str(each) for each in argv])
+        captured = capsys.readouterr()
+        return Ran(code, captured.out, captured.err)
+
+    return run

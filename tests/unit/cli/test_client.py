@@ -1,0 +1,256 @@
+"""The client against a real server on a real socket."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.cli.scripted import Daemon, Reply, problem
+
+from agent_orchestrator import client as client_module
+from agent_orchestrator import errors
+from agent_orchestrator.client import Client, NotRunning
+from agent_orchestrator.wire import Broken, Connection, Stream, quote, unquote, with_query
+
+Connect = Callable[..., Client]
+
+
+@pytest.fixture
+def connect(home: Path) -> Iterator[Connect]:
+    """Makes clients of the test's home, and closes them."""
+    made: list[Client] = []
+
+    def connect(start: bool = True, **options: Any) -> Client:
+        made.append(Client(home, start=start, **options))
+        return made[-1]
+
+    yield connect
+    for each in made:
+        each.close()
+
+
+def test_one_connection_serves_many_requests(daemon: Daemon, connect: Connect) -> None:
+    daemon.route("GET", "/api/x", {"a": "ü"})
+    daemon.route("POST", "/api/x", Reply({"b": 1}, chunks=[b'{"b"', b": 1}"]))
+    ao = connect(start=False)
+    assert ao.get("/api/x") == {"a": "ü"}
+    assert ao.post("/api/x") == {"b": 1}
+    assert ao.get("/api/x") == {"a": "ü"}
+    assert {each.connection for each in daemon.requests} == {0}
+
+
+def test_a_request_tells_where_it_was_made(
+    daemon: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, connect: Connect
+) -> None:
+    folder = tmp_path / "a b,ü"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("AO_CONFIG", "conf.yaml")
+    connect().request("GET", "/healthz")
+    headers = daemon.requests[-1].headers
+    assert unquote(headers["x-ao-cwd"]) == str(folder)
+    assert unquote(headers["x-ao-config"]) == str(folder / "conf.yaml")
+    assert "authorization" not in headers
+
+
+@pytest.mark.parametrize("drop", ["before", "within"])
+def test_a_broken_connection_repeats_the_request_with_the_same_key(daemon: Daemon, drop: str, connect: Connect) -> None:
+    daemon.route("POST", "/api/x", [Reply(drop="before"), Reply({"long": "body"}, drop=drop), Reply({"ok": True})])
+    assert connect(start=False).post("/api/x", {"n": 1}) == {"ok": True}
+    keys = [each.headers["idempotency-key"] for each in daemon.requests]
+    assert len(keys) == 3 and len(set(keys)) == 1
+    assert [each.json() for each in daemon.requests] == [{"n": 1}] * 3
+
+
+def test_two_requests_have_different_keys(daemon: Daemon, connect: Connect) -> None:
+    daemon.route("POST", "/api/x", {})
+    ao = connect()
+    ao.post("/api/x")
+    ao.post("/api/x")
+    assert daemon.requests[0].headers["idempotency-key"] != daemon.requests[1].headers["idempotency-key"]
+
+
+def test_a_connection_that_always_breaks_is_given_up(daemon: Daemon, connect: Connect) -> None:
+    daemon.route("GET", "/api/x", Reply(drop="before"))
+    with pytest.raises(Broken):
+        connect(start=False).get("/api/x")
+    assert len(daemon.requests) == client_module.ATTEMPTS
+
+
+@pytest.mark.parametrize(
+    ("category", "kind", "code"),
+    [
+        ("not-found", errors.NotFound, 3),
+        ("usage", errors.UsageError, 2),
+        ("config", errors.ConfigError, 2),
+        ("conflict", errors.Conflict, 1),
+        ("unreachable", errors.Unreachable, 4),
+        ("strange", errors.Denied, 1),
+    ],
+)
+def test_a_problem_becomes_the_error_it_was(
+    daemon: Daemon, category: str, kind: type[errors.AoError], code: int, connect: Connect
+) -> None:
+    daemon.route("GET", "/api/x", problem(category, "no such thing", "look elsewhere", status=403, exit_code=code))
+    with pytest.raises(errors.AoError) as caught:
+        connect().get("/api/x")
+    assert type(caught.value) is kind
+    assert (caught.value.text, caught.value.remedy, caught.value.exit_code) == ("no such thing", "look elsewhere", code)
+
+
+def test_an_answer_that_is_no_problem_document_is_still_an_error(daemon: Daemon, connect: Connect) -> None:
+    daemon.route("GET", "/api/x", Reply(b"<h1>Bad\nGateway</h1>", 502))
+    with pytest.raises(errors.AoError, match="502: <h1>Bad Gateway"):
+        connect().get("/api/x")
+
+
+def test_lines_and_server_sent_events_are_read_as_they_come(daemon: Daemon, connect: Connect) -> None:
+    daemon.route("GET", "/api/lines", Reply(chunks=[b"one\ntw", b"o\r\nth", b"ree"]))
+    sse = b"id: 7\nevent: a\ndata: x\n\n: comment\n\ndata: 1\ndata: 2\n\n"
+    daemon.route("GET", "/api/sse", Reply(chunks=[sse[index : index + 3] for index in range(0, len(sse), 3)]))
+    ao = connect()
+    with ao.stream("GET", "/api/lines") as stream:
+        assert list(iter(stream.line, None)) == ["one", "two", "three"]
+    with ao.stream("GET", "/api/sse") as stream:
+        assert list(iter(stream.event, None)) == [("7", "a", "x"), ("", "message", "1\n2")]
+
+
+def test_a_stream_that_falls_silent_can_be_read_on(home: Path) -> None:
+    ours, theirs = socket.socketpair()
+    theirs.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nab")
+    with ours, theirs, Stream(Connection(ours), lambda _: None) as stream:
+        stream.wait(0.01)
+        with pytest.raises(TimeoutError):
+            stream.line()
+        theirs.sendall(b"c\n\r\n0\r\n\r\n")
+        stream.wait(5.0)
+        assert (stream.line(), stream.line()) == ("abc", None)
+
+
+def test_notices_are_told(daemon: Daemon, connect: Connect) -> None:
+    daemon.route("GET", "/api/x", Reply({}, headers={"X-AO-Notice": f"{quote('one, two')},{quote('three')}"}))
+    told: list[str] = []
+    connect(notice=told.append).get("/api/x")
+    assert told == ["one, two", "three"]
+
+
+def test_a_daemon_that_takes_too_long_is_unreachable(daemon: Daemon, connect: Connect) -> None:
+    release = threading.Event()
+    daemon.route("GET", "/api/x", lambda _: Reply({"released": release.wait(5)}))
+    with pytest.raises(errors.Unreachable, match=r"within 0\.05 s"):
+        connect().request("GET", "/api/x", timeout=0.05)
+    release.set()
+
+
+def test_without_a_socket_the_token_speaks_over_tcp(home: Path, connect: Connect) -> None:
+    home.mkdir(parents=True)
+    (home / "token").write_text("s3cret\n")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        (home / "daemon.json").write_text(json.dumps({"pid": 1, "socket": None, "url": f"http://127.0.0.1:{port}"}))
+        seen: list[bytes] = []
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection:
+                seen.append(connection.recv(65536))
+                connection.sendall(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{}")
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        assert connect(start=False).get("/api/x") == {}
+        thread.join(5)
+    assert b"Authorization: Bearer s3cret\r\n" in seen[0]
+    assert f"Host: 127.0.0.1:{port}\r\n".encode() in seen[0]
+
+
+# -- starting it -------------------------------------------------------------------------------------------------------
+
+FAKE_DAEMON = """
+import json, os, socket, sys
+home = os.environ["AO_HOME"]
+os.path.exists(home + "/die") and sys.exit(open(home + "/die").read())
+path = home + "/s"
+server = socket.socket(socket.AF_UNIX)
+server.bind(path)
+server.listen()
+json.dump({"pid": os.getpid(), "socket": path, "args": sys.argv[1:], "env": sorted(os.environ)}, open(home + "/tmp", "w"))
+os.rename(home + "/tmp", home + "/daemon.json")
+server.settimeout(20)
+while True:
+    connection, _ = server.accept()
+    with connection:
+        if connection.recv(65536).startswith(b"POST /api/shutdown"):
+            break
+        connection.sendall(b"HTTP/1.1 200 OK\\r\\nContent-Length: 2\\r\\nConnection: close\\r\\n\\r\\n{}")
+"""
+
+
+@pytest.fixture
+def fake_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package in front of ours whose `daemon` module is a small fake; the client starts it by its real command line."""
+    package = tmp_path / "agent_orchestrator"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "daemon.py").write_text(FAKE_DAEMON)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    return package
+
+
+def test_the_daemon_is_started_when_its_socket_refuses(
+    home: Path, fake_module: Path, monkeypatch: pytest.MonkeyPatch, connect: Connect
+) -> None:
+    home.mkdir(parents=True)
+    monkeypatch.setenv("AO_SESSION", "app-x")
+    stale = socket.socket(socket.AF_UNIX)
+    stale.bind(str(home / "old"))
+    stale.close()
+    (home / "daemon.json").write_text(json.dumps({"pid": 999999999, "socket": str(home / "old")}))
+    ao = connect()
+    assert ao.ensure(["--port", "4000"])
+    assert not ao.ensure()
+    info = ao.info()
+    assert info["args"] == ["--port", "4000"]
+    assert "AO_SESSION" not in info["env"]
+    assert os.getsid(info["pid"]) == info["pid"] != os.getpid()
+    assert ao.get("/api/x") == {}
+    with pytest.raises(Broken):
+        ao.request("POST", "/api/shutdown", repeat=False)
+    os.waitpid(info["pid"], 0)
+
+
+def test_a_daemon_that_dies_at_its_start_is_quoted(home: Path, fake_module: Path, connect: Connect) -> None:
+    home.mkdir(parents=True)
+    (home / "daemon.log").write_text("an old line\n")
+    (home / "die").write_text("port 3000 is taken")
+    with pytest.raises(errors.Unreachable, match="could not start: port 3000 is taken") as caught:
+        connect().get("/api/x")
+    assert str(home / "daemon.log") in caught.value.remedy
+
+
+def test_a_client_that_may_not_start_it_says_that_it_does_not_run(home: Path, connect: Connect) -> None:
+    with pytest.raises(NotRunning):
+        connect(start=False).get("/api/x")
+    assert not home.exists()
+
+
+def test_a_home_that_cannot_be_made_is_unreachable(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(errors.Unreachable, match="could not be started"):
+        Client(tmp_path / "file" / "home").get("/api/x")
+
+
+def test_queries_and_quoting() -> None:
+    assert (
+        with_query("/x", {"a": None, "b": True, "c": False, "d": "", "e": 0, "f": "ö &"}) == "/x?b=1&e=0&f=%C3%B6%20%26"
+    )
+    assert unquote(quote("a/b %ü\n")) == "a/b %ü\n"
+    assert unquote("50%") == "50%"
+    assert sys.getfilesystemencoding() == "utf-8"

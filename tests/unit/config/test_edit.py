@@ -1,0 +1,173 @@
+"""Changing a file keeps what the user wrote; the first file is one that loads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agent_orchestrator.config.detect import Detected, detect, parse_remote
+from agent_orchestrator.config.edit import get_value, initial, set_value
+from agent_orchestrator.config.load import load, load_text
+from agent_orchestrator.errors import ConfigError, UsageError
+
+TEXT = """\
+# My file
+defaults:
+  runtime: tmux # because
+  notifiers:
+    - desktop
+
+projects:
+  app: # the app
+    path: '.'
+    default_branch: main   # snake
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "agent-orchestrator.yaml"
+    path.write_text(TEXT)
+    return path
+
+
+def test_setting_keeps_everything_else(file: Path) -> None:
+    file.chmod(0o600)
+    set_value(file, "defaults.runtime", "process", {})
+    assert file.read_text() == TEXT.replace("runtime: tmux", "runtime: process")
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert list(file.parent.iterdir()) == [file]
+
+
+def test_setting_takes_the_files_own_spelling(file: Path) -> None:
+    set_value(file, "projects.app.defaultBranch", "dev", {})
+    assert "default_branch: dev" in file.read_text()
+    assert "# snake" in file.read_text()
+
+
+def test_setting_makes_what_is_not_there(file: Path, tmp_path: Path) -> None:
+    set_value(file, "projects.app.ci.command", "make test", {})
+    set_value(file, "defaults.notifiers", "[desktop, slack]", {})
+    config = load(file, {}).config
+    assert config.projects["app"].ci["default"].command == "make test"
+    assert config.defaults.notifiers == ("desktop", "slack")
+    new = tmp_path / "new" / "config.yaml"
+    set_value(new, "port", "4000", {})
+    assert load(new, {}).config.port == 4000
+
+
+def test_setting_through_a_symlink(file: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link.yaml"
+    link.symlink_to(file)
+    set_value(link, "port", "4000", {})
+    assert link.is_symlink()
+    assert load(file, {}).config.port == 4000
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "what"),
+    [
+        ("defaults.runtme", "x", 'did you mean "runtime"'),
+        ("port", "many", "whole number"),
+        ("defaults.runtime.x", "y", "plain value"),
+        ("defaults.notifiers.7", "y", "1 items"),
+        ("", "y", "no key"),
+    ],
+)
+def test_a_wrong_change_changes_nothing(file: Path, key: str, value: str, what: str) -> None:
+    with pytest.raises(UsageError, match=what):
+        set_value(file, key, value, {})
+    assert file.read_text() == TEXT
+
+
+def test_a_broken_file_is_not_changed(file: Path) -> None:
+    file.write_text("a: [")
+    with pytest.raises(ConfigError, match="not valid YAML"):
+        set_value(file, "port", "1", {})
+    assert file.read_text() == "a: ["
+
+
+def test_getting(file: Path) -> None:
+    set_value(file, "notifiers.slack.webhookUrl", "${SECRET}", {"SECRET": "s"})
+    assert get_value(file, "defaults.runtime", {}) == "tmux"
+    assert get_value(file, "projects.app.defaultBranch", {}) == "main"
+    assert get_value(file, "defaults.notifiers.0", {}) == "desktop"
+    assert get_value(file, "notifiers.slack.webhookUrl", {"SECRET": "s"}) == "${SECRET}"
+    assert get_value(file, "power.preventIdleSleep", {}) is True
+    with pytest.raises(UsageError, match='did you mean "power"'):
+        get_value(file, "powr.preventIdleSleep", {})
+
+
+def test_the_first_file_loads(tmp_path: Path) -> None:
+    found = Detected("trunk", "owner/app", "github.com", "make test: all", ("uv.lock",))
+    config = load_text(initial("my-app", found, "codex", "app"), tmp_path / "x.yaml", {}).config
+    project = config.projects["my-app"]
+    assert (project.path, project.repo, project.default_branch) == (".", "owner/app", "trunk")
+    assert (project.session_prefix, project.ci["default"].command) == ("app", "make test: all")
+    assert config.defaults.agent == "codex"
+    bare = load_text(initial("123", Detected()), tmp_path / "x.yaml", {}).config
+    assert (list(bare.projects), bare.projects["123"].ci) == (["123"], {})
+
+
+def test_detection(tmp_path: Path) -> None:
+    assert detect(tmp_path) == Detected()
+    git = tmp_path / ".git"
+    (git / "refs" / "remotes" / "origin").mkdir(parents=True)
+    (git / "HEAD").write_text("ref: refs/heads/topic\n")
+    (git / "config").write_text('[core]\n\tbare = false\n[remote "origin"]\n\turl = git@github.com:owner/app.git\n')
+    (tmp_path / "Makefile").write_text("all:\n\ntest: all\n\tpytest\n")
+    (tmp_path / "uv.lock").write_text("")
+    assert detect(tmp_path) == Detected("topic", "owner/app", "github.com", "make test", ("uv.lock",))
+    (git / "packed-refs").write_text(f"{'a' * 40} refs/heads/master\n")
+    assert detect(tmp_path).default_branch == "master"
+    (git / "refs" / "remotes" / "origin" / "HEAD").write_text("ref: refs/remotes/origin/release/1\n")
+    assert detect(tmp_path).default_branch == "release/1"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "command"),
+    [
+        ("package.json", '{"scripts": {"test": "vitest"}}', "npm test"),
+        ("package.json", '{"scripts": {"test": "echo \\"Error: no test specified\\" && exit 1"}}', None),
+        ("package.json", "{broken", None),
+        ("package.json", "[" * 100_000, None),
+        ("pyproject.toml", "[tool.pytest.ini_options]\n", "python -m pytest"),
+        ("pyproject.toml", "[project]\n", None),
+        ("Cargo.toml", "", "cargo test"),
+        ("go.mod", "module x\n", "go test ./..."),
+        ("Makefile", "test := x\n", None),
+    ],
+)
+def test_test_commands(tmp_path: Path, name: str, content: str, command: str | None) -> None:
+    (tmp_path / name).write_text(content)
+    assert detect(tmp_path).test_command == command
+
+
+def test_detection_in_a_worktree(tmp_path: Path) -> None:
+    main = tmp_path / "main" / ".git"
+    (main / "worktrees" / "w").mkdir(parents=True)
+    (main / "worktrees" / "w" / "commondir").write_text("../..\n")
+    (main / "config").write_text('[remote "upstream"]\n url = https://gitlab.example/group/sub/app\n')
+    tree = tmp_path / "w"
+    tree.mkdir()
+    (tree / ".git").write_text(f"gitdir: {main / 'worktrees' / 'w'}\n")
+    assert (detect(tree).remote, detect(tree).forge) == ("group/sub/app", "gitlab.example")
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("https://user:secret@github.com/o/r.git", ("o/r", "github.com")),
+        ("ssh://git@ghe.example:2222/o/r", ("o/r", "ghe.example")),
+        ("GitHub.com:o/r.git", ("o/r", "github.com")),
+        ("https://host.example/r.git", (None, None)),
+        ("/srv/git/r.git", (None, None)),
+        ("../r.git", (None, None)),
+        ("file:///srv/o/r.git", (None, None)),
+        ("C:\\repos\\r", (None, None)),
+        ("", (None, None)),
+    ],
+)
+def test_remotes(url: str, expected: tuple[str | None, str | None]) -> None:
+    assert parse_remote(url) == expected

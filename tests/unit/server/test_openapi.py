@@ -1,0 +1,56 @@
+"""What the server says of itself: OpenAPI, and the reference page made from it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from agent_orchestrator.server import models
+from agent_orchestrator.server.app import routes_only
+from agent_orchestrator.server.reference import markdown
+
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "api.md"
+
+SESSION = """id name project task kind title status activity evidence column branch base head workspacePath agent profile runtime node pid
+    exitCode issue pr progress usage attempts waitingFor createdAt updatedAt"""
+PR = "number url state head checks review mergeable"
+STATUS = "state status activity currentTask lastActivity branch workspacePath agent progress"
+
+
+def keys(model: type[models.Shown]) -> list[str]:
+    return list(model.model_json_schema(by_alias=True)["properties"])
+
+
+def test_the_shapes_have_exactly_their_keys_and_all_are_always_there() -> None:
+    assert keys(models.Session) == SESSION.split()
+    assert keys(models.PullRequest) == PR.split()
+    assert keys(models.Progress) == ["done", "total", "step", "testsPassed"]
+    assert keys(models.SessionStatus) == STATUS.split()
+    assert keys(models.Event) == ["seq", "type", "session", "project", "source", "time", "data"]
+    assert models.Session.model_json_schema(by_alias=True)["required"] == SESSION.split()
+
+
+def test_every_operation_has_a_name_a_summary_an_answer_and_its_problems() -> None:
+    document = routes_only().openapi()
+    names = []
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            where = f"{method} {path}"
+            names.append(operation["operationId"])
+            assert re.fullmatch(r"[a-z][a-zA-Z]+", operation["operationId"]), where
+            assert operation["summary"] and not operation["summary"].endswith("."), where
+            assert "application/problem+json" in operation["responses"]["default"]["content"], where
+            assert "422" not in operation["responses"], where
+            assert [status for status in operation["responses"] if status.startswith("2")], where
+    assert len(names) == len(set(names))
+    assert document["components"]["schemas"]["Problem"]["properties"].keys() >= {"detail", "remedy", "exitCode"}
+
+
+def test_every_reference_in_the_document_leads_somewhere() -> None:
+    document = routes_only().openapi()
+    named = set(re.findall(r"'#/components/schemas/(\w+)'", str(document)))
+    assert named <= set(document["components"]["schemas"])
+
+
+def test_the_reference_page_is_current() -> None:
+    assert PAGE.read_text() == markdown(), "run: python -m agent_orchestrator.server.reference docs/reference/api.md"

@@ -1,0 +1,86 @@
+"""Tokens: made, checked, revoked; nothing at rest that opens anything."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+
+from agent_orchestrator.errors import AoError, Conflict, NotFound, UsageError
+from agent_orchestrator.home import Home
+from agent_orchestrator.services.tokens import Identity, Tokens
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path / "ao")
+
+
+def test_the_command_lines_token_is_made_once_and_private(home: Home) -> None:
+    token = Tokens(home).cli_token()
+    assert home.token.read_text().strip() == token
+    assert stat.S_IMODE(home.token.stat().st_mode) == 0o600
+    home.token.chmod(0o644)
+    again = Tokens(home)
+    assert again.check(token) == Identity("cli", "admin")
+    assert stat.S_IMODE(home.token.stat().st_mode) == 0o600
+
+
+def test_a_named_token_opens_its_role_also_after_a_restart_until_revoked(home: Home) -> None:
+    tokens = Tokens(home)
+    id_, token = tokens.new("ci", "viewer")
+    assert Tokens(home).check(token) == Identity("token", "viewer", name="ci")
+    file = home.path / "tokens.json"
+    assert token not in file.read_text()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert [entry["id"] for entry in Tokens(home).list()] == [id_]
+    tokens.revoke("ci")
+    assert tokens.check(token) is None
+    assert Tokens(home).check(token) is None
+
+
+def test_a_sessions_token_names_its_session_and_cannot_be_bent(home: Home) -> None:
+    token = Tokens(home).for_session("app-v1.2", 3)
+    assert Tokens(home).check(token) == Identity("session", session="app-v1.2", generation=3)
+    assert Tokens(home).check(token.replace("app-v1.2", "app-v1.3")) is None
+    assert Tokens(home).check(token.replace(".3.", ".4.")) is None
+    assert Tokens(Home(home.path.parent / "other")).check(token) is None
+
+
+@pytest.mark.parametrize(
+    "token", ["", "x", "aos_", "aos_a.b.c", "aos_..", "aot_", "aot_x.y", "aoc_x", "ü", "\udcff", "aos_a.١.x"]
+)
+def test_nonsense_opens_nothing(home: Home, token: str) -> None:
+    assert Tokens(home).check(token) is None
+
+
+def test_another_secret_for_a_known_id_opens_nothing(home: Home) -> None:
+    tokens = Tokens(home)
+    id_, _ = tokens.new("ci", "admin")
+    assert tokens.check(f"aot_{id_}.guess") is None
+
+
+def test_names_and_roles_are_checked(home: Home) -> None:
+    tokens = Tokens(home)
+    tokens.new("ci", "viewer")
+    with pytest.raises(Conflict, match="named ci already"):
+        tokens.new("ci", "admin")
+    with pytest.raises(UsageError, match="'king'"):
+        tokens.new("x", "king")
+    for name in ("", " ", "a\nb", "x" * 101):
+        with pytest.raises(UsageError):
+            tokens.new(name, "viewer")
+    with pytest.raises(NotFound, match="no token none"):
+        tokens.revoke("none")
+
+
+@pytest.mark.parametrize("text", ["", "{", json.dumps({"tokens": [{"id": "x"}]}), "[]"])
+def test_a_broken_file_is_named_and_not_overwritten(home: Home, text: str) -> None:
+    home.make()
+    file = home.path / "tokens.json"
+    file.write_text(text)
+    with pytest.raises(AoError, match=r"tokens\.json cannot be read"):
+        Tokens(home).new("ci", "viewer")
+    assert file.read_text() == text
