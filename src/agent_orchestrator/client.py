@@ -259,29 +259,37 @@ class Client:
             return ""
 
     def _launch(self, arguments: Sequence[str]) -> None:
-        """Start the daemon and wait until it answers. Where two do so at once, one of the two daemons gives way to the other."""
-        began = time.monotonic()
+        """Start the daemon and wait until it answers. Of two that are started at once, one gives way to the other."""
+        began = seen = time.monotonic()
         told = False
-        child, since = self._spawn(arguments), began
+        child = self._spawn(arguments)
         while (now := time.monotonic()) < began + START_TIMEOUT:
             if self._answers():
                 child.returncode = 0  # it lives on without us: no warning about that
                 return
-            ended = child.poll()
-            if ended and now > since + 1.0:
-                raise Unreachable(
-                    f"the daemon could not start: {self._last_words(ended)}",
-                    f"see {self.log}, or run `ao start --foreground`",
-                )
-            if ended is None:
-                since = now
-            elif now > since + 1.0:  # it gave way to one that was just leaving
-                child, since = self._spawn(arguments), now
+            if child.poll() is None:
+                seen = now
+            elif child.returncode and now > seen + 0.2 and not self._another():
+                raise Unreachable(f"the daemon could not start: {self._last_words(child.returncode)}", self._look)
+            elif now > seen + 1.0:  # it gave way to one that was just leaving
+                child, seen = self._spawn(arguments), now
             if not told and now > began + 1.0 and self._waiting is not None:
                 self._waiting("starting the daemon…")
                 told = True
             time.sleep(0.02)
-        raise Unreachable(f"the daemon did not answer within {START_TIMEOUT:g} s of its start", f"see {self.log}")
+        raise Unreachable(f"the daemon did not answer within {START_TIMEOUT:g} s of its start", self._look)
+
+    @property
+    def _look(self) -> str:
+        return f"see {self.log}, or run `ao start --foreground`"
+
+    def _another(self) -> bool:
+        """Whether another daemon holds the lock: it is starting, or just ending."""
+        try:
+            with open(os.path.join(self.home, "daemon.lock"), encoding="ascii") as file:
+                return alive(int(file.read()))
+        except (OSError, ValueError):
+            return False
 
     def _answers(self) -> bool:
         try:
@@ -334,7 +342,23 @@ class Client:
                 lines = log.read().decode(errors="replace").strip().splitlines()
         except OSError:
             lines = []
-        return lines[-1] if lines else f"it exited with {code}"
+        return lines[-1].removeprefix("ao: ") if lines else f"it exited with {code}"
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; one that ended and only waits to be reaped does not."""
+    if os.name != "posix" or pid <= 0:
+        return False
+    try:
+        os.kill(pid, 0)
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            return file.read().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:  # it ended this moment, or this system has no /proc
+        return not os.path.isdir("/proc/self")
+    except PermissionError:
+        return True
+    except OSError:
+        return False
 
 
 def _here() -> dict[str, str]:

@@ -58,12 +58,8 @@ _QUIET = {
     "GIT_PAGER": "cat",
     "LC_ALL": "C",
 }
-_ALWAYS = (
-    *("-c", f"core.hooksPath={os.devnull}"),
-    *("-c", "core.fsmonitor=false"),
-    *("-c", "gc.auto=0"),
-    *("-c", "maintenance.auto=false"),
-)
+_SETTINGS = {"core.hookspath": os.devnull, "core.fsmonitor": "false", "gc.auto": "0", "maintenance.auto": "false"}
+_ALWAYS = tuple(part for key, value in _SETTINGS.items() for part in ("-c", f"{key}={value}"))
 LFS_OFF = ("filter.lfs.smudge=", "filter.lfs.clean=", "filter.lfs.process=", "filter.lfs.required=false")
 """Configuration that keeps large-file pointers as they are, for machines without git-lfs."""
 
@@ -207,6 +203,8 @@ class Git:
             key, separator, value = entry.partition("\n")
             if key:
                 found.setdefault(key, []).append(value if separator else "true")
+        for key in () if scope else _SETTINGS:
+            found[key].pop()
         return found
 
     async def current_branch(self) -> str | None:

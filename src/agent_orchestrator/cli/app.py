@@ -87,7 +87,8 @@ class LazyGroup(click.Group):
         return command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, _options_after_command(args))
+        moved = _options_after_command(args)
+        return super().parse_args(ctx, moved if len(moved) == len(args) or not ctx.resilient_parsing else [])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -103,7 +103,7 @@ def waiting_text(session: Session) -> str:
     if not text or session.get("column") == "Done":
         return ""
     return (
-        f"asks: {text}" if session["status"] in _ASKING else f"waits: {text}" if session["status"] == "queued" else text
+        f"asks: {text}" if session["status"] in _ASKING else f"waits for {text}" if session.get("waitingFor") else text
     )
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
@@ -115,15 +115,15 @@ def editor() -> str | None:
     return os.environ.get("VISUAL") or os.environ.get("EDITOR")
 
 
-def follow(ao: Client, path: str, last: str = "") -> Iterator[Stream]:
-    """The event stream from after event `last`, opened again as the daemon goes and comes; it is not started for that."""
+def follow(ao: Client, path: str, use: Callable[[Stream], None], last: str = "") -> NoReturn:
+    """Use the event stream from after event `last`, again and again as the daemon goes and comes; it is not started for that."""
     while True:
         headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": last} if last else {})
         try:
             with ao.stream("GET", path, headers=headers) as stream:
                 ao.start = False
                 try:
-                    yield stream
+                    use(stream)
                 finally:
                     last = stream.last_id or last
         except (Broken, NotRunning):

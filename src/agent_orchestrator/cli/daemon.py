@@ -12,7 +12,7 @@ import click
 
 from agent_orchestrator.cli import out
 from agent_orchestrator.cli.common import client, json_option
-from agent_orchestrator.client import Client, NotRunning
+from agent_orchestrator.client import Client, NotRunning, alive
 from agent_orchestrator.errors import AoError, Conflict, UsageError
 
 CLONE_TIMEOUT = 3600.0
@@ -161,20 +161,9 @@ def _runs(ao: Client, info: dict[str, Any]) -> bool:
         ao.request("GET", "/healthz", timeout=5.0, repeat=False)
         return bool(ao.info().get("pid") == info.get("pid"))
     except AoError:
-        return os.name == "posix" and isinstance(info.get("pid"), int) and _alive(info["pid"])
+        return isinstance(info.get("pid"), int) and alive(info["pid"])
     finally:
         ao.close()
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            return file.read().rpartition(")")[2].split()[0] not in "ZX"
-    except FileNotFoundError:
-        return not os.path.isdir("/proc/self")
-    except OSError:
-        return False
 
 
 @click.command()

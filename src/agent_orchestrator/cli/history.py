@@ -23,7 +23,7 @@ from agent_orchestrator.cli.common import (
 from agent_orchestrator.cli.common import follow as follow_stream
 from agent_orchestrator.client import Client
 from agent_orchestrator.errors import UsageError
-from agent_orchestrator.wire import with_query
+from agent_orchestrator.wire import Stream, with_query
 
 Event = dict[str, Any]
 
@@ -151,14 +151,18 @@ def _past(ao: Client, path: str, query: dict[str, str | int | None], after: int)
 
 def _follow(ao: Client, path: str, last: int, as_json: bool) -> None:
     """Follow for ever, across restarts of the daemon, missing and doubling nothing."""
-    sys.stdout.flush()
-    for stream in follow_stream(ao, path, str(last)):
+
+    def show(stream: Stream) -> None:
+        nonlocal last
         while (received := stream.event()) is not None:
             event = json.loads(received.data)
             if event["seq"] > last:
                 last = event["seq"]
                 _show_event(event, as_json)
                 sys.stdout.flush()
+
+    sys.stdout.flush()
+    follow_stream(ao, path, show, str(last))
 
 
 def _show_event(event: Event, as_json: bool) -> None:

@@ -191,7 +191,8 @@ def wait_for(ao: Client, session: Session, *, prefix: bool = False) -> Session:
                     if "problem" in message:
                         raise error_of(message["problem"])
                     seen += 1
-                    if seen > shown and (text := message.get("output") or message.get("state")):
+                    text = message.get("output") or (message.get("state") if sys.stderr.isatty() else None)
+                    if text and seen > shown:
                         print(label + out.clean(text), file=sys.stderr, flush=True)
         except Broken:
             if last_try:
@@ -203,15 +204,13 @@ def wait_for(ao: Client, session: Session, *, prefix: bool = False) -> Session:
 def started_lines(session: Session) -> list[str]:
     """A new or restored session, and the next commands."""
     id_, state = session["id"], session["status"]
-    reason = out.one_line(session.get("waitingFor") or (session.get("why") if state == "failed" else "") or "")
-    head = out.paint(f"{id_} {state}", "bold") + (f": {reason}" if reason else "")
+    waits = f", waits for {out.one_line(session['waitingFor'])}" if session.get("waitingFor") else ""
+    head = out.paint(f"{id_} {state}", "bold")
     if state == "failed":
+        reason = f": {out.one_line(session['why'])}" if session.get("why") else waits
         output = [f"  | {line}" for line in out.clean(session.get("lastOutput") or "").splitlines()[-5:]]
-        return [head, *output, f"  ao why {id_}    ao logs {id_}    ao restore {id_}"]
-    lines = [
-        head,
-        f"  branch     {session.get('branch') or '-'}",
-        f"  workspace  {session.get('workspacePath') or '-'}",
-    ]
+        return [head + reason, *output, f"  ao why {id_}    ao logs {id_}    ao restore {id_}"]
+    lines = [head + waits, f"  branch     {session.get('branch') or '-'}"]
+    lines += [f"  workspace  {session['workspacePath']}"] if session.get("workspacePath") else []
     lines += [f"  note       {out.one_line(note)}" for note in session.get("notes") or ()]
-    return [*lines, f"  ao attach {id_}    ao send {id_} TEXT    ao status {id_}"]
+    return [*lines, f"  ao send {id_} TEXT    ao status {id_}" + (f"    ao attach {id_}" if session.get("pid") else "")]

@@ -43,10 +43,13 @@ def status(
 
 def _watch(ao: Client, session: str | None, query: dict[str, str | int | None], done: bool) -> None:
     """Draw at once, at every event, and once in a while for the ages' sake."""
-    for stream in follow(ao, "/api/events"):
+
+    def show(stream: Stream) -> None:
         _draw(ao, session, query, done)
         while _burst(stream):
             _draw(ao, session, query, done)
+
+    follow(ao, "/api/events", show)
 
 
 def _burst(stream: Stream) -> bool:

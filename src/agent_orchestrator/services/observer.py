@@ -66,6 +66,7 @@ class Observer:
         self.plugins = plugins
         self.watch = watch
         self._eyes: dict[str, _Eye] = {}
+        self._heads: dict[str, str] = {}
         self._background: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
@@ -203,7 +204,8 @@ class Observer:
         if facts.place is None:
             return
         head = read_head(Path(facts.place.git_dir))
-        if head and head != facts.head:
+        if head and head != self._heads.get(session, facts.head):
+            self._heads[session] = head
             now = self.flow.clock()
             await self._told(
                 [Event(e.HeadMoved(head), now, "git", f"head:{session}:{head}:{now:.6f}", facts.project, session)]

@@ -30,6 +30,8 @@ from agent_orchestrator.spool import clean_text
 LONGEST_MESSAGE = 1 << 20
 OUTPUT_LINES = 500
 STOP_PATIENCE = 120.0
+ACKNOWLEDGED_WITHIN = 3.0
+"""Seconds after delivery in which an agent that never acknowledged a message gets the chance to."""
 
 
 class Sessions:
@@ -393,13 +395,18 @@ class Sessions:
     async def message(self, session: str, message: str, wait: float | None = None) -> dict[str, Any]:
         """One message; `wait`: until its fate is known, at most so many seconds."""
 
-        def known(facts: SessionFacts) -> bool:
+        def ended(facts: SessionFacts) -> bool:
             one = self._message(facts, message)
-            if one is None or one.state in ("acknowledged", "failed"):
-                return True
-            return one.state == "delivered" and not facts.acknowledges
+            return one is None or one.state in ("acknowledged", "failed")
 
-        facts = await self.until(session, known, wait or 0.0)
+        def delivered(facts: SessionFacts) -> bool:
+            one = self._message(facts, message)
+            return ended(facts) or (one is not None and one.state == "delivered" and not facts.acknowledges)
+
+        patience = wait or 0.0
+        facts = await self.until(session, delivered, patience)
+        if not ended(facts):  # an agent that never acknowledged anything may do so now, or never
+            facts = await self.until(session, ended, min(patience, ACKNOWLEDGED_WITHIN))
         found = self._message(facts, message)
         if found is None:
             raise NotFound(f"{session} has no message {message}", f"see them: ao api GET /sessions/{session}/messages")

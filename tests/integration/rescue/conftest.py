@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.integration.rescue.world import World, make_repository
 
 from agent_orchestrator.host import LocalHost
 from agent_orchestrator.plugins.workspaces.clone import Clone
 from agent_orchestrator.plugins.workspaces.worktree import Worktree
 from agent_orchestrator.protocols import WorkspaceSpec
-from tests.integration.rescue.world import World, make_repository
 
 
 @pytest.fixture(params=[Worktree, Clone], ids=["worktree", "clone"])

@@ -12,15 +12,17 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.integration.rescue.world import World, files_of, git, make_repository, state_of
 
 from agent_orchestrator.host import LocalHost
 from agent_orchestrator.plugins.workspaces.clone import Clone
 from agent_orchestrator.plugins.workspaces.worktree import Worktree
 from agent_orchestrator.protocols import WorkspaceSpec
 from agent_orchestrator.services.rescue import is_safe, rescue
-from tests.integration.rescue.world import World, files_of, git, make_repository, state_of
 
-NAMES = st.sampled_from(["a.txt", "b.txt", "d/c.txt", "d", "e", "e/f", "e/f/g", "x y", "out/o", "n\nl", "ü", "-d", "h.log"])
+NAMES = st.sampled_from(
+    ["a.txt", "b.txt", "d/c.txt", "d", "e", "e/f", "e/f/g", "x y", "out/o", "n\nl", "ü", "-d", "h.log"]
+)
 CONTENT = st.binary(max_size=40)
 STEPS = st.one_of(
     st.tuples(st.just("write"), NAMES, CONTENT),
@@ -62,7 +64,9 @@ def carry_out(root: Path, step: tuple[str, str, bytes]) -> None:
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
 
-async def there_and_back(folder: Path, plugin: type[Worktree] | type[Clone], steps: list[tuple[str, str, bytes]]) -> None:
+async def there_and_back(
+    folder: Path, plugin: type[Worktree] | type[Clone], steps: list[tuple[str, str, bytes]]
+) -> None:
     host = LocalHost()
     repo = make_repository(folder / "repo")
     git(repo, "checkout", "-q", "-b", "other")
@@ -94,7 +98,11 @@ async def there_and_back(folder: Path, plugin: type[Worktree] | type[Clone], ste
 
 @pytest.mark.parametrize("plugin", [Worktree, Clone], ids=["worktree", "clone"])
 @settings(
-    max_examples=15, deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=15,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(steps=st.lists(STEPS, min_size=1, max_size=12))
 def test_any_workspace_comes_back(plugin: type[Worktree] | type[Clone], steps: list[tuple[str, str, bytes]]) -> None:

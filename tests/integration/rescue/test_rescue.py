@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.integration.rescue.world import World, files_of, git, state_of
 
 from agent_orchestrator.services.rescue import bring_back, is_safe, rescue, unsaved
-from tests.integration.rescue.world import World, files_of, git, state_of
 
 pytestmark = pytest.mark.anyio
 
@@ -71,7 +71,18 @@ def modes_and_links(root: Path) -> None:
 
 def odd_names(root: Path) -> None:
     top = os.fsencode(root)
-    for name in (b"new\nline", b'"quoted"', b"caf\xe9", b" lead and trail ", b"-rf", "日本".encode(), b"tab\there", b"end\r", b":(top)x", b"*"):
+    for name in (
+        b"new\nline",
+        b'"quoted"',
+        b"caf\xe9",
+        b" lead and trail ",
+        b"-rf",
+        "日本".encode(),
+        b"tab\there",
+        b"end\r",
+        b":(top)x",
+        b"*",
+    ):
         with open(os.path.join(top, name), "wb") as stream:
             stream.write(b"content of " + name)
     with open(os.path.join(top, b"caf\xe9"), "wb") as stream:
@@ -414,8 +425,13 @@ async def test_people_can_read_a_rescue(world: World) -> None:
     await rescue(world.host, world.spec.repo, world.path, "app-task")
     shown = git(world.spec.repo, "show", "refs/ao/rescue/app-task:a.txt")
     assert shown == "staged, then changed"
-    assert git(world.spec.repo, "log", "-1", "--format=%an <%ae>", "refs/ao/rescue/app-task") == "Agent Orchestrator <ao@localhost>"
-    assert git(world.spec.repo, "diff", "--name-only", "refs/ao/rescue/app-task^1", "refs/ao/rescue/app-task").split() == [
+    assert (
+        git(world.spec.repo, "log", "-1", "--format=%an <%ae>", "refs/ao/rescue/app-task")
+        == "Agent Orchestrator <ao@localhost>"
+    )
+    assert git(
+        world.spec.repo, "diff", "--name-only", "refs/ao/rescue/app-task^1", "refs/ao/rescue/app-task"
+    ).split() == [
         "a.txt",
         "b.txt",
         "new.txt",

@@ -18,7 +18,11 @@ from agent_orchestrator.services.rescue import BroughtBack, bring_back
 def git(where: Path, *argv: str, check: bool = True, env: Mapping[str, str] | None = None, stdin: bytes = b"") -> str:
     """Run Git as an agent would."""
     done = subprocess.run(
-        ["git", "-C", str(where), *argv], input=stdin, capture_output=True, env={**os.environ, **(env or {})}, check=False
+        ["git", "-C", str(where), *argv],
+        input=stdin,
+        capture_output=True,
+        env={**os.environ, **(env or {})},
+        check=False,
     )
     if check and done.returncode:
         raise AssertionError(f"git {' '.join(argv)}: {done.stderr.decode()}")
@@ -29,7 +33,9 @@ def make_repository(path: Path, files: Mapping[str, str] | None = None) -> Path:
     """A repository with one commit on `main`."""
     path.mkdir(parents=True)
     git(path, "init", "-q", "-b", "main")
-    for name, content in (files or {"a.txt": "one\n", "b.txt": "two\n", "d/c.txt": "three\n", ".gitignore": "*.log\nout/\n"}).items():
+    for name, content in (
+        files or {"a.txt": "one\n", "b.txt": "two\n", "d/c.txt": "three\n", ".gitignore": "*.log\nout/\n"}
+    ).items():
         (path / name).parent.mkdir(parents=True, exist_ok=True)
         (path / name).write_text(content)
     git(path, "add", "-A")
@@ -87,7 +93,9 @@ def state_of(root: Path) -> dict[str, str]:
     """What Git says of a checkout: HEAD, index, status, stash, unfinished commands, refs of its own."""
     quiet = {"GIT_OPTIONAL_LOCKS": "0"}
     git_dir = Path(git(root, "rev-parse", "--absolute-git-dir"))
-    unfinished = [path for name in ("rebase-merge", "rebase-apply", "sequencer") for path in (git_dir / name).rglob("*")]
+    unfinished = [
+        path for name in ("rebase-merge", "rebase-apply", "sequencer") for path in (git_dir / name).rglob("*")
+    ]
     unfinished += [path for path in git_dir.glob("[A-Z]*") if path.name not in ("FETCH_HEAD", "HEAD")]
     return {
         "HEAD": git(root, "rev-parse", "HEAD", check=False),

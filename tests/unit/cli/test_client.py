@@ -229,10 +229,24 @@ def test_the_daemon_is_started_when_its_socket_refuses(
 def test_a_daemon_that_dies_at_its_start_is_quoted(home: Path, fake_module: Path, connect: Connect) -> None:
     home.mkdir(parents=True)
     (home / "daemon.log").write_text("an old line\n")
-    (home / "die").write_text("port 3000 is taken")
+    (home / "die").write_text("ao: port 3000 is taken")
     with pytest.raises(errors.Unreachable, match="could not start: port 3000 is taken") as caught:
         connect().get("/api/x")
     assert str(home / "daemon.log") in caught.value.remedy
+
+
+def test_a_daemon_that_gives_way_to_another_is_no_failure(home: Path, fake_module: Path, connect: Connect) -> None:
+    home.mkdir(parents=True)
+    (home / "daemon.lock").write_text(f"{os.getpid()}\n")
+    (home / "die").write_text("a daemon runs already")
+    timer = threading.Timer(0.4, (home / "die").unlink)
+    timer.start()
+    ao = connect()
+    assert ao.get("/api/x") == {}
+    timer.join()
+    with pytest.raises(Broken):
+        ao.request("POST", "/api/shutdown", repeat=False)
+    os.waitpid(ao.info()["pid"], 0)
 
 
 def test_a_client_that_may_not_start_it_says_that_it_does_not_run(home: Path, connect: Connect) -> None:

@@ -20,6 +20,7 @@ import json
 import os
 import secrets
 import shlex
+import signal
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -184,6 +185,9 @@ class Tmux:
                 return Gone(lost=True)
             if pane.ended is not None:
                 return Gone(pane.ended)
+            # A server that misses the signal of its child's end (utempter takes it away) waits for another one for ever.
+            if server := self._host.process(pane.server):
+                self._host.kill(server, signal.SIGCHLD)
             await asyncio.sleep(pause)
             pause, panes = pause * 2, None
         return Gone()

@@ -62,7 +62,7 @@ bind-key -n C-c {{ set-option -u @ao_typed ; send-keys C-c }}
 """
 
 _TERMINFO = ("/etc/terminfo", "/lib/terminfo", "/usr/lib/terminfo", "/usr/share/terminfo", "/usr/local/share/terminfo")
-_PANE = "#{pane_id}|#{pane_pid}|#{pane_dead}|#{pane_dead_status}|#{pane_dead_signal}|#{@ao_launch}"
+_PANE = "#{pid}|#{pane_id}|#{pane_pid}|#{pane_dead}|#{pane_dead_status}|#{pane_dead_signal}|#{@ao_launch}"
 
 
 class ServerGone(Exception):
@@ -73,6 +73,8 @@ class ServerGone(Exception):
 class Pane:
     """One agent's pane as the server sees it."""
 
+    server: int
+    """The server's own process."""
     id: str
     pid: int
     ended: Exit | None
@@ -182,13 +184,13 @@ def _no_server(answer: Completed) -> bool:
 
 
 def _parse(line: str) -> Pane | None:
-    pane, pid, dead, status, killed_by, launch = line.split("|", 5)
+    server, pane, pid, dead, status, killed_by, launch = line.split("|", 6)
     if not launch:
         return None
     # The end of its output may come before its exit status.
     told = dead == "1" and (status or killed_by)
     ended = Exit(int(status) if status else None, _signal_number(killed_by)) if told else None
-    return Pane(pane, int(pid), ended, json.loads(launch))
+    return Pane(int(server), pane, int(pid), ended, json.loads(launch))
 
 
 def _signal_number(text: str) -> int | None:

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 
 from agent_orchestrator.errors import AoError, Conflict, UsageError
 from agent_orchestrator.git import Git, clean_environment
-from agent_orchestrator.git_files import Layout
+from agent_orchestrator.git_files import Layout, find_layout
 from agent_orchestrator.host import Host
 from agent_orchestrator.protocols import Report, WorkspaceSpec
 
@@ -95,7 +95,8 @@ async def share(git: Git, spec: WorkspaceSpec, layout: Layout, notes: list[str])
     ignored = set((await git.run("check-ignore", "-z", "--stdin", input=listing, ok=(0, 1))).out.split(b"\0"))
     tracked = set((await git.run("ls-files", "-z", "--", *placed, env={"GIT_LITERAL_PATHSPECS": "1"})).out.split(b"\0"))
     known = ignored | tracked
-    exclude(layout, [_as_pattern(name) for name in placed if os.fsencode(name) not in known])
+    own = find_layout(spec.path) or layout
+    exclude(own, [_as_pattern(name) for name in placed if os.fsencode(name) not in known])
 
 
 def _as_pattern(name: str) -> str:

@@ -70,11 +70,19 @@ class WorkspaceContract:
         before = git_in(spec.repo, "status", "--porcelain=v2", "--branch")
         info = await workspace.create(spec, silent)
         head = git_in(spec.repo, "rev-parse", "main")
-        assert (info.path, info.branch, info.base, info.base_commit, info.head) == (spec.path, spec.branch, "main", head, head)
+        assert (info.path, info.branch, info.base, info.base_commit, info.head) == (
+            spec.path,
+            spec.branch,
+            "main",
+            head,
+            head,
+        )
         assert git_in(spec.path, "symbolic-ref", "HEAD") == f"refs/heads/{spec.branch}"
         assert (spec.path / "README").read_text() == "hello\n" and not (spec.path / "untracked").exists()
         assert git_in(spec.path, "status", "--porcelain") == ""
-        assert (info.git_dir / "HEAD").is_file() and Path(git_in(spec.path, "rev-parse", "--absolute-git-dir")) == info.git_dir
+        assert (info.git_dir / "HEAD").is_file() and Path(
+            git_in(spec.path, "rev-parse", "--absolute-git-dir")
+        ) == info.git_dir
         assert spec.link and spec.link.is_symlink() and spec.link.resolve() == spec.path.resolve()
         assert git_in(spec.repo, "status", "--porcelain=v2", "--branch") == before, "the user's checkout is as it was"
 
@@ -90,14 +98,14 @@ class WorkspaceContract:
         assert len(git_in(spec.repo, "worktree", "list").splitlines()) == 1
         await workspace.remove(spec)
 
-    async def test_continues_a_branch(self, workspace: Workspace, spec: WorkspaceSpec) -> None:
+    async def test_continues_a_branch(self, workspace: Workspace, spec: WorkspaceSpec, tmp_path: Path) -> None:
         git_in(spec.repo, "branch", spec.branch)
         with pytest.raises(Conflict, match="exists already"):
             await workspace.create(spec, silent)
         info = await workspace.create(replace(spec, existing=True), silent)
         assert info.head == git_in(spec.repo, "rev-parse", spec.branch)
-        with pytest.raises(NotFound, match="nope"):
-            await workspace.create(replace(spec, existing=True, branch="nope", path=spec.path.with_name("n")), silent)
+        with pytest.raises(NotFound, match="feature/nope"):
+            await workspace.create(replace(spec_for(spec.repo, tmp_path, "nope"), existing=True), silent)
 
     async def test_a_second_call_finds_the_first(self, workspace: Workspace, spec: WorkspaceSpec) -> None:
         first = await workspace.create(spec, silent)
@@ -126,7 +134,9 @@ class WorkspaceContract:
         await workspace.remove(spec)
         assert not spec.path.exists()
 
-    async def test_refuses_branches_that_cannot_be_side_by_side(self, workspace: Workspace, spec: WorkspaceSpec) -> None:
+    async def test_refuses_branches_that_cannot_be_side_by_side(
+        self, workspace: Workspace, spec: WorkspaceSpec
+    ) -> None:
         git_in(spec.repo, "branch", "feature")
         with pytest.raises(Conflict, match="cannot be beside branch feature"):
             await workspace.create(spec, silent)
@@ -216,7 +226,9 @@ class WorkspaceContract:
             await task
         self.nothing_left(spec)
 
-    async def test_git_configuration_reaches_nobody_else(self, workspace: Workspace, repo: Path, tmp_path: Path) -> None:
+    async def test_git_configuration_reaches_nobody_else(
+        self, workspace: Workspace, repo: Path, tmp_path: Path
+    ) -> None:
         hook = repo / ".git" / "hooks" / "pre-commit"
         hook.parent.mkdir(exist_ok=True)
         hook.write_text("#!/bin/sh\necho ran >> hook-ran\n")

@@ -1,0 +1,225 @@
+"""A home, a repository and a real daemon of their own, for tests, demos and benchmarks. Cleans up by process id.
+
+    with Sandbox(folder) as box:
+        box.repository("app", agent="demo")
+        box.ao("new", "say hello")
+        box.until(lambda: box.session("app-say-hello")["status"] == "idle")
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+from agent_orchestrator.client import Client
+from agent_orchestrator.home import Home
+
+T = TypeVar("T")
+
+CONFIG = "defaults: {{agent: {agent}, runtime: {runtime}}}\n"
+
+
+class Sandbox:
+    """Everything below one folder; nothing of the user's is read or written."""
+
+    def __init__(self, folder: Path, runtime: str = "process", env: Mapping[str, str] | None = None) -> None:
+        self.folder = folder
+        self.runtime = runtime
+        self.user_home = folder / "user"
+        self.home = Home(folder / "ao")
+        self.repo = folder / "app"
+        self.env = {
+            **{name: value for name, value in os.environ.items() if not name.startswith(("AO_", "TMUX", "GIT_"))},
+            "HOME": str(self.user_home),
+            "AO_HOME": str(self.home.path),
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "SHELL": "/bin/sh",
+            "NO_COLOR": "1",
+            **(env or {}),
+        }
+        self._daemon: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Sandbox:
+        self.user_home.mkdir(parents=True, exist_ok=True)
+        (self.user_home / ".gitconfig").write_text(
+            "[user]\n\tname = Person\n\temail = person@example.invalid\n[init]\n\tdefaultBranch = main\n"
+        )
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.clean_up()
+
+    # -- repository ----------------------------------------------------------------------------------------------------
+
+    def repository(self, name: str = "app", *, agent: str = "demo", config: str | None = None) -> Path:
+        """A small repository with one commit and a configuration; commands are run in it."""
+        repo = self.folder / name
+        repo.mkdir()
+        self.repo = repo
+        self.git("init", "-q", "-b", "main")
+        (repo / "README.md").write_text(f"# {name}\n")
+        self.git("add", ".")
+        self.git("commit", "-q", "-m", "start")
+        text = CONFIG.format(agent=agent, runtime=self.runtime) if config is None else config
+        (repo / "agent-orchestrator.yaml").write_text(text)
+        return repo
+
+    def git(self, *argv: str, cwd: Path | None = None) -> str:
+        """Run Git as the user would."""
+        done = subprocess.run(["git", *argv], cwd=cwd or self.repo, env=self.env, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    # -- daemon --------------------------------------------------------------------------------------------------------
+
+    def start(self, *argv: str) -> int:
+        """Start the daemon and wait until it answers; returns its pid."""
+        command = [sys.executable, "-m", "agent_orchestrator.daemon", "--port", "0", *argv]
+        self.home.info.unlink(missing_ok=True)
+        with open(os.devnull, "r+b") as nothing:  # noqa: PTH123
+            self._daemon = subprocess.Popen(
+                command, env=self.env, stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True
+            )
+        self.until(lambda: self.daemon_pid() == self._daemon.pid if self._daemon else False, "the daemon to answer", 30)
+        return self._daemon.pid
+
+    def daemon_pid(self) -> int | None:
+        """The pid of the daemon that serves, if one does."""
+        try:
+            pid = int(json.loads(self.home.info.read_text())["pid"])
+            os.kill(pid, 0)
+        except (OSError, ValueError, KeyError):
+            return None
+        return pid
+
+    def stop(self, number: int = signal.SIGTERM) -> None:
+        """Signal the daemon and wait for its end."""
+        pid = self.daemon_pid()
+        if pid is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+        if self._daemon is not None and self._daemon.pid == pid:
+            self._daemon.wait(30)
+            self._daemon = None
+        else:
+            self.until(lambda: not _alive(pid), "the daemon to end", 30)
+
+    # -- use -----------------------------------------------------------------------------------------------------------
+
+    def ao(self, *argv: str, check: bool = True, stdin: str | None = None, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+        """Run the command line as a person would."""
+        return subprocess.run(
+            [sys.executable, "-m", "agent_orchestrator", *argv],
+            cwd=cwd or self.repo,
+            env=self.env,
+            input=stdin,
+            stdin=subprocess.DEVNULL if stdin is None else None,
+            capture_output=True,
+            text=True,
+            check=check,
+            timeout=120,
+        )
+
+    def json(self, *argv: str) -> Any:
+        """What a command prints with `--json`."""
+        return json.loads(self.ao(*argv, "--json").stdout)
+
+    def client(self) -> Client:
+        """The HTTP client of the command line, on this home; the daemon must run."""
+        return Client(self.home.path, start=False)
+
+    def request(self, method: str, path: str, body: Any = None, **headers: str) -> Any:
+        """One API request over the Unix socket, from the repository's folder."""
+        from urllib.parse import quote
+
+        with self.client() as client:
+            return client.request(method, path, body, headers={"X-AO-Cwd": quote(str(self.repo)), **headers}).json()
+
+    def sessions(self) -> list[dict[str, Any]]:
+        """All sessions."""
+        found: list[dict[str, Any]] = self.request("GET", "/api/sessions?all=1")["sessions"]
+        return found
+
+    def session(self, name: str) -> dict[str, Any]:
+        """One session."""
+        found: dict[str, Any] = self.request("GET", f"/api/sessions/{name}")
+        return found
+
+    def events(self, session: str | None = None) -> list[dict[str, Any]]:
+        """The event log, oldest first."""
+        path = f"/api/sessions/{session}/events?limit=1000&after=0" if session else "/api/events?limit=1000&after=0"
+        found: list[dict[str, Any]] = self.request("GET", path)["events"]
+        return found
+
+    def until(self, holds: Callable[[], T], what: str = "it", timeout: float = 20.0) -> T:
+        """Look until something is so; the moment it is, go on."""
+        end = time.monotonic() + timeout
+        while True:
+            if value := holds():
+                return value
+            if time.monotonic() > end:
+                raise TimeoutError(f"waited {timeout:g} s in vain for {what}; the daemon's log:\n{self._log_tail()}")
+            time.sleep(0.02)
+
+    def _log_tail(self) -> str:
+        with contextlib.suppress(OSError):
+            return "\n".join(self.home.log.read_text(errors="replace").splitlines()[-15:])
+        return "(none)"
+
+    # -- end -----------------------------------------------------------------------------------------------------------
+
+    def processes(self) -> list[int]:
+        """Every process that runs with this home: daemon, holders, agents, tmux."""
+        mark = f"AO_HOME={self.home.path}".encode()
+        socket = str(self.home.socket("tmux.sock")).encode()
+        home = str(self.home.path).encode()
+        found = []
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdigit() or int(entry.name) == os.getpid():
+                continue
+            with contextlib.suppress(OSError):
+                environ = (entry / "environ").read_bytes().split(b"\0")
+                command = (entry / "cmdline").read_bytes()
+                session = any(one.startswith(b"AO_SPOOL=" + home) for one in environ)
+                if mark in environ or session or socket in command or home in command:
+                    found.append(int(entry.name))
+        return found
+
+    def clean_up(self) -> None:
+        """End everything that was started here."""
+        with contextlib.suppress(TimeoutError, subprocess.TimeoutExpired):
+            self.stop()
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            for pid in self.processes():
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, number)
+            end = time.monotonic() + 1.0
+            while self.processes() and time.monotonic() < end:
+                time.sleep(0.02)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def have_tmux() -> bool:
+    """Can runtime tmux be used here?"""
+    import shutil
+
+    return shutil.which("tmux") is not None
+
+
+RUNTIMES: Sequence[str] = ("tmux", "process")

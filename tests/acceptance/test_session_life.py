@@ -1,0 +1,69 @@
+"""A session's life as a person sees it: new, message, question, stop, restore; and the daemon may die in between."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+from agent_orchestrator.testing.sandbox import Sandbox
+
+
+def test_a_task_becomes_commits_on_a_branch_of_its_own(box: Sandbox) -> None:
+    made = box.json("new", "Write the notes")
+    assert made["id"] == "app-write-the-notes"
+    assert made["branch"] == "feature/write-the-notes"
+    done = box.until(lambda: (now := box.session(made["id"]))["status"] == "idle" and now, "the agent to finish")
+    assert done["column"] == "Needs you"
+    assert done["evidence"]["source"] == "spool"
+    assert box.git("log", "--oneline", "main..feature/write-the-notes")
+    assert box.git("status", "--porcelain") == "?? agent-orchestrator.yaml"
+    link = box.repo / ".worktrees" / "write-the-notes"
+    assert link.is_symlink() and link.resolve() == Path(done["workspacePath"]).resolve()
+
+
+def test_a_message_is_acknowledged_once(box: Sandbox) -> None:
+    box.ao("new", "wait [[wait]]", "--name", "w")
+    answer = box.json("send", "w", "hello [[edit: a.txt|one]]", "--wait")
+    assert answer["state"] == "acknowledged"
+    box.until(lambda: box.session("w")["status"] == "idle")
+    file = Path(box.session("w")["workspacePath"]) / "a.txt"
+    assert file.read_text().strip() == "one"
+
+
+def test_a_question_waits_for_its_answer(box: Sandbox) -> None:
+    box.ao("new", "ask [[ask: Which database?]] [[edit: db.txt|x]]", "--name", "q")
+    box.until(lambda: box.session("q")["status"] == "needs_input", "the question")
+    assert "Which database?" in box.ao("status").stdout
+    box.ao("answer", "q", "postgres")
+    box.until(lambda: box.session("q")["status"] == "idle", "the answer to be taken up")
+
+
+def test_the_daemons_death_is_nobody_elses(box: Sandbox) -> None:
+    box.ao("new", "wait [[wait]]", "--name", "w")
+    before = box.until(lambda: (now := box.session("w"))["activity"] == "idle" and now)
+    box.stop(signal.SIGKILL)
+    box.start()
+    after = box.session("w")
+    assert (after["pid"], after["status"]) == (before["pid"], before["status"])
+    assert box.json("send", "w", "[[edit: late.txt|y]]", "--wait")["state"] == "acknowledged"
+
+
+def test_stop_saves_what_is_unsaved_and_restore_brings_it_back(box: Sandbox) -> None:
+    box.ao("new", "[[write: draft.txt|not committed]] [[wait]]", "--name", "d")
+    path = Path(box.until(lambda: (now := box.session("d"))["activity"] == "idle" and now)["workspacePath"])
+    told = box.ao("stop", "d").stdout
+    assert "refs/ao/rescue/app-d" in told and "ao restore" in told
+    assert not path.exists()
+    assert box.session("d")["status"] == "stopped"
+    box.ao("restore", "d")
+    assert (path / "draft.txt").read_text().strip() == "not committed"
+
+
+def test_an_exit_is_shown_as_what_it_is(box: Sandbox) -> None:
+    box.ao("new", "[[exit: 3]]", "--name", "three", check=False)
+    failed = box.until(lambda: (now := box.session("three"))["status"] == "failed" and now)
+    assert (failed["exitCode"], failed["activity"]) == (3, "exited")
+    box.ao("new", "[[exit: 0]]", "--name", "zero", check=False)
+    assert box.until(lambda: (now := box.session("zero"))["status"] == "exited" and now)["exitCode"] == 0
+    box.ao("new", "[[crash]]", "--name", "crash", check=False)
+    assert box.until(lambda: (now := box.session("crash"))["status"] == "failed" and now)["exitCode"] == 137

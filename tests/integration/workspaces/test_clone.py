@@ -1,0 +1,101 @@
+"""What only the clone does: refs, configuration and objects of its own, commits that come back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.integration.rescue.world import make_repository
+
+from agent_orchestrator.errors import Conflict
+from agent_orchestrator.host import LocalHost
+from agent_orchestrator.plugins.workspaces.clone import Clone
+from agent_orchestrator.protocols import WorkspaceSpec
+from agent_orchestrator.testing.contracts.workspace import git_in, silent, spec_for
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def clone() -> Clone:
+    return Clone({}, LocalHost())
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> WorkspaceSpec:
+    return spec_for(make_repository(tmp_path / "repo"), tmp_path, "task")
+
+
+def commit(where: Path, message: str) -> str:
+    git_in(where, "commit", "-q", "--allow-empty", "-m", message)
+    return git_in(where, "rev-parse", "HEAD")
+
+
+async def test_objects_are_borrowed_and_all_else_is_its_own(clone: Clone, spec: WorkspaceSpec) -> None:
+    git_in(spec.repo, "tag", "v1")
+    git_in(spec.repo, "config", "filter.x.clean", 'sed "s/\\\\/y/"')
+    await clone.create(spec, silent)
+    assert not list((spec.path / ".git" / "objects" / "pack").glob("*.pack"))
+    assert git_in(spec.path, "config", "remote.origin.url") == str(spec.repo)
+    assert git_in(spec.path, "rev-parse", "origin/main", "v1").split() == [git_in(spec.repo, "rev-parse", "main")] * 2
+    assert git_in(spec.path, "config", "filter.x.clean") == git_in(spec.repo, "config", "filter.x.clean")
+    git_in(spec.path, "config", "user.name", "Agent")
+    git_in(spec.path, "branch", "scratch")
+    assert git_in(spec.repo, "config", "user.name") == "Test" and git_in(spec.repo, "branch", "--list", "scratch") == ""
+
+
+async def test_pushes_to_the_real_origin(clone: Clone, spec: WorkspaceSpec, tmp_path: Path) -> None:
+    git_in(tmp_path, "clone", "-q", "--bare", str(spec.repo), "origin.git")
+    git_in(spec.repo, "remote", "add", "origin", str(tmp_path / "origin.git"))
+    git_in(spec.repo, "fetch", "-q", "origin")
+    await clone.create(spec, silent)
+    head = commit(spec.path, "work")
+    git_in(spec.path, "push", "-q", "origin", "HEAD")
+    assert git_in(tmp_path / "origin.git", "rev-parse", spec.branch) == head
+
+
+async def test_commits_come_back(clone: Clone, spec: WorkspaceSpec) -> None:
+    await clone.create(spec, silent)
+    first = commit(spec.path, "first")
+    await clone.publish(spec)
+    assert git_in(spec.repo, "rev-parse", spec.branch) == first
+    git_in(spec.path, "commit", "-q", "--allow-empty", "--amend", "-m", "rewritten")
+    second = git_in(spec.path, "rev-parse", "HEAD")
+    await clone.publish(spec)
+    assert git_in(spec.repo, "rev-parse", spec.branch) == second, "what we published ourselves may be rewritten"
+
+
+async def test_a_branch_that_went_another_way_is_not_overwritten(clone: Clone, spec: WorkspaceSpec) -> None:
+    await clone.create(spec, silent)
+    theirs = git_in(spec.repo, "commit-tree", "-p", "main", "-m", "by hand", "main^{tree}")
+    git_in(spec.repo, "update-ref", f"refs/heads/{spec.branch}", theirs)
+    mine = commit(spec.path, "mine")
+    with pytest.raises(Conflict, match="does not have"):
+        await clone.remove(spec)
+    assert spec.path.is_dir() and git_in(spec.repo, "rev-parse", spec.branch) == theirs
+    assert git_in(spec.repo, "rev-parse", "refs/ao/clone/app-task") == mine
+
+
+async def test_a_branch_that_the_user_has_checked_out_is_not_moved(clone: Clone, spec: WorkspaceSpec) -> None:
+    await clone.create(spec, silent)
+    git_in(spec.repo, "checkout", "-q", spec.branch)
+    commit(spec.path, "mine")
+    with pytest.raises(Conflict, match="is checked out in"):
+        await clone.publish(spec)
+    assert git_in(spec.repo, "status", "--porcelain") == ""
+
+
+async def test_borrowed_objects_stay(clone: Clone, spec: WorkspaceSpec) -> None:
+    tip = commit(spec.repo, "will be dropped")
+    await clone.create(spec, silent)
+    git_in(spec.repo, "reset", "-q", "--hard", "HEAD~1")
+    git_in(spec.repo, "branch", "-qD", spec.branch)
+    git_in(spec.repo, "reflog", "expire", "--expire=now", "--all")
+    git_in(spec.repo, "gc", "-q", "--prune=now")
+    assert git_in(spec.path, "rev-parse", "HEAD") == tip
+    git_in(spec.path, "fsck", "--connectivity-only")
+    await clone.remove(spec)
+    assert git_in(spec.repo, "for-each-ref", "refs/ao") == ""
+    again = await clone.create(replace(spec, existing=True), silent)
+    assert again.head == tip

@@ -1,0 +1,406 @@
+"""Worktrees against real repositories: remotes, crashes, full disks, submodules, large files."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.integration.rescue.world import make_repository
+
+from agent_orchestrator.errors import AoError, Conflict
+from agent_orchestrator.host import Completed, LocalHost
+from agent_orchestrator.plugins.workspaces import base
+from agent_orchestrator.plugins.workspaces.worktree import Worktree
+from agent_orchestrator.protocols import WorkspaceSpec
+from agent_orchestrator.testing.contracts.workspace import git_in, silent, spec_for
+
+pytestmark = pytest.mark.anyio
+
+
+class CountingHost(LocalHost):
+    """This machine, remembering what was run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ran: list[list[str]] = []
+
+    async def run(self, argv, **options) -> Completed:  # type: ignore[no-untyped-def, override]
+        self.ran.append(list(argv))
+        return await super().run(argv, **options)
+
+
+@pytest.fixture
+def host() -> CountingHost:
+    return CountingHost()
+
+
+@pytest.fixture
+def worktree(host: CountingHost) -> Worktree:
+    base._fetched.clear()
+    return Worktree({}, host)
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Path:
+    return make_repository(tmp_path / "repo")
+
+
+@pytest.fixture
+def spec(repo: Path, tmp_path: Path) -> WorkspaceSpec:
+    return spec_for(repo, tmp_path, "task")
+
+
+@pytest.fixture
+def remote(repo: Path, tmp_path: Path) -> Path:
+    """An origin that `repo` was cloned from, so to speak."""
+    git_in(tmp_path, "clone", "-q", "--bare", str(repo), "origin.git")
+    git_in(repo, "remote", "add", "origin", str(tmp_path / "origin.git"))
+    git_in(repo, "fetch", "-q", "origin")
+    git_in(repo, "branch", "-q", "--set-upstream-to=origin/main", "main")
+    return tmp_path / "origin.git"
+
+
+def advance(remote: Path, tmp_path: Path, branch: str = "main") -> str:
+    """Somebody else pushes."""
+    other = tmp_path / f"other-{time.monotonic_ns()}"
+    git_in(tmp_path, "clone", "-q", str(remote), str(other))
+    git_in(other, "checkout", "-q", "-B", branch)
+    git_in(other, "commit", "-q", "--allow-empty", "-m", "by somebody else")
+    git_in(other, "push", "-q", "--force", "origin", branch)
+    return git_in(other, "rev-parse", "HEAD")
+
+
+def subcommands(host: CountingHost) -> list[str]:
+    return [
+        next(
+            word
+            for word in argv
+            if word in ("fetch", "worktree", "reset", "config", "for-each-ref", "rev-parse", "merge-base")
+        )
+        for argv in host.ran
+    ]
+
+
+async def test_takes_four_processes(worktree: Worktree, host: CountingHost, spec: WorkspaceSpec) -> None:
+    await worktree.create(spec, silent)
+    assert sorted(subcommands(host)) == ["config", "for-each-ref", "reset", "worktree"]
+
+
+async def test_starts_from_the_remote_where_that_is_ahead(
+    worktree: Worktree, spec: WorkspaceSpec, remote: Path, tmp_path: Path
+) -> None:
+    local = git_in(spec.repo, "rev-parse", "main")
+    newest = advance(remote, tmp_path)
+    info = await worktree.create(spec, silent)
+    assert (info.base_commit, info.head, info.notes) == (newest, newest, ())
+    assert git_in(spec.repo, "rev-parse", "main") == local, "the user's branch does not move"
+    assert not git_in(spec.repo, "config", "--local", "--list").count(f"branch.{spec.branch}")
+
+
+async def test_starts_from_the_local_base_where_that_is_ahead(
+    worktree: Worktree, spec: WorkspaceSpec, remote: Path
+) -> None:
+    git_in(spec.repo, "commit", "-q", "--allow-empty", "-m", "not pushed")
+    info = await worktree.create(spec, silent)
+    assert info.base_commit == git_in(spec.repo, "rev-parse", "main") and info.notes == ()
+
+
+async def test_says_when_base_and_remote_have_diverged(
+    worktree: Worktree, spec: WorkspaceSpec, remote: Path, tmp_path: Path
+) -> None:
+    newest = advance(remote, tmp_path)
+    git_in(spec.repo, "commit", "-q", "--allow-empty", "-m", "not pushed")
+    info = await worktree.create(spec, silent)
+    assert info.base_commit == newest and "diverged" in info.notes[0]
+
+
+async def test_offline_falls_back_and_says_so(worktree: Worktree, spec: WorkspaceSpec, remote: Path) -> None:
+    remote.rename(remote.with_name("gone.git"))
+    info = await worktree.create(spec, silent)
+    assert info.base_commit == git_in(spec.repo, "rev-parse", "main")
+    assert info.notes[0].startswith("offline: main could not be fetched from origin") and "old" in info.notes[0]
+
+
+async def test_a_remote_that_hangs_is_not_waited_for(
+    worktree: Worktree, spec: WorkspaceSpec, remote: Path, tmp_path: Path
+) -> None:
+    slow = tmp_path / "slow"
+    slow.write_text("#!/bin/sh\nexec sleep 60\n")
+    slow.chmod(0o755)
+    git_in(spec.repo, "config", "remote.origin.uploadpack", str(slow))
+    begun = time.monotonic()
+    info = await worktree.create(replace(spec, fetch_timeout=0.3), silent)
+    assert time.monotonic() - begun < 10 and info.notes[0].startswith("offline:")
+
+
+async def test_one_fetch_serves_all(
+    worktree: Worktree, host: CountingHost, repo: Path, remote: Path, tmp_path: Path
+) -> None:
+    await asyncio.gather(*(worktree.create(spec_for(repo, tmp_path, f"t{number}"), silent) for number in range(5)))
+    await worktree.create(spec_for(repo, tmp_path, "later"), silent)
+    assert subcommands(host).count("fetch") == 1
+
+
+async def test_continues_a_branch_that_only_the_remote_has(
+    worktree: Worktree, spec: WorkspaceSpec, remote: Path, tmp_path: Path
+) -> None:
+    theirs = advance(remote, tmp_path, "their-work")
+    info = await worktree.create(replace(spec, branch="their-work", existing=True), silent)
+    assert info.head == theirs and info.branch == "their-work"
+    assert info.base_commit == git_in(spec.repo, "rev-parse", "main")
+    assert "branch.their-work" not in git_in(spec.repo, "config", "--local", "--list")
+
+
+@pytest.mark.parametrize("where", ["checkout", "worktree"])
+async def test_a_branch_checked_out_elsewhere(
+    worktree: Worktree, spec: WorkspaceSpec, tmp_path: Path, where: str
+) -> None:
+    if where == "checkout":
+        git_in(spec.repo, "checkout", "-q", "-b", spec.branch)
+        place = spec.repo
+    else:
+        place = tmp_path / "by-hand"
+        git_in(spec.repo, "worktree", "add", "-q", "-b", spec.branch, str(place))
+    with pytest.raises(Conflict, match="is checked out in") as caught:
+        await worktree.create(replace(spec, existing=True), silent)
+    assert str(place) in caught.value.text and caught.value.remedy
+    assert not spec.path.exists() and git_in(spec.repo, "rev-parse", spec.branch)
+
+
+async def test_from_a_tag_and_from_a_commit(worktree: Worktree, repo: Path, tmp_path: Path) -> None:
+    first = git_in(repo, "rev-parse", "HEAD")
+    git_in(repo, "tag", "-a", "v1", "-m", "one")
+    git_in(repo, "commit", "-q", "--allow-empty", "-m", "second")
+    for name, start in (("tag", "v1"), ("commit", first[:12])):
+        info = await worktree.create(replace(spec_for(repo, tmp_path, name), base=start), silent)
+        assert info.base_commit == first
+
+
+async def test_a_detached_and_dirty_checkout_does_not_matter(worktree: Worktree, spec: WorkspaceSpec) -> None:
+    git_in(spec.repo, "checkout", "-q", "--detach")
+    (spec.repo / "a.txt").write_text("dirty\n")
+    info = await worktree.create(spec, silent)
+    assert (info.path / "a.txt").read_text() == "one\n" and (spec.repo / "a.txt").read_text() == "dirty\n"
+
+
+# -- crashes -----------------------------------------------------------------------------------------------------------
+
+CHILD = """
+import asyncio, sys
+from pathlib import Path
+from dataclasses import replace
+from agent_orchestrator.host import LocalHost
+from agent_orchestrator.plugins.workspaces.worktree import Worktree
+from agent_orchestrator.testing.contracts.workspace import spec_for, silent
+spec = replace(spec_for(Path(sys.argv[1]), Path(sys.argv[2]), "task"), post_create=("true",))
+asyncio.run(Worktree({}, LocalHost()).create(spec, silent))
+"""
+KILLER = """#!{shell}
+count=$(cat "{count}" 2>/dev/null || echo 0); count=$((count + 1)); echo $count > "{count}"
+[ "$1" = --after ] && shift
+if [ $count = {at} ] && [ {moment} = before ]; then kill -9 $PPID; exit 1; fi
+"{git}" "$@"; code=$?
+if [ $count = {at} ]; then kill -9 $PPID; fi
+exit $code
+"""
+
+
+@pytest.mark.parametrize(("at", "moment"), [(at, moment) for at in (3, 4, 5) for moment in ("before", "after")])
+async def test_killed_at_any_command_and_tried_again(
+    worktree: Worktree, spec: WorkspaceSpec, tmp_path: Path, at: int, moment: str
+) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    real = LocalHost().which("git")
+    name = "git" if at < 5 else "sh"
+    shell = "/bin/sh"
+    script = KILLER.format(count=tmp_path / "count", at=at if at < 5 else 1, moment=moment, git=real, shell=shell)
+    (programs / name).write_text(script)
+    (programs / name).chmod(0o755)
+    wanted = replace(spec, post_create=("true",))
+    if at == 5:
+        # Not a Git command: the set-up command itself ends the daemon.
+        wanted = replace(spec, post_create=("kill -9 $PPID",))
+    child = CHILD if at < 5 else CHILD.replace('("true",)', '("kill -9 $PPID",)')
+    environment = {**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(
+        [sys.executable, "-c", child, str(spec.repo), str(tmp_path)], env=environment, capture_output=True, check=False
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr.decode()
+    info = await worktree.create(replace(wanted, post_create=("true",)), silent)
+    assert info.head == git_in(spec.repo, "rev-parse", "main")
+    assert git_in(spec.path, "status", "--porcelain", "--branch") == f"## {spec.branch}"
+    assert (spec.path / "d" / "c.txt").read_text() == "three\n"
+    assert len(git_in(spec.repo, "worktree", "list").splitlines()) == 2
+
+
+async def test_killed_in_the_first_moments_of_registering(worktree: Worktree, spec: WorkspaceSpec) -> None:
+    await worktree.create(spec, silent)
+    record = spec.private / "workspace.json"
+    record.write_text(record.read_text().replace('"made": true', '"made": false'))
+    entry = Path(git_in(spec.path, "rev-parse", "--absolute-git-dir"))
+    for name in ("gitdir", "HEAD", "commondir", "index"):
+        (entry / name).unlink()
+    (entry / "locked").write_text("initializing")
+    info = await worktree.create(spec, silent)
+    assert info.git_dir == entry and git_in(spec.path, "status", "--porcelain") == ""
+
+
+async def test_a_folder_that_somebody_deleted_is_made_anew(worktree: Worktree, spec: WorkspaceSpec) -> None:
+    await worktree.create(spec, silent)
+    (spec.path / "x").write_text("x")
+    git_in(spec.path, "add", "x")
+    git_in(spec.path, "commit", "-qm", "work")
+    commit = git_in(spec.path, "rev-parse", "HEAD")
+    subprocess.run(["rm", "-rf", str(spec.path)], check=True)
+    info = await worktree.create(spec, silent)
+    assert info.head == commit and (spec.path / "x").read_text() == "x"
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path):  # type: ignore[no-untyped-def]
+    """A file system of one megabyte."""
+    place = tmp_path / "small"
+    place.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("a small file system can only be mounted by root")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+async def test_a_full_disk_leaves_nothing(worktree: Worktree, spec: WorkspaceSpec, small_disk: Path) -> None:
+    (spec.repo / "big").write_bytes(os.urandom(3_000_000))
+    git_in(spec.repo, "add", "big")
+    git_in(spec.repo, "commit", "-qm", "big")
+    full = replace(spec, path=small_disk / "w" / "task")
+    with pytest.raises(AoError) as caught:
+        await worktree.create(full, silent)
+    assert "free some disk space" in caught.value.remedy
+    assert not full.path.exists() and full.link and not full.link.is_symlink()
+    assert git_in(spec.repo, "branch", "--list", spec.branch) == ""
+    assert len(git_in(spec.repo, "worktree", "list").splitlines()) == 1
+
+
+async def test_a_full_disk_for_our_own_files(worktree: Worktree, spec: WorkspaceSpec, small_disk: Path) -> None:
+    full = replace(spec, private=small_disk / "private")
+    (small_disk / "filler").write_bytes(b"\0" * (1024 * 1024 - 8192))
+    with pytest.raises(OSError, match="No space"), (small_disk / "rest").open("wb", buffering=0) as stream:
+        while stream.write(b"\0" * 512):
+            pass
+    with pytest.raises(AoError, match="No space left"):
+        await worktree.create(full, silent)
+    assert not full.path.exists() and git_in(spec.repo, "branch", "--list", spec.branch) == ""
+
+
+# -- submodules and large files ----------------------------------------------------------------------------------------
+
+
+async def test_submodules_come_from_the_main_checkout(worktree: Worktree, spec: WorkspaceSpec, tmp_path: Path) -> None:
+    inner = make_repository(tmp_path / "inner")
+    library = make_repository(tmp_path / "library")
+    allow = ("-c", "protocol.file.allow=always")
+    git_in(library, *allow, "submodule", "--quiet", "add", str(inner), "inner")
+    git_in(library, "commit", "-qm", "with inner")
+    git_in(spec.repo, *allow, "submodule", "--quiet", "add", str(library), "lib")
+    git_in(spec.repo, *allow, "submodule", "--quiet", "update", "--init", "--recursive")
+    git_in(spec.repo, "commit", "-qm", "with library")
+    for gone in (inner, library):
+        gone.rename(gone.with_name(f"{gone.name}-gone"))
+    configuration = (spec.repo / ".git" / "config").read_bytes()
+    info = await worktree.create(spec, silent)
+    assert info.notes == ()
+    assert (spec.path / "lib" / "inner" / "a.txt").read_text() == "one\n"
+    assert git_in(spec.path, "status", "--porcelain") == ""
+    assert git_in(spec.path / "lib", "config", "remote.origin.url") == str(library)
+    assert (spec.repo / ".git" / "config").read_bytes() == configuration, "the user's configuration is as it was"
+    await worktree.remove(spec)
+    assert not spec.path.exists()
+
+
+async def test_a_submodule_that_cannot_be_had_is_a_note(
+    worktree: Worktree, spec: WorkspaceSpec, tmp_path: Path
+) -> None:
+    library = make_repository(tmp_path / "library")
+    git_in(spec.repo, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(library), "lib")
+    git_in(spec.repo, "commit", "-qm", "with library")
+    library.rename(tmp_path / "gone")
+    subprocess.run(["rm", "-rf", str(spec.repo / "lib"), str(spec.repo / ".git" / "modules")], check=True)
+    info = await worktree.create(spec, silent)
+    assert info.notes[0].startswith("submodule lib is not filled")
+
+
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:" + "0" * 64 + "\nsize 12345\n"
+
+
+async def test_large_file_pointers_stay_whole(worktree: Worktree, spec: WorkspaceSpec, own_world: Path) -> None:
+    (spec.repo / ".gitattributes").write_text("*.bin filter=lfs -text\n")
+    (spec.repo / "data.bin").write_text(POINTER)
+    git_in(spec.repo, "add", "-A")
+    git_in(spec.repo, "commit", "-qm", "large")
+    with (own_world / ".gitconfig").open("a") as stream:
+        stream.write('[filter "lfs"]\nclean = git-lfs clean -- %f\nsmudge = git-lfs smudge -- %f\nrequired = true\n')
+    info = await worktree.create(spec, silent)
+    assert (spec.path / "data.bin").read_text() == POINTER
+    assert any("git-lfs" in note for note in info.notes)
+    assert git_in(spec.path, "status", "--porcelain", env=info.git_env) == ""
+
+
+# -- hooks -------------------------------------------------------------------------------------------------------------
+
+
+async def test_hooks_do_not_run_for_us(worktree: Worktree, spec: WorkspaceSpec) -> None:
+    hook = spec.repo / ".git" / "hooks" / "post-checkout"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text("#!/bin/sh\ntouch ran\n")
+    hook.chmod(0o755)
+    await worktree.create(spec, silent)
+    assert not (spec.path / "ran").exists()
+
+
+async def test_tracked_hooks_are_the_workspaces_own(worktree: Worktree, spec: WorkspaceSpec) -> None:
+    git_in(spec.repo, "config", "core.hooksPath", ".hooks")
+    info = await worktree.create(spec, silent)
+    assert git_in(spec.path, "config", "core.hooksPath", env=info.git_env) == ".hooks"
+
+
+async def test_linked_hooks_are_copied_as_files(worktree: Worktree, spec: WorkspaceSpec) -> None:
+    script = spec.repo / "pre-push.sh"
+    script.write_text("#!/bin/sh\n")
+    script.chmod(0o755)
+    hooks = spec.repo / ".git" / "hooks"
+    hooks.mkdir(exist_ok=True)
+    (hooks / "pre-push").symlink_to("../../pre-push.sh")
+    (hooks / "broken").symlink_to("nowhere")
+    await worktree.create(spec, silent)
+    copy = spec.private / "hooks" / "pre-push"
+    assert copy.is_file() and not copy.is_symlink() and copy.stat().st_mode & stat.S_IXUSR
+    assert sorted(path.name for path in (spec.private / "hooks").iterdir()) == ["pre-push"]
+
+
+async def test_the_symlink_is_kept_out_of_sight_once(worktree: Worktree, repo: Path, tmp_path: Path) -> None:
+    exclude = repo / ".git" / "info" / "exclude"
+    exclude.parent.mkdir(exist_ok=True)
+    exclude.write_bytes(b"caf\xe9\n*.tmp")
+    for name in ("one", "two"):
+        await worktree.create(spec_for(repo, tmp_path, name), silent)
+    assert exclude.read_bytes() == b"caf\xe9\n*.tmp\n/.worktrees/\n"
+    assert git_in(repo, "status", "--porcelain") == ""
+
+
+async def test_a_foreign_thing_at_the_symlinks_place(worktree: Worktree, spec: WorkspaceSpec) -> None:
+    assert spec.link is not None
+    spec.link.mkdir(parents=True)
+    with pytest.raises(Conflict, match="in the way of the workspace's symlink"):
+        await worktree.create(spec, silent)
+    assert spec.link.is_dir() and git_in(spec.repo, "branch", "--list", spec.branch) == ""

@@ -1,0 +1,33 @@
+"""The commands are documented, and the page about them is current."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from agent_orchestrator.cli.app import COMMANDS, cli
+from agent_orchestrator.cli.reference import reference
+
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "commands.md"
+
+
+def test_the_page_is_what_the_commands_say() -> None:
+    assert PAGE.read_text() == reference(), (
+        f"run `python -m agent_orchestrator.cli.reference {PAGE.relative_to(Path.cwd())}`"
+    )
+
+
+def test_every_command_and_option_is_explained() -> None:
+    context = click.Context(cli, info_name="ao")
+    for name, entry in COMMANDS.items():
+        command = cli.get_command(context, name)
+        assert command is not None and command.help, name
+        commands = [command, *(command.commands.values() if isinstance(command, click.Group) else ())]
+        for each in commands:
+            assert all(option.help for option in each.params if isinstance(option, click.Option)), name
+        if not entry.alias_of:
+            summary = entry.summary.rstrip(".")
+            assert " ".join(command.help.split()).startswith(summary), (
+                f"{name}: its help begins otherwise than its summary"
+            )

@@ -1,0 +1,187 @@
+"""`ao status`: what is shown, and what it costs to load."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from tests.unit.cli.conftest import Run
+from tests.unit.cli.scripted import Daemon, Reply, session
+
+from agent_orchestrator.cli import board, out
+
+ASKING = session("ask", status="needs_input", column="Needs you", waitingFor="Which database?\n\x1b[31mOr none?")
+IDLE = session("read-me", status="idle", column="Needs you", evidence={"source": "hook", "at": "2026-01-01T00:00:00Z"})
+QUEUED = session(
+    "later", status="queued", column="Working", waitingFor="a free slot (4 of 4 taken)", progress=None, usage=None
+)
+MERGED = session("done", status="merged", column="Done")
+
+
+def test_those_that_need_you_come_first_with_their_question(daemon: Daemon, run: Run) -> None:
+    daemon.route("GET", "/api/sessions", {"sessions": [MERGED, QUEUED, IDLE, ASKING]})
+    ran = run("status")
+    assert ran.code == 0 and ran.err == ""
+    lines = ran.out.splitlines()
+    order = [line.split()[0] for line in lines if line.startswith("  app-")]
+    assert order == ["app-ask", "app-read-me", "app-later", "app-done"]
+    assert "      asks: Which database? [31mOr none?" in lines
+    assert "      waits for a free slot (4 of 4 taken)" in lines
+    assert "3/5 steps (60 %), 41 tests passing, $0.42" in ran.out
+    assert "1 session asks you: ao answer" in lines
+    assert "1 session finished a turn: ao diff app-read-me, ao send app-read-me TEXT" in lines
+
+
+def test_status_alone_and_its_other_names_are_the_same(daemon: Daemon, run: Run) -> None:
+    daemon.route("GET", r"/api/sessions.*", {"sessions": [ASKING]})
+    shown = {run(*argv).out for argv in ([], ["list"], ["ls"], ["status"])}
+    assert len(shown) == 1
+
+
+@pytest.mark.parametrize(
+    ("argv", "query"),
+    [
+        (["status"], ""),
+        (["status", "-A"], "?all=1"),
+        (["status", "-p", "my app"], "?project=my%20app"),
+        (["-p", "web", "status"], "?project=web"),
+        (["--project=web"], "?project=web"),
+        (["-A"], "?all=1"),
+        (["-A", "--json", "ls"], "?all=1"),
+    ],
+)
+def test_the_scope_is_never_ignored(daemon: Daemon, run: Run, argv: list[str], query: str) -> None:
+    daemon.route("GET", r"/api/sessions.*", {"sessions": []})
+    assert run(*argv).code == 0
+    assert daemon.requests[-1].path == f"/api/sessions{query}"
+
+
+def test_an_option_that_a_command_does_not_know_is_refused_before_it_too(daemon: Daemon, run: Run) -> None:
+    ran = run("-p", "web", "path", "x")
+    assert ran.code == 2 and "-p" in ran.err and daemon.requests == []
+
+
+def test_json_is_the_answer_itself(daemon: Daemon, run: Run) -> None:
+    daemon.route("GET", "/api/sessions", {"sessions": [ASKING, MERGED]})
+    daemon.route("GET", "/api/sessions/ask", ASKING)
+    assert json.loads(run("status", "--json").out) == {"sessions": [ASKING, MERGED]}
+    assert json.loads(run("status", "ask", "--json").out) == ASKING
+
+
+def test_one_session_in_detail(daemon: Daemon, run: Run) -> None:
+    pr = {
+        "number": 7,
+        "url": "u",
+        "state": "open",
+        "review": "none",
+        "mergeable": "unknown",
+        "checks": [{"name": "unit", "state": "failure"}],
+    }
+    daemon.route("GET", "/api/sessions/x", session("x", pr=pr, exitCode=0, attempts={"ci-failed": 1}))
+    shown = run("status", "x").out
+    for text in (
+        "Workspace     /w/x",
+        "Branch        feature/x from main",
+        "#7 open, review none",
+        "unit failure",
+        "Exit code     0",
+        "ci-failed 1",
+    ):
+        assert text in shown
+    assert "Issue" not in shown
+
+
+def test_no_sessions_names_the_next_command(daemon: Daemon, run: Run) -> None:
+    daemon.route("GET", "/api/sessions", {"sessions": []})
+    assert "ao new" in run("status").out
+
+
+def test_done_ones_are_not_all_shown_unless_asked_for(daemon: Daemon, run: Run) -> None:
+    many = [
+        session(f"s{number:02}", status="merged", column="Done", updatedAt=f"2026-01-{number:02}T00:00:00Z")
+        for number in range(1, 14)
+    ]
+    daemon.route("GET", "/api/sessions", {"sessions": many})
+    shown = run("status").out
+    assert "Done (13)" in shown and "… 3 more: ao status --done" in shown
+    assert "app-s13" in shown and "app-s03" not in shown
+    assert "app-s03" in run("status", "--done").out
+
+
+def test_watch_draws_again_at_an_event(daemon: Daemon) -> None:
+    states = [[QUEUED], [ASKING]]
+    daemon.route("GET", "/api/sessions", lambda _: Reply({"sessions": states.pop(0) if len(states) > 1 else states[0]}))
+    daemon.route("GET", "/api/events", Reply(chunks=[b"id: 1\ndata: {}\n\n"]))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "agent_orchestrator", "status", "--watch"], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    with process.stdout:
+        for line in process.stdout:
+            if "Which database?" in line:
+                break
+        process.send_signal(2)
+        process.stdout.read()
+        assert process.wait(10) == 130
+    assert daemon.asked("GET", "/api/events")[0].headers["accept"] == "text/event-stream"
+
+
+def test_status_loads_nothing_of_the_daemon(daemon: Daemon) -> None:
+    daemon.route("GET", "/api/sessions", {"sessions": [ASKING]})
+    program = "import sys\nfrom agent_orchestrator.cli import main\ncode = main(['status'])\nprint(code, *sys.modules, file=sys.stderr)"
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    code, *modules = ran.stderr.split()
+    assert code == "0" and "app-ask" in ran.stdout
+    parts = ["server", "store", "flow", "services", "config", "daemon", "registry", "plugins", "host", "git"]
+    heavy = {
+        "pydantic",
+        "fastapi",
+        "sqlalchemy",
+        "asyncio",
+        "rich",
+        "ssl",
+        "http.client",
+        "urllib",
+        "subprocess",
+        "pathlib",
+        "tempfile",
+    }
+    assert not (heavy | {f"agent_orchestrator.{part}" for part in parts}) & set(modules)
+    assert {name for name in modules if name.startswith("agent_orchestrator.cli.")} <= {
+        f"agent_orchestrator.cli.{name}" for name in ("app", "out", "common", "status", "board")
+    }
+
+
+def test_ages() -> None:
+    now = datetime(2026, 1, 10, tzinfo=UTC)
+    expected = {0: "0 s", 59: "59 s", 60: "1 min", 7199: "1 h", 86400: "24 h", 172800: "2 d", -5: "0 s"}
+    for seconds, text in expected.items():
+        assert out.age((now - timedelta(seconds=seconds)).isoformat(), now) == text
+    assert out.age(None) == out.age("yesterday") == ""
+
+
+def test_text_is_cut_by_columns_not_by_characters() -> None:
+    assert out.fit("日本語テキスト", 7) == "日本語…"
+    assert out.cells("日本é") == 5
+    assert out.fit("short", 5) == "short"
+
+
+def test_a_narrow_terminal_cuts_the_branch_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(out, "width", lambda: 100)
+    lines = board.board_lines([session("a-name", branch="feature/" + "very-" * 10)])
+    assert all(out.cells(line) <= 100 for line in lines)
+    assert "3/5 steps (60 %), 41 tests passing, $0.42" in lines[2] and "feature/ve" in lines[2] and "…" in lines[2]
+
+
+def test_colours_only_for_a_person(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert out.paint("x", "red") == "\033[31mx\033[0m"
+    monkeypatch.setenv("NO_COLOR", "")
+    assert out.paint("x", "red") == "x"
+    assert os.environ["TERM"] == "xterm"
