@@ -74,8 +74,11 @@ class GitFailed(AoError):
         self.stderr = done.err.decode(errors="replace")
         said = [line for line in self.stderr.splitlines() if line.startswith(("fatal:", "error:"))]
         reason = (said[0] if said else done.error) or f"exit code {done.code}"
-        full = "No space left on device" in self.stderr
-        super().__init__(f"git {argv[0]} failed in {where}: {reason}", "free some disk space" if full else "")
+        full = re.search(r"No space left on device|unable to write|write error", self.stderr)
+        super().__init__(
+            f"git {argv[0]} failed in {where}: {reason}",
+            "free some disk space, or see whether the folder may be written" if full else "",
+        )
 
 
 @dataclass(frozen=True, slots=True)

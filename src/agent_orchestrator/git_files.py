@@ -21,7 +21,7 @@ class Layout:
 
 
 def valid_branch(name: str) -> bool:
-    """Would `git check-ref-format --branch` take this name?"""
+    """Would `git check-ref-format --branch` take this name? (`@` alone, which means HEAD, is refused too.)"""
     if (
         not name
         or name in ("@", "HEAD")

@@ -25,9 +25,11 @@ def test_a_message_is_acknowledged_once(box: Sandbox) -> None:
     box.ao("new", "wait [[wait]]", "--name", "w")
     answer = box.json("send", "w", "hello [[edit: a.txt|one]]", "--wait")
     assert answer["state"] == "acknowledged"
-    box.until(lambda: box.session("w")["status"] == "idle")
     file = Path(box.session("w")["workspacePath"]) / "a.txt"
+    box.until(file.exists, "the message to be acted on")
     assert file.read_text().strip() == "one"
+    received = [event for event in box.events("w") if event["type"] == "agent-ack"]
+    assert [event["data"]["message"] for event in received] == [answer["messageId"]]
 
 
 def test_a_question_waits_for_its_answer(box: Sandbox) -> None:

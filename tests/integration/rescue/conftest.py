@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 from tests.integration.rescue.world import World, make_repository
+from tests.integration.workspaces.disks import small_disk
+
+__all__ = ["small_disk", "world"]
 
 from agent_orchestrator.host import LocalHost
 from agent_orchestrator.plugins.workspaces.clone import Clone

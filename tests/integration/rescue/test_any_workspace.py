@@ -59,7 +59,7 @@ def carry_out(root: Path, step: tuple[str, str, bytes]) -> None:
         elif what == "executable":
             path.chmod(0o755)
         elif what == "link":
-            os.symlink(content, os.fsencode(path))
+            path.symlink_to(os.fsdecode(content))
         elif what == "remove":
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 

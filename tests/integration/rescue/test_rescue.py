@@ -9,8 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.integration.rescue.world import World, files_of, git, state_of
+from tests.integration.rescue.world import World, files_of, git, make_repository, state_of
 
+from agent_orchestrator.errors import AoError
 from agent_orchestrator.services.rescue import bring_back, is_safe, rescue, unsaved
 
 pytestmark = pytest.mark.anyio
@@ -83,10 +84,7 @@ def odd_names(root: Path) -> None:
         b":(top)x",
         b"*",
     ):
-        with open(os.path.join(top, name), "wb") as stream:
-            stream.write(b"content of " + name)
-    with open(os.path.join(top, b"caf\xe9"), "wb") as stream:
-        stream.write(b"\x00\xff")
+        Path(os.fsdecode(os.path.join(top, name))).write_bytes(b"content of " + name)
 
 
 def empty_folders(root: Path) -> None:
@@ -484,8 +482,6 @@ async def test_unsaved_is_told_in_a_few_words(world: World) -> None:
 
 
 async def test_a_submodule_with_work_of_its_own_keeps_the_workspace(world: World, tmp_path: Path) -> None:
-    from tests.integration.rescue.world import make_repository
-
     library = make_repository(tmp_path / "library")
     git(world.spec.repo, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(library), "lib")
     git(world.spec.repo, "commit", "-qm", "with library")
@@ -497,3 +493,23 @@ async def test_a_submodule_with_work_of_its_own_keeps_the_workspace(world: World
     assert not saved.clean and any("lib" in reason for reason in saved.unsafe)
     git(world.path / "lib", "commit", "-qam", "not pushed", env={"GIT_AUTHOR_DATE": "2020-01-01T00:00:00Z"})
     assert any("lib" in reason for reason in await is_safe(world.host, world.spec.repo, world.path, "app-task"))
+
+
+async def test_a_full_disk_moves_no_ref_and_changes_no_file(small_disk: Path, tmp_path: Path) -> None:
+    from agent_orchestrator.host import LocalHost
+    from agent_orchestrator.plugins.workspaces.worktree import Worktree
+    from agent_orchestrator.testing.contracts.workspace import spec_for
+
+    host = LocalHost()
+    spec = spec_for(make_repository(small_disk / "repo"), tmp_path, "task")
+    world = World(host, Worktree({}, host), spec)
+    await world.make()
+    (world.path / "small").write_text("small\n")
+    first = await rescue(host, spec.repo, world.path, "app-task")
+    (world.path / "big").write_bytes(os.urandom(3_000_000))
+    files, state = files_of(world.path), state_of(world.path)
+    with pytest.raises(AoError) as caught:
+        await rescue(host, spec.repo, world.path, "app-task")
+    assert "disk space" in caught.value.remedy
+    assert git(spec.repo, "rev-parse", "refs/ao/rescue/app-task") == first.commit
+    assert files_of(world.path) == files and state_of(world.path) == state

@@ -80,12 +80,11 @@ def files_of(root: Path) -> dict[bytes, tuple[str, int, bytes]]:
             if relative == b".git":
                 continue
             if stat.S_ISLNK(mode):
-                found[relative] = ("link", 0, os.readlink(path))
+                found[relative] = ("link", 0, os.readlink(path))  # noqa: PTH115
             elif stat.S_ISDIR(mode):
                 found[relative] = ("folder", 0, b"")
             elif stat.S_ISREG(mode):
-                with open(path, "rb") as stream:
-                    found[relative] = ("file", stat.S_IMODE(mode), stream.read())
+                found[relative] = ("file", stat.S_IMODE(mode), Path(os.fsdecode(path)).read_bytes())
     return found
 
 

@@ -46,7 +46,10 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     socket = home.socket("daemon.sock")
     servers, url, note = Servers.bind(socket, "127.0.0.1", 0, explicit=False)
     assert note is None
-    apps = create_app(services, trusted=True, body_limit=1 << 20), create_app(services, trusted=False, hosts=["127.0.0.1"])
+    apps = (
+        create_app(services, trusted=True, body_limit=1 << 20),
+        create_app(services, trusted=False, hosts=["127.0.0.1"]),
+    )
     serving = asyncio.create_task(servers.serve(*apps))
     async with asyncio.timeout(10):
         await servers.started.wait()

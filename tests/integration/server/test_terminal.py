@@ -55,12 +55,13 @@ async def test_the_program_has_a_terminal_of_its_own_with_a_size(world: World) -
         assert closed.value.rcvd.code == 1000
 
 
-async def test_leaving_ends_the_attached_program_only(world: World) -> None:
-    world.services.inspection.argv = [
-        sys.executable,
-        "-c",
-        "import os,time; print(os.getpid(), flush=True); time.sleep(60)",
-    ]
+@pytest.mark.parametrize("deaf", ["", "signal.signal(signal.SIGHUP, signal.SIG_IGN)"])
+async def test_leaving_ends_the_attached_program_also_one_that_does_not_listen(
+    world: World, deaf: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent_orchestrator.server.terminal._END_GRACE", 0.1)
+    script = f"import os, signal, time; {deaf}; print(os.getpid(), flush=True); time.sleep(60)"
+    world.services.inspection.argv = [sys.executable, "-c", script.replace("; ;", ";")]
     async with terminal(world, world.services.tokens.cli_token()) as socket:
         pid = int(await read_until(socket, "\r\n"))
         os.kill(pid, 0)

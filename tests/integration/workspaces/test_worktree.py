@@ -32,7 +32,7 @@ class CountingHost(LocalHost):
         super().__init__()
         self.ran: list[list[str]] = []
 
-    async def run(self, argv, **options) -> Completed:  # type: ignore[no-untyped-def, override]
+    async def run(self, argv, **options) -> Completed:  # type: ignore[no-untyped-def]
         self.ran.append(list(argv))
         return await super().run(argv, **options)
 
@@ -263,20 +263,6 @@ async def test_a_folder_that_somebody_deleted_is_made_anew(worktree: Worktree, s
     subprocess.run(["rm", "-rf", str(spec.path)], check=True)
     info = await worktree.create(spec, silent)
     assert info.head == commit and (spec.path / "x").read_text() == "x"
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path):  # type: ignore[no-untyped-def]
-    """A file system of one megabyte."""
-    place = tmp_path / "small"
-    place.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)], capture_output=True, check=False
-    )
-    if mounted.returncode:
-        pytest.skip("a small file system can only be mounted by root")
-    yield place
-    subprocess.run(["umount", "-l", str(place)], check=True)
 
 
 async def test_a_full_disk_leaves_nothing(worktree: Worktree, spec: WorkspaceSpec, small_disk: Path) -> None:
