@@ -22,7 +22,7 @@ def test_a_task_becomes_commits_on_a_branch_of_its_own(box: Sandbox) -> None:
 
 
 def test_a_message_is_acknowledged_once(box: Sandbox) -> None:
-    box.ao("new", "wait [[wait]]", "--name", "w")
+    box.ao("new", "[[say: ready]]", "--name", "w")
     answer = box.json("send", "w", "hello [[edit: a.txt|one]]", "--wait")
     assert answer["state"] == "acknowledged"
     file = Path(box.session("w")["workspacePath"]) / "a.txt"
@@ -41,7 +41,7 @@ def test_a_question_waits_for_its_answer(box: Sandbox) -> None:
 
 
 def test_the_daemons_death_is_nobody_elses(box: Sandbox) -> None:
-    box.ao("new", "wait [[wait]]", "--name", "w")
+    box.ao("new", "[[say: ready]]", "--name", "w")
     before = box.until(lambda: (now := box.session("w"))["activity"] == "idle" and now)
     box.stop(signal.SIGKILL)
     box.start()

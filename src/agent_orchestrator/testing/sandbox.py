@@ -1,9 +1,9 @@
 """A home, a repository and a real daemon of their own, for tests, demos and benchmarks. Cleans up by process id.
 
-    with Sandbox(folder) as box:
-        box.repository("app", agent="demo")
-        box.ao("new", "say hello")
-        box.until(lambda: box.session("app-say-hello")["status"] == "idle")
+with Sandbox(folder) as box:
+    box.repository("app", agent="demo")
+    box.ao("new", "say hello")
+    box.until(lambda: box.session("app-say-hello")["status"] == "idle")
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ class Sandbox:
         )
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.clean_up()
 
     # -- repository ----------------------------------------------------------------------------------------------------
@@ -75,7 +77,9 @@ class Sandbox:
 
     def git(self, *argv: str, cwd: Path | None = None) -> str:
         """Run Git as the user would."""
-        done = subprocess.run(["git", *argv], cwd=cwd or self.repo, env=self.env, capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            ["git", *argv], cwd=cwd or self.repo, env=self.env, capture_output=True, text=True, check=True
+        )
         return done.stdout.strip()
 
     # -- daemon --------------------------------------------------------------------------------------------------------
@@ -115,7 +119,9 @@ class Sandbox:
 
     # -- use -----------------------------------------------------------------------------------------------------------
 
-    def ao(self, *argv: str, check: bool = True, stdin: str | None = None, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    def ao(
+        self, *argv: str, check: bool = True, stdin: str | None = None, cwd: Path | None = None
+    ) -> subprocess.CompletedProcess[str]:
         """Run the command line as a person would."""
         return subprocess.run(
             [sys.executable, "-m", "agent_orchestrator", *argv],

@@ -1,0 +1,89 @@
+"""The daemon's death is not the agents' death, and doubles nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agent_orchestrator.protocols import Alive, Delivered, Exit, Gone
+from agent_orchestrator.testing.contracts.runtime import Bench
+from agent_orchestrator.testing.terminals import eventually
+
+pytestmark = pytest.mark.anyio
+
+_DAEMON = """
+import asyncio, json, sys
+from pathlib import Path
+from agent_orchestrator.host import LocalHost
+from agent_orchestrator.plugins.runtimes.process import Process
+from agent_orchestrator.plugins.runtimes.tmux import Tmux
+from agent_orchestrator.protocols import Handle, LaunchSpec
+
+kind, home, private, order = sys.argv[1:5]
+runtime = {"Tmux": Tmux, "Process": Process}[kind]({"home": home}, LocalHost())
+
+async def main():
+    if order == "launch":
+        spec = LaunchSpec("app-fix", 1, ("sleep", "60"), Path("/"), {"PATH": "/bin:/usr/bin"}, Path(private), Path(private, "terminal.log"))
+        await runtime.launch(spec)
+    else:
+        print("ready", flush=True)
+        await runtime.deliver(Handle(**json.loads(sys.argv[5])), sys.argv[6], sys.argv[7])
+    print("done", flush=True)
+    await asyncio.sleep(60)
+
+asyncio.run(main())
+"""
+
+
+def _daemon(bench: Bench, *arguments: str) -> subprocess.Popen[bytes]:
+    private = bench.home / "sessions" / "app-fix"
+    command = [sys.executable, "-c", _DAEMON, type(bench.runtime).__name__, str(bench.home), str(private), *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
+
+
+def _kill(daemon: subprocess.Popen[bytes]) -> None:
+    os.killpg(daemon.pid, signal.SIGKILL)
+    daemon.wait()
+    assert daemon.stdout is not None
+    daemon.stdout.close()
+
+
+async def _line(daemon: subprocess.Popen[bytes]) -> bytes:
+    assert daemon.stdout is not None
+    return await asyncio.to_thread(daemon.stdout.readline)
+
+
+async def test_an_agent_outlives_the_daemon_that_started_it_and_is_adopted(either: Bench) -> None:
+    daemon = _daemon(either, "launch")
+    assert await _line(daemon) == b"done\n"
+    _kill(daemon)
+    adopted = await either.launch(["sleep", "60"], cwd=Path("/"))
+    assert await either.runtime.leftovers([adopted]) == []
+    assert await either.runtime.probe([adopted]) == [Alive()]
+    assert await either.runtime.deliver(adopted, "m1", "hello") == Delivered()
+    os.kill(adopted.pid, signal.SIGTERM)
+    assert await either.runtime.ended(adopted) == Gone(Exit(signal=15))
+
+
+async def test_a_message_is_whole_and_single_whenever_the_daemon_dies(either: Bench) -> None:
+    handle, got = await either.recorder()
+    told = {name: getattr(handle, name) for name in handle.__slots__}
+    expected = b""
+    for number, pause in enumerate((0.0, 0.004, 0.008, 0.012, 0.02)):
+        text = f"message {number} " + "x" * 60_000
+        daemon = _daemon(either, "deliver", json.dumps(told), f"m{number}", text)
+        assert await _line(daemon) == b"ready\n"
+        await asyncio.sleep(pause)
+        _kill(daemon)
+        assert await either.restarted().deliver(handle, f"m{number}", text) == Delivered()
+        expected += text.encode() + b"\r"
+        await eventually(lambda: len(got.read_bytes()) >= len(expected))  # noqa: B023 - awaited here
+        assert got.read_bytes() == expected

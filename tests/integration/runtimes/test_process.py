@@ -1,0 +1,163 @@
+"""What is special to the PTY holder: its death, its attachments, and what it knows of terminals."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+from pathlib import Path
+
+import pytest
+
+from agent_orchestrator.host import LocalHost
+from agent_orchestrator.plugins.runtimes.process import Process
+from agent_orchestrator.protocols import Alive, Delivered, Exit, Gone, Undeliverable
+from agent_orchestrator.testing.contracts.runtime import Bench, python
+from agent_orchestrator.testing.terminals import eventually
+
+pytestmark = pytest.mark.anyio
+
+_ASK = """
+import os, sys, tty
+tty.setraw(0)
+os.write(1, b'\\x1b[')
+os.write(1, b'6n')
+answer = b''
+while not answer.endswith(b'R'):
+    answer += os.read(0, 100)
+open(sys.argv[1], 'wb').write(answer)
+"""
+_FLOOD = """
+import os, sys
+for number in range(2000):
+    os.write(1, b'x' * 4000 + b'\\n')
+os.write(1, b'the end')
+open(sys.argv[1], 'w').close()
+sys.stdin.read()
+"""
+
+
+async def test_a_killed_holder_loses_its_agent(process: Bench) -> None:
+    handle = await process.launch(["sleep", "60"])
+    os.kill(int(handle.address["holder"]), signal.SIGKILL)
+    assert await process.runtime.ended(handle) == Gone(lost=True)
+    assert await process.restarted().probe([handle]) == [Gone(lost=True)]
+    assert await process.runtime.deliver(handle, "m1", "hello") == Undeliverable("the agent has ended", ambiguous=True)
+    again = await process.restarted().launch(process.spec(["sleep", "60"]))
+    assert await process.runtime.probe([again]) == [Gone(lost=True)]
+
+
+async def test_an_agent_that_survives_its_holder_is_alive_until_it_ends(process: Bench) -> None:
+    handle = await process.launch(["sh", "-c", "trap '' HUP; touch ready; exec sleep 60"])
+    await eventually((process.work / "ready").exists)
+    os.kill(int(handle.address["holder"]), signal.SIGKILL)
+    await eventually(lambda: LocalHost().process(int(handle.address["holder"])) is None)
+    assert await process.runtime.probe([handle]) == [Alive()]
+    assert await process.runtime.deliver(handle, "m1", "hello") == Undeliverable("its terminal is gone", ambiguous=True)
+    assert await process.runtime.stop(handle) == Gone(lost=True)
+
+
+async def test_a_holder_told_to_end_sees_its_agent_out(process: Bench) -> None:
+    handle = await process.launch(["sh", "-c", "trap 'exit 7' HUP TERM; touch ready; while :; do sleep 0.02; done"])
+    await eventually((process.work / "ready").exists)
+    os.kill(int(handle.address["holder"]), signal.SIGTERM)
+    assert await process.runtime.ended(handle) == Gone(Exit(7))
+
+
+async def test_the_holder_ends_with_its_agent_and_leaves_no_secret(process: Bench) -> None:
+    private = process.home / "sessions" / "app-fix"
+    handle = await process.launch(["true"], env={"PATH": os.environ["PATH"], "SOME_API_KEY": "s3cret"})
+    await process.runtime.ended(handle)
+    await eventually(lambda: LocalHost().process(int(handle.address["holder"])) is None)
+    assert not Path(handle.address["socket"]).exists()
+    assert not [path for path in private.iterdir() if b"s3cret" in path.read_bytes()]
+
+
+async def test_a_program_that_asks_the_terminal_gets_an_answer_without_attachments(process: Bench) -> None:
+    out = process.work / "answer"
+    await process.runtime.ended(await process.launch(python(_ASK, str(out))))
+    assert out.read_bytes() == b"\x1b[1;1R"
+
+
+async def test_an_attachment_that_does_not_read_holds_up_nobody(process: Bench) -> None:
+    out = process.work / "finished"
+    handle = await process.launch(["sh", "-c", 'read go; exec "$@"', "sh", *python(_FLOOD, str(out))])
+    stuck = socket.socket(socket.AF_UNIX)
+    stuck.connect(handle.address["socket"])
+    stuck.sendall(b"A" + (4).to_bytes(4, "big") + b"\0\x50\0\x18")
+    reading = await process.attach(handle)
+    await eventually(lambda: b"detaches" in reading.output)
+    assert await process.runtime.deliver(handle, "m1", "go") == Delivered()
+    await eventually(out.exists)
+    await eventually(lambda: b"the end" in reading.output)
+    # What it missed is skipped: after some old output it is shown where the others are.
+    stuck.setblocking(False)
+    seen = bytearray()
+
+    def caught_up() -> bool:
+        try:
+            seen.extend(stuck.recv(1 << 20))
+        except BlockingIOError:
+            pass
+        return seen.endswith(b"the end")
+
+    await eventually(caught_up)
+    assert len(seen) < 4_000_000
+    stuck.close()
+
+
+async def test_detaching_leaves_the_persons_terminal_as_it_was(process: Bench) -> None:
+    handle, got = await process.recorder(says=r"\x1b[?2004h\x1b[?1049h")
+    terminal = await process.attach(handle)
+    before = terminal.mode
+    await eventually(lambda: b"ready" in terminal.output)
+    assert b"Ctrl-] detaches" in terminal.output
+    terminal.type(b"abc\x1dnot sent")
+    await eventually(lambda: terminal.ended)
+    assert terminal.mode == before
+    assert b"\x1b[?1049l" in terminal.output
+    assert b"detached" in terminal.output
+    await eventually(lambda: got.read_bytes() == b"abc")
+    assert await process.runtime.probe([handle]) == [Alive()]
+
+
+async def test_an_attached_person_sees_the_end(process: Bench) -> None:
+    handle = await process.launch(["sh", "-c", "read line; echo last words; exit 3"])
+    terminal = await process.attach(handle)
+    await eventually(lambda: b"detaches" in terminal.output)
+    terminal.type(b"\r")
+    assert await process.runtime.ended(handle) == Gone(Exit(3))
+    await eventually(lambda: terminal.ended)
+    assert b"last words" in terminal.output
+    assert "last words" in await process.runtime.screen(handle)
+
+
+async def test_a_long_home_still_has_a_socket(process: Bench) -> None:
+    home = process.root / ("x" * 60) / ("y" * 60)
+    runtime = Process({"home": str(home)}, LocalHost())
+    handle = await runtime.launch(process.spec(["sleep", "60"]))
+    try:
+        assert await runtime.deliver(handle, "m1", "hello") == Delivered()
+        assert await runtime.leftovers([]) == [handle]
+    finally:
+        await runtime.stop(handle, grace=0)
+        await runtime.discard(handle)
+        await asyncio.to_thread(Path(handle.address["socket"]).parent.rmdir)
+
+
+async def test_nonsense_on_the_socket_does_not_hurt_the_agent(process: Bench) -> None:
+    handle = await process.launch(["sleep", "60"])
+    for nonsense in (
+        b"Q\xff\xff\xff\xff",
+        b"Q\0\0\0\x0cresize\0a\0bxx",
+        b"K\0\0\0\x01\x03",
+        b"A\0\0\0\x01x",
+        b"Z\0\0\0\0",
+        b"\0",
+    ):
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(handle.address["socket"])
+            connection.sendall(nonsense)
+    await process.runtime.resize(handle, 99, 33)
+    assert await process.runtime.probe([handle]) == [Alive()]

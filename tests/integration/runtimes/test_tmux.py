@@ -1,0 +1,170 @@
+"""What is special to tmux: its server, its copy mode, and the user's own tmux."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.integration.runtimes.conftest import server_pid
+
+from agent_orchestrator.errors import Missing, NotFound
+from agent_orchestrator.host import Completed, LocalHost
+from agent_orchestrator.plugins.runtimes.auto import pick, tmux_version
+from agent_orchestrator.plugins.runtimes.tmux import Tmux
+from agent_orchestrator.protocols import Alive, Delivered, Gone, Held, Undeliverable
+from agent_orchestrator.testing.contracts.runtime import Bench
+from agent_orchestrator.testing.terminals import PersonsTerminal, eventually
+
+pytestmark = [pytest.mark.anyio, pytest.mark.tmux]
+
+
+async def test_a_killed_server_loses_its_agents_and_the_next_launch_starts_another(tmux: Bench) -> None:
+    handle = await tmux.launch(["sleep", "60"])
+    os.kill(await server_pid(tmux.home), signal.SIGKILL)
+    assert await tmux.runtime.ended(handle) == Gone(lost=True)
+    assert await tmux.runtime.probe([handle]) == [Gone(lost=True)]
+    assert await tmux.runtime.leftovers([]) == []
+    again = await tmux.runtime.launch(tmux.spec(["sleep", "60"]))
+    assert await tmux.runtime.probe([again]) == [Gone(lost=True)]
+    following = await tmux.launch(["sleep", "60"], generation=2)
+    assert await tmux.runtime.probe([following]) == [Alive()]
+
+
+async def test_a_pane_of_a_new_server_is_not_taken_for_an_old_one(tmux: Bench) -> None:
+    old = await tmux.launch(["sleep", "60"])
+    os.kill(await server_pid(tmux.home), signal.SIGKILL)
+    await tmux.runtime.ended(old)
+    new, got = await tmux.recorder(session="app-other")
+    assert new.address["pane"] == old.address["pane"]
+    assert await tmux.runtime.deliver(old, "m1", "hello") == Undeliverable("its terminal is gone", ambiguous=True)
+    with pytest.raises(NotFound):
+        await tmux.runtime.press(old, ["y"])
+    assert "ready" not in await tmux.runtime.screen(old)
+    assert await tmux.runtime.deliver(new, "m2", "x") == Delivered()
+    await eventually(lambda: got.read_bytes() == b"x\r")
+    assert await tmux.runtime.ended(old) == Gone(lost=True)
+
+
+async def test_an_agent_that_survives_its_server_is_alive_until_it_ends(tmux: Bench) -> None:
+    handle = await tmux.launch(["sh", "-c", "trap '' HUP; touch ready; exec sleep 60"])
+    await eventually((tmux.work / "ready").exists)
+    server = await server_pid(tmux.home)
+    os.kill(server, signal.SIGKILL)
+    await eventually(lambda: LocalHost().process(server) is None)
+    assert await tmux.runtime.probe([handle]) == [Alive()]
+    assert isinstance(await tmux.runtime.deliver(handle, "m1", "hello"), Undeliverable)
+    assert await tmux.runtime.stop(handle, grace=5) == Gone(lost=True)
+
+
+async def test_the_server_knows_no_secret_and_is_nobodys_child(tmux: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_API_KEY", "s3cret")
+    await tmux.launch(["sleep", "60"])
+    pid = await server_pid(tmux.home)
+    assert b"s3cret" not in Path(f"/proc/{pid}/environ").read_bytes()
+    assert os.getpgid(pid) != os.getpgrp()
+    assert os.getsid(pid) != os.getsid(0)
+    assert Path(f"/proc/{pid}/cwd").readlink() == Path("/")
+    assert not list((tmux.home / "sessions" / "app-fix").glob("launch.*"))
+
+
+async def test_the_users_own_tmux_is_left_alone(tmux: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = ["tmux", "-S", str(tmux.root / "own.sock"), "-f", "/dev/null"]
+    host = LocalHost()
+    await host.run([*own, "new-session", "-d", "-s", "mine", "sleep 60"])
+    pid = int((await host.run([*own, "display", "-p", "#{pid}"])).text)
+
+    async def state() -> list[str]:
+        shown = [await host.run([*own, *words]) for words in (["list-panes", "-a"], ["show", "-g"], ["list-keys"])]
+        return [answer.text for answer in shown]
+
+    try:
+        before = await state()
+        inside = f"{tmux.root / 'own.sock'},{pid},0"
+        monkeypatch.setenv("TMUX", inside)
+        handle = await tmux.launch(["sh", "-c", "echo hello; exec sleep 60"])
+        terminal = PersonsTerminal(["env", f"TMUX={inside}", "TMUX_PANE=%0", *tmux.runtime.attach_command(handle)])
+        tmux.terminals.append(terminal)
+        await eventually(lambda: b"hello" in terminal.output)
+        assert b"Ctrl-b d detaches" in terminal.output
+        terminal.type(b"\x02d")
+        await eventually(lambda: terminal.ended)
+        assert await state() == before
+        assert await tmux.runtime.probe([handle]) == [Alive()]
+    finally:
+        os.kill(pid, signal.SIGKILL)
+
+
+async def test_a_message_waits_while_the_terminal_is_in_copy_mode(tmux: Bench) -> None:
+    handle, got = await tmux.recorder()
+    terminal = await tmux.attach(handle)
+    await eventually(lambda: b"ready" in terminal.output)
+    terminal.type(b"\x02[")
+
+    async def held() -> bool:
+        return await tmux.runtime.deliver(handle, "m1", "hello") == Held("copy mode")
+
+    await eventually(lambda: b"[0/0]" in terminal.output)
+    await eventually(held)
+    terminal.type(b"q")
+
+    async def delivered() -> bool:
+        return await tmux.runtime.deliver(handle, "m1", "hello") == Delivered()
+
+    await eventually(delivered)
+    await eventually(lambda: got.read_bytes() == b"hello\r")
+
+
+class CountingHost(LocalHost):
+    def __init__(self) -> None:
+        super().__init__()
+        self.runs = 0
+
+    async def run(self, argv: Sequence[str], **options: Any) -> Completed:
+        self.runs += 1
+        return await super().run(argv, **options)
+
+
+async def test_a_launch_is_one_program_and_an_idle_agent_none(tmux: Bench) -> None:
+    host = CountingHost()
+    runtime = Tmux({"home": str(tmux.home)}, host)
+    handle = await runtime.launch(tmux.spec(["sleep", "60"]))
+    assert host.runs == 1
+    waiting = asyncio.create_task(runtime.ended(handle))
+    assert await runtime.probe([handle] * 50) == [Alive()] * 50
+    assert host.runs == 1
+    os.kill(handle.pid, signal.SIGKILL)
+    await waiting
+    before = host.runs
+    await runtime.probe([handle] * 50)
+    assert host.runs == before + 1
+
+
+async def test_no_message_is_left_in_a_buffer_or_a_file(tmux: Bench) -> None:
+    handle, _ = await tmux.recorder()
+    await tmux.runtime.deliver(handle, "m1", "hello")
+    await tmux.runtime.deliver(handle, "m1", "hello")
+    os.kill(handle.pid, signal.SIGKILL)
+    await tmux.runtime.ended(handle)
+    await tmux.runtime.deliver(handle, "m2", "hello")
+    shown = subprocess.run(
+        ["tmux", "-N", "-S", handle.address["socket"], "list-buffers"], capture_output=True, check=True
+    )
+    assert shown.stdout == b""
+    assert not list(Path(handle.address["private"]).glob("message.*"))
+
+
+async def test_without_tmux_the_error_says_what_to_do(tmux: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")
+    with pytest.raises(Missing, match="tmux is not installed") as missing:
+        await tmux.runtime.launch(tmux.spec(["true"], env={}))
+    assert "process" in missing.value.remedy
+    assert await pick(LocalHost()) == "process"
+    monkeypatch.undo()
+    assert await tmux_version(LocalHost()) >= (3, 2)
+    assert await pick(LocalHost()) == "tmux"
