@@ -130,7 +130,11 @@ class Daemon:
         serving = asyncio.create_task(
             servers.serve(create_app(services, trusted=True), create_app(services, trusted=False, hosts=names))
         )
-        await servers.started.wait()
+        started = asyncio.create_task(servers.started.wait())
+        await asyncio.wait([started, serving], return_when=asyncio.FIRST_COMPLETED)
+        if serving.done():
+            started.cancel()
+            await serving
         self._write_info(url)
         await self._tell(e.DaemonStarted(__version__, counts["adopted"], counts["ended"], counts["lost"], len(pending)))
         log.info("serving", url=url, note=note, **counts, pending=len(pending))

@@ -118,12 +118,6 @@ class LocalHost:
 
     def __init__(self) -> None:
         self._boot_id = os.environ.get("AO_TEST_BOOT_ID") or _boot_id()
-        if sys.version_info < (3, 12) and hasattr(os, "pidfd_open"):
-            # The default watcher of Python 3.11 starts a thread for each child; newer ones use pidfd by themselves.
-            watcher = asyncio.PidfdChildWatcher()
-            with contextlib.suppress(RuntimeError):
-                watcher.attach_loop(asyncio.get_running_loop())
-            asyncio.set_child_watcher(watcher)
 
     async def run(
         self,
@@ -192,6 +186,7 @@ class LocalHost:
     async def _start(
         self, argv: Sequence[str], *, cwd: Path | None, env: Mapping[str, str] | None, stdin: int, stderr: int
     ) -> asyncio.subprocess.Process:
+        _watch_children_by_pidfd()
         try:
             return await asyncio.create_subprocess_exec(
                 *argv,
@@ -273,6 +268,16 @@ class LocalHost:
                 name = _first_line(entry / "comm")
                 found.append((int(entry.name), name))
         return found
+
+
+def _watch_children_by_pidfd() -> None:
+    """The default of Python 3.11 is a thread for each child; newer versions do this by themselves."""
+    if sys.version_info < (3, 12) and hasattr(os, "pidfd_open"):
+        watcher = asyncio.get_child_watcher()
+        if not isinstance(watcher, asyncio.PidfdChildWatcher) or not watcher.is_active():
+            watcher = asyncio.PidfdChildWatcher()
+            watcher.attach_loop(asyncio.get_running_loop())
+            asyncio.set_child_watcher(watcher)
 
 
 class _Detached(subprocess.Popen[bytes]):

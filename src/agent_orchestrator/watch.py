@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import errno
 import os
 import struct
 import sys
@@ -15,12 +16,17 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
+import structlog
+
 Callback = Callable[[], None]
 
 _MODIFY, _CLOSE_WRITE, _MOVED_FROM, _MOVED_TO, _CREATE, _DELETE = 0x2, 0x8, 0x40, 0x80, 0x100, 0x200
 _IN_FILE = _MODIFY
 _IN_FOLDER = _CLOSE_WRITE | _MOVED_FROM | _MOVED_TO | _CREATE | _DELETE
+_OVERFLOW = 0x4000
 _ANY_NAME = ""
+
+log = structlog.get_logger()
 
 
 class Watch:
@@ -62,6 +68,8 @@ class Watch:
             asyncio.get_running_loop().add_reader(self._descriptor, self._read)
         watch = _libc().inotify_add_watch(self._descriptor, os.fsencode(path), mask)
         if watch < 0:
+            if (number := ctypes.get_errno()) != errno.ENOENT:
+                log.error("a path cannot be watched: its changes go unseen", path=str(path), error=os.strerror(number))
             return lambda: None
         item = (name, call)
         self._calls.setdefault(watch, []).append(item)
@@ -83,9 +91,11 @@ class Watch:
         due: dict[Callback, None] = {}
         position = 0
         while position < len(data):
-            watch, _mask, _cookie, length = struct.unpack_from("iIII", data, position)
+            watch, mask, _cookie, length = struct.unpack_from("iIII", data, position)
             name = os.fsdecode(data[position + 16 : position + 16 + length].rstrip(b"\0"))
             position += 16 + length
+            if mask & _OVERFLOW:  # some changes were not told: look at everything
+                due.update((call, None) for calls in self._calls.values() for _, call in calls)
             for wanted, call in self._calls.get(watch, ()):
                 if wanted in (_ANY_NAME, name):
                     due[call] = None

@@ -92,7 +92,7 @@ class Answer(NamedTuple):
 def error_of(problem: Mapping[str, Any], status: int = 500) -> AoError:
     """A problem document as the error that was raised in the daemon."""
     status = problem.get("status") or status
-    kind = None or _STATUSES.get(status, AoError)
+    kind = _CATEGORIES.get(problem.get("category") or "") or _STATUSES.get(status, AoError)
     detail = problem.get("detail") or problem.get("title") or f"the daemon answered {status}"
     error = kind(detail if isinstance(detail, str) else json.dumps(detail), str(problem.get("remedy") or ""))
     if isinstance(problem.get("exitCode"), int):

@@ -34,3 +34,12 @@ def one(tmp_path: Path) -> Iterator[Sandbox]:
         sandbox.repository()
         sandbox.start()
         yield sandbox
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
+    """One daemon for a whole module, for tests that leave each other alone: each makes repositories and names of its own."""
+    with Sandbox(tmp_path_factory.mktemp("shared"), "process") as sandbox:
+        sandbox.repository()
+        sandbox.start()
+        yield sandbox

@@ -34,6 +34,17 @@ async def test_run_gives_back_what_a_program_said(host: LocalHost, tmp_path: Pat
     assert (done.code, done.text, done.error) == (3, f"in x {tmp_path}\n", "two")
 
 
+async def test_run_starts_no_thread(host: LocalHost) -> None:
+    threads = threading.active_count()
+    running = asyncio.create_task(host.run(["sh", "-c", "sleep 0.1"]))
+    await eventually(lambda: running.done() or threading.active_count() > threads)
+    assert threading.active_count() == threads
+
+
+def test_one_host_serves_one_loop_after_another(host: LocalHost) -> None:
+    assert [asyncio.run(host.run(["true"])).code for _ in range(2)] == [0, 0]
+
+
 async def test_run_takes_large_input_and_output(host: LocalHost) -> None:
     data = os.urandom(3_000_000)
     assert (await host.run(["cat"], input=data)).out == data

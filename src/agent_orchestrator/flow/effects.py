@@ -11,12 +11,14 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import structlog
 
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.flow.engine import Change, Flow
-from agent_orchestrator.flow.events import EffectFailed, Event, SessionFailed
+from agent_orchestrator.flow.events import Body, EffectFailed, Event, MessageFailed, SessionFailed
+from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.flow.outbox import Row, pause, postponed, settled
 from agent_orchestrator.flow.reactions import Intent, still_needed
 
@@ -50,15 +52,28 @@ class Effect:
     """Once attempted, it is carried to its end although the facts have moved on, for the outcome must be known."""
 
 
+class Timer(Protocol):
+    """What can be called off."""
+
+    def cancel(self) -> None:
+        """It shall not come."""
+        ...
+
+
+CallLater = Callable[[float, Callable[[], None]], Timer]
+"""Seconds and what is to be called then; the event loop's own, unless time is somebody else's."""
+
+
 class Runner:
     """Keeps every lane of the outbox moving."""
 
-    def __init__(self, flow: Flow, effects: Mapping[str, Effect]) -> None:
+    def __init__(self, flow: Flow, effects: Mapping[str, Effect], call_later: CallLater | None = None) -> None:
         self.flow = flow
         self.effects = effects
+        self._call_later = call_later
         self._lanes: dict[str, dict[str, Row]] = defaultdict(dict)
         self._busy: dict[str, asyncio.Task[None]] = {}
-        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._timers: dict[str, Timer] = {}
         self._draining = False
 
     def start(self, pending: Sequence[Row]) -> None:
@@ -98,9 +113,7 @@ class Runner:
         """What waited for another activity, or is not needed any more, need not wait for its time."""
         for change in changes:
             before, after = change.before, change.after
-            if before is None or after is None:
-                continue
-            if before.doing.state == after.doing.state and before.live == after.live and before.wanted == after.wanted:
+            if before is None or after is None or not _moved(before, after):
                 continue
             now = self.flow.clock()
             for lane in (after.id, f"{after.id} silence"):
@@ -122,33 +135,59 @@ class Runner:
         if lane in self._busy or self._draining:
             return
         now = self.flow.clock()
-        due = [row for row in rows.values() if row.due <= now]
+        begun = any(row.attempts and self._to_its_end(row) for row in rows.values())
+        # Before the next launch it must be known whether the last one was still given its message.
+        open_rows = [row for row in rows.values() if not (begun and row.intent.kind == "launch")]
+        due = [row for row in open_rows if row.due <= now]
         loop = asyncio.get_running_loop()
         if due:
             row = min(due, key=lambda one: one.order)
             self._busy[lane] = task = loop.create_task(self._carry_out(row), name=row.intent.key)
             task.add_done_callback(lambda _: self._finished(lane))
         else:
-            wait = min(min(row.due for row in rows.values()) - now, LONGEST_WAIT)
-            self._timers[lane] = loop.call_later(max(wait, 0.001), self._pump, lane)
+            wait = max(min(min(row.due for row in open_rows) - now, LONGEST_WAIT), 0.001)
+            self._timers[lane] = (self._call_later or loop.call_later)(wait, lambda: self._pump(lane))
+
+    def _to_its_end(self, row: Row) -> bool:
+        effect = self.effects.get(row.intent.kind)
+        return effect is not None and effect.even_if_stale
 
     def _finished(self, lane: str) -> None:
         self._busy.pop(lane, None)
         self._pump(lane)
 
     async def _carry_out(self, row: Row) -> None:
-        rows = self._lanes[row.lane]
+        rows, key = self._lanes[row.lane], row.intent.key
+        seen = self.flow.sessions.get(row.intent.session)
         try:
             after = await self._attempt(row)
+            if after.state == "dropped":
+                self._forget(row)
+                await self._needed_again(row.intent)
         except asyncio.CancelledError:
             return
         except Exception:  # the store cannot be written: nothing was recorded, so try again later
-            log.exception("the result of an effect could not be recorded", intent=row.intent.key)
-            after = replace(row, due=self.flow.clock() + 1.0)
-        if after.state == "pending":
-            rows[row.intent.key] = after
-        else:
-            rows.pop(row.intent.key, None)
+            log.exception("the result of an effect could not be recorded", intent=key)
+            after = replace(rows.get(key, row), due=self.flow.clock() + 1.0)
+        if after.state != "pending":
+            self._forget(row)
+            return
+        now = self.flow.sessions.get(row.intent.session)
+        if row.intent.kind == "deliver" and seen and now and _moved(seen, now):
+            after = replace(after, due=self.flow.clock())  # what it waits for may have come while it was being tried
+        rows[key] = after
+
+    def _forget(self, row: Row) -> None:
+        """It has come to its end; a row that was recorded anew under its key stays."""
+        rows = self._lanes[row.lane]
+        if row.intent.key in rows and rows[row.intent.key].order == row.order:
+            del rows[row.intent.key]
+
+    async def _needed_again(self, intent: Intent) -> None:
+        """What it was dropped for may have passed before that was recorded."""
+        facts = self.flow.sessions.get(intent.session)
+        if facts is not None and intent.kind in self.effects and still_needed(intent, facts):
+            await self.flow.recheck(intent.session)
 
     async def _attempt(self, row: Row) -> Row:
         intent, effect, now = row.intent, self.effects.get(row.intent.kind), self.flow.clock()
@@ -158,6 +197,7 @@ class Runner:
             return await self._record(row, [], settled(row, "dropped", now, "not needed any more"))
         if effect.ambiguous:
             row = await self._record(row, [], postponed(row, row.due, now, failed_attempt=True))
+            self._lanes[row.lane][intent.key] = row
         try:
             events = await effect.run(intent, row.attempts - effect.ambiguous)
         except Again as again:
@@ -180,11 +220,11 @@ class Runner:
         remedy = error.remedy if isinstance(error, AoError) else "see the daemon's log"
         intent = row.intent
         facts = self.flow.sessions.get(intent.session)
-        body = (
-            SessionFailed(effect.fatal, text, remedy)
-            if effect.fatal
-            else EffectFailed(intent.kind, text, remedy, attempts)
-        )
+        body: Body = EffectFailed(intent.kind, text, remedy, attempts)
+        if effect.fatal:
+            body = SessionFailed(effect.fatal, text, remedy)
+        elif intent.kind == "deliver":
+            body = MessageFailed(intent.args["message"], f"it could not be delivered: {text}")
         told = Event(body, now, "daemon", f"{intent.key}:failed", facts.project if facts else None, intent.session)
         return await self._record(row, [told], settled(row, "failed", now, text))
 
@@ -193,3 +233,8 @@ class Runner:
             return after
         await self.flow.append(*events, rows=[after])
         return after
+
+
+def _moved(before: SessionFacts, after: SessionFacts) -> bool:
+    """Something changed that an effect may wait for."""
+    return (before.doing.state, before.live, before.wanted) != (after.doing.state, after.live, after.wanted)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import structlog
 
+from agent_orchestrator.errors import AoError, Temporary
 from agent_orchestrator.flow.events import Event
 from agent_orchestrator.flow.facts import HomeFacts, SessionFacts, reduce, reduce_home
 from agent_orchestrator.flow.outbox import Batch, Known, Row, Snapshot, Store
@@ -80,7 +81,7 @@ class Flow:
         await self._load()
         self._writer = asyncio.create_task(self._write_forever(), name="flow-writer")
         pending = await self.store.pending()
-        await self._recheck()
+        await self.recheck(*self.sessions)
         known = {row.intent.key for row in pending}
         return pending + [row for row in await self.store.pending() if row.intent.key not in known]
 
@@ -97,6 +98,8 @@ class Flow:
 
     async def append(self, *events: Event, rows: Sequence[Row] = ()) -> list[Event]:
         """Record events, and outbox rows with a new state, durably; returns those that were new, with their place in the log."""
+        if self._writer is None or self._writer.done():
+            raise Temporary("nothing is recorded any more: the daemon is stopping", "try again once it runs")
         answer: asyncio.Future[list[Event]] = asyncio.get_running_loop().create_future()
         self._jobs.append(_Job(events, rows, answer))
         self._wake.set()
@@ -123,10 +126,10 @@ class Flow:
                 self.sessions[event.session] = after
                 self._dirty.add(event.session)
 
-    async def _recheck(self) -> None:
-        """Rules may have changed since the log was written: record what today's call for and nobody recorded."""
+    async def recheck(self, *sessions: str) -> None:
+        """Record what these sessions call for by today's rules and nobody recorded, or what was dropped meanwhile."""
         rows: list[Row] = []
-        for facts in self.sessions.values():
+        for facts in (self.sessions[session] for session in sessions):
             rows += [
                 _row(intent, facts.seq, 0) for intent in needed(facts, self.rules(facts.project, facts.spec.profile))
             ]
@@ -147,6 +150,10 @@ class Flow:
         try:
             outcome = await self.store.write(lambda known: self._compute(jobs, known))
         except Exception as error:
+            if len(jobs) > 1 and not isinstance(error, AoError):
+                for job in jobs:  # one of them cannot be recorded: the others need not suffer for it
+                    await self._commit([job])
+                return
             for job in jobs:
                 if not job.answer.done():
                     job.answer.set_exception(error)
@@ -163,11 +170,19 @@ class Flow:
             await self._save()
 
     def _tell(self, outcome: _Outcome) -> None:
-        for listener in self.on_change:
-            listener(outcome.changes)
-        if outcome.rows:
-            for on_rows in self.on_rows:
+        """What a listener does wrong must not end the writing."""
+        for on_change in self.on_change:
+            try:
+                on_change(outcome.changes)
+            except Exception:
+                log.exception("a listener failed", changes=[change.event.key for change in outcome.changes])
+        if not outcome.rows:
+            return
+        for on_rows in self.on_rows:
+            try:
                 on_rows(outcome.rows)
+            except Exception:
+                log.exception("a listener failed", rows=[row.intent.key for row in outcome.rows])
 
     def _compute(self, jobs: Sequence[_Job], known: Known) -> tuple[Batch, _Outcome]:
         """Runs in the writer's thread: fold and decide. Touches nothing but its own outcome."""
@@ -210,9 +225,14 @@ class Flow:
         return decide(before, after, self.rules(after.project, after.spec.profile), max(event.time, self.clock()))
 
     async def _save(self) -> None:
-        changed, self._dirty = sorted(self._dirty), set()
-        self._saved = self.seq
-        await self.store.save_snapshot(Snapshot(self.seq, self.home, dict(self.sessions)), changed)
+        """Only spares the next start some folding: a failure is told, and made good by the next save."""
+        changed, self._saved = sorted(self._dirty), self.seq
+        try:
+            await self.store.save_snapshot(Snapshot(self.seq, self.home, dict(self.sessions)), changed)
+        except Exception as error:
+            log.warning("the facts could not be saved; the log has them", error=str(error))
+        else:
+            self._dirty.clear()
 
 
 def _row(intent: Intent, cause: int, order: int) -> Row:

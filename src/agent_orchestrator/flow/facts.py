@@ -146,7 +146,7 @@ class SessionFacts:
     spoke: bool = False
     """The agent reports its own state in this launch: the screen is not asked any more."""
     heard_at: float = 0.0
-    """When its terminal last printed something, as far as anybody looked."""
+    """The last sign of life: a report of its own, or its terminal's output as far as anybody looked."""
     spool: int = 0
     """How far the launch's spool has been read."""
     acknowledges: bool = False
@@ -290,10 +290,27 @@ def spool_key(session: str, generation: int, start: int, end: int) -> str:
 
 
 def _touch(facts: SessionFacts, event: Event) -> SessionFacts:
-    spool = facts.spool
+    spool, heard_at = facts.spool, facts.heard_at
     if event.source == "spool" and event.generation == facts.generation:
-        spool = max(spool, int(event.key.rpartition(":")[2]))
-    return replace(facts, updated_at=max(facts.updated_at, event.time), seq=max(facts.seq, event.seq), spool=spool)
+        heard_at = max(heard_at, event.time)
+        spool = max(spool, _spool_end(event.key))
+    return replace(
+        facts,
+        updated_at=max(facts.updated_at, event.time),
+        seq=max(facts.seq, event.seq),
+        spool=spool,
+        heard_at=heard_at,
+    )
+
+
+def _spool_end(key: str) -> int:
+    end = key.rpartition(":")[2]
+    return int(end) if key.startswith("spool:") and end.isascii() and end.isdigit() else 0
+
+
+def _outdated(facts: SessionFacts, event: Event, *, own_word: bool = True) -> bool:
+    """Something newer is known. The agent's first own word counts whatever its time: until then others only guessed."""
+    return event.time < facts.doing.at and (facts.spoke or not own_word)
 
 
 def _created(event: Event, body: e.SessionCreated) -> SessionFacts:
@@ -398,7 +415,7 @@ def _timer(facts: SessionFacts, event: Event, body: e.TimerDue) -> SessionFacts:
 
 def _activity(facts: SessionFacts, event: Event, body: e.AgentActivity) -> SessionFacts:
     own_word = event.source not in ("screen", "terminal", "process")
-    if not facts.live or event.time < facts.doing.at or (facts.spoke and not own_word):
+    if not facts.live or _outdated(facts, event, own_word=own_word) or (facts.spoke and not own_word):
         return facts
     answered = body.state in ("active", "idle") and own_word
     return replace(
@@ -446,13 +463,13 @@ def _usage(facts: SessionFacts, _event: Event, body: e.AgentUsage) -> SessionFac
 
 
 def _limit(facts: SessionFacts, event: Event, body: e.AgentLimit) -> SessionFacts:
-    if not facts.live or event.time < facts.doing.at:
+    if not facts.live or _outdated(facts, event):
         return facts
     return replace(facts, limit_until=body.resets_at, doing=Doing("limited", event.source, event.time), spoke=True)
 
 
 def _ask(facts: SessionFacts, event: Event, body: e.AgentAsk) -> SessionFacts:
-    if not facts.live or event.time < facts.doing.at:
+    if not facts.live or _outdated(facts, event):
         return facts
     doing = Doing("waiting_input", event.source, event.time, body.question)
     return replace(facts, question=body.question, doing=doing, spoke=True)
@@ -460,7 +477,7 @@ def _ask(facts: SessionFacts, event: Event, body: e.AgentAsk) -> SessionFacts:
 
 def _done(facts: SessionFacts, event: Event, body: e.AgentDone) -> SessionFacts:
     doing = facts.doing
-    if facts.live and event.time >= doing.at:
+    if facts.live and not _outdated(facts, event):
         doing = Doing("idle", event.source, event.time, body.summary)
     return replace(facts, done=body.summary, doing=doing, question="", spoke=True)
 
@@ -505,6 +522,8 @@ def _queued(facts: SessionFacts, event: Event, body: e.MessageQueued) -> Session
     if any(message.id == body.message for message in facts.messages):
         return facts
     message = Message(body.message, body.text, body.sender, event.time, interrupt=body.interrupt, task=body.task)
+    if facts.stopped:
+        message = replace(message, state="failed", reason="the session was stopped")
     ahead = 0 if body.task else len(facts.messages)
     return replace(facts, messages=_bounded((*facts.messages[:ahead], message, *facts.messages[ahead:])))
 

@@ -48,7 +48,7 @@ class Batch:
 
     events: Sequence[Event] = ()
     rows: Sequence[Row] = ()
-    """New ones, and old ones with a new state."""
+    """New ones, which take the place of a dropped one with their key, and old ones with a new state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ class Known(Protocol):
         ...
 
     def intent_keys(self, keys: Sequence[str]) -> set[str]:
-        """Those keys that are in the outbox already."""
+        """Those keys that are in the outbox already; a dropped row's key is free again."""
         ...
 
 

@@ -2,7 +2,8 @@
 
 Two parts. *Lifecycle* is a matter of state, not of change: `needed(facts)` says what is to be done given what is known, each
 intent under a key of its own. The outbox takes a key once, so deciding twice, or after a crash, does nothing twice; and an
-intent that is not needed any more when its turn comes is dropped (`still_needed`), which fences effects by generation.
+intent that is not needed any more when its turn comes is dropped (`still_needed`), which fences effects by generation. What was
+dropped was not done: when it is needed again, its key is free.
 *Reactions* follow rules when a status is entered: they notify, send, merge …, with delays and retries as due times.
 """
 
@@ -55,7 +56,7 @@ def needed(facts: SessionFacts, rules: Sequence[Rule] = ()) -> list[Intent]:
     first = facts.launched_run != facts.run and not (facts.spec.defer and facts.launch is None and message is None)
     if first or message:
         generation = facts.generation + 1
-        return [Intent("launch", f"launch:{facts.id}:{generation}", facts.id, generation)]
+        return [Intent("launch", f"launch:{facts.id}:{generation}:{facts.run}", facts.id, generation)]
     return []
 
 
@@ -107,7 +108,7 @@ def react(before: SessionFacts | None, after: SessionFacts, rules: Sequence[Rule
     threshold = stuck_after(rules)
     status = derive(after, now, threshold)
     trigger = TRIGGERS.get(status.name)
-    entered = before is None or derive(before, min(now, after.updated_at), threshold).name != status.name
+    entered = before is None or derive(before, min(now, before.updated_at), threshold).name != status.name
     if trigger is None or not entered:
         return []
     return [_notify(rule, after, status, now) for rule in rules if rule.trigger == trigger and rule.action == "notify"]

@@ -127,10 +127,9 @@ def _needs_you(facts: SessionFacts, now: float, stuck_after: float) -> Status | 
     if facts.question or doing.state == "waiting_input":
         what = facts.question or doing.detail or "an answer"
         return Status("needs_input", doing.source, doing.at, f"asks: {what}", what)
-    if doing.state in ("active", "retrying", "starting") and now - doing.at >= stuck_after:
-        return Status(
-            "stuck", doing.source, doing.at, f"in a turn, and silent for {_age(now - doing.at)}", "a look at it"
-        )
+    heard = max(doing.at, facts.heard_at)
+    if doing.state in IN_TURN and now - heard >= stuck_after:
+        return Status("stuck", doing.source, heard, f"in a turn, and silent for {_age(now - heard)}", "a look at it")
     if doing.state == "interrupted":
         return Status("interrupted", doing.source, doing.at, doing.detail or "its turn was interrupted", "a message")
     return None

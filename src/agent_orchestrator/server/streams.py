@@ -42,7 +42,9 @@ class Stream(Response):
         try:
             if self._first:
                 await self._send(send, self._first)
-            async with aclosing(_items(self._source, enough, self._idle)) as items:
+            async with aclosing(
+                _items(self._source, enough, self._idle, self._idle if self._first else BEGIN_LIMIT)
+            ) as items:
                 async for item in items:
                     async with asyncio.timeout(SEND_LIMIT):
                         await self._send(send, item or self._pulse)
@@ -69,11 +71,10 @@ async def _gone(receive: Receive) -> None:
 
 
 async def _items(
-    source: AsyncIterator[bytes], enough: Sequence[asyncio.Task[object]], idle: float | None
+    source: AsyncIterator[bytes], enough: Sequence[asyncio.Task[object]], idle: float | None, patience: float | None
 ) -> AsyncGenerator[bytes, None]:
-    """What the source gives until one of `enough` is done; empty bytes whenever it is silent for long."""
+    """What the source gives until one of `enough` is done; empty bytes when it is silent for `patience`, then for each `idle`."""
     step: asyncio.Task[object] | None = None
-    patience: float | None = BEGIN_LIMIT
     try:
         while True:
             if step is None:

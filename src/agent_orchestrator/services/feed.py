@@ -10,7 +10,7 @@ from agent_orchestrator.errors import UsageError
 from agent_orchestrator.flow.engine import Change, Flow
 from agent_orchestrator.flow.events import Event, event_from_json, event_json
 from agent_orchestrator.flow.facts import SessionFacts, reduce
-from agent_orchestrator.flow.reactions import decide, stuck_after
+from agent_orchestrator.flow.reactions import Intent, decide, stuck_after
 from agent_orchestrator.flow.status import derive
 
 BACKLOG = 1000
@@ -76,27 +76,34 @@ class Feed:
         for number, data in enumerate(events, 1):
             try:
                 event = event_from_json(data)
-            except (KeyError, ValueError, TypeError, AttributeError) as error:
+                status, intents = self._replayed(event, sessions, project)
+            except (KeyError, ValueError, TypeError, AttributeError, OverflowError) as error:
                 raise UsageError(
                     f"event {number} of the log cannot be read: {error}", "record one by: ao events --json"
                 ) from None
-            before = sessions.get(event.session or "")
-            after = reduce(before, event)
-            intents = []
-            status = None
-            if after is not None and event.session:
-                sessions[event.session] = after
-                rules = self.flow.rules(project or after.project, after.spec.profile)
-                status = derive(after, event.time, stuck_after(rules)).name
-                intents = [one for one in decide(before, after, rules, event.time) if one.key not in done]
-                done.update(intent.key for intent in intents)
             planned = [
-                {"kind": one.kind, "key": one.key, "due": one.due or None, "args": dict(one.args)} for one in intents
+                {"kind": one.kind, "key": one.key, "due": one.due or None, "args": dict(one.args)}
+                for one in intents
+                if one.key not in done
             ]
+            done.update(intent.key for intent in intents)
             steps.append(
                 {"seq": event.seq, "type": event.type, "session": event.session, "status": status, "intents": planned}
             )
         return steps
+
+    def _replayed(
+        self, event: Event, sessions: dict[str, SessionFacts], project: str | None
+    ) -> tuple[str | None, list[Intent]]:
+        """Fold one event as the engine does; the session's status then, and what that change calls for."""
+        before = sessions.get(event.session or "")
+        after = reduce(before, event)
+        if after is None or not event.session:
+            return None, []
+        sessions[event.session] = after
+        rules = self.flow.rules(project or after.project, after.spec.profile)
+        status = derive(after, event.time, stuck_after(rules)).name
+        return status, [] if after is before else decide(before, after, rules, event.time)
 
 
 def _end(queue: asyncio.Queue[Event | None]) -> None:

@@ -82,9 +82,11 @@ class Inspection:
                 yield chunk if raw else readable(chunk).encode()
 
     async def _follow(self, session: str, path: Path) -> AsyncIterator[bytes]:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.touch(mode=0o600)
         grown = asyncio.Event()
-        stop = self.watch.file(path, grown.set) if path.exists() else lambda: None
-        position = path.stat().st_size if path.exists() else 0
+        stop = self.watch.file(path, grown.set)
+        position = path.stat().st_size
         try:
             while True:
                 with path.open("rb") as file:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from agent_orchestrator.errors import AoError, Conflict, NotFound, Temporary
+from agent_orchestrator.errors import Conflict, NotFound, Temporary
 from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.effects import Again, Effect
 from agent_orchestrator.flow.engine import Flow
@@ -108,8 +108,10 @@ class Lifecycle:
         private.mkdir(mode=0o700, parents=True, exist_ok=True)
         spec = self.workspace_spec(facts)
         made = await self.plugins.workspace_of(facts).create(spec, lambda line: self.output(facts.id, line))
+        notes = made.notes
         if facts.rescues:
-            await rescue.bring_back(self.host, spec.repo, made.path, facts.id)
+            back = await rescue.bring_back(self.host, spec.repo, made.path, facts.id)
+            notes = (*notes, back.waiting) if back.waiting else notes
         body = e.WorkspaceCreated(
             path=str(made.path),
             branch=made.branch,
@@ -117,7 +119,7 @@ class Lifecycle:
             base_commit=facts.place.base_commit if facts.place else made.base_commit,
             head=made.head,
             git_dir=str(made.git_dir),
-            notes=made.notes,
+            notes=notes,
             git_env=dict(made.git_env),
         )
         return [self._event(facts, body, f"{intent.key}:done")]
@@ -231,7 +233,7 @@ class Lifecycle:
             return []
         current = facts.live and facts.generation == intent.generation
         if current and not attempts:
-            await self._hold_if_needed(facts, message, intent)
+            await self._hold_if_needed(facts, message)
         handle = handle_of(facts)
         if handle is None or handle.generation != intent.generation:
             outcome: Delivery = Undeliverable("its terminal is gone", ambiguous=True)
@@ -254,13 +256,13 @@ class Lifecycle:
                 return [self._event(facts, e.MessageFailed(message.id, text), f"undelivered:{message.id}")]
         return []  # certainly not written: it stays queued, and the agent's end is told by whoever watches it
 
-    async def _hold_if_needed(self, facts: SessionFacts, message: Message, intent: Intent) -> None:
+    async def _hold_if_needed(self, facts: SessionFacts, message: Message) -> None:
         if facts.doing.state == "blocked":
             raise Again(60.0, *self._held(facts, message, "the agent waits for a permission"))
         if facts.doing.state == "starting" and (message.task or facts.spec.prompt):
-            await self._until_ready(facts, message, intent)
+            await self._until_ready(facts, message)
 
-    async def _until_ready(self, facts: SessionFacts, message: Message, intent: Intent) -> None:
+    async def _until_ready(self, facts: SessionFacts, message: Message) -> None:
         """An agent that has not spoken yet may swallow what is typed: wait for its prompt, or for it to fall quiet."""
         assert facts.launch is not None
         log, now = log_path(self.home, facts.id), self.flow.clock()
@@ -273,7 +275,6 @@ class Lifecycle:
             status = log.stat()
             if not status.st_size or now - status.st_mtime < QUIET_ENOUGH:
                 raise Again(0.1)
-        del intent
 
     def _held(self, facts: SessionFacts, message: Message, reason: str) -> list[Event]:
         if message.state == "held" and message.reason == reason:
@@ -401,8 +402,3 @@ def log_path(home: Home, session: str) -> Path:
 def ended_key(session: str, generation: int) -> str:
     """The end of a launch is told once, whoever sees it first."""
     return f"ended:{session}:{generation}"
-
-
-def failure_text(error: AoError) -> str:
-    """An error as a person reads it."""
-    return f"{error.text}; {error.remedy}" if error.remedy else error.text

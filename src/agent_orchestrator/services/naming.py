@@ -14,9 +14,9 @@ from agent_orchestrator.templates import render
 LONGEST_NAME = 40
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
-_ISSUE = re.compile(r"#?(\d+)|GH-(\d+)|([A-Z][A-Z0-9]+-\d+)", re.IGNORECASE)
+_ISSUE = re.compile(r"#?(\d+)|GH-(\d+)|([A-Z][A-Z0-9]+-\d+)", re.IGNORECASE | re.ASCII)
 _ISSUE_URL = re.compile(
-    r"https?://\S+?/(?:issues?|work_items)/([A-Za-z]+-\d+|\d+)(?:[/?#]\S*)?|https?://\S+/browse/([A-Za-z]+-\d+)"
+    r"https?://\S+?/(?:issues?|work_items|browse)/([A-Z][A-Z0-9]*-\d+|\d+)(?:[/?#]\S*)?", re.IGNORECASE | re.ASCII
 )
 
 
@@ -38,16 +38,24 @@ def issue_id(text: str) -> str | None:
         number, github, key = found.groups()
         return number or github or key.upper()
     if found := _ISSUE_URL.fullmatch(text):
-        key = found.group(1) or found.group(2)
-        return key.upper()
+        return found.group(1).upper()
     return None
+
+
+def checked_issue(text: str) -> str:
+    """The issue that a person named, in one form; a URL of a tracker we do not know stays as it is."""
+    found = issue_id(text)
+    if found is None and not text.strip().lower().startswith(("http://", "https://")):
+        raise UsageError(f"{text!r} names no issue", "write it as 123, #123, GH-123, LIN-3, or as a URL")
+    return found or text.strip()
 
 
 def checked_name(name: str) -> str:
     """A session's name as given, if it can be one."""
     if not _NAME.fullmatch(name) or ".." in name or name.endswith((".", ".lock")):
         raise UsageError(
-            f"{name!r} cannot be a session's name", f"letters, digits, dots and dashes only, such as {slug(name)}"
+            f"{name!r} cannot be a session's name",
+            f"letters, digits, dots, dashes and underscores only, such as {slug(name)}",
         )
     return name
 
@@ -71,7 +79,8 @@ def branch_for(name: str, issue: str | None, project: ProjectConfig) -> str:
 
 
 def checked_branch(branch: str) -> str:
-    """A branch's name as given, if Git takes it."""
+    """A branch's name as given, if Git takes it; `refs/heads/` before it is left out."""
+    branch = branch.removeprefix("refs/heads/")
     if not valid_branch(branch):
         raise UsageError(f"{branch!r} cannot be a branch's name", f"choose another, such as feature/{slug(branch)}")
     return branch

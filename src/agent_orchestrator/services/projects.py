@@ -121,7 +121,7 @@ class Projects:
         if known is None:
             await self._take(file)
         elif self._stamp(file) != self._stamps.get(file):
-            await self._reload(file)
+            await self._reload_or_keep(file)
 
     async def _take(self, file: Path) -> None:
         """A file seen for the first time: its projects are ours, but those that a person took out."""
@@ -180,12 +180,15 @@ class Projects:
 
     async def _reload_quietly(self, file: Path) -> None:
         async with self._registering:
-            if self._stamp(file) == self._stamps.get(file) or not file.exists():
-                return
-            try:
-                await self._reload(file)
-            except ConfigError as error:
-                log.warning("a configuration is broken; its last good content stays in force", error=str(error))
+            if self._stamp(file) != self._stamps.get(file) and file.exists():
+                await self._reload_or_keep(file)
+
+    async def _reload_or_keep(self, file: Path) -> None:
+        """A broken file leaves its last good content in force; whoever works there is told by a notice."""
+        try:
+            await self._reload(file)
+        except ConfigError as error:
+            log.warning("a configuration is broken; its last good content stays in force", error=str(error))
 
     async def _reload(self, file: Path) -> None:
         self._stamps[file] = self._stamp(file)
@@ -206,10 +209,13 @@ class Projects:
 
     def notices(self, context: Context) -> list[str]:
         """What whoever works here should know about the configuration."""
-        found = [f"{text}; the last good content is in force" for text in self.config.broken.values()]
+        found = []
         for file in self.config.files:
             loaded = self.config.loaded(file)
-            if loaded and context.cwd and context.cwd.is_relative_to(file.parent):
+            everywhere = file == self.home.config or file == context.config
+            if loaded and (everywhere or (context.cwd and context.cwd.is_relative_to(file.parent))):
+                if file in self.config.broken:
+                    found.append(f"{self.config.broken[file]}; the last good content is in force")
                 found += loaded.warnings
         return found
 

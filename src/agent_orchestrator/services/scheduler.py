@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agent_orchestrator.config.scope import Limit
 from agent_orchestrator.flow.facts import SessionFacts
@@ -43,7 +43,7 @@ def holds_slot(facts: SessionFacts) -> bool:
 def waiting(sessions: Iterable[SessionFacts]) -> list[SessionFacts]:
     """Sessions that want to start, the most urgent first."""
     found = [facts for facts in sessions if not facts.admitted and facts.wanted == "run" and not facts.stopped]
-    return sorted(found, key=lambda facts: (-facts.spec.priority, facts.updated_at, facts.created_at))
+    return sorted(found, key=lambda facts: (-facts.spec.priority, facts.created_at))
 
 
 def admit(sessions: Sequence[SessionFacts], limits: Sequence[Limit], resources: Resources) -> list[Verdict]:
@@ -53,7 +53,7 @@ def admit(sessions: Sequence[SessionFacts], limits: Sequence[Limit], resources: 
     verdicts = []
     for facts in waiting(sessions):
         reason = _unfinished(facts, by_id) or _full(facts, working, limits) or _scarce(resources)
-        if not reason:
+        if not reason and holds_slot(replace(facts, admitted=True, failure=None)):
             working.append(facts.project)
         verdicts.append(Verdict(facts.id, reason))
     return verdicts
@@ -62,9 +62,19 @@ def admit(sessions: Sequence[SessionFacts], limits: Sequence[Limit], resources: 
 def _unfinished(facts: SessionFacts, by_id: dict[str, SessionFacts]) -> str:
     for name in facts.spec.after:
         other = by_id.get(name)
-        if other is not None and not (other.stopped or other.done is not None):
+        if other is not None and not _done(other):
             return f"{name} to be done"
     return ""
+
+
+def _done(facts: SessionFacts) -> bool:
+    """It was stopped, says so, or its agent exited with 0."""
+    launch = facts.launch
+    return (
+        facts.stopped
+        or facts.done is not None
+        or (launch is not None and launch.ended and launch.code == 0 and not launch.stopped)
+    )
 
 
 def _full(facts: SessionFacts, working: Sequence[str], limits: Sequence[Limit]) -> str:

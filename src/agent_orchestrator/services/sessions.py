@@ -164,11 +164,15 @@ class Sessions:
             raise UsageError(
                 "pull requests of a forge and stacked branches cannot be taken up", "continue a branch: --branch B"
             )
-        issue = naming.issue_id(str(request["issue"])) or str(request["issue"]) if request.get("issue") else None
+        if request.get("node"):
+            raise NotFound(f"no node {request['node']}", "this machine is the only one: leave the node out")
+        issue = naming.checked_issue(str(request["issue"])) if request.get("issue") else None
         title, prompt = _wording(request, issue)
         name, session = self._names(request, project, issue, title)
         base = str(request.get("base") or project.default_branch or detect(project.path).default_branch or "main")
         branch, existing = await self._branch(request, project, layout, name, issue, base)
+        if request.get("base"):
+            await self._check_base(project.path, base)
         task = e.TaskCreated(
             task=f"T{len(self.flow.home.tasks) + 1}",
             title=title,
@@ -260,8 +264,9 @@ class Sessions:
         if request.get("branch"):
             branch = naming.checked_branch(str(request["branch"]))
             if branch in reserved:
+                holder = next(facts.id for facts in self.flow.sessions.values() if facts.branch == branch)
                 raise Conflict(
-                    f"the branch {branch} belongs to a session already", "choose another, or stop that session"
+                    f"the branch {branch} belongs to {holder} already", f"choose another, or stop it: ao stop {holder}"
                 )
             if there(branch):
                 await self._not_checked_out(project.path, branch)
@@ -272,6 +277,13 @@ class Sessions:
             number += 1
             branch = f"{wanted}-{number}"
         return branch, False
+
+    async def _check_base(self, repo: Path, base: str) -> None:
+        """A base that nobody knows is told at once; where there is a remote, it may know it."""
+        git = Git(self.host, repo)
+        found = await git.run("rev-parse", "--verify", "--quiet", "--end-of-options", f"{base}^{{commit}}", ok=(0, 1, 128))
+        if found.code and not (await git.run("remote")).out.strip():
+            raise UsageError(f"{repo} has no base {base!r}", "git branch --all lists what there is")
 
     async def _not_checked_out(self, repo: Path, branch: str) -> None:
         for entry in await Git(self.host, repo).worktrees():

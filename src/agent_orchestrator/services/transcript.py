@@ -10,20 +10,27 @@ _SEQUENCE = re.compile(
     rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[PX^_][^\x1b]*\x1b\\|[ -/]*[0-~])"
     rb"|[\x00-\x07\x0b-\x0c\x0e-\x1a\x1c-\x1f\x7f]"
 )
+_LEFT = re.compile("[\x1b\x80-\x9f]")
+"""Halves of escape sequences, and those of one character: no terminal shall obey them."""
 TAIL_BYTES = 256 << 10
 
 
 def readable(data: bytes) -> str:
     """Terminal bytes as plain lines: what a carriage return overwrote is gone, what was rubbed out too."""
-    text = _SEQUENCE.sub(b"", data).replace(b"\r\n", b"\n").decode(errors="replace")
-    return "\n".join(_as_seen(line) for line in text.split("\n"))
+    text = _LEFT.sub("", _SEQUENCE.sub(b"", data).decode(errors="replace"))
+    return "\n".join(_as_seen(line.rstrip("\r")) for line in text.split("\n"))
 
 
 def _as_seen(line: str) -> str:
     shown = line.rsplit("\r", 1)[-1] if "\r" in line else line
-    while "\b" in shown:
-        rubbed = re.sub(r"[^\b]\b", "", shown, count=1)
-        shown = rubbed if rubbed != shown else shown.replace("\b", "")
+    if "\b" in shown:
+        kept: list[str] = []
+        for character in shown:
+            if character != "\b":
+                kept.append(character)
+            elif kept:
+                kept.pop()
+        shown = "".join(kept)
     return shown.rstrip()
 
 
@@ -36,7 +43,8 @@ def tail(path: Path, limit: int = TAIL_BYTES) -> bytes:
             data = file.read()
     except OSError:
         return b""
-    return data if size <= limit else data.partition(b"\n")[2]
+    _, newline, rest = data.partition(b"\n")
+    return rest if size > limit and newline else data
 
 
 def last_lines(path: Path, count: int = 20) -> str:

@@ -18,7 +18,7 @@ class Views:
 
     def __init__(self, flow: Flow) -> None:
         self.flow = flow
-        self._texts: dict[str, tuple[SessionFacts, str, str]] = {}
+        self._texts: dict[str, tuple[SessionFacts, Status, str]] = {}
         self._bodies: dict[str | None, tuple[float, bytes]] = {}
         flow.on_change.append(self._on_change)
 
@@ -47,19 +47,20 @@ class Views:
         """A session's JSON text, made anew only when its facts or its status changed."""
         status = self.status(facts, now)
         kept = self._texts.get(facts.id)
-        if kept and kept[0] is facts and kept[1] == status.name:
+        if kept and kept[0] is facts and kept[1] == status:
             return kept[2]
         text = json.dumps(session_json(facts, status), ensure_ascii=False)
-        self._texts[facts.id] = (facts, status.name, text)
+        self._texts[facts.id] = (facts, status, text)
         return text
 
     def _valid_until(self, chosen: Sequence[SessionFacts], now: float) -> float:
-        """A status can change by time alone: silence becomes stuck, a limit ends."""
+        """A status can change by time alone: silence becomes stuck, and then longer; a limit ends."""
         moments = [now + 3600.0]
         for facts in chosen:
             if facts.live and facts.doing.state in IN_TURN:
                 threshold = stuck_after(self.flow.rules(facts.project, facts.spec.profile))
-                moments.append(max(facts.doing.at, facts.heard_at) + threshold)
+                stuck = max(facts.doing.at, facts.heard_at) + threshold
+                moments.append(stuck if stuck > now else now + 60.0)
             if facts.limit_until:
                 moments.append(facts.limit_until)
         return min(moment for moment in moments if moment > now)

@@ -8,14 +8,28 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
+import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
 
 import structlog
-from sqlalchemy import Connection, Engine, create_engine, delete, event, func, insert, select, update
+from sqlalchemy import (
+    Column,
+    Connection,
+    Engine,
+    Select,
+    bindparam,
+    create_engine,
+    delete,
+    event,
+    func,
+    insert,
+    select,
+    update,
+)
 from sqlalchemy.exc import DatabaseError, OperationalError
 
 from agent_orchestrator.errors import AoError, Temporary
@@ -119,6 +133,7 @@ class Database:
         self._engine = create_engine(self.url)
         if self._engine.dialect.name == "sqlite":
             event.listen(self._engine, "connect", _prepare_sqlite)
+            event.listen(self._engine, "begin", _begin)
         migrate(self._engine, self._back_up)
         self._write_connection = self._engine.connect()
         last = self._write_connection.execute(select(func.max(schema.events.c.seq))).scalar()
@@ -128,7 +143,12 @@ class Database:
     def _back_up(self, version: int) -> None:
         if self.url.startswith("sqlite:///"):
             path = Path(self.url.removeprefix("sqlite:///"))
-            shutil.copy2(path, path.with_suffix(f".v{version}.bak"))
+            # Not a copy of the file: after a kill the newest part is in the write-ahead log beside it.
+            with (
+                closing(sqlite3.connect(path)) as old,
+                closing(sqlite3.connect(path.with_suffix(f".v{version}.bak"))) as kept,
+            ):
+                old.backup(kept)
 
     def _read(self, query: Callable[[Connection], R]) -> R:
         assert self._engine is not None, "open first"
@@ -167,24 +187,28 @@ class _Known:
         self._connection = connection
 
     def event_keys(self, keys: Sequence[str]) -> set[str]:
-        return self._among(schema.events.c.key, keys)
+        return self._among(select(schema.events.c.key), schema.events.c.key, keys)
 
     def intent_keys(self, keys: Sequence[str]) -> set[str]:
-        return self._among(schema.outbox.c.key, keys)
+        kept = select(schema.outbox.c.key).where(schema.outbox.c.state != "dropped")
+        return self._among(kept, schema.outbox.c.key, keys)
 
-    def _among(self, column: Any, keys: Sequence[str]) -> set[str]:
+    def _among(self, query: Select[str], column: Column[str], keys: Sequence[str]) -> set[str]:
         found: set[str] = set()
         for start in range(0, len(keys), 500):
-            found.update(
-                self._connection.execute(select(column).where(column.in_(keys[start : start + 500]))).scalars()
-            )
+            found.update(self._connection.execute(query.where(column.in_(keys[start : start + 500]))).scalars())
         return found
 
 
 def _prepare_sqlite(connection: Any, _record: object) -> None:
+    connection.isolation_level = None  # the driver would begin no transaction before a change of the schema
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA busy_timeout = 5000")
+
+
+def _begin(connection: Connection) -> None:
+    connection.exec_driver_sql("BEGIN")
 
 
 def _insert(connection: Connection, batch: Batch) -> None:
@@ -192,7 +216,10 @@ def _insert(connection: Connection, batch: Batch) -> None:
         connection.execute(insert(schema.events), [_event_values(one) for one in batch.events])
     new = [row for row in batch.rows if not row.updated]
     if new:
-        connection.execute(insert(schema.outbox), [_row_values(row) for row in new])
+        table = schema.outbox
+        again = delete(table).where(table.c.key == bindparam("again"), table.c.state == "dropped")
+        connection.execute(again, [{"again": row.intent.key} for row in new])
+        connection.execute(insert(table), [_row_values(row) for row in new])
     for row in batch.rows:
         if row.updated:
             values = {
@@ -264,7 +291,7 @@ def _load_snapshot(connection: Connection) -> Snapshot | None:
     try:
         sessions = _sessions(bodies.items())
         return Snapshot(as_of["seq"], codec.load(HomeFacts, bodies["home"]), sessions)
-    except (TypeError, KeyError) as error:
+    except (TypeError, KeyError, ValueError, AttributeError) as error:
         log.warning("the saved facts are of another shape: the log is folded anew", error=str(error))
         return None
 

@@ -25,6 +25,8 @@ from agent_orchestrator.home import Home
 
 T = TypeVar("T")
 
+_FOREIGN = ("AO_", "TMUX", "GIT_", "PYTHONDONTWRITEBYTECODE", "PYTEST_")
+
 CONFIG = "defaults: {{agent: {agent}, runtime: {runtime}}}\n"
 
 
@@ -38,7 +40,7 @@ class Sandbox:
         self.home = Home(folder / "ao")
         self.repo = folder / "app"
         self.env = {
-            **{name: value for name, value in os.environ.items() if not name.startswith(("AO_", "TMUX", "GIT_"))},
+            **{name: value for name, value in os.environ.items() if not name.startswith(_FOREIGN)},
             "HOME": str(self.user_home),
             "AO_HOME": str(self.home.path),
             "GIT_CONFIG_NOSYSTEM": "1",
@@ -84,9 +86,10 @@ class Sandbox:
 
     # -- daemon --------------------------------------------------------------------------------------------------------
 
-    def start(self, *argv: str) -> int:
-        """Start the daemon and wait until it answers; returns its pid."""
-        command = [sys.executable, "-m", "agent_orchestrator.daemon", "--port", "0", *argv]
+    def start(self, *argv: str, port: int | None = 0) -> int:
+        """Start the daemon, on any free port unless told otherwise, and wait until it answers; returns its pid."""
+        chosen = [] if port is None else ["--port", str(port)]
+        command = [sys.executable, "-m", "agent_orchestrator.daemon", *chosen, *argv]
         self.home.info.unlink(missing_ok=True)
         with open(os.devnull, "r+b") as nothing:  # noqa: PTH123
             self._daemon = subprocess.Popen(

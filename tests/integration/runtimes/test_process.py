@@ -116,8 +116,7 @@ async def test_detaching_leaves_the_persons_terminal_as_it_was(process: Bench) -
     terminal.type(b"abc\x1dnot sent")
     await eventually(lambda: terminal.ended)
     assert terminal.mode == before
-    assert b"\x1b[?1049l" in terminal.output
-    assert b"detached" in terminal.output
+    await eventually(lambda: b"\x1b[?1049l" in terminal.output and b"detached]" in terminal.output)
     await eventually(lambda: got.read_bytes() == b"abc")
     assert await process.runtime.probe([handle]) == [Alive()]
 
@@ -129,7 +128,7 @@ async def test_an_attached_person_sees_the_end(process: Bench) -> None:
     terminal.type(b"\r")
     assert await process.runtime.ended(handle) == Gone(Exit(3))
     await eventually(lambda: terminal.ended)
-    assert b"last words" in terminal.output
+    await eventually(lambda: b"last words" in terminal.output and b"ended]" in terminal.output)
     assert "last words" in await process.runtime.screen(handle)
 
 

@@ -31,10 +31,17 @@ class CountingHost(LocalHost):
     def __init__(self) -> None:
         super().__init__()
         self.ran: list[list[str]] = []
+        self.registering = self.most_registering = 0
 
     async def run(self, argv, **options) -> Completed:  # type: ignore[no-untyped-def]
         self.ran.append(list(argv))
-        return await super().run(argv, **options)
+        counts = "worktree" in argv
+        self.registering += counts
+        self.most_registering = max(self.most_registering, self.registering)
+        try:
+            return await super().run(argv, **options)
+        finally:
+            self.registering -= counts
 
 
 @pytest.fixture
@@ -92,6 +99,13 @@ def subcommands(host: CountingHost) -> list[str]:
 async def test_takes_four_processes(worktree: Worktree, host: CountingHost, spec: WorkspaceSpec) -> None:
     await worktree.create(spec, silent)
     assert sorted(subcommands(host)) == ["config", "for-each-ref", "reset", "worktree"]
+
+
+async def test_worktrees_are_registered_one_at_a_time(
+    worktree: Worktree, host: CountingHost, repo: Path, tmp_path: Path
+) -> None:
+    await asyncio.gather(*(worktree.create(spec_for(repo, tmp_path, f"t{number}"), silent) for number in range(6)))
+    assert host.most_registering == 1 and len(host.ran) == 24
 
 
 async def test_starts_from_the_remote_where_that_is_ahead(
@@ -200,46 +214,56 @@ from dataclasses import replace
 from agent_orchestrator.host import LocalHost
 from agent_orchestrator.plugins.workspaces.worktree import Worktree
 from agent_orchestrator.testing.contracts.workspace import spec_for, silent
-spec = replace(spec_for(Path(sys.argv[1]), Path(sys.argv[2]), "task"), post_create=("true",))
+spec = replace(spec_for(Path(sys.argv[1]), Path(sys.argv[2]), "task"), post_create=(SET_UP,))
 asyncio.run(Worktree({}, LocalHost()).create(spec, silent))
 """
-KILLER = """#!{shell}
-count=$(cat "{count}" 2>/dev/null || echo 0); count=$((count + 1)); echo $count > "{count}"
-[ "$1" = --after ] && shift
-if [ $count = {at} ] && [ {moment} = before ]; then kill -9 $PPID; exit 1; fi
+KILLER = """#!/bin/sh
+case " $* " in *" {command} "*) hit=1 ;; *) hit=0 ;; esac
+[ $hit = 1 ] && [ {moment} = before ] && kill -9 $PPID && exit 1
 "{git}" "$@"; code=$?
-if [ $count = {at} ]; then kill -9 $PPID; fi
+[ $hit = 1 ] && kill -9 $PPID
 exit $code
 """
 
 
-@pytest.mark.parametrize(("at", "moment"), [(at, moment) for at in (3, 4, 5) for moment in ("before", "after")])
-async def test_killed_at_any_command_and_tried_again(
-    worktree: Worktree, spec: WorkspaceSpec, tmp_path: Path, at: int, moment: str
-) -> None:
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    real = LocalHost().which("git")
-    name = "git" if at < 5 else "sh"
-    shell = "/bin/sh"
-    script = KILLER.format(count=tmp_path / "count", at=at if at < 5 else 1, moment=moment, git=real, shell=shell)
-    (programs / name).write_text(script)
-    (programs / name).chmod(0o755)
-    wanted = replace(spec, post_create=("true",))
-    if at == 5:
-        # Not a Git command: the set-up command itself ends the daemon.
-        wanted = replace(spec, post_create=("kill -9 $PPID",))
-    child = CHILD if at < 5 else CHILD.replace('("true",)', '("kill -9 $PPID",)')
+def run_and_die(spec: WorkspaceSpec, tmp_path: Path, set_up: str, programs: Path) -> None:
+    """Create the workspace in a process of its own, which must be killed on the way."""
+    child = CHILD.replace("SET_UP", repr(set_up))
     environment = {**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
-    done = subprocess.run(
-        [sys.executable, "-c", child, str(spec.repo), str(tmp_path)], env=environment, capture_output=True, check=False
-    )
+    argv = [sys.executable, "-c", child, str(spec.repo), str(tmp_path)]
+    done = subprocess.run(argv, env=environment, capture_output=True, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr.decode()
-    info = await worktree.create(replace(wanted, post_create=("true",)), silent)
+
+
+async def finished(worktree: Worktree, spec: WorkspaceSpec) -> None:
+    """Try again, and find a whole workspace."""
+    info = await worktree.create(spec, silent)
     assert info.head == git_in(spec.repo, "rev-parse", "main")
     assert git_in(spec.path, "status", "--porcelain", "--branch") == f"## {spec.branch}"
     assert (spec.path / "d" / "c.txt").read_text() == "three\n"
     assert len(git_in(spec.repo, "worktree", "list").splitlines()) == 2
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("command", ["worktree", "reset"])
+async def test_killed_around_a_command_and_tried_again(
+    worktree: Worktree, spec: WorkspaceSpec, tmp_path: Path, command: str, moment: str
+) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "git").write_text(KILLER.format(command=command, moment=moment, git=LocalHost().which("git")))
+    (programs / "git").chmod(0o755)
+    run_and_die(spec, tmp_path, "true", programs)
+    await finished(worktree, spec)
+
+
+async def test_killed_while_being_set_up_and_tried_again(
+    worktree: Worktree, spec: WorkspaceSpec, tmp_path: Path
+) -> None:
+    run_and_die(spec, tmp_path, "touch half; kill -9 $PPID", tmp_path)
+    assert (spec.path / "half").exists()
+    await finished(worktree, spec)
+    assert not (spec.path / "half").exists()
 
 
 async def test_killed_in_the_first_moments_of_registering(worktree: Worktree, spec: WorkspaceSpec) -> None:

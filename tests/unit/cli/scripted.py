@@ -42,7 +42,7 @@ Handler = Callable[[Request], Reply] | Reply | list[Any] | dict[str, Any] | None
 
 
 class Daemon:
-    """Routes are tried in order of their writing, the last one first; a list of replies is used up one by one."""
+    """Routes are tried in order of their writing, the last one first; a list of replies is used up one by one, the last one stays."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -94,7 +94,7 @@ class Daemon:
     def _reply(self, request: Request) -> Reply:
         for method, path, handler in self._routes:
             if method == request.method and path.fullmatch(request.path):
-                found = handler.pop(0) if isinstance(handler, list) else handler
+                found = (handler.pop(0) if len(handler) > 1 else handler[0]) if isinstance(handler, list) else handler
                 found = found(request) if callable(found) else found
                 return found if isinstance(found, Reply) else Reply(found)
         return problem("not-found", f"no route {request.method} {request.path}", status=404, exit_code=3)

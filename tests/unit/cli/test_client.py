@@ -92,7 +92,7 @@ def test_a_connection_that_always_breaks_is_given_up(daemon: Daemon, connect: Co
         ("config", errors.ConfigError, 2),
         ("conflict", errors.Conflict, 1),
         ("unreachable", errors.Unreachable, 4),
-        ("strange", errors.Denied, 1),
+        ("strange", errors.Denied, 3),
     ],
 )
 def test_a_problem_becomes_the_error_it_was(
@@ -226,12 +226,16 @@ def test_the_daemon_is_started_when_its_socket_refuses(
     os.waitpid(info["pid"], 0)
 
 
-def test_a_daemon_that_dies_at_its_start_is_quoted(home: Path, fake_module: Path, connect: Connect) -> None:
+@pytest.mark.parametrize(("last", "told"), [("ao: port 3000 is taken", "port 3000 is taken"), ("", "it exited with 1")])
+def test_a_daemon_that_dies_at_its_start_is_quoted(
+    home: Path, fake_module: Path, connect: Connect, last: str, told: str
+) -> None:
     home.mkdir(parents=True)
     (home / "daemon.log").write_text("an old line\n")
-    (home / "die").write_text("ao: port 3000 is taken")
-    with pytest.raises(errors.Unreachable, match="could not start: port 3000 is taken") as caught:
+    (home / "die").write_text(last)
+    with pytest.raises(errors.Unreachable) as caught:
         connect().get("/api/x")
+    assert caught.value.text == f"the daemon could not start: {told}"
     assert str(home / "daemon.log") in caught.value.remedy
 
 

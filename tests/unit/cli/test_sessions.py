@@ -271,6 +271,13 @@ def test_several_questions_without_a_terminal_are_listed(asking: Daemon, run: Ru
     assert json.loads(run("answer", "--json").out) == {"questions": QUESTIONS}
 
 
+def test_a_decision_for_one_of_several_is_not_guessed(asking: Daemon, run: Run) -> None:
+    two = [QUESTIONS[1], QUESTIONS[1] | {"session": "app-c"}]
+    asking.route("GET", "/api/questions", {"questions": two})
+    ran = run("answer", "--allow")
+    assert ran.code == 2 and "app-c" in ran.out and "ao answer S --allow" in ran.err and answers(asking) == []
+
+
 def test_answers_in_turn(asking: Daemon, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agent_orchestrator.cli.answer.interactive", lambda: True)
     monkeypatch.setattr("sys.stdin", io.StringIO("SQLite\nA\n"))

@@ -51,7 +51,6 @@ class Command:
         self._env = _env(config)
         self._model = config.get("model")
         self.screen = _screen(config)
-        self.permission_keys: Mapping[str, tuple[str, ...]] = {"allow": ("y", "Enter"), "deny": ("n", "Enter")}
         self.interrupt_keys = (
             ("Escape",) if self.screen.busy and "esc" in self.screen.busy.pattern.lower() else ("C-c",)
         )

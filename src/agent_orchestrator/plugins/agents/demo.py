@@ -24,7 +24,6 @@ class Demo:
 
     screen = ScreenRules(ready=re.compile(r"^> *$", re.MULTILINE), blocked=re.compile(r"\(y/n\) *$", re.MULTILINE))
     interrupt_keys = ("Escape",)
-    permission_keys: Mapping[str, tuple[str, ...]] = {"allow": ("y",), "deny": ("n",)}
     permission_keys: Mapping[str, tuple[str, ...]] = {"allow": ("y",), "always": ("a",), "deny": ("n",)}
 
     def __init__(self, config: Mapping[str, Any], host: Host) -> None:

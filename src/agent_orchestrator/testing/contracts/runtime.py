@@ -83,6 +83,11 @@ with open(sys.argv[-1] if len(sys.argv) < 4 else sys.argv[2], 'a') as out:
 while True:
     time.sleep(60)
 """
+_PARENT = """
+import subprocess, sys, time
+subprocess.Popen([sys.executable, '-I', '-S', '-c', *sys.argv[1:]], start_new_session=True)
+time.sleep(60)
+"""
 
 
 def python(code: str, *arguments: str) -> tuple[str, ...]:
@@ -234,7 +239,7 @@ class RuntimeContract:
         restarted = await bench.restarted().launch(bench.spec(argv))
         assert first == again == restarted
         assert await bench.restarted().probe([first]) == [Alive()]
-        await eventually(starts.exists)
+        await eventually(lambda: starts.exists() and starts.read_text())
         assert starts.read_text() == "started\n"
 
     async def test_launches_of_the_same_at_the_same_time_start_one(self, bench: Bench) -> None:
@@ -243,7 +248,7 @@ class RuntimeContract:
         handles = await asyncio.gather(*(bench.restarted().launch(spec) for _ in range(4)))
         bench.handles.append(handles[0])
         assert len({handle.pid for handle in handles}) == 1
-        await eventually(starts.exists)
+        await eventually(lambda: starts.exists() and starts.read_text())
         assert starts.read_text() == "started\n"
 
     async def test_launching_again_after_the_end_starts_nothing(self, bench: Bench) -> None:
@@ -486,6 +491,13 @@ class RuntimeContract:
         await eventually(lambda: pids.exists() and len(pids.read_text().split()) == 4)
         assert await bench.runtime.stop(handle, grace=0.2) == Gone(Exit(signal=9))
         assert [pid for pid in pids.read_text().split() if _runs(int(pid))] == []
+
+    async def test_stopping_ends_a_child_that_went_its_own_way_and_outlives_its_parent(self, bench: Bench) -> None:
+        pids = bench.work / "pids"
+        handle = await bench.launch(python(_PARENT, _STUBBORN, str(pids)))
+        await eventually(lambda: pids.exists() and pids.read_text())
+        assert await bench.runtime.stop(handle, grace=0.2) == Gone(Exit(signal=15))
+        assert not _runs(int(pids.read_text()))
 
     async def test_stopping_asks_first(self, bench: Bench) -> None:
         out = bench.work / "got"

@@ -1,0 +1,155 @@
+"""A store in memory, for tests of whatever appends events: as strict as a database, and it fails when told to.
+
+`fail_at` makes a write fail as on a full disk: nothing of it is kept, the next one works. `crash_at` makes the store die at a
+write, before or after its commit, as by `kill -9`; `clone` is what the next start finds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from agent_orchestrator.errors import Temporary
+from agent_orchestrator.flow.events import Event
+from agent_orchestrator.flow.outbox import Batch, Known, Row, Snapshot
+
+T = TypeVar("T")
+
+
+class MemoryStore:
+    """Events, outbox and snapshot in dictionaries; what `write` returned from is committed."""
+
+    def __init__(self) -> None:
+        self.commits = 0
+        self.dead = False
+        self._events: dict[str, Event] = {}
+        self._rows: dict[str, Row] = {}
+        self._snapshot: Snapshot | None = None
+        self._writes = 0
+        self._failing: set[int] = set()
+        self._crash: tuple[int, bool] | None = None
+
+    def clone(self) -> MemoryStore:
+        """Another store with what is committed here, and without this one's faults."""
+        other = MemoryStore()
+        other._events, other._rows, other._snapshot = dict(self._events), dict(self._rows), self._snapshot
+        return other
+
+    def fail_at(self, write: int) -> None:
+        """The `write`-th write from now, from 1, fails and keeps nothing."""
+        self._failing.add(self._writes + write)
+
+    def crash_at(self, write: int, *, committed: bool) -> None:
+        """At the `write`-th write from now, from 1, the store dies, with or without having committed it."""
+        self._crash = (self._writes + write, committed)
+
+    def crash(self) -> None:
+        """The store dies now: nothing more is read or written."""
+        self.dead = True
+
+    # -- the protocol ------------------------------------------------------------------------------------------------
+
+    async def open(self) -> int:
+        self._check()
+        return len(self._events)
+
+    async def write(self, compute: Callable[[Known], tuple[Batch, T]]) -> T:
+        self._check()
+        await asyncio.sleep(0)
+        self._begin_write()
+        batch, answer = compute(_Known(self._events, self._rows))
+        events, rows = self._checked(batch)
+        if self._crash and self._writes == self._crash[0] and not self._crash[1]:
+            self.crash()
+            self._check()
+        self._events, self._rows = events, rows
+        self.commits += 1
+        if self._crash and self._writes == self._crash[0]:
+            self.crash()
+            self._check()
+        await asyncio.sleep(0)
+        return answer
+
+    async def snapshot(self) -> Snapshot | None:
+        self._check()
+        return self._snapshot
+
+    async def save_snapshot(self, snapshot: Snapshot, changed: Sequence[str]) -> None:
+        self._check()
+        self._begin_write()
+        old = self._snapshot.sessions if self._snapshot else {}
+        sessions = {**old, **{name: snapshot.sessions[name] for name in changed}}
+        self._snapshot = Snapshot(snapshot.seq, snapshot.home, sessions)
+
+    async def events(
+        self,
+        after: int = 0,
+        limit: int = 1000,
+        *,
+        session: str | None = None,
+        project: str | None = None,
+        newest: bool = False,
+    ) -> list[Event]:
+        self._check()
+        found = [
+            event
+            for event in self._events.values()
+            if event.seq > after and session in (None, event.session) and project in (None, event.project)
+        ]
+        return found[max(0, len(found) - limit) :] if newest else found[:limit]
+
+    async def event_by_key(self, key: str) -> Event | None:
+        self._check()
+        return self._events.get(key)
+
+    async def pending(self) -> list[Row]:
+        self._check()
+        return sorted((row for row in self._rows.values() if row.state == "pending"), key=lambda row: row.order)
+
+    async def rows(self, session: str, limit: int = 50) -> list[Row]:
+        self._check()
+        found = [row for row in self._rows.values() if row.intent.session == session]
+        return sorted(found, key=lambda row: -row.order)[:limit]
+
+    async def close(self) -> None:
+        """Nothing is left to finish."""
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        if self.dead:
+            raise Temporary("the store is gone", "start anew on its clone")
+
+    def _begin_write(self) -> None:
+        self._check()
+        self._writes += 1
+        if self._writes in self._failing:
+            raise Temporary("the store is full", "make room")
+
+    def _checked(self, batch: Batch) -> tuple[dict[str, Event], dict[str, Row]]:
+        """What it would be with this batch; what a database's constraints would refuse is refused."""
+        events, rows = dict(self._events), dict(self._rows)
+        for event in batch.events:
+            if event.key in events or event.seq != len(events) + 1:
+                raise ValueError(f"event {event.key} does not fit at {event.seq} behind {len(events)} events")
+            events[event.key] = event
+        for row in batch.rows:
+            known = rows.get(row.intent.key)
+            if not row.updated and known is not None and known.state != "dropped":
+                raise ValueError(f"row {row.intent.key} is there already")
+            if not row.updated or known is not None:
+                rows[row.intent.key] = row
+        return events, rows
+
+
+class _Known:
+    def __init__(self, events: dict[str, Event], rows: dict[str, Row]) -> None:
+        self._events = events
+        self._rows = rows
+
+    def event_keys(self, keys: Sequence[str]) -> set[str]:
+        return self._events.keys() & set(keys)
+
+    def intent_keys(self, keys: Sequence[str]) -> set[str]:
+        return {key for key in keys if key in self._rows and self._rows[key].state != "dropped"}
