@@ -167,10 +167,11 @@ def _start(bodies: list[dict[str, Any]], as_json: bool, *, wait: bool) -> int:
     for index, session in enumerate(sessions):
         if wait:
             sessions[index] = session = wait_for(ao, session, prefix=len(bodies) > 1)
-        if not as_json:
-            out.show(started_lines(session))
         if session["status"] == "failed":
             failures.code = failures.code or 1
+            tell_failed(session)
+        elif not as_json:
+            out.show(started_lines(session))
     if as_json and (sessions or len(bodies) > 1):
         out.print_json(sessions[0] if len(bodies) == 1 else {"sessions": sessions})
     return failures.code
@@ -201,15 +202,19 @@ def wait_for(ao: Client, session: Session, *, prefix: bool = False) -> Session:
     return dict(ao.get(session_path(session["id"])))
 
 
+def tell_failed(session: Session) -> None:
+    """Tell that a session did not start, with what its agent said last and where to look."""
+    for line in out.clean(session.get("lastOutput") or "").splitlines()[-5:]:
+        print(f"  | {line}", file=sys.stderr)
+    reason = session.get("why") or session.get("waitingFor") or "it did not start"
+    out.note(f"{session['id']} failed: {reason}: ao why {session['id']}, ao logs {session['id']}, ao restore {session['id']}")
+
+
 def started_lines(session: Session) -> list[str]:
     """A new or restored session, and the next commands."""
     id_, state = session["id"], session["status"]
     waits = f", waits for {out.one_line(session['waitingFor'])}" if session.get("waitingFor") else ""
     head = out.paint(f"{id_} {state}", "bold")
-    if state == "failed":
-        reason = f": {out.one_line(session['why'])}" if session.get("why") else waits
-        output = [f"  | {line}" for line in out.clean(session.get("lastOutput") or "").splitlines()[-5:]]
-        return [head + reason, *output, f"  ao why {id_}    ao logs {id_}    ao restore {id_}"]
     lines = [head + waits, f"  branch     {session.get('branch') or '-'}"]
     lines += [f"  workspace  {session['workspacePath']}"] if session.get("workspacePath") else []
     lines += [f"  note       {out.one_line(note)}" for note in session.get("notes") or ()]

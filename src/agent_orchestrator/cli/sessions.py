@@ -17,7 +17,7 @@ from agent_orchestrator.cli.common import (
     session_path,
     text_of,
 )
-from agent_orchestrator.cli.new import started_lines, wait_for
+from agent_orchestrator.cli.new import started_lines, tell_failed, wait_for
 from agent_orchestrator.client import Client
 from agent_orchestrator.errors import AoError, UsageError
 from agent_orchestrator.wire import quote, with_query
@@ -143,5 +143,11 @@ def restore(session: str, no_wait: bool, as_json: bool) -> int:
     restored = ao.post(session_path(session, "/restore"), timeout=STOP_TIMEOUT)
     if not no_wait:
         restored = wait_for(ao, restored)
-    out.print_json(restored) if as_json else out.show(started_lines(restored))
-    return 1 if restored["status"] == "failed" else 0
+    failed = restored["status"] == "failed"
+    if failed:
+        tell_failed(restored)
+    if as_json:
+        out.print_json(restored)
+    elif not failed:
+        out.show(started_lines(restored))
+    return int(failed)

@@ -141,6 +141,7 @@ class Inspection:
             f"{session} is {status.name}: {status.why}.",
             f"That rests on the word of: {status.source}, at {rfc3339(status.at)}.",
             *(f"It waits for {status.waiting_for}." for _ in [0] if status.waiting_for),
+            *(f"  | {line}" for line in _last_output(facts)),
             *(f"Note: {note}." for note in facts.notes),
             *(
                 f"Rule {rule.name}: on {rule.trigger}, {rule.action}{'' if rule.auto else ' (offered to you)'}."
@@ -164,6 +165,11 @@ class Inspection:
             "reactions": [event_json(event) for event in recent if event.type == "notified"],
             "events": [event_json(event) for event in recent],
         }
+
+
+def _last_output(facts: SessionFacts) -> list[str]:
+    """What the agent printed last, if it ended."""
+    return facts.launch.output.splitlines()[-10:] if facts.launch and facts.launch.ended else []
 
 
 def _without_secrets(facts: dict[str, Any]) -> dict[str, Any]:

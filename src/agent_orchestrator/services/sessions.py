@@ -22,8 +22,10 @@ from agent_orchestrator.git_files import Layout, find_layout, read_head, read_re
 from agent_orchestrator.home import Home
 from agent_orchestrator.host import Host
 from agent_orchestrator.services import naming
+from agent_orchestrator.services.lifecycle import log_path
 from agent_orchestrator.services.plugins import Plugins, handle_of
 from agent_orchestrator.services.projects import Context, Projects
+from agent_orchestrator.services.transcript import last_lines
 from agent_orchestrator.services.view import Views, message_json
 from agent_orchestrator.spool import clean_text
 
@@ -430,13 +432,14 @@ class Sessions:
         for facts in self.flow.sessions.values():
             status = self.views.status(facts)
             if project in (None, facts.project) and status.name in ("needs_input", "blocked"):
-                kind = "question" if status.name == "needs_input" else "permission"
-                found.append(
-                    (
-                        status.at,
-                        {"session": facts.id, "kind": kind, "text": status.waiting_for, "since": rfc3339(status.at)},
-                    )
-                )
+                question = {
+                    "session": facts.id,
+                    "kind": "question" if status.name == "needs_input" else "permission",
+                    "text": status.waiting_for,
+                    "since": rfc3339(status.at),
+                    "context": last_lines(log_path(self.home, facts.id), 8).splitlines(),
+                }
+                found.append((status.at, question))
         return [question for _, question in sorted(found, key=lambda pair: pair[0])]
 
     async def answer(

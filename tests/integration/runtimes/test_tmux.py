@@ -25,7 +25,8 @@ pytestmark = [pytest.mark.anyio, pytest.mark.tmux]
 
 
 async def test_a_killed_server_loses_its_agents_and_the_next_launch_starts_another(tmux: Bench) -> None:
-    handle = await tmux.launch(["sleep", "60"])
+    handle = await tmux.launch(["sh", "-c", "touch ready; exec sleep 60"])
+    await eventually((tmux.work / "ready").exists)
     os.kill(await server_pid(tmux.home), signal.SIGKILL)
     assert await tmux.runtime.ended(handle) == Gone(lost=True)
     assert await tmux.runtime.probe([handle]) == [Gone(lost=True)]

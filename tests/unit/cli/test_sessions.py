@@ -93,9 +93,9 @@ def test_a_session_that_fails_to_start_is_a_failure(daemon: Daemon, run: Run) ->
     ran = run("new", "t")
     assert ran.code == 1
     assert (
-        "app-s failed: postCreate exited with 1" in ran.out
-        and "npm: not found" in ran.out
-        and "ao why app-s" in ran.out
+        "app-s failed: postCreate exited with 1" in ran.err
+        and "npm: not found" in ran.err
+        and "ao why app-s" in ran.err
     )
 
 

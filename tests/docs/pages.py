@@ -1,0 +1,53 @@
+"""The documentation as data: its pages, their fenced blocks, their links."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "src" / "agent_orchestrator"
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+WRITTEN = [page for page in PAGES if page.parent.name != "reference"]
+"""Those that people write; the others are generated, and their own tests keep them current."""
+
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of a page."""
+
+    page: Path
+    line: int
+    language: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{name(self.page)}:{self.line}"
+
+
+def name(page: Path) -> str:
+    """A page as people call it."""
+    return str(page.relative_to(ROOT))
+
+
+def blocks(page: Path, language: str | None = None) -> Iterator[Block]:
+    """A page's fenced blocks, of one language or of all."""
+    text = page.read_text()
+    for found in _FENCE.finditer(text):
+        if language in (None, found[1]):
+            yield Block(page, text.count("\n", 0, found.start()) + 1, found[1], found[2])
+
+
+def prose(page: Path) -> str:
+    """A page without its blocks."""
+    return _FENCE.sub("", page.read_text())
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as forges make them."""
+    titles = re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles}

@@ -1,0 +1,120 @@
+"""What the pages say is so: links lead somewhere, blocks parse, and files, functions, commands and statuses named are there."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from agent_orchestrator.cli.app import COMMANDS
+from agent_orchestrator.config.load import load
+from agent_orchestrator.flow.events import KINDS, Unknown
+from agent_orchestrator.flow.status import COLUMNS, QUIET
+from agent_orchestrator.testing.reference import reference
+from tests.docs.pages import PACKAGE, PAGES, ROOT, WRITTEN, Block, anchors, blocks, name, prose
+
+CONCEPTS = ROOT / "docs" / "concepts.md"
+EVENTS = ROOT / "docs" / "reference" / "events.md"
+
+
+def test_all_pages_are_here() -> None:
+    wanted = "README.md CONTRIBUTING.md CHANGELOG.md docs/index.md docs/quickstart.md docs/reference/commands.md"
+    assert set(wanted.split()) <= {name(page) for page in PAGES}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        there = (page.parent / path).resolve() if path else page
+        assert there.exists(), f"{target} is not there"
+        assert there.is_relative_to(ROOT), f"{target} is outside the project"
+        assert not anchor or anchor in anchors(there), f"{target}: no such heading"
+
+
+def test_every_page_is_reached_from_the_index() -> None:
+    index = (ROOT / "docs" / "index.md").read_text()
+    unreached = [page for page in PAGES if page.parent != ROOT and page.name != "index.md"]
+    assert [name(page) for page in unreached if name(page).removeprefix("docs/") not in index] == []
+
+
+@pytest.mark.parametrize("block", [block for page in PAGES for block in blocks(page, "python")], ids=str)
+def test_python_is_python(block: Block) -> None:
+    ast.parse(block.text, str(block))
+
+
+@pytest.mark.parametrize("block", [block for page in PAGES for block in blocks(page, "yaml")], ids=str)
+def test_yaml_is_configuration(block: Block, tmp_path: Path) -> None:
+    file = tmp_path / "agent-orchestrator.yaml"
+    file.write_text(block.text)
+    assert load(file, {**os.environ, "MY_KEY": "x"}).warnings == ()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_no_path_of_somebodys_machine(page: Path) -> None:
+    assert re.findall(r"/(?:work|root|home/\w+|Users/\w+)/\S*|/tmp/ao-\S*", page.read_text()) == []
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=name)
+def test_make_targets_exist(page: Path) -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"(?:`|^)make ([a-z-]+)", page.read_text(), re.MULTILINE)) <= targets
+
+
+def test_the_readme_names_the_two_commands() -> None:
+    assert {"make demo", "make test"} <= set(re.findall(r"^make \w+", (ROOT / "README.md").read_text(), re.MULTILINE))
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=name)
+def test_commands_exist(page: Path) -> None:
+    named = set(re.findall(r"(?:`|^|\$\()ao ([a-z][a-z-]*)", page.read_text(), re.MULTILINE))
+    assert named <= set(COMMANDS)
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=name)
+def test_files_of_the_package_exist(page: Path) -> None:
+    for named in re.findall(r"`((?:[\w]+/)*\w+\.py)`", page.read_text()):
+        assert (PACKAGE / named).exists() or (ROOT / named).exists(), f"{named} is not there"
+
+
+def test_the_stops_on_the_way_exist() -> None:
+    stops = re.findall(r"^\| \d+ \| `([^`]+)` \| `([^`]+)` \|", CONCEPTS.read_text(), re.MULTILINE)
+    assert len(stops) > 20
+    for file, function in stops:
+        assert function in _functions(PACKAGE / file), f"{file} has no {function}"
+
+
+def _functions(file: Path) -> set[str]:
+    """Functions, and methods as `Class.method`."""
+    found = set()
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+    for node in ast.parse(file.read_text()).body:
+        if isinstance(node, kinds):
+            found.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            found |= {f"{node.name}.{item.name}" for item in node.body if isinstance(item, kinds)}
+    return found
+
+
+def test_every_status_stands_in_its_column() -> None:
+    table = CONCEPTS.read_text().partition("## Statuses")[2].partition("\n## ")[0]
+    told = {}
+    for statuses, column in re.findall(r"^\| ((?:`\w+` ?)+)\| ([^|]+?) \|", table, re.MULTILINE):
+        told |= dict.fromkeys(re.findall(r"\w+", statuses), column)
+    assert told == {status: f"{column}, quiet" if status in QUIET else column for status, column in COLUMNS.items()}
+
+
+def test_the_page_of_events_is_current() -> None:
+    assert EVENTS.read_text() == reference(), (
+        "run `python -m agent_orchestrator.testing.reference docs/reference/events.md`"
+    )
+
+
+def test_every_kind_of_event_is_explained() -> None:
+    explained = re.findall(r"^### `([a-z-]+)`\n\n\w", EVENTS.read_text(), re.MULTILINE)
+    assert sorted(explained) == sorted(kind for kind, body in KINDS.items() if body is not Unknown)
