@@ -135,7 +135,7 @@ class Daemon:
         if serving.done():
             started.cancel()
             await serving
-        self._write_info(url)
+        self._write_info(url, note)
         await self._tell(e.DaemonStarted(__version__, counts["adopted"], counts["ended"], counts["lost"], len(pending)))
         log.info("serving", url=url, note=note, **counts, pending=len(pending))
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -208,8 +208,9 @@ class Daemon:
         self.runner.start(pending)
         self.admission.start()
 
-    def _write_info(self, url: str) -> None:
+    def _write_info(self, url: str, note: str | None) -> None:
         info = {
+            **({"note": note} if note else {}),
             "pid": os.getpid(),
             "startedAt": rfc3339(time.time()),
             "socket": str(self.home.socket("daemon.sock")),

@@ -8,6 +8,10 @@ import tempfile
 from pathlib import Path
 
 
+_LONGEST_HOME = 75
+"""In bytes; leaves room for the longest socket's name. One bound for all names, so that all sockets are in one folder."""
+
+
 class Home:
     """One `$AO_HOME`."""
 
@@ -66,9 +70,8 @@ class Home:
 
     def socket(self, name: str) -> Path:
         """A Unix socket's path; a long `$AO_HOME` would exceed the kernel's 104 bytes, so it moves to a short folder."""
-        direct = self.path / name
-        if len(os.fsencode(direct)) <= 100:
-            return direct
+        if len(os.fsencode(self.path)) <= _LONGEST_HOME:
+            return self.path / name
         digest = hashlib.sha256(os.fsencode(self.path)).hexdigest()[:12]
         return Path(tempfile.gettempdir()) / f"ao-{os.getuid()}-{digest}" / name
 
@@ -76,3 +79,5 @@ class Home:
         """Make the folders, for the owner only."""
         for folder in (self.path, self.sessions, self.worktrees, self.socket("x").parent):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if folder.stat().st_uid != os.getuid():
+                raise PermissionError(f"{folder} belongs to another user")

@@ -276,6 +276,8 @@ class AgentContext:
     mode: str = "tui"
     resume: str | None = None
     """Continue this conversation (an id that the plugin gave before, or "" for the last one); none: start anew."""
+    message: str = ""
+    """The message it is started again for, if it is; `prompt` is the same then."""
     env: Mapping[str, str] = field(default_factory=dict)
     """The environment it will get; for looking a program up in its PATH."""
 

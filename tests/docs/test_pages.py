@@ -89,6 +89,13 @@ def test_the_stops_on_the_way_exist() -> None:
         assert function in _functions(PACKAGE / file), f"{file} has no {function}"
 
 
+@pytest.mark.parametrize("page", WRITTEN, ids=name)
+def test_methods_exist(page: Path) -> None:
+    named = set(re.findall(r"`([A-Z][a-z]\w+\.[a-z_]+)`", page.read_text()))
+    there = {function for file in PACKAGE.rglob("*.py") for function in _functions(file)} if named else set()
+    assert named <= there
+
+
 def _functions(file: Path) -> set[str]:
     """Functions, and methods as `Class.method`."""
     found = set()
@@ -103,7 +110,7 @@ def _functions(file: Path) -> set[str]:
 
 def test_every_status_stands_in_its_column() -> None:
     table = CONCEPTS.read_text().partition("## Statuses")[2].partition("\n## ")[0]
-    told = {}
+    told: dict[str, str] = {}
     for statuses, column in re.findall(r"^\| ((?:`\w+` ?)+)\| ([^|]+?) \|", table, re.MULTILINE):
         told |= dict.fromkeys(re.findall(r"\w+", statuses), column)
     assert told == {status: f"{column}, quiet" if status in QUIET else column for status, column in COLUMNS.items()}

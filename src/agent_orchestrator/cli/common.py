@@ -26,8 +26,8 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
 def client(*, start: bool = True) -> Client:
-    """The daemon's client for a command: notices and waiting are told on standard error."""
-    ao = Client(start=start, notice=out.note, waiting=out.note)
+    """The daemon's client for a command: notices are told on standard error, to a person also why it takes long."""
+    ao = Client(start=start, notice=out.note, waiting=out.note if sys.stderr.isatty() else None)
     click.get_current_context().call_on_close(ao.close)
     return ao
 

@@ -89,7 +89,8 @@ def show_project(project: dict[str, Any]) -> None:
 
 def dashboard_lines(ao: Client, *, hint: bool = True) -> list[str]:
     """Where the dashboard is, and how to sign in."""
-    lines = [f"dashboard {ao.info().get('url') or 'unknown'}"]
+    info = ao.info()
+    lines = [f"dashboard {info.get('url') or 'unknown'}", *([f"  {info['note']}"] if info.get("note") else [])]
     return [*lines, f"  sign in with the token in {os.path.join(ao.home, 'token')}"] if hint else lines
 
 

@@ -74,17 +74,20 @@ class Runner:
         self._lanes: dict[str, dict[str, Row]] = defaultdict(dict)
         self._busy: dict[str, asyncio.Task[None]] = {}
         self._timers: dict[str, Timer] = {}
-        self._draining = False
+        self._running = False
+        flow.on_rows.append(self.take)
+        flow.on_change.append(self._on_change)
 
     def start(self, pending: Sequence[Row]) -> None:
-        """Take up what an earlier run left, and whatever comes."""
-        self.flow.on_rows.append(self.take)
-        self.flow.on_change.append(self._on_change)
+        """Carry out what an earlier run left, what was recorded since this one was made, and whatever comes."""
+        self._running = True
         self.take(pending)
+        for lane in list(self._lanes):
+            self._pump(lane)
 
     async def drain(self, patience: float = 10.0) -> None:
         """Begin nothing more; wait for what is under way, and leave what takes longer to the next start."""
-        self._draining = True
+        self._running = False
         for timer in self._timers.values():
             timer.cancel()
         if self._busy:
@@ -132,7 +135,7 @@ class Runner:
         if not rows:
             self._lanes.pop(lane, None)
             return
-        if lane in self._busy or self._draining:
+        if lane in self._busy or not self._running:
             return
         now = self.flow.clock()
         begun = any(row.attempts and self._to_its_end(row) for row in rows.values())

@@ -162,7 +162,7 @@ class Lifecycle:
         taken = message if message and prompt == message.text else None
         env = self.environment(facts, generation)
         self._write_files(facts, generation, prompt)
-        plan = await self._plan(facts, prompt, env, first)
+        plan = await self._plan(facts, prompt, env, first, taken.text if taken and not first else "")
         handle = await self._start(facts, generation, plan, env)
         launched = e.AgentLaunched(asdict(handle), resumed=not first, conversation=plan.conversation)
         events = [self._event(facts, launched, f"{intent.key}:done", generation)]
@@ -171,13 +171,16 @@ class Lifecycle:
                 active = e.AgentActivity("active")
                 events.append(self._event(facts, active, f"{intent.key}:active", generation, "process"))
             if taken:
+                self._append_to_inbox(facts, taken)
                 events.append(self._event(facts, e.MessageDelivered(taken.id), f"delivered:{taken.id}", generation))
         elif plan.paste and not taken:
             queued = e.MessageQueued(f"task-{facts.id}-{generation}", plan.paste, "daemon", task=True)
             events.append(self._event(facts, queued, f"{intent.key}:prompt", generation))
         return events
 
-    async def _plan(self, facts: SessionFacts, prompt: str, env: Mapping[str, str], first: bool) -> AgentLaunch:
+    async def _plan(
+        self, facts: SessionFacts, prompt: str, env: Mapping[str, str], first: bool, message: str
+    ) -> AgentLaunch:
         settings, private = self.plugins.settings(facts), self.home.session(facts.id)
         context = AgentContext(
             session=facts.id,
@@ -192,6 +195,7 @@ class Lifecycle:
             permissions=settings.permissions,
             mode=settings.mode,
             resume=None if first else facts.conversation or "",
+            message=message,
             env=env,
         )
         return await self.plugins.agent_of(facts).launch(context)

@@ -7,11 +7,11 @@ from typing import cast
 
 from agent_orchestrator.config.effective import AgentSettings, ProjectConfig
 from agent_orchestrator.config.scope import ConfigSet
-from agent_orchestrator.errors import Conflict
+from agent_orchestrator.errors import Conflict, Missing
 from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.home import Home
 from agent_orchestrator.host import Host
-from agent_orchestrator.plugins.runtimes.auto import pick
+from agent_orchestrator.plugins.runtimes.auto import OLDEST_TMUX, pick, tmux_version
 from agent_orchestrator.protocols import Agent, Handle, Runtime, Workspace
 from agent_orchestrator.registry import Registry
 
@@ -26,6 +26,7 @@ class Plugins:
         self._registries: dict[tuple[Path, ...], Registry] = {}
         self._runtimes: dict[str, Runtime] = {}
         self._auto: str | None = None
+        self._has_tmux = False
 
     def project(self, project_id: str) -> ProjectConfig:
         """A project's configuration; `Conflict` when it is not registered any more."""
@@ -42,12 +43,21 @@ class Plugins:
         return self._registries[key]
 
     async def runtime_name(self, wanted: str) -> str:
-        """The runtime that `auto` comes to on this machine."""
+        """The runtime that `auto` comes to on this machine; `Missing` where tmux is wanted and not there."""
+        if wanted == "tmux" and not await self._new_enough():
+            oldest = ".".join(map(str, OLDEST_TMUX))
+            raise Missing(
+                f"tmux {oldest} or newer is not installed", "install it, or use --runtime process (runtime: auto chooses)"
+            )
         if wanted != "auto":
             return wanted
         if self._auto is None:
             self._auto = await pick(self.host)
         return self._auto
+
+    async def _new_enough(self) -> bool:
+        self._has_tmux = self._has_tmux or await tmux_version(self.host) >= OLDEST_TMUX
+        return self._has_tmux
 
     def runtime(self, name: str, registry: Registry | None = None) -> Runtime:
         """A runtime; one for all sessions."""

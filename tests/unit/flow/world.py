@@ -68,7 +68,9 @@ class Time:
     def advance(self, seconds: float) -> None:
         """Let time pass, and everything come that is due on the way."""
         end = self.now + seconds
-        while due := sorted((one for one in self.timers if not one.cancelled and one.at <= end), key=lambda one: one.at):
+        while due := sorted(
+            (one for one in self.timers if not one.cancelled and one.at <= end), key=lambda one: one.at
+        ):
             self.timers = [one for one in self.timers if one is not due[0] and not one.cancelled]
             self.now = max(self.now, due[0].at)
             due[0].call()
@@ -96,6 +98,7 @@ class World:
     accepted: set[str] = field(default_factory=set)
     wrong: list[str] = field(default_factory=list)
     keys: int = 0
+    gave_way: int = 0
     flow: Flow = field(init=False)
     runner: Runner = field(init=False)
 
@@ -240,12 +243,13 @@ class World:
             events.append(self.event(queued, f"{intent.key}:prompt", intent.generation))
         return events
 
-    async def deliver(self, intent: Intent, attempts: int) -> Sequence[Event]:
+    async def deliver(self, intent: Intent, _attempts: int) -> Sequence[Event]:
         facts = self._facts(intent)
         message = next((one for one in facts.messages if one.id == intent.args["message"]), None)
         if message is None or not message.pending:
             return []
         if facts.live and facts.generation == intent.generation and facts.doing.state == "blocked":
+            self.gave_way += 1
             raise Again(60.0)
         if facts.generation != intent.generation:
             return [self.event(e.MessageFailed(message.id, "its terminal is gone"), f"undelivered:{message.id}")]

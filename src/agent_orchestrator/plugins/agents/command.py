@@ -66,11 +66,13 @@ class Command:
         return Found(path) if path else None
 
     async def launch(self, context: AgentContext) -> AgentLaunch:
-        """The command with its variables filled in; on a restore, `resume` if there is one."""
+        """The command with its variables filled in; on a restore, `resume` if there is one, with the message it is for."""
         resumes = context.resume is not None and bool(self._resume)
-        argv = _filled(self._resume if resumes else self._command, _variables(context, self._model))
-        if not resumes and self._way == "argument" and not _names(self._command, "prompt") and context.prompt:
-            argv.append(_as_argument(context.prompt))
+        command = self._resume if resumes else self._command
+        prompt = context.message if resumes else context.prompt
+        argv = _filled(command, _variables(context, self._model))
+        if self._way == "argument" and not _names(command, "prompt") and prompt:
+            argv.append(_as_argument(prompt))
         too_long = max(len(argument.encode(errors="surrogateescape")) for argument in argv)
         if too_long > LONGEST_ARGUMENT:
             raise UsageError(
@@ -80,8 +82,8 @@ class Command:
         return AgentLaunch(
             tuple(argv),
             self._env,
-            stdin=context.task_file if self._way == "stdin" and not resumes else None,
-            paste=context.prompt or None if self._way == "paste" and not resumes else None,
+            stdin=context.task_file if self._way == "stdin" and (prompt or not resumes) else None,
+            paste=prompt or None if self._way == "paste" else None,
         )
 
     def _program(self, program: str, context: AgentContext) -> str:

@@ -36,7 +36,7 @@ class Demo:
         return Found(str(PROGRAM), agent_orchestrator.__version__)
 
     async def launch(self, context: AgentContext) -> AgentLaunch:
-        """It reads its task from the task file itself; a resumed one does not begin it again."""
+        """It reads its task from the task file itself; a resumed one does not begin it again, and is typed what it is for."""
         env = {"AO_TASK_FILE": str(context.task_file)}
         if self._script:
             env["AO_DEMO_SCRIPT"] = self._script
@@ -45,7 +45,9 @@ class Demo:
         argv: tuple[str, ...] = (sys.executable, "-I", "-S", str(PROGRAM))
         if context.resume is not None:
             argv += ("--resume",)
-        return AgentLaunch(argv, env, conversation=context.resume or context.session)
+        return AgentLaunch(
+            argv, env, paste=context.message or None, conversation=context.resume or context.session
+        )
 
 
 def _text(config: Mapping[str, Any], key: str) -> str:

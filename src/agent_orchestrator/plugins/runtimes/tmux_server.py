@@ -22,7 +22,7 @@ from agent_orchestrator.protocols import Exit
 
 _CONFIGURATION = """\
 # Written by Agent Orchestrator for its own tmux server; changes are overwritten.
-set-option -s exit-empty off
+set-option -s exit-empty on
 set-option -s escape-time 0
 set-option -s default-terminal {term}
 # What an agent prints must reach neither the clipboard nor the outer terminal.

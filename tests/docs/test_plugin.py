@@ -1,0 +1,61 @@
+"""The example plugin of the architecture page: a file of its own that keeps the agent contract and does its work."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from agent_orchestrator.host import LocalHost
+from agent_orchestrator.protocols import Agent
+from agent_orchestrator.registry import Registry
+from agent_orchestrator.testing.contracts.agent import AgentContract
+from agent_orchestrator.testing.sandbox import Sandbox
+from tests.docs.pages import ROOT, blocks
+
+PAGE = ROOT / "docs" / "architecture.md"
+CONFIG = "defaults: {runtime: process}\n"
+
+
+def example(text: str, language: str = "python") -> str:
+    """The page's block that holds this text."""
+    return next(block.text for block in blocks(PAGE, language) if text in block.text)
+
+
+class TestWordCount(AgentContract):
+    @pytest.fixture
+    def agent(self, tmp_path_factory: pytest.TempPathFactory) -> Agent:
+        return make(tmp_path_factory.mktemp("plugin"), "sh")
+
+    @pytest.fixture
+    def absent(self, tmp_path_factory: pytest.TempPathFactory) -> Agent:
+        return make(tmp_path_factory.mktemp("plugin"), "no-such-shell")
+
+
+def make(folder: Path, shell: str) -> Agent:
+    (folder / "word_count.py").write_text(example("class WordCount"))
+    made = Registry([{"path": "word_count.py"}], folder).make("agent", "word-count", {"shell": shell}, LocalHost())
+    assert isinstance(made, Agent)
+    return made
+
+
+def test_it_does_its_work_in_a_session(tmp_path: Path) -> None:
+    with Sandbox(tmp_path) as box:
+        repo = box.repository(config=CONFIG + example("word_count", "yaml"))
+        (repo / "word_count.py").write_text(example("class WordCount"))
+        box.start()
+        box.ao("new", "--agent", "word-count", "--name", "count", "three little words")
+        box.until(lambda: box.session("count")["activity"] == "exited", "the agent to end")
+        assert box.session("count")["status"] == "idle"
+        assert box.git("show", "feature/count:words.txt").strip() == "3"
+
+
+def test_its_suite_is_the_contract(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "word_count.py").write_text(example("class WordCount"))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    namespace: dict[str, object] = {"__name__": "test_word_count"}
+    exec(compile(example("class TestWordCount"), str(PAGE), "exec"), namespace)
+    monkeypatch.delitem(sys.modules, "word_count")
+    suite = namespace["TestWordCount"]
+    assert isinstance(suite, type) and issubclass(suite, AgentContract)

@@ -1,0 +1,48 @@
+"""The quickstart, run as it stands: each `sh` block in order, in the folder where the one before ended."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from agent_orchestrator.testing.sandbox import Sandbox
+from tests.docs.pages import ROOT, Block, blocks
+
+QUICKSTART = ROOT / "docs" / "quickstart.md"
+
+
+def test_the_quickstart_works(tmp_path: Path) -> None:
+    programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    with Sandbox(tmp_path, env={"PATH": programs}) as box:
+        here = tmp_path
+        for block in blocks(QUICKSTART, "sh"):
+            here = run(box, block, here)
+            box.until(lambda: box.daemon_pid() is None or settled(box), f"what {block} began")
+        statuses = {session["name"]: session["status"] for session in box.sessions()}
+        assert statuses == dict.fromkeys(("say-hello", "store", "draft", "copy"), "idle")
+        assert box.git("show", "feature/store:store.txt", cwd=here) == "PostgreSQL"
+
+
+def run(box: Sandbox, block: Block, here: Path) -> Path:
+    """Run a block; returns the folder that it ends in."""
+    end = box.folder / "end"
+    script = f"set -eu\n{block.text}\npwd >{end}\n"
+    done = subprocess.run(
+        ["sh", "-c", script],
+        cwd=here,
+        env=box.env,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, f"{block}\n{done.stdout}\n{done.stderr}"
+    return Path(end.read_text().strip())
+
+
+def settled(box: Sandbox) -> bool:
+    """No agent is at work: a reader would go on now."""
+    return all(session["column"] != "Working" for session in box.sessions())

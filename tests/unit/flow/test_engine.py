@@ -1,0 +1,253 @@
+"""The engine in single situations: each was, or could have been, a message lost or doubled, or a session that hangs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+import structlog
+
+from agent_orchestrator.errors import Temporary
+from agent_orchestrator.flow import events as e
+from agent_orchestrator.flow.effects import Runner
+from agent_orchestrator.flow.engine import Change, Flow
+from agent_orchestrator.flow.events import Event
+from agent_orchestrator.flow.rules import DEFAULT_RULES
+from agent_orchestrator.testing.memory import MemoryStore
+from tests.unit.flow.world import SESSION, World, created
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    with structlog.testing.capture_logs():
+        world = World()
+        await world.start()
+        await world.flow.append(created())
+        yield world
+        await world.end()
+
+
+def states(world: World) -> list[str]:
+    return [message.state for message in world.flow.sessions[SESSION].messages]
+
+
+async def test_a_message_that_cannot_be_delivered_is_told_and_holds_nobody_back(world: World) -> None:
+    await world.settle()
+    world.faults["deliver"] = ["fatal"]
+    await world.send()
+    await world.send()
+    await world.settle()
+    assert states(world) == ["failed", "delivered"]
+
+
+async def test_a_message_sent_before_a_pasted_prompt_follows_it(world: World) -> None:
+    world.paste = True
+    await world.send()
+    await world.settle()
+    assert states(world) == ["delivered", "delivered"]
+
+
+async def test_a_stop_while_the_agent_is_being_launched_comes_to_its_end(world: World) -> None:
+    world.faults["launch"] = ["after"]
+    for _ in range(200):
+        await world.steps(1)
+        if world.terminals:
+            break
+    await world.tell(world.event(e.StopRequested()))
+    await world.settle()
+    assert world.flow.sessions[SESSION].stopped
+
+
+async def test_a_restore_after_a_failed_launch_launches_again_and_may_fail_again(world: World) -> None:
+    world.faults["launch"] = ["fatal", "fatal"]
+    await world.settle()
+    for _ in range(2):
+        failure = world.flow.sessions[SESSION].failure
+        assert failure is not None and failure.step == "launching"
+        await world.restore()
+        await world.settle()
+    assert world.flow.sessions[SESSION].live
+
+
+async def test_a_restore_after_a_stop_before_the_launch_launches(world: World) -> None:
+    world.faults["launch"] = ["again"]
+    await world.steps(60)
+    await world.tell(world.event(e.StopRequested()))
+    await world.settle()
+    await world.restore()
+    await world.settle()
+    assert world.flow.sessions[SESSION].live
+
+
+async def test_what_was_written_but_not_recorded_is_not_written_again_by_the_next_launch(world: World) -> None:
+    """The disk is full when a delivery is to be recorded, and the terminal is lost before it can be."""
+    await world.settle()
+    await world.send()
+    for _ in range(200):
+        await asyncio.sleep(0)
+        if world.written:
+            break
+    world.store.fail_at(1)
+    await world.steps(10)
+    world.kill_agent(e.AgentLost("tmux was killed"))
+    await world.settle()
+    assert list(world.written.values()) == [1]
+
+
+async def test_the_next_launch_waits_until_it_is_known_whether_a_message_was_written(world: World) -> None:
+    await world.settle()
+    world.faults["deliver"] = ["after", "before", "before", "before"]
+    await world.send()
+    await world.steps(10)
+    world.kill_agent(e.AgentLost("tmux was killed"))
+    await world.settle()
+    assert list(world.written.values()) == [1]
+
+
+async def test_an_intent_needed_again_while_its_drop_is_recorded_is_not_lost(world: World) -> None:
+    await world.settle()
+    world.kill_agent(e.AgentExited(0))
+    await world.steps(20)
+    world.faults["launch"] = ["before"]
+    await world.tell(world.event(e.MessageQueued("first", "first")))
+    await world.steps(20)
+    await world.tell(world.event(e.MessageFailed("first", "taken back")))
+    world.time.advance(60.0)
+    await asyncio.sleep(0)
+    await world.tell(world.event(e.MessageQueued("second", "second")))
+    await world.settle()
+    assert states(world) == ["failed", "delivered"]
+
+
+async def test_a_message_held_by_a_dialog_goes_when_the_dialog_closes_without_waiting_for_its_time(
+    world: World,
+) -> None:
+    await world.settle()
+    blocked = world.event(e.AgentActivity("blocked"), generation=1, source="spool")
+    await world.tell(blocked)
+    await world.send()
+    await world.steps(20)
+    assert states(world) == ["queued"]
+    await world.tell(world.event(e.AgentActivity("active"), generation=1, source="spool"))
+    await world.steps(20)
+    assert states(world) == ["delivered"]
+
+
+async def test_a_dialog_that_closes_while_a_delivery_gives_way_to_it_is_not_missed(world: World) -> None:
+    await world.settle()
+    await world.tell(world.event(e.AgentActivity("blocked"), generation=1, source="spool"))
+    queued = world.event(e.MessageQueued("m", "m"))
+    active = world.event(e.AgentActivity("active"), generation=1, source="spool")
+    await world.tell(queued)
+    for _ in range(200):
+        await asyncio.sleep(0)
+        if world.gave_way:  # which is being recorded now
+            break
+    await world.tell(active)
+    await world.steps(40)
+    assert states(world) == ["delivered"]
+
+
+async def test_what_is_recorded_between_a_start_and_the_first_effect_is_carried_out(world: World) -> None:
+    """A daemon finds the agent of a session gone that was being stopped, and records that before it begins to work."""
+    await world.settle()
+    world.faults["stop"] = ["again"]
+    await world.tell(world.event(e.StopRequested()))
+    await world.steps(20)
+    await world.end()
+    world.store = world.store.clone()
+    world.flow = Flow(world.store, world.time, lambda _project, _profile: DEFAULT_RULES)
+    world.runner = Runner(world.flow, world.effects(), world.time.call_later)
+    pending = await world.flow.start()
+    await world.tell(world.event(e.AgentStopped(0), f"ended:{SESSION}:1", 1))
+    assert [row.intent.kind for row in pending if row.intent.kind != "silence"] == ["stop"]
+    world.runner.start(pending)
+    await world.settle()
+    assert world.flow.sessions[SESSION].stopped
+
+
+async def test_the_same_thing_told_twice_is_stored_once(world: World) -> None:
+    event = world.event(e.AgentReport("x"), "once")
+    both = await asyncio.gather(world.flow.append(event, event), world.flow.append(event))
+    assert [len(stored) for stored in both] == [1, 0]
+    assert await world.flow.append(event) == []
+
+
+async def test_appends_that_come_together_share_a_commit_and_keep_their_order() -> None:
+    store = MemoryStore()
+    flow = Flow(store, lambda: 5.0, lambda _project, _profile: DEFAULT_RULES)
+    await flow.start()
+    stored = await asyncio.gather(
+        *(flow.append(Event(e.AgentReport(str(n)), 1.0, "test", f"k{n}", "app", SESSION)) for n in range(50))
+    )
+    assert [one.seq for part in stored for one in part] == list(range(1, 51))
+    assert store.commits < 5
+    await flow.stop()
+
+
+async def test_a_failing_write_is_told_to_all_it_concerns_and_keeps_nothing() -> None:
+    store = MemoryStore()
+    flow = Flow(store, lambda: 5.0, lambda _project, _profile: DEFAULT_RULES)
+    await flow.start()
+    store.fail_at(1)
+    with pytest.raises(Temporary, match="full"):
+        await flow.append(created())
+    assert flow.sessions == {} and await store.events() == []
+    assert [event.seq for event in await flow.append(created())] == [1]
+    await flow.stop()
+
+
+async def test_what_cannot_be_recorded_harms_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    flow = Flow(MemoryStore(), lambda: 5.0, lambda _project, _profile: DEFAULT_RULES)
+    await flow.start()
+    poison = Event(e.AgentReport("x"), 1.0, "test", "poison", "app", SESSION)
+
+    def reduce(home: object, event: Event) -> object:
+        if event.key == "poison":
+            raise ValueError("poison")
+        return home
+
+    monkeypatch.setattr("agent_orchestrator.flow.engine.reduce_home", reduce)
+    bad, good = await asyncio.gather(flow.append(poison), flow.append(created()), return_exceptions=True)
+    assert isinstance(bad, ValueError)
+    assert isinstance(good, list) and len(good) == 1
+    await flow.stop()
+
+
+async def test_a_listener_that_fails_stops_neither_the_others_nor_the_writing(world: World) -> None:
+    def broken(_changes: Sequence[Change]) -> None:
+        raise RuntimeError("a listener's own fault")
+
+    told: list[Change] = []
+    world.flow.on_change[:] = [broken, told.extend]
+    await world.flow.append(world.event(e.AgentReport("x")))
+    await world.flow.append(world.event(e.AgentReport("y")))
+    assert len(told) == 2
+
+
+async def test_nothing_is_accepted_once_the_flow_has_stopped() -> None:
+    flow = Flow(MemoryStore(), lambda: 5.0, lambda _project, _profile: DEFAULT_RULES)
+    await flow.start()
+    await flow.stop()
+    with pytest.raises(Temporary, match="stopping"):
+        async with asyncio.timeout(5):
+            await flow.append(created())
+
+
+async def test_facts_that_could_not_be_saved_are_saved_with_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agent_orchestrator.flow.engine.SNAPSHOT_EVERY", 2)
+    store = MemoryStore()
+    flow = Flow(store, lambda: 5.0, lambda _project, _profile: DEFAULT_RULES)
+    with structlog.testing.capture_logs():
+        await flow.start()
+        store.fail_at(2)
+        await flow.append(created(), created("app-y"))
+        await flow.append(Event(e.SessionAdmitted(), 2.0, "test", "a", "app", "app-y"))
+        await flow.append(Event(e.SessionAdmitted(), 2.0, "test", "b", "app", "app-y"))
+        await flow.stop()
+    snapshot = await store.snapshot()
+    assert snapshot is not None
+    assert snapshot.sessions == flow.sessions
