@@ -7,7 +7,6 @@ import os
 import tempfile
 from pathlib import Path
 
-
 _LONGEST_HOME = 75
 """In bytes; leaves room for the longest socket's name. One bound for all names, so that all sockets are in one folder."""
 

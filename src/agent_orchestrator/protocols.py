@@ -1,4 +1,4 @@
-"""The seven slots and what they exchange. Read this file first.
+"""The seven slots and what they exchange. Read this file first, then `flow/` from the top.
 
 A session is one agent working on one task in one workspace on one branch. Four slots make one run:
 
@@ -8,6 +8,10 @@ A session is one agent working on one task in one workspace on one branch. Four 
     Terminal   opens a session for a person             plugins/terminals/
 
 and three connect it to the world: `Tracker` (issues), `SCM` (pull requests, checks, reviews), `Notifier` (people).
+
+How an agent is heard: it appends lines to its spool (`spool.py` reads them), its process ends, its branch moves, its screen
+changes; `services/observer.py` turns each into an event and appends it to the flow. What the flow decides comes back as effects
+(`services/lifecycle.py`), which call the plugins below.
 
 A plugin is one class in one file. It is made as `Plugin(config, host)`: `config` is its own part of the
 configuration, `host` the machine it acts on (`host.py`; the only way to start a process). It keeps no state that a
@@ -292,6 +296,8 @@ class AgentLaunch:
     stdin: Path | None = None
     paste: str | None = None
     """The first prompt is to be delivered to the terminal once the agent is ready; none: the command carries it."""
+    waits: bool = False
+    """It will wait for a message instead of beginning to work."""
     conversation: str | None = None
     """The conversation's id, if known ahead: given back as `resume` when the session is restored."""
 

@@ -38,21 +38,21 @@ def _commit(box: Sandbox, repo: Path) -> None:
 
 
 DEMO = "defaults: {agent: demo, runtime: process}\n"
-WITH_COMMANDS = DEMO + "projects:\n  {id}:\n    path: .\n    postCreate: [touch made-by-post-create]\n"
+WITH_COMMANDS = DEMO + "projects:\n  ID:\n    path: .\n    postCreate: [touch made-by-post-create]\n"
 
 
 def test_what_came_with_the_repository_needs_trust(shared: Sandbox) -> None:
-    repo = _repository(shared, "foreign", WITH_COMMANDS.format(id="foreign"))
+    repo = _repository(shared, "foreign", WITH_COMMANDS.replace("ID", "foreign"))
     _commit(shared, repo)
     refused(shared.ao("new", "[[wait]]", cwd=repo, check=False), 1, "agent-orchestrator.yaml", "ao trust")
     assert [one for one in shared.sessions() if one["project"] == "foreign"] == []
     assert "touch made-by-post-create" in shared.ao("trust", cwd=repo).stdout
     made = _json(shared, "new", "[[wait]]", cwd=repo)
     assert (Path(made["workspacePath"]) / "made-by-post-create").exists()
-    _write(repo, WITH_COMMANDS.format(id="foreign").replace("touch", "touch  other"))
+    _write(repo, WITH_COMMANDS.replace("ID", "foreign").replace("touch", "touch  other"))
     _commit(shared, repo)
     refused(shared.ao("new", "[[wait]]", cwd=repo, check=False), 1, "ao trust")
-    _write(repo, WITH_COMMANDS.format(id="foreign") + "    sessionPrefix: f\n")
+    _write(repo, WITH_COMMANDS.replace("ID", "foreign") + "    sessionPrefix: f\n")
     _commit(shared, repo)
     assert _json(shared, "new", "[[wait]]", cwd=repo)["id"].startswith("f-")
 
@@ -66,7 +66,7 @@ def test_a_command_agent_that_came_with_the_repository_needs_trust(shared: Sandb
 
 
 def test_the_users_own_file_is_trusted_and_stays_so(shared: Sandbox) -> None:
-    repo = _repository(shared, "own", WITH_COMMANDS.format(id="own"))
+    repo = _repository(shared, "own", WITH_COMMANDS.replace("ID", "own"))
     assert _json(shared, "new", "[[wait]]", cwd=repo)["status"] != "failed"
     _commit(shared, repo)
     assert _json(shared, "new", "[[wait]]", cwd=repo)["status"] != "failed"

@@ -37,10 +37,12 @@ def start(
         os.execv(sys.executable, [sys.executable, "-m", "agent_orchestrator.testing.demo"])
     arguments = [*(["--port", str(port)] if port is not None else []), *(["--host", host] if host else [])]
     body = project_body(where)
+    file = configuration(body)
+    own = ["--config", file] if file else []
     ao = client()
     if foreground:
-        _run_here(ao, arguments, body)
-    if not ao.ensure(arguments) and arguments:
+        _run_here(ao, arguments + own, body)
+    if not ao.ensure(arguments + own) and arguments:
         _refuse_other_address(ao, port, host)
     if body is None:
         out.note("no repository here: ao start PATH registers one")
@@ -61,6 +63,20 @@ def project_body(where: str | None) -> dict[str, Any] | None:
     if not os.path.isdir(path):
         raise UsageError(f"{path} is not a folder", "give the folder of a Git repository, or a URL")
     return {"path": path, "init": True}
+
+
+def configuration(body: dict[str, Any] | None) -> str | None:
+    """The file whose port, host and database count when the daemon is started here; none if there is none."""
+    if named := os.environ.get("AO_CONFIG"):
+        return os.path.abspath(os.path.expanduser(named))
+    path = str((body or {}).get("path") or "")
+    while path:
+        for name in ("agent-orchestrator.yaml", "agent-orchestrator.yml"):
+            if os.path.isfile(os.path.join(path, name)):
+                return os.path.join(path, name)
+        above = os.path.dirname(path)
+        path = "" if above == path else above
+    return None
 
 
 def _in_repository(path: str) -> bool:

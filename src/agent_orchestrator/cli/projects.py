@@ -94,11 +94,8 @@ def trust(path: str | None, yes: bool, as_json: bool) -> None:
         commands = found.get("commands") or []
         print(f"{found.get('project')} would run:" if commands else f"{found.get('project')} has no commands to trust.")
         out.show(f"  {out.one_line(_command_text(each))}" for each in commands)
-    if not yes:
-        if not interactive():
-            raise Denied("nothing was trusted", "read the commands, then run `ao trust --yes`")
-        if not click.confirm("Trust them?"):
-            raise Denied("nothing was trusted", "the commands do not run")
+    if not yes and interactive() and not click.confirm("Trust them?"):
+        raise Denied("nothing was trusted", "the commands do not run")
     trusted = ao.post("/api/projects/trust", {} if where is None else {"path": where})
     out.print_json(trusted) if as_json else print("Trusted.")
 

@@ -156,7 +156,7 @@ class ConfigSet:
         """The project in whose repository a folder lies; the innermost where they are nested."""
         real = folder.resolve()
         holders = [p for p in self.projects() if real.is_relative_to(p.path.resolve())]
-        return max(holders, key=lambda p: len(p.path.resolve().parts), default=None)
+        return max(holders, key=lambda p: (len(p.path.resolve().parts), p.file is not None), default=None)
 
     def rules(self, project_id: str, profile: str | None = None) -> tuple[Rule, ...]:
         """The reaction rules in force: defaults, then global, then project, then profile, merged field by field."""
@@ -248,6 +248,8 @@ class ConfigSet:
         other = self._entries.get(name)
         if other is None or (other.file == file and (file is not None or other.root == root)):
             return
+        if other.file is None and other.root.resolve() == root.resolve():
+            return  # a repository that was taken in without a file has one now
         mine = f"{file} ({root})" if file else str(root)
         theirs = f"{other.file} ({other.root})" if other.file else str(other.root)
         raise ConfigError(

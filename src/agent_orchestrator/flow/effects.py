@@ -106,12 +106,6 @@ class Runner:
         for lane in lanes:
             self._pump(lane)
 
-    @property
-    def idle(self) -> bool:
-        """Nothing is under way and nothing is due."""
-        now = self.flow.clock()
-        return not self._busy and not any(row.due <= now for lane in self._lanes.values() for row in lane.values())
-
     def _on_change(self, changes: Sequence[Change]) -> None:
         """What waited for another activity, or is not needed any more, need not wait for its time."""
         for change in changes:

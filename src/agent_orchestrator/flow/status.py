@@ -56,7 +56,7 @@ class Status:
     source: str
     """Whose word it rests on."""
     at: float
-    """How old that word is."""
+    """When that word was given."""
     why: str
     waiting_for: str | None = None
 

@@ -137,7 +137,7 @@ class Gate:
 
     def _with_notices(self, context: Context, send: Send) -> Send:
         async def with_notices(message: Message) -> None:
-            if message["type"] == "http.response.start":
+            if message["type"] == "http.response.start" and message["status"] < 400:  # an error is one line
                 message["headers"] = [*message.get("headers", ()), *self._notices(context)]
             await send(message)
 

@@ -167,7 +167,7 @@ class Lifecycle:
         launched = e.AgentLaunched(asdict(handle), resumed=not first, conversation=plan.conversation)
         events = [self._event(facts, launched, f"{intent.key}:done", generation)]
         if plan.paste is None:
-            if prompt:
+            if prompt and not plan.waits:
                 active = e.AgentActivity("active")
                 events.append(self._event(facts, active, f"{intent.key}:active", generation, "process"))
             if taken:

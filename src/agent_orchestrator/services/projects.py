@@ -27,9 +27,23 @@ from agent_orchestrator.git import Git
 from agent_orchestrator.git_files import find_layout
 from agent_orchestrator.home import Home
 from agent_orchestrator.host import Host
+from agent_orchestrator.registry import Registry
 from agent_orchestrator.watch import Watch
 
 CONFIG_NAME = "agent-orchestrator.yaml"
+
+PROGRAMS = {
+    "claude-code": "claude",
+    "codex": "codex",
+    "opencode": "opencode",
+    "aider": "aider",
+    "cursor": "cursor-agent",
+    "gemini": "gemini",
+    "copilot": "copilot",
+    "goose": "goose",
+    "kimicode": "kimi",
+}
+"""Agents by the names of their programs, the most usual first."""
 
 log = structlog.get_logger()
 
@@ -86,7 +100,11 @@ class Projects:
     async def resolve(self, context: Context, project: str | None = None, *, adopt: bool = False) -> str | None:
         """The project that a command is about; its configuration is registered. `adopt`: a repository without one too."""
         async with self._registering:
-            await self._register(context)
+            try:
+                await self._register(context)
+            except ConfigError:
+                if adopt:
+                    raise  # whoever only looks is told by a notice
         if project is not None:
             return self._named(project)
         if context.cwd is None:
@@ -209,14 +227,15 @@ class Projects:
 
     def notices(self, context: Context) -> list[str]:
         """What whoever works here should know about the configuration."""
-        found = []
-        for file in self.config.files:
-            loaded = self.config.loaded(file)
-            everywhere = file == self.home.config or file == context.config
-            if loaded and (everywhere or (context.cwd and context.cwd.is_relative_to(file.parent))):
-                if file in self.config.broken:
-                    found.append(f"{self.config.broken[file]}; the last good content is in force")
-                found += loaded.warnings
+        found: list[str] = []
+        for file in dict.fromkeys((*self.config.files, *self.config.broken)):
+            loaded, problem = self.config.loaded(file), self.config.broken.get(file)
+            everywhere = file in (self.home.config, context.config)
+            if everywhere or (context.cwd and context.cwd.is_relative_to(file.parent)):
+                if problem and file.exists():
+                    in_force = "the last good content is in force" if loaded else "it is not in force"
+                    found.append(f"{problem}; {in_force}")
+                found += loaded.warnings if loaded else ()
         return found
 
     # -- trust ---------------------------------------------------------------------------------------------------------
@@ -313,8 +332,14 @@ class Projects:
         if existing or layout is None or layout.top is None:
             return None
         file = root / CONFIG_NAME
-        write_atomically(file, initial(slug(root.name), detect(root)))
+        write_atomically(file, initial(slug(root.name), detect(root), self.default_agent()))
         return file
+
+    def default_agent(self) -> str:
+        """The agent that a new configuration names: the first of the usual ones whose program is here, else the scripted one."""
+        known = Registry().names("agent")
+        usual = [name for name, program in PROGRAMS.items() if name in known and self.host.which(program)]
+        return usual[0] if usual else "demo"
 
     async def _readmit(self, root: Path) -> None:
         """A project that a person took out comes back when he adds it again."""

@@ -220,7 +220,7 @@ class Sessions:
                 state = self.views.status(taken[session]).name
                 raise Conflict(
                     f"there is a session {session} already ({state})",
-                    f"bring it back: ao restore {session}, or choose another",
+                    f"{'bring it back: ao restore' if taken[session].stopped else 'look at it: ao status'} {session}, or choose another name",
                 )
             return name, session
         if issue:
@@ -283,7 +283,9 @@ class Sessions:
     async def _check_base(self, repo: Path, base: str) -> None:
         """A base that nobody knows is told at once; where there is a remote, it may know it."""
         git = Git(self.host, repo)
-        found = await git.run("rev-parse", "--verify", "--quiet", "--end-of-options", f"{base}^{{commit}}", ok=(0, 1, 128))
+        found = await git.run(
+            "rev-parse", "--verify", "--quiet", "--end-of-options", f"{base}^{{commit}}", ok=(0, 1, 128)
+        )
         if found.code and not (await git.run("remote")).out.strip():
             raise UsageError(f"{repo} has no base {base!r}", "git branch --all lists what there is")
 

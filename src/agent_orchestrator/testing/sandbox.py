@@ -90,6 +90,8 @@ class Sandbox:
         """Start the daemon, on any free port unless told otherwise, and wait until it answers; returns its pid."""
         chosen = [] if port is None else ["--port", str(port)]
         command = [sys.executable, "-m", "agent_orchestrator.daemon", *chosen, *argv]
+        if self._daemon is not None:  # ended by somebody else
+            self._daemon.wait(30)
         self.home.info.unlink(missing_ok=True)
         with open(os.devnull, "r+b") as nothing:  # noqa: PTH123
             self._daemon = subprocess.Popen(
@@ -207,6 +209,9 @@ class Sandbox:
         """End everything that was started here."""
         with contextlib.suppress(TimeoutError, subprocess.TimeoutExpired):
             self.stop()
+        if self._daemon is not None and self.daemon_pid() != self._daemon.pid:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._daemon.wait(5)
         for number in (signal.SIGTERM, signal.SIGKILL):
             for pid in self.processes():
                 with contextlib.suppress(ProcessLookupError, PermissionError):

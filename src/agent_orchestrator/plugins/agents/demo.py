@@ -45,8 +45,9 @@ class Demo:
         argv: tuple[str, ...] = (sys.executable, "-I", "-S", str(PROGRAM))
         if context.resume is not None:
             argv += ("--resume",)
+        resumed = context.resume is not None
         return AgentLaunch(
-            argv, env, paste=context.message or None, conversation=context.resume or context.session
+            argv, env, paste=context.message or None, waits=resumed, conversation=context.resume or context.session
         )
 
 
