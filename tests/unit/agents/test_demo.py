@@ -270,7 +270,7 @@ async def test_asked_to_end_it_ends_and_leaves_no_child(world: World) -> None:
     os.kill(agent.pid, signal.SIGTERM)
     assert agent.ended() == 143
     agent.shows("\x1b[?2004l")
-    assert LocalHost().process(int(pid_file.read_text())) is None
+    agent.until(lambda: LocalHost().process(int(pid_file.read_text())) is None)
 
 
 async def test_resumed_it_does_not_begin_again(world: World) -> None:

@@ -281,7 +281,8 @@ async def test_a_reader_gets_the_past_then_the_present_without_gap_or_double(flo
     await flow.append(report(15))
     assert (await waiting).seq == 16
     feed.close()
-    assert [event async for event in stream] == []
+    async with asyncio.timeout(5):
+        assert [event async for event in stream] == []
 
 
 @pytest.mark.anyio
@@ -297,7 +298,8 @@ async def test_a_slow_reader_is_cut_off_and_comes_back_without_a_gap(
     await asyncio.sleep(0)
     await flow.append(*(report(number) for number in range(1, 30)))
     seen.append((await waiting).seq)
-    seen += [event.seq async for event in stream]
+    async with asyncio.timeout(5):
+        seen += [event.seq async for event in stream]
     assert seen == list(range(1, len(seen) + 1)) and len(seen) < 30
     assert await take(feed.subscribe(after=seen[-1]), 30 - len(seen)) == list(range(len(seen) + 1, 31))
 
