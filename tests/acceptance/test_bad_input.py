@@ -199,6 +199,5 @@ def test_malformed_configuration_names_file_and_line(shared: Sandbox) -> None:
 
 def _json(box: Sandbox, *argv: str, cwd: Path | None = None) -> dict[str, Any]:
 
-
     found: dict[str, Any] = json.loads(box.ao(argv[0], "--json", *argv[1:], cwd=cwd).stdout)
     return found

@@ -67,7 +67,9 @@ def test_set_up_takes_effect(shared: Sandbox, workspace: str) -> None:
     shared.until(lambda: shared.session(made["id"])["activity"] == "idle")
     other = _json(shared, "new", "[[wait]]", "--name", f"two-{workspace}", cwd=repo)
     blocks = [
-        shared.ao("sh", one["id"], "--", "sh", "-c", "echo $PORT $AO_PORT_0 $AO_PORT_1 $MODE $AO_SESSION").stdout.split()
+        shared.ao(
+            "sh", one["id"], "--", "sh", "-c", "echo $PORT $AO_PORT_0 $AO_PORT_1 $MODE $AO_SESSION"
+        ).stdout.split()
         for one in (made, other)
     ]
     for block, one in zip(blocks, (made, other), strict=True):
@@ -81,7 +83,9 @@ def test_set_up_takes_effect(shared: Sandbox, workspace: str) -> None:
 
 
 def test_a_failing_post_create_shows_its_output_and_can_be_mended(shared: Sandbox) -> None:
-    config = "defaults: {agent: demo, runtime: process}\nprojects:\n  NAME: {path: ., postCreate: [echo step one, CMD]}\n"
+    config = (
+        "defaults: {agent: demo, runtime: process}\nprojects:\n  NAME: {path: ., postCreate: [echo step one, CMD]}\n"
+    )
     repo = _repository(shared, "post", config.replace("CMD", "sh -c 'echo it is broken >&2; exit 3'"))
     done = shared.ao("new", "[[say: x]]", "--name", "pc", cwd=repo, check=False)
     assert done.returncode == 1

@@ -70,8 +70,8 @@ def _nothing_lost(world: World, sessions: dict[str, Any]) -> list[str]:
 
 def _turn_finished(world: World, session: str) -> bool:
     """The agent itself said that its first turn ended, or asked: so it has written its file."""
-    spools = sorted(world.box.home.session(session).glob("spool.*.jsonl"))
-    text = "".join(spool.read_text(errors="replace") for spool in spools)
+    spool = world.box.home.session(session) / "spool.1.jsonl"  # a later launch does not begin the task again
+    text = spool.read_text(errors="replace") if spool.exists() else ""
     return '"idle"' in text or '"ask"' in text
 
 

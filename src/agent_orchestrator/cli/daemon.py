@@ -26,9 +26,7 @@ _REMOTE = re.compile(r"[a-z+]+://\S+|[\w.-]+@[\w.-]+:\S+")
 @click.option("--no-open", is_flag=True, help="Do not open the dashboard.")
 @click.option("--foreground", is_flag=True, help="Run the daemon here, not in the background.")
 @click.option("--demo", is_flag=True, help="Show three scripted agents at work, in a home and repository of their own.")
-def start(
-    where: str | None, port: int | None, host: str | None, no_open: bool, foreground: bool, demo: bool
-) -> None:
+def start(where: str | None, port: int | None, host: str | None, no_open: bool, foreground: bool, demo: bool) -> None:
     """Start the daemon and register the repository here.
 
     With a PATH the repository there, with a URL a clone of it. On first use agent-orchestrator.yaml is written.

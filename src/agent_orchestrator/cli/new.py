@@ -207,7 +207,9 @@ def tell_failed(session: Session) -> None:
     for line in out.clean(session.get("lastOutput") or "").splitlines()[-5:]:
         print(f"  | {line}", file=sys.stderr)
     reason = session.get("why") or session.get("waitingFor") or "it did not start"
-    out.note(f"{session['id']} failed: {reason}: ao why {session['id']}, ao logs {session['id']}, ao restore {session['id']}")
+    out.note(
+        f"{session['id']} failed: {reason}: ao why {session['id']}, ao logs {session['id']}, ao restore {session['id']}"
+    )
 
 
 def started_lines(session: Session) -> list[str]:

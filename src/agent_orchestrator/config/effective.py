@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -195,7 +196,7 @@ def _merged(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _below(root: Path, text: str | None, environ: Mapping[str, str]) -> Path | None:
-    return None if text is None else root / expand_user(text, environ)
+    return None if text is None else Path(os.path.normpath(root / expand_user(text, environ)))
 
 
 def _plugin_files(config: Config, file: Path | None, environ: Mapping[str, str]) -> list[Path]:

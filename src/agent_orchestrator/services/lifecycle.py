@@ -236,7 +236,7 @@ class Lifecycle:
         if message is None or not message.pending:
             return []
         current = facts.live and facts.generation == intent.generation
-        if current and not attempts:
+        if current:
             await self._hold_if_needed(facts, message)
         handle = handle_of(facts)
         if handle is None or handle.generation != intent.generation:
@@ -309,7 +309,7 @@ class Lifecycle:
         """Save what is unsaved, then remove the workspace if nothing in it can be lost and nobody uses it."""
         facts = self._facts(intent)
         handle = handle_of(facts)
-        events: list[Event] = []
+        events = await self._end_strays(facts, handle)
         saved: list[str] = []
         kept = False
         if facts.place is not None and facts.place.present and Path(facts.place.path).is_dir():
@@ -328,6 +328,20 @@ class Lifecycle:
         if handle is not None:
             await self.plugins.runtime_of(facts).discard(handle)
         events.append(self._event(facts, e.SessionStopped(tuple(saved), kept), f"{intent.key}:done"))
+        return events
+
+    async def _end_strays(self, facts: SessionFacts, known: Handle | None) -> list[Event]:
+        """A launch that was killed before it was recorded left an agent that nobody knows: record it, and end it."""
+        runtime = self.plugins.runtime_of(facts)
+        events = []
+        for stray in await runtime.leftovers([known] if known else []):
+            if stray.session != facts.id:
+                continue
+            gone = await runtime.stop(stray)
+            await runtime.discard(stray)
+            key, generation = ended_key(facts.id, stray.generation), stray.generation
+            events.append(self._event(facts, e.AgentLaunched(asdict(stray)), f"stray:{key}", generation))
+            events.append(self._event(facts, e.AgentStopped(gone.exit.code, gone.exit.signal), key, generation))
         return events
 
     async def _unless_in_use(self, path: Path, attempts: int, *, keep: bool) -> None:

@@ -47,7 +47,8 @@ class Plugins:
         if wanted == "tmux" and not await self._new_enough():
             oldest = ".".join(map(str, OLDEST_TMUX))
             raise Missing(
-                f"tmux {oldest} or newer is not installed", "install it, or use --runtime process (runtime: auto chooses)"
+                f"tmux {oldest} or newer is not installed",
+                "install it, or use --runtime process (runtime: auto chooses)",
             )
         if wanted != "auto":
             return wanted

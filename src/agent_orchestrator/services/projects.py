@@ -121,9 +121,9 @@ class Projects:
         raise NotFound(f"no project {name}", f"known: {', '.join(known)}" if known else "add one: ao add-project PATH")
 
     def _of_workspace(self, cwd: Path) -> ProjectConfig | None:
-        real = cwd.resolve()
+        forms = (cwd, cwd.resolve())
         for facts in self.flow.sessions.values():
-            if real.is_relative_to(Path(facts.spec.path)):
+            if any(form.is_relative_to(facts.spec.path) for form in forms):
                 return self.config.project(facts.project)
         return None
 

@@ -6,7 +6,8 @@ import asyncio
 import hashlib
 import uuid
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -126,8 +127,8 @@ class Sessions:
 
     async def create(self, request: Mapping[str, Any], key: str | None, context: Context) -> dict[str, Any]:
         """Record a session to be made; the same key gives the same session."""
-        if key and (known := await self.flow.store.event_by_key(f"create:{key}")) and known.session:
-            return self.view(known.session)
+        if known := await self._made_by(key):
+            return known
         project_id = await self.projects.resolve(context, request.get("projectId"), adopt=True)
         if project_id is None:
             raise UsageError("no project is named", "name one: projectId, or -p P")
@@ -138,6 +139,8 @@ class Sessions:
         self.plugins.runtime(runtime, self.plugins.registry(project))
         self.plugins.registry(project).get("workspace", request.get("workspace") or settings.workspace)
         async with self._creating:
+            if known := await self._made_by(key):
+                return known
             body, task, session = await self._spec(request, project, settings, runtime)
             now = self.flow.clock()
             unique = key or uuid.uuid4().hex
@@ -147,6 +150,11 @@ class Sessions:
             ]
             await self.flow.append(*events)
         return self.view(session)
+
+    async def _made_by(self, key: str | None) -> dict[str, Any] | None:
+        """The session that a request with this key made before."""
+        event = await self.flow.store.event_by_key(f"create:{key}") if key else None
+        return self.view(event.session) if event and event.session else None
 
     def _agent(self, project: ProjectConfig, name: str | None) -> AgentSettings:
         settings = self.plugins.config.agent(project.id, name)
@@ -195,7 +203,7 @@ class Sessions:
             branch=branch,
             base=base,
             repo=str(project.path),
-            path=str((project.worktree_dir or self.home.worktrees / project.id) / name),
+            path=str(self._folder(project) / name),
             link=str(project.path / ".worktrees" / name) if layout.top else None,
             issue=issue,
             node=request.get("node"),
@@ -212,17 +220,21 @@ class Sessions:
     def _names(
         self, request: Mapping[str, Any], project: ProjectConfig, issue: str | None, title: str
     ) -> tuple[str, str]:
-        prefix, taken = project.session_prefix, self.flow.sessions
+        prefix, folder = project.session_prefix, self._folder(project)
+        taken = {
+            facts.name: facts
+            for facts in self.flow.sessions.values()
+            if facts.id == f"{prefix}-{facts.name}" or facts.spec.path == str(folder / facts.name)
+        }
         if request.get("name"):
             name = naming.checked_name(str(request["name"]))
-            session = f"{prefix}-{name}"
-            if session in taken:
-                state = self.views.status(taken[session]).name
+            if other := taken.get(name):
+                way = "bring it back: ao restore" if other.stopped else "look at it: ao status"
                 raise Conflict(
-                    f"there is a session {session} already ({state})",
-                    f"{'bring it back: ao restore' if taken[session].stopped else 'look at it: ao status'} {session}, or choose another name",
+                    f"there is a session {other.id} already ({self.views.status(other).name})",
+                    f"{way} {other.id}, or choose another name",
                 )
-            return name, session
+            return name, f"{prefix}-{name}"
         if issue:
             self._refuse_second(project.id, issue)
         wanted = (
@@ -230,9 +242,12 @@ class Sessions:
             if request.get("title") or request.get("prompt") or not issue
             else f"issue-{naming.slug(issue)}"
         )
-        names = {facts.name for facts in taken.values() if facts.id == f"{prefix}-{facts.name}"}
-        name = naming.free_name(wanted, names)
+        name = naming.free_name(wanted, taken)
         return name, f"{prefix}-{name}"
+
+    def _folder(self, project: ProjectConfig) -> Path:
+        """Where a project's workspaces are."""
+        return project.worktree_dir or self.home.worktrees / project.id
 
     def _refuse_second(self, project: str, issue: str) -> None:
         for facts in self.flow.sessions.values():
@@ -332,21 +347,22 @@ class Sessions:
         self, session: str, done: Callable[[SessionFacts], bool], timeout: float | None = None
     ) -> SessionFacts:
         """Wait for a session's facts to be so; returns them as they are when time is up."""
-        async for facts in self._follow(session, timeout):
-            if done(facts):
-                return facts
+        async with aclosing(self._follow(session, timeout)) as changes:
+            async for facts in changes:
+                if done(facts):
+                    return facts
         return self.flow.sessions[session]
 
-    async def _follow(self, session: str, timeout: float | None) -> AsyncIterator[SessionFacts]:
+    async def _follow(self, session: str, timeout: float | None) -> AsyncGenerator[SessionFacts, None]:
         """A session's facts, now and at each change, until time is up."""
-        changed = asyncio.Event()
+        changed, loop = asyncio.Event(), asyncio.get_running_loop()
+        end = None if timeout is None else loop.time() + timeout
         self._waiters[session].add(changed)
         try:
-            async with asyncio.timeout(timeout):
-                while True:
-                    changed.clear()
-                    yield self.flow.sessions[session]
-                    await changed.wait()
+            while True:
+                changed.clear()
+                yield self.flow.sessions[session]
+                await asyncio.wait_for(changed.wait(), None if end is None else max(0.0, end - loop.time()))
         except TimeoutError:
             return
         finally:
@@ -357,18 +373,19 @@ class Sessions:
         if until != "running":
             raise UsageError(f"cannot wait until {until}", "wait until running")
         shown, told = 0, ""
-        async for facts in self._follow(session, None):
-            fresh = self._printed[session] - shown
-            if fresh > 0:
-                for line in list(self._output[session])[-min(fresh, OUTPUT_LINES) :]:
-                    yield {"output": line}
-                shown += fresh
-            status = self.views.status(facts)
-            if status.why != told:
-                told = status.why
-                yield {"state": told}
-            if _settled(facts):
-                break
+        async with aclosing(self._follow(session, None)) as changes:
+            async for facts in changes:
+                fresh = self._printed[session] - shown
+                if fresh > 0:
+                    for line in list(self._output[session])[-min(fresh, OUTPUT_LINES) :]:
+                        yield {"output": line}
+                    shown += fresh
+                status = self.views.status(facts)
+                if status.why != told:
+                    told = status.why
+                    yield {"state": told}
+                if _settled(facts):
+                    break
         yield {"session": self.view(session)}
 
     # -- messages ------------------------------------------------------------------------------------------------------

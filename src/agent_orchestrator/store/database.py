@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import structlog
 from sqlalchemy import (
+    URL,
     Column,
     Connection,
     Engine,
@@ -27,6 +28,7 @@ from sqlalchemy import (
     event,
     func,
     insert,
+    make_url,
     select,
     update,
 )
@@ -50,8 +52,8 @@ R = TypeVar("R")
 class Database:
     """Events, outbox and snapshots in one database."""
 
-    def __init__(self, url: str) -> None:
-        self.url = url
+    def __init__(self, url: str | URL) -> None:
+        self.url = make_url(url)
         self._engine: Engine | None = None
         self._writing = ThreadPoolExecutor(1, "store-writer")
         self._reading = ThreadPoolExecutor(1, "store-reader")
@@ -60,7 +62,7 @@ class Database:
     @classmethod
     def sqlite(cls, path: Path) -> Database:
         """The embedded default."""
-        return cls(f"sqlite:///{path}")
+        return cls(URL.create("sqlite", database=str(path)))
 
     async def open(self) -> int:
         return await self._in(self._writing, self._open)
@@ -141,8 +143,8 @@ class Database:
         return int(last or 0)
 
     def _back_up(self, version: int) -> None:
-        if self.url.startswith("sqlite:///"):
-            path = Path(self.url.removeprefix("sqlite:///"))
+        if self.url.database and self.url.get_backend_name() == "sqlite":
+            path = Path(self.url.database)
             # Not a copy of the file: after a kill the newest part is in the write-ahead log beside it.
             with (
                 closing(sqlite3.connect(path)) as old,

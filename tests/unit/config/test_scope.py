@@ -243,9 +243,9 @@ def test_folders_and_paths(world: World) -> None:
     )
     x, y = world.configs.project("x"), world.configs.project("y")
     assert x and y
-    assert (x.path, x.worktree_dir) == (world.folder / "x", world.folder / "x" / "../trees")
+    assert (x.path, x.worktree_dir) == (world.folder / "x", world.folder / "trees")
     assert (y.path, y.agent_rules_file) == (world.folder / "a/sub/y", world.folder / "a/sub/y/R.md")
-    assert world.configs.workspaces() == (world.folder / "x" / "../trees", world.folder / "a/sub/y/.worktrees")
+    assert world.configs.workspaces() == (world.folder / "trees", world.folder / "a/sub/y/.worktrees")
     assert world.configs.project_at(world.folder / "a/sub/y/src") is y
     assert world.configs.project_at(world.folder) is None
 

@@ -21,7 +21,7 @@ JSON = st.recursive(
     max_leaves=4,
 )
 SESSION = "app-x"
-NAMES = st.sampled_from(["m1", "m2", "m3", "m4"])
+NAMES = st.sampled_from(["m1", "m2", "m3"])
 
 
 def value(hint: Any) -> st.SearchStrategy[Any]:
@@ -82,6 +82,14 @@ LIKELY = st.one_of(
     st.builds(e.MessageHeld, NAMES, TEXT),
     st.builds(e.MessageDelivered, NAMES),
     st.builds(e.MessageFailed, NAMES, TEXT),
+)
+
+MESSAGES = st.one_of(
+    st.builds(e.MessageQueued, NAMES, TEXT),
+    st.builds(e.MessageHeld, NAMES, TEXT),
+    st.builds(e.MessageDelivered, NAMES),
+    st.builds(e.MessageFailed, NAMES, TEXT),
+    st.builds(e.AgentAck, NAMES | st.just("")),
 )
 
 

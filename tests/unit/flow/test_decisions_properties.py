@@ -74,8 +74,7 @@ def test_one_step_at_a_time_each_under_a_key_of_its_own(sequence: list[Event]) -
             if intent.kind == "launch":
                 assert not facts.live and intent.generation == facts.generation + 1
             if intent.kind == "deliver":
-                assert facts.next_message is not None
-                assert intent.args["message"] == facts.next_message.id
+                assert intent.args["message"] == next(message.id for message in facts.messages if message.pending)
         if facts.stopped:
             assert intents == []
         if facts.wanted == "stop":
@@ -114,3 +113,15 @@ def test_a_limit_met_again_is_waited_for_again() -> None:
     assert key not in [one.key for one in needed(free)]
     again = step(free, told(e.AgentLimit(1500.0), 1030.0, "l2"))
     assert key in [one.key for one in decide(free, again, DEFAULT_RULES, 1030.0)]
+
+
+def test_messages_go_one_after_the_other_the_oldest_first_and_the_task_before_all() -> None:
+    facts = begun()
+    for name in ("first", "second"):
+        facts = step(facts, told(e.MessageQueued(name, name), 1001.0, name, "person"))
+    assert [one.args["message"] for one in needed(facts) if one.kind == "deliver"] == ["first"]
+    facts = step(facts, told(e.MessageQueued("task", "do it", task=True), 1002.0, "task", "daemon"))
+    assert [one.args["message"] for one in needed(facts) if one.kind == "deliver"] == ["task"]
+    for name in ("task", "first"):
+        facts = step(facts, told(e.MessageDelivered(name), 1003.0, f"d:{name}", "daemon"))
+    assert [one.args["message"] for one in needed(facts) if one.kind == "deliver"] == ["second"]

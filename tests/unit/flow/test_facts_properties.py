@@ -13,7 +13,7 @@ from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.events import Event
 from agent_orchestrator.flow.facts import _RANK, HomeFacts, SessionFacts, reduce, reduce_home
 from agent_orchestrator.flow.status import COLUMNS, derive
-from tests.unit.flow.drawn import ANY_BODY, LIKELY, created, events, launched
+from tests.unit.flow.drawn import ANY_BODY, LIKELY, MESSAGES, created, events, launched
 
 ALL = settings(max_examples=120, derandomize=True, deadline=None, database=None)
 SEQUENCES = st.lists(events(), max_size=25)
@@ -130,6 +130,20 @@ def test_independent_sources_meet_in_any_order(spool: list[Event], git: list[Eve
     for event in [*moved, *said]:
         other = step(other, event)
     assert one == other
+
+
+@ALL
+@given(st.lists(events(MESSAGES.filter(lambda body: not isinstance(body, e.MessageQueued))), max_size=12))
+def test_a_messages_state_only_rises(sequence: list[Event]) -> None:
+    facts = begun()
+    for name in ("m1", "m2"):
+        facts = step(facts, Event(e.MessageQueued(name, "x"), 1000.0, "person", name, "app", "app-x"))
+    for event in sequence:
+        before, facts = facts, step(facts, replace(event, generation=0))
+        for old, new in zip(before.messages, facts.messages, strict=True):
+            assert _RANK[new.state] >= _RANK[old.state]
+            assert old.delivered_at in (None, new.delivered_at)
+            assert (new.delivered_at is None) == (new.state not in ("delivered", "acknowledged"))
 
 
 def test_a_report_of_a_fast_agent_counts_although_it_is_older_than_our_guess() -> None:
