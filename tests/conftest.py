@@ -16,7 +16,9 @@ def anyio_backend() -> str:
 def own_world(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Keep the user's home, configuration and terminals out of every test."""
     home = tmp_path_factory.mktemp("home")
-    (home / ".gitconfig").write_text("[user]\nname = Test\nemail = test@example.invalid\n[init]\ndefaultBranch = main\n")
+    (home / ".gitconfig").write_text(
+        "[user]\nname = Test\nemail = test@example.invalid\n[init]\ndefaultBranch = main\n"
+    )
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("AO_HOME", str(home / "ao"))
     monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")

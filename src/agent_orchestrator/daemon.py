@@ -168,7 +168,7 @@ class Daemon:
         for facts, handle, found in await self._probe(live):
             if handle.boot_id != self.host.boot_id():
                 counts["lost"] += 1
-                interrupted += [facts.id] if facts.doing.state in IN_TURN else []
+                interrupted += [facts.id] if facts.activity.state in IN_TURN else []
                 await self.observer.tell_end(facts.id, handle, Gone().exit, lost=RESTARTED)
             elif isinstance(found, Gone):
                 counts["lost" if found.lost else "ended"] += 1

@@ -108,6 +108,10 @@ class Host(Protocol):
         """The live processes that it started, directly or not, and itself: its terminal session and its descendants."""
         ...
 
+    def marked(self, variable: str, value: str) -> list[ProcessId]:
+        """The live processes that were started with this variable: also those that left their family. Empty where none can tell."""
+        ...
+
     def users_of(self, folder: Path) -> list[tuple[int, str]]:
         """Processes (pid, name) whose working directory or open files are below the folder."""
         ...
@@ -258,6 +262,14 @@ class LocalHost:
         found = (self.process(pid) for pid in sorted(members - {os.getpid()}))
         return [member for member in found if member is not None]
 
+    def marked(self, variable: str, value: str) -> list[ProcessId]:
+        if sys.platform != "linux":
+            return []
+        wanted = os.fsencode(f"{variable}={value}")
+        pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208
+        found = (self.process(pid) for pid in pids if pid != os.getpid() and wanted in _environment(pid))
+        return [process for process in found if process is not None]
+
     def users_of(self, folder: Path) -> list[tuple[int, str]]:
         if sys.platform != "linux":
             return []
@@ -363,6 +375,15 @@ def _stat(pid: int) -> list[str] | None:
             return stat.read().rpartition(b")")[2].decode().split()
     except OSError:
         return None
+
+
+def _environment(pid: int) -> list[bytes]:
+    """What a process was started with; nothing for those of others."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as environment:  # noqa: PTH123 - read for every process there is
+            return environment.read().split(b"\0")
+    except OSError:
+        return []
 
 
 def _process_table() -> dict[int, tuple[int, int]]:

@@ -100,6 +100,8 @@ class WorkspaceInfo:
     """What the person should know: offline base, signing switched off …"""
     git_env: Mapping[str, str] = field(default_factory=dict)
     """`GIT_CONFIG_*` variables that isolate this workspace's Git configuration and hooks."""
+    shared: bool = True
+    """Commits made in it are in the main repository at once; otherwise `publish` brings them there."""
 
 
 @runtime_checkable
@@ -108,6 +110,10 @@ class Workspace(Protocol):
 
     async def create(self, spec: WorkspaceSpec, report: Report) -> WorkspaceInfo:
         """Make the workspace, or finish what an earlier try began; leave nothing behind on failure."""
+        ...
+
+    async def publish(self, spec: WorkspaceSpec) -> None:
+        """Bring the branch's commits into the main repository; nothing to do where they are there already."""
         ...
 
     async def remove(self, spec: WorkspaceSpec) -> None:

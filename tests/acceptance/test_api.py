@@ -17,12 +17,38 @@ from urllib.request import Request, urlopen
 from agent_orchestrator.testing.sandbox import Sandbox
 from tests.acceptance.saying import refused
 
-SESSION = set(
-    "id name project task kind title status activity evidence column branch base head workspacePath agent profile runtime node pid"
-    " exitCode issue pr progress usage attempts waitingFor createdAt updatedAt".split()
-)
-STATUS = set("state status activity currentTask lastActivity branch workspacePath agent progress".split())
-EVENT = set("seq type session project source time data".split())
+SESSION = {
+    "id",
+    "name",
+    "project",
+    "task",
+    "kind",
+    "title",
+    "status",
+    "activity",
+    "evidence",
+    "column",
+    "branch",
+    "base",
+    "head",
+    "workspacePath",
+    "agent",
+    "profile",
+    "runtime",
+    "node",
+    "pid",
+    "exitCode",
+    "issue",
+    "pr",
+    "progress",
+    "usage",
+    "attempts",
+    "waitingFor",
+    "createdAt",
+    "updatedAt",
+}
+STATUS = {"state", "status", "activity", "currentTask", "lastActivity", "branch", "workspacePath", "agent", "progress"}
+EVENT = {"seq", "type", "session", "project", "source", "time", "data"}
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 
 
@@ -195,7 +221,10 @@ def test_openapi_tells_every_route(shared: Sandbox) -> None:
     wanted = {
         "/api/sessions",
         base,
-        *(f"{base}/{name}" for name in "status message messages answer restore diff log events why".split()),
+        *(
+            f"{base}/{name}"
+            for name in ["status", "message", "messages", "answer", "restore", "diff", "log", "events", "why"]
+        ),
     }
     assert {re.sub(r"\{\w+\}", "{id}", path) for path in paths} >= wanted
     for path in ("/api/projects", "/api/tasks", "/api/agents", "/api/tokens", "/api/events", "/healthz"):

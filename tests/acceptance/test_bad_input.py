@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.acceptance.saying import refused
 
 from agent_orchestrator.testing.sandbox import Sandbox
+from tests.acceptance.saying import refused
 
 ODD_NAMES = ["a b", "a/b", "..", "ünï", "-x", "x" * 300, ".hidden", "a\tb"]
 ODD_BRANCHES = ["a b", "..", "-x", "a..b", "x.lock", "HEAD", "@", "a//b", "a~1", "ends/"]

@@ -173,9 +173,36 @@ def test_stop_many_tells_of_each(mine: Sandbox) -> None:
 
 def test_every_command_has_help(mine: Sandbox) -> None:
     listed = mine.ao("--help").stdout
-    for command in (
-        "start new status answer send attach diff stop restore doctor create shutdown init add-project remove-project projects trust"
-        " logs events why sh path open prune config config-help token api completion"
-    ).split():
+    for command in [
+        "start",
+        "new",
+        "status",
+        "answer",
+        "send",
+        "attach",
+        "diff",
+        "stop",
+        "restore",
+        "doctor",
+        "create",
+        "shutdown",
+        "init",
+        "add-project",
+        "remove-project",
+        "projects",
+        "trust",
+        "logs",
+        "events",
+        "why",
+        "sh",
+        "path",
+        "open",
+        "prune",
+        "config",
+        "config-help",
+        "token",
+        "api",
+        "completion",
+    ]:
         assert command in listed
     assert mine.ao("new", "--help").stdout.startswith("Usage: ao new")

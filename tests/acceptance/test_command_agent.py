@@ -32,12 +32,14 @@ agents:
     env: {{MY_KEY: "${{MY_KEY}}"}}
   by-file: {{tool: command, command: [by-file], prompt: file}}
   by-stdin: {{tool: command, command: [by-stdin], prompt: stdin}}
-  by-paste: {{tool: command, command: [screened], prompt: paste, screen: {{ready: '^> $', busy: 'esc to interrupt', blocked: 'Allow\\?'}}}}
-  seen: {{tool: command, command: [screened, "{{{{prompt}}}}"], prompt: argument, screen: {{ready: '^> $', busy: 'esc to interrupt', blocked: 'Allow\\?'}}}}
+  by-paste: {{tool: command, command: [screened], prompt: paste, screen: {screen}}}
+  seen: {{tool: command, command: [screened, "{{{{prompt}}}}"], prompt: argument, screen: {screen}}}
   one-shot: {{tool: command, command: [one-shot, "{{{{prompt}}}}"]}}
   spooler: {{tool: command, command: [spooler], prompt: file}}
   missing: {{tool: command, command: [no-such-program, "{{{{prompt}}}}"]}}
 """
+
+SCREEN = r"{ready: '^> $', busy: 'esc to interrupt', blocked: 'Allow\?'}"
 
 SCRIPTS = {
     # Writes down how it was called, then ends as its task says.
@@ -61,7 +63,8 @@ while :; do
   IFS= read -r line || exit 0
   printf '%s\n' "$line" >> lines.txt
   case "$line" in
-    *work*) printf '\033[2J\033[Hthinking, esc to interrupt\n'; while [ ! -e ../go.$AO_SESSION ]; do sleep 0.05; done; printf '\033[2J\033[H';;
+    *work*) printf '\033[2J\033[Hthinking, esc to interrupt\n'
+      while [ ! -e ../go.$AO_SESSION ]; do sleep 0.05; done; printf '\033[2J\033[H';;
     *danger*) printf '\033[2J\033[HAllow? '; IFS= read -r word; printf '%s\n' "$word" >> words.txt; printf '\033[2J\033[H';;
   esac
 done
@@ -107,7 +110,7 @@ def cli(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         file.chmod(file.stat().st_mode | stat.S_IXUSR)
     env = {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", "MY_KEY": "key from outside"}
     with Sandbox(folder, request.param, env) as box:
-        box.repository(config=CONFIG.format(runtime=request.param))
+        box.repository(config=CONFIG.format(runtime=request.param, screen=SCREEN))
         box.start()
         yield box
 

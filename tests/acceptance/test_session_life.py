@@ -69,3 +69,10 @@ def test_an_exit_is_shown_as_what_it_is(box: Sandbox) -> None:
     assert box.until(lambda: (now := box.session("zero"))["status"] == "exited" and now)["exitCode"] == 0
     box.ao("new", "[[crash]]", "--name", "crash", check=False)
     assert box.until(lambda: (now := box.session("crash"))["status"] == "failed" and now)["exitCode"] == 137
+
+
+def test_a_clone_hands_its_commits_to_the_main_repository(one: Sandbox) -> None:
+    made = one.json("new", "[[edit: a.txt|x]] [[commit: from a clone]]", "--name", "c", "--workspace", "clone")
+    branch = made["branch"]
+    one.until(lambda: "from a clone" in one.git("log", "-1", "--format=%s", branch), "the commit to arrive")
+    assert one.session("c")["head"] == one.git("rev-parse", branch)

@@ -164,7 +164,7 @@ class World:
                 environ = dict(one.partition(b"=")[::2] for one in (entry / "environ").read_bytes().split(b"\0"))
                 if (
                     environ.get(b"AO_SPOOL", b"").startswith(home)
-                    and not (entry / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
+                    and (entry / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
                 ):
                     found.setdefault(environ[b"AO_SESSION"].decode(), []).append(int(entry.name))
         return found

@@ -38,8 +38,9 @@ def api(method: str, path: str, data: str | None, headers: tuple[str, ...]) -> i
         if body and not body.endswith(b"\n"):
             print()
         if stream.status >= 400:
-            out.note(str(Answer(stream.status, stream.headers, body).error()))
-            return 1
+            error = Answer(stream.status, stream.headers, body).error()
+            out.note(str(error))
+            return error.exit_code
     return 0
 
 

@@ -234,4 +234,4 @@ class Runner:
 
 def _moved(before: SessionFacts, after: SessionFacts) -> bool:
     """Something changed that an effect may wait for."""
-    return (before.doing.state, before.live, before.wanted) != (after.doing.state, after.live, after.wanted)
+    return (before.activity.state, before.live, before.wanted) != (after.activity.state, after.live, after.wanted)

@@ -14,7 +14,8 @@ import structlog
 
 from agent_orchestrator.errors import AoError, Temporary
 from agent_orchestrator.flow.events import Event
-from agent_orchestrator.flow.facts import HomeFacts, SessionFacts, reduce, reduce_home
+from agent_orchestrator.flow.facts import HomeFacts, SessionFacts
+from agent_orchestrator.flow.fold import reduce, reduce_home
 from agent_orchestrator.flow.outbox import Batch, Known, Row, Snapshot, Store
 from agent_orchestrator.flow.reactions import Intent, decide, needed
 from agent_orchestrator.flow.rules import Rule

@@ -187,6 +187,14 @@ class WorkspaceCreated(Body):
     git_dir: str
     notes: tuple[str, ...] = ()
     git_env: Mapping[str, str] = field(default_factory=dict)
+    shared: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class WorkPublished(Body):
+    """The workspace's commits up to this one are in the main repository."""
+
+    head: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,27 +1,20 @@
-"""What is known: the fold of the events. `reduce(facts, event) -> facts`, and nothing else writes.
+"""What is known: the fold of the events, as frozen rows. `fold.py` folds; nothing else writes.
 
-Two kinds of events meet here. *Decisions* (created, admitted, launched, stop requested) come from the daemon alone, in the
-order of the log. *Observations* (what the agent said, how its process ended, where HEAD is) come from outside, late, twice or
-out of order. So an observation of an earlier launch changes nothing, an older one never replaces a newer one, a message's
-state only rises, and an end stays an end.
+Three counters tell a session's attempts apart. `run` counts how often a person (or a restart of the machine) began it.
+`generation` counts launches of its agent: a run may need none (it lives on) or several (messages to an agent that exited).
+`launched_run` is the run that the last launch belongs to: another run than the current one means that a launch is due.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from agent_orchestrator.flow import events as e
-from agent_orchestrator.flow.events import Event
 
 VERSION = 1
 """Raised when the meaning of a fold changes: stored facts are then folded anew from the log."""
-
-KEPT_MESSAGES = 200
-"""Settled messages that a session remembers."""
-
-_RANK = {"queued": 0, "held": 1, "failed": 2, "delivered": 3, "acknowledged": 4}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +39,7 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
-class Doing:
+class ActivityFact:
     """What the agent does, who says so, since when."""
 
     state: str = "unknown"
@@ -83,6 +76,8 @@ class Place:
     git_dir: str
     git_env: Mapping[str, str] = field(default_factory=dict)
     present: bool = True
+    shared: bool = True
+    """Its commits are in the main repository as soon as they are made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,11 +133,13 @@ class SessionFacts:
     branch: str = ""
     base: str = ""
     head: str | None = None
+    published: str | None = None
+    """The last commit that was brought into the main repository."""
     launch: Launch | None = None
     launched_run: int = 0
     """The run that the last launch belongs to."""
     conversation: str | None = None
-    doing: Doing = Doing()
+    activity: ActivityFact = ActivityFact()
     spoke: bool = False
     """The agent reports its own state in this launch: the screen is not asked any more."""
     heard_at: float = 0.0
@@ -228,383 +225,3 @@ class HomeFacts:
     """Digest of commands → the file they were trusted for."""
     broken: Mapping[str, str] = field(default_factory=dict)
     """Configuration file → why it cannot be read."""
-
-
-def reduce(facts: SessionFacts | None, event: Event) -> SessionFacts | None:
-    """One session's facts after one more event. An event of another launch or of no session leaves them as they are."""
-    if isinstance(event.body, e.SessionCreated):
-        return facts or _created(event, event.body)
-    step = _STEPS.get(type(event.body))
-    if facts is None or step is None:
-        return facts
-    if event.generation and event.generation != facts.generation and not isinstance(event.body, e.AgentLaunched):
-        return (
-            facts
-            if not isinstance(event.body, e.AgentUsage | e.AgentAck)
-            else _touch(step(facts, event, event.body), event)
-        )
-    return _touch(step(facts, event, event.body), event)
-
-
-def reduce_home(facts: HomeFacts, event: Event) -> HomeFacts:
-    """The home's facts after one more event."""
-    body, project = event.body, event.project or ""
-    match body:
-        case e.ProjectRegistered():
-            known = ProjectFacts(project, body.path, body.config)
-            return replace(facts, projects={**facts.projects, project: known})
-        case e.ProjectRemoved() if project in facts.projects:
-            gone = replace(facts.projects[project], removed=True)
-            return replace(facts, projects={**facts.projects, project: gone})
-        case e.CommandsTrusted():
-            return replace(facts, trusted={**facts.trusted, body.digest: body.file})
-        case e.ConfigurationBroken():
-            return replace(facts, broken={**facts.broken, body.file: body.error})
-        case e.ConfigurationChanged():
-            return replace(facts, broken={file: error for file, error in facts.broken.items() if file != body.file})
-        case e.TaskCreated() if body.task not in facts.tasks:
-            task = TaskFacts(
-                id=body.task,
-                project=project,
-                title=body.title,
-                description=body.description,
-                created_at=event.time,
-                issue=body.issue,
-                labels=body.labels,
-                priority=body.priority,
-                after=body.after,
-            )
-            return replace(facts, tasks={**facts.tasks, body.task: task})
-        case e.SessionCreated() if body.task in facts.tasks and event.session:
-            task = facts.tasks[body.task]
-            if event.session in task.sessions:
-                return facts
-            grown = replace(task, sessions=(*task.sessions, event.session))
-            return replace(facts, tasks={**facts.tasks, body.task: grown})
-    return facts
-
-
-def spool_key(session: str, generation: int, start: int, end: int) -> str:
-    """The key of an event read from the spool: names the line for good, and says where the next one begins."""
-    return f"spool:{session}:{generation}:{start}:{end}"
-
-
-def _touch(facts: SessionFacts, event: Event) -> SessionFacts:
-    spool, heard_at = facts.spool, facts.heard_at
-    if event.source == "spool" and event.generation == facts.generation:
-        heard_at = max(heard_at, event.time)
-        spool = max(spool, _spool_end(event.key))
-    return replace(
-        facts,
-        updated_at=max(facts.updated_at, event.time),
-        seq=max(facts.seq, event.seq),
-        spool=spool,
-        heard_at=heard_at,
-    )
-
-
-def _spool_end(key: str) -> int:
-    end = key.rpartition(":")[2]
-    return int(end) if key.startswith("spool:") and end.isascii() and end.isdigit() else 0
-
-
-def _outdated(facts: SessionFacts, event: Event, *, own_word: bool = True) -> bool:
-    """Something newer is known. The agent's first own word counts whatever its time: until then others only guessed."""
-    return event.time < facts.doing.at and (facts.spoke or not own_word)
-
-
-def _created(event: Event, body: e.SessionCreated) -> SessionFacts:
-    return SessionFacts(
-        id=event.session or "",
-        project=event.project or "",
-        spec=body,
-        created_at=event.time,
-        updated_at=event.time,
-        seq=event.seq,
-        branch=body.branch,
-        base=body.base,
-        doing=Doing("unknown", "daemon", event.time),
-    )
-
-
-# -- Decisions of the daemon -------------------------------------------------------------------------------------------
-
-
-def _admitted(facts: SessionFacts, _event: Event, _body: e.SessionAdmitted) -> SessionFacts:
-    return replace(facts, admitted=True, waiting_for="")
-
-
-def _waiting(facts: SessionFacts, _event: Event, body: e.SessionWaiting) -> SessionFacts:
-    return facts if facts.admitted else replace(facts, waiting_for=body.reason)
-
-
-def _failed(facts: SessionFacts, event: Event, body: e.SessionFailed) -> SessionFacts:
-    return replace(facts, failure=Failure(body.step, body.error, body.remedy, event.time))
-
-
-def _workspace(facts: SessionFacts, _event: Event, body: e.WorkspaceCreated) -> SessionFacts:
-    notes = facts.notes + tuple(note for note in body.notes if note not in facts.notes)
-    place = Place(body.path, body.base_commit, body.git_dir, body.git_env)
-    if facts.place and body.base_commit == "":
-        place = replace(place, base_commit=facts.place.base_commit)
-    return replace(facts, place=place, branch=body.branch, base=body.base, head=body.head, notes=notes)
-
-
-def _launched(facts: SessionFacts, event: Event, body: e.AgentLaunched) -> SessionFacts:
-    if event.generation <= facts.generation:
-        return facts
-    return replace(
-        facts,
-        launch=Launch(event.generation, body.handle, event.time, resumed=body.resumed),
-        launched_run=facts.run,
-        conversation=body.conversation or facts.conversation,
-        doing=Doing("starting", "process", event.time),
-        spoke=False,
-        heard_at=0.0,
-        spool=0,
-        question="",
-        done=None,
-        failure=None,
-        notes=facts.notes + tuple(note for note in body.env_notes if note not in facts.notes),
-    )
-
-
-def _stop(facts: SessionFacts, _event: Event, body: e.StopRequested) -> SessionFacts:
-    if facts.stopped:
-        return facts
-    again = facts.wanted == "stop" and facts.failure is not None
-    return replace(facts, wanted="stop", keep=body.keep, failure=None, run=facts.run + again)
-
-
-def _stopped(facts: SessionFacts, _event: Event, body: e.SessionStopped) -> SessionFacts:
-    place = facts.place and replace(facts.place, present=body.kept)
-    return replace(_fail_pending(facts, "the session was stopped"), stopped=True, saved=body.saved, place=place)
-
-
-def _restore(facts: SessionFacts, _event: Event, _body: e.RestoreRequested) -> SessionFacts:
-    return replace(
-        facts,
-        wanted="run",
-        keep=False,
-        stopped=False,
-        saved=(),
-        run=facts.run + 1,
-        admitted=False,
-        waiting_for="",
-        failure=None,
-    )
-
-
-def _rescued(facts: SessionFacts, _event: Event, body: e.WorkRescued) -> SessionFacts:
-    return replace(facts, rescues=(*(ref for ref in facts.rescues if ref != body.ref), body.ref))
-
-
-def _notified(facts: SessionFacts, _event: Event, body: e.Notified) -> SessionFacts:
-    return replace(facts, attempts={**facts.attempts, body.trigger: facts.attempts.get(body.trigger, 0) + 1})
-
-
-def _timer(facts: SessionFacts, event: Event, body: e.TimerDue) -> SessionFacts:
-    if body.name == "limit" and facts.limit_until is not None and facts.limit_until <= event.time:
-        doing = Doing("unknown", "clock", event.time) if facts.doing.state == "limited" else facts.doing
-        return replace(facts, limit_until=None, doing=doing)
-    return facts
-
-
-# -- What the agent says -----------------------------------------------------------------------------------------------
-
-
-def _activity(facts: SessionFacts, event: Event, body: e.AgentActivity) -> SessionFacts:
-    own_word = event.source not in ("screen", "terminal", "process")
-    if not facts.live or _outdated(facts, event, own_word=own_word) or (facts.spoke and not own_word):
-        return facts
-    answered = body.state in ("active", "idle") and own_word
-    return replace(
-        facts,
-        doing=Doing(body.state, event.source, event.time, body.detail),
-        spoke=facts.spoke or own_word,
-        question="" if answered else facts.question or (body.detail if body.state == "waiting_input" else ""),
-        limit_until=None if body.state == "active" else facts.limit_until,
-        done=None if body.state == "active" else facts.done,
-    )
-
-
-def _ack(facts: SessionFacts, event: Event, body: e.AgentAck) -> SessionFacts:
-    open_ones = [message.id for message in facts.messages if message.state == "delivered"]
-    facts = _raise_message(facts, body.message or next(iter(open_ones), ""), "acknowledged", event.time)
-    return replace(facts, acknowledges=True)
-
-
-def _progress(facts: SessionFacts, _event: Event, body: e.AgentProgress) -> SessionFacts:
-    old = facts.progress
-    return replace(
-        facts,
-        progress=Progress(
-            done=old.done if body.done is None else body.done,
-            total=old.total if body.total is None else body.total,
-            step=body.step or old.step,
-            tests_passed=old.tests_passed if body.tests_passed is None else body.tests_passed,
-        ),
-    )
-
-
-def _usage(facts: SessionFacts, _event: Event, body: e.AgentUsage) -> SessionFacts:
-    old = facts.usage
-    usd = old.usd if body.usd is None else (old.usd or 0.0) + body.usd
-    return replace(
-        facts,
-        usage=Usage(
-            old.input + body.input,
-            old.output + body.output,
-            old.cache_read + body.cache_read,
-            old.cache_write + body.cache_write,
-            usd,
-        ),
-    )
-
-
-def _limit(facts: SessionFacts, event: Event, body: e.AgentLimit) -> SessionFacts:
-    if not facts.live or _outdated(facts, event):
-        return facts
-    return replace(facts, limit_until=body.resets_at, doing=Doing("limited", event.source, event.time), spoke=True)
-
-
-def _ask(facts: SessionFacts, event: Event, body: e.AgentAsk) -> SessionFacts:
-    if not facts.live or _outdated(facts, event):
-        return facts
-    doing = Doing("waiting_input", event.source, event.time, body.question)
-    return replace(facts, question=body.question, doing=doing, spoke=True)
-
-
-def _done(facts: SessionFacts, event: Event, body: e.AgentDone) -> SessionFacts:
-    doing = facts.doing
-    if facts.live and not _outdated(facts, event):
-        doing = Doing("idle", event.source, event.time, body.summary)
-    return replace(facts, done=body.summary, doing=doing, question="", spoke=True)
-
-
-def _exited(facts: SessionFacts, event: Event, body: e.AgentExited | e.AgentStopped) -> SessionFacts:
-    if facts.launch is None or facts.launch.ended:
-        return facts
-    stopped = isinstance(body, e.AgentStopped)
-    launch = replace(
-        facts.launch,
-        ended=True,
-        stopped=stopped,
-        code=body.code,
-        signal=body.signal,
-        ended_at=event.time,
-        output=body.output if isinstance(body, e.AgentExited) else "",
-    )
-    how = "stopped" if stopped else "killed" if body.signal else f"exit {body.code}"
-    facts = replace(facts, launch=launch, doing=Doing("exited", event.source, event.time), question="")
-    return _fail_pending(facts, f"the agent ended ({how}) before it was delivered", before=event.time)
-
-
-def _lost(facts: SessionFacts, event: Event, body: e.AgentLost) -> SessionFacts:
-    if facts.launch is None or facts.launch.ended:
-        return facts
-    launch = replace(facts.launch, ended=True, lost=body.reason, ended_at=event.time)
-    return replace(facts, launch=launch, doing=Doing("interrupted", event.source, event.time, body.reason))
-
-
-def _output(facts: SessionFacts, event: Event, _body: e.AgentOutput) -> SessionFacts:
-    return replace(facts, heard_at=max(facts.heard_at, event.time))
-
-
-def _head(facts: SessionFacts, _event: Event, body: e.HeadMoved) -> SessionFacts:
-    return replace(facts, head=body.head)
-
-
-# -- Messages ----------------------------------------------------------------------------------------------------------
-
-
-def _queued(facts: SessionFacts, event: Event, body: e.MessageQueued) -> SessionFacts:
-    if any(message.id == body.message for message in facts.messages):
-        return facts
-    message = Message(body.message, body.text, body.sender, event.time, interrupt=body.interrupt, task=body.task)
-    if facts.stopped:
-        message = replace(message, state="failed", reason="the session was stopped")
-    ahead = 0 if body.task else len(facts.messages)
-    return replace(facts, messages=_bounded((*facts.messages[:ahead], message, *facts.messages[ahead:])))
-
-
-def _held(facts: SessionFacts, event: Event, body: e.MessageHeld) -> SessionFacts:
-    return _raise_message(facts, body.message, "held", event.time, body.reason)
-
-
-def _delivered(facts: SessionFacts, event: Event, body: e.MessageDelivered) -> SessionFacts:
-    facts = _raise_message(facts, body.message, "delivered", event.time)
-    if facts.live and facts.doing.state in ("waiting_input", "starting") and facts.doing.at <= event.time:
-        facts = replace(facts, question="", doing=Doing("active", "message", event.time))
-    return facts
-
-
-def _message_failed(facts: SessionFacts, event: Event, body: e.MessageFailed) -> SessionFacts:
-    return _raise_message(facts, body.message, "failed", event.time, body.reason)
-
-
-def _raise_message(facts: SessionFacts, message_id: str, state: str, at: float, reason: str = "") -> SessionFacts:
-    """A message's state only rises; held may be held again for another reason."""
-
-    def raised(message: Message) -> Message:
-        if message.id != message_id or _RANK[state] < _RANK[message.state]:
-            return message
-        return replace(
-            message,
-            state=state,
-            reason=reason,
-            delivered_at=message.delivered_at or (at if state in ("delivered", "acknowledged") else None),
-            acknowledged_at=message.acknowledged_at or (at if state == "acknowledged" else None),
-        )
-
-    return replace(facts, messages=tuple(raised(message) for message in facts.messages))
-
-
-def _fail_pending(facts: SessionFacts, reason: str, before: float | None = None) -> SessionFacts:
-    def failed(message: Message) -> Message:
-        early = before is None or message.at <= before
-        return replace(message, state="failed", reason=reason) if message.pending and early else message
-
-    return replace(facts, messages=tuple(failed(message) for message in facts.messages))
-
-
-def _bounded(messages: tuple[Message, ...]) -> tuple[Message, ...]:
-    """Forget the oldest settled messages; the log has them."""
-    surplus = len(messages) - KEPT_MESSAGES
-    if surplus <= 0:
-        return messages
-    settled = [message.id for message in messages if not message.pending][:surplus]
-    return tuple(message for message in messages if message.id not in settled)
-
-
-_STEPS: Mapping[type[e.Body], Callable[[SessionFacts, Event, Any], SessionFacts]] = {
-    e.SessionAdmitted: _admitted,
-    e.SessionWaiting: _waiting,
-    e.SessionFailed: _failed,
-    e.WorkspaceCreated: _workspace,
-    e.AgentLaunched: _launched,
-    e.StopRequested: _stop,
-    e.SessionStopped: _stopped,
-    e.RestoreRequested: _restore,
-    e.WorkRescued: _rescued,
-    e.Notified: _notified,
-    e.TimerDue: _timer,
-    e.AgentActivity: _activity,
-    e.AgentAck: _ack,
-    e.AgentProgress: _progress,
-    e.AgentOutput: _output,
-    e.AgentUsage: _usage,
-    e.AgentLimit: _limit,
-    e.AgentAsk: _ask,
-    e.AgentDone: _done,
-    e.AgentExited: _exited,
-    e.AgentStopped: _exited,
-    e.AgentLost: _lost,
-    e.AgentReport: lambda facts, _event, _body: facts,
-    e.AgentReportInvalid: lambda facts, _event, _body: facts,
-    e.HeadMoved: _head,
-    e.MessageQueued: _queued,
-    e.MessageHeld: _held,
-    e.MessageDelivered: _delivered,
-    e.MessageFailed: _message_failed,
-}

@@ -37,7 +37,9 @@ class Row:
     def lane(self) -> str:
         """Rows of one lane are carried out one after the other."""
         side = (
-            "" if self.intent.kind in ("prepare", "launch", "deliver", "stop", "clean-up") else f" {self.intent.kind}"
+            ""
+            if self.intent.kind in ("prepare", "launch", "deliver", "publish", "stop", "clean-up")
+            else f" {self.intent.kind}"
         )
         return self.intent.session + side
 

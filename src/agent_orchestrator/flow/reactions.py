@@ -17,7 +17,7 @@ from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.flow.rules import Rule
 from agent_orchestrator.flow.status import STUCK_AFTER, Status, derive
 
-LIFECYCLE = frozenset({"prepare", "launch", "deliver", "stop", "clean-up", "silence", "limit"})
+LIFECYCLE = frozenset({"prepare", "launch", "deliver", "publish", "stop", "clean-up", "silence", "limit"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +50,16 @@ def needed(facts: SessionFacts, rules: Sequence[Rule] = ()) -> list[Intent]:
         return []
     if facts.place is None or not facts.place.present:
         return [Intent("prepare", f"prepare:{facts.id}:{facts.run}", facts.id)]
-    if facts.live:
-        return _to_live(facts, rules)
+    return _to_publish(facts) + (_to_live(facts, rules) if facts.live else _to_launch(facts))
+
+
+def _to_publish(facts: SessionFacts) -> list[Intent]:
+    if facts.place is None or facts.place.shared or not facts.committed or facts.head == facts.published:
+        return []
+    return [Intent("publish", f"publish:{facts.id}:{facts.head}", facts.id)]
+
+
+def _to_launch(facts: SessionFacts) -> list[Intent]:
     message = facts.next_message
     first = facts.launched_run != facts.run and not (facts.spec.defer and facts.launch is None and message is None)
     if first or message:

@@ -110,7 +110,7 @@ def _before_launch(facts: SessionFacts) -> Status | None:
 
 
 def _needs_you(facts: SessionFacts, now: float, stuck_after: float) -> Status | None:
-    doing, launch = facts.doing, facts.launch
+    activity, launch = facts.activity, facts.launch
     if facts.failure:
         failure = facts.failure
         remedy = f"; {failure.remedy}" if failure.remedy else ""
@@ -121,70 +121,77 @@ def _needs_you(facts: SessionFacts, now: float, stuck_after: float) -> Status | 
         return None
     if launch.ended:
         return _ended_badly(facts)
-    if doing.state == "blocked":
-        what = doing.detail or "a permission"
-        return Status("blocked", doing.source, doing.at, f"waits for permission: {what}", what)
-    if facts.question or doing.state == "waiting_input":
-        what = facts.question or doing.detail or "an answer"
-        return Status("needs_input", doing.source, doing.at, f"asks: {what}", what)
-    heard = max(doing.at, facts.heard_at)
-    if doing.state in IN_TURN and now - heard >= stuck_after:
-        return Status("stuck", doing.source, heard, f"in a turn, and silent for {_age(now - heard)}", "a look at it")
-    if doing.state == "interrupted":
-        return Status("interrupted", doing.source, doing.at, doing.detail or "its turn was interrupted", "a message")
+    if activity.state == "blocked":
+        what = activity.detail or "a permission"
+        return Status("blocked", activity.source, activity.at, f"waits for permission: {what}", what)
+    if facts.question or activity.state == "waiting_input":
+        what = facts.question or activity.detail or "an answer"
+        return Status("needs_input", activity.source, activity.at, f"asks: {what}", what)
+    heard = max(activity.at, facts.heard_at)
+    if activity.state in IN_TURN and now - heard >= stuck_after:
+        return Status("stuck", activity.source, heard, f"in a turn, and silent for {_age(now - heard)}", "a look at it")
+    if activity.state == "interrupted":
+        return Status(
+            "interrupted", activity.source, activity.at, activity.detail or "its turn was interrupted", "a message"
+        )
     return None
 
 
 def _ended_badly(facts: SessionFacts) -> Status | None:
-    launch, doing = facts.launch, facts.doing
+    launch, activity = facts.launch, facts.activity
     assert launch is not None
-    at = launch.ended_at or doing.at
+    at = launch.ended_at or activity.at
     if launch.lost:
-        return Status("interrupted", doing.source, at, launch.lost, "ao restore, or a message")
+        return Status("interrupted", activity.source, at, launch.lost, "ao restore, or a message")
     if launch.stopped:
-        return Status("interrupted", doing.source, at, "its agent was stopped", "ao restore, or a message")
+        return Status("interrupted", activity.source, at, "its agent was stopped", "ao restore, or a message")
     if launch.signal:
         return Status(
-            "failed", doing.source, at, f"its agent was killed by signal {launch.signal}", "ao logs, ao restore"
+            "failed", activity.source, at, f"its agent was killed by signal {launch.signal}", "ao logs, ao restore"
         )
     if launch.code:
-        return Status("failed", doing.source, at, f"its agent exited with {launch.code}", "ao logs, ao restore")
+        return Status("failed", activity.source, at, f"its agent exited with {launch.code}", "ao logs, ao restore")
     if launch.code is None:
-        return Status("failed", doing.source, at, "its agent ended, nobody saw how", "ao logs, ao restore")
+        return Status("failed", activity.source, at, "its agent ended, nobody saw how", "ao logs, ao restore")
     return None
 
 
 def _at_work(facts: SessionFacts, now: float) -> Status | None:
-    doing = facts.doing
+    activity = facts.activity
     if not facts.live:
         return None
-    if doing.state == "starting":
-        return Status("starting", doing.source, doing.at, "its agent runs and has not spoken yet")
-    if doing.state == "limited" and (facts.limit_until is None or facts.limit_until > now):
-        return Status("limited", doing.source, doing.at, "the account's usage limit is reached", "the limit's reset")
-    if doing.state in ("active", "retrying"):
+    if activity.state == "starting":
+        return Status("starting", activity.source, activity.at, "its agent runs and has not spoken yet")
+    if activity.state == "limited" and (facts.limit_until is None or facts.limit_until > now):
         return Status(
-            "working", doing.source, doing.at, "in a turn" if doing.state == "active" else "retries after an error"
+            "limited", activity.source, activity.at, "the account's usage limit is reached", "the limit's reset"
+        )
+    if activity.state in ("active", "retrying"):
+        return Status(
+            "working",
+            activity.source,
+            activity.at,
+            "in a turn" if activity.state == "active" else "retries after an error",
         )
     return None
 
 
 def _quiet(facts: SessionFacts) -> Status:
-    doing = facts.doing
+    activity = facts.activity
     if facts.launch and facts.launch.ended:
         if facts.committed or facts.done is not None:
             return Status(
-                "idle", doing.source, doing.at, "its agent finished; its work is on the branch", "your look at it"
+                "idle", activity.source, activity.at, "its agent finished; its work is on the branch", "your look at it"
             )
-        return Status("exited", doing.source, doing.at, "its agent exited and left no commit", "your look at it")
+        return Status("exited", activity.source, activity.at, "its agent exited and left no commit", "your look at it")
     why = (
         "says it is done"
         if facts.done is not None
         else "its turn is finished"
-        if doing.state == "idle"
+        if activity.state == "idle"
         else "its state is not known"
     )
-    return Status("idle", doing.source, doing.at, why, "your look at it")
+    return Status("idle", activity.source, activity.at, why, "your look at it")
 
 
 def _age(seconds: float) -> str:

@@ -9,7 +9,8 @@ from typing import Any
 from agent_orchestrator.errors import UsageError
 from agent_orchestrator.flow.engine import Change, Flow
 from agent_orchestrator.flow.events import Event, event_from_json, event_json
-from agent_orchestrator.flow.facts import SessionFacts, reduce
+from agent_orchestrator.flow.facts import SessionFacts
+from agent_orchestrator.flow.fold import reduce
 from agent_orchestrator.flow.reactions import Intent, decide, stuck_after
 from agent_orchestrator.flow.status import derive
 

@@ -67,6 +67,7 @@ class Lifecycle:
             "prepare": Effect(self.prepare, fatal="making its workspace"),
             "launch": Effect(self.launch, fatal="starting its agent"),
             "deliver": Effect(self.deliver, ambiguous=True, even_if_stale=True),
+            "publish": Effect(self.publish),
             "stop": Effect(self.stop, fatal="stopping its agent"),
             "clean-up": Effect(self.clean_up, fatal="cleaning up"),
             "silence": Effect(self.silence),
@@ -121,8 +122,16 @@ class Lifecycle:
             git_dir=str(made.git_dir),
             notes=notes,
             git_env=dict(made.git_env),
+            shared=made.shared,
         )
         return [self._event(facts, body, f"{intent.key}:done")]
+
+    async def publish(self, intent: Intent, _attempts: int) -> Sequence[Event]:
+        """Bring a workspace's commits into the main repository."""
+        facts = self._facts(intent)
+        head = facts.head or ""
+        await self.plugins.workspace_of(facts).publish(self.workspace_spec(facts))
+        return [self._event(facts, e.WorkPublished(head), f"{intent.key}:done")]
 
     # -- agent ---------------------------------------------------------------------------------------------------------
 
@@ -261,9 +270,9 @@ class Lifecycle:
         return []  # certainly not written: it stays queued, and the agent's end is told by whoever watches it
 
     async def _hold_if_needed(self, facts: SessionFacts, message: Message) -> None:
-        if facts.doing.state == "blocked":
+        if facts.activity.state == "blocked":
             raise Again(60.0, *self._held(facts, message, "the agent waits for a permission"))
-        if facts.doing.state == "starting" and (message.task or facts.spec.prompt):
+        if facts.activity.state == "starting" and (message.task or facts.spec.prompt):
             await self._until_ready(facts, message)
 
     async def _until_ready(self, facts: SessionFacts, message: Message) -> None:
@@ -369,9 +378,9 @@ class Lifecycle:
         """In a turn, and nothing heard for long: tell it once, then look again."""
         facts, now = self._facts(intent), self.flow.clock()
         threshold = stuck_after(self.flow.rules(facts.project, facts.spec.profile))
-        if facts.doing.state not in IN_TURN:
+        if facts.activity.state not in IN_TURN:
             raise Again(threshold)
-        heard = max(facts.doing.at, facts.heard_at)
+        heard = max(facts.activity.at, facts.heard_at)
         try:
             printed = log_path(self.home, facts.id).stat().st_mtime
         except OSError:

@@ -19,7 +19,8 @@ from agent_orchestrator.errors import AoError
 from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.engine import Change, Flow
 from agent_orchestrator.flow.events import Event
-from agent_orchestrator.flow.facts import SessionFacts, spool_key
+from agent_orchestrator.flow.facts import SessionFacts
+from agent_orchestrator.flow.fold import spool_key
 from agent_orchestrator.git_files import read_head
 from agent_orchestrator.home import Home
 from agent_orchestrator.protocols import Exit, Handle, ScreenRules
@@ -233,7 +234,7 @@ class Observer:
             return
         state, detail = screen_state(text, eye.rules)
         facts = self.flow.sessions[session]
-        if state and (state, detail) != (facts.doing.state, facts.doing.detail):
+        if state and (state, detail) != (facts.activity.state, facts.activity.detail):
             now = self.flow.clock()
             key = f"screen:{session}:{eye.generation}:{now:.6f}"
             activity = e.AgentActivity(state, detail)

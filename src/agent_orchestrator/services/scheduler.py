@@ -34,7 +34,7 @@ def holds_slot(facts: SessionFacts) -> bool:
     if facts.stopped or facts.wanted == "stop" or not facts.admitted or facts.failure:
         return False
     if facts.live:
-        return facts.doing.state in IN_TURN
+        return facts.activity.state in IN_TURN
     return facts.launched_run != facts.run and not (
         facts.spec.defer and facts.launch is None and facts.next_message is None
     )

@@ -92,7 +92,7 @@ class Sessions:
         return {
             "state": status.state,
             "currentTask": facts.progress.step or facts.spec.title,
-            "lastActivity": rfc3339(facts.doing.at or facts.updated_at),
+            "lastActivity": rfc3339(facts.activity.at or facts.updated_at),
             **{key: full[key] for key in keys},
         }
 
@@ -482,7 +482,7 @@ class Sessions:
             raise UsageError(
                 f"{facts.spec.agent} cannot be answered by {decision}", f"answer in its terminal: ao attach {facts.id}"
             )
-        unique = f"answer:{facts.id}:{facts.doing.at:.6f}"
+        unique = f"answer:{facts.id}:{facts.activity.at:.6f}"
         body = e.PermissionAnswered(decision, text or "")
         event = Event(body, self.flow.clock(), "person", unique, facts.project, facts.id, facts.generation)
         if not await self.flow.append(event) and key is None:

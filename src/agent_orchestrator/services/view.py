@@ -57,9 +57,9 @@ class Views:
         """A status can change by time alone: silence becomes stuck, and then longer; a limit ends."""
         moments = [now + 3600.0]
         for facts in chosen:
-            if facts.live and facts.doing.state in IN_TURN:
+            if facts.live and facts.activity.state in IN_TURN:
                 threshold = stuck_after(self.flow.rules(facts.project, facts.spec.profile))
-                stuck = max(facts.doing.at, facts.heard_at) + threshold
+                stuck = max(facts.activity.at, facts.heard_at) + threshold
                 moments.append(stuck if stuck > now else now + 60.0)
             if facts.limit_until:
                 moments.append(facts.limit_until)
@@ -85,7 +85,7 @@ def session_json(facts: SessionFacts, status: Status) -> dict[str, Any]:
         "kind": spec.kind,
         "title": spec.title,
         "status": status.name,
-        "activity": facts.doing.state,
+        "activity": facts.activity.state,
         "evidence": {"source": status.source, "at": rfc3339(status.at)},
         "column": status.column,
         "branch": facts.branch,

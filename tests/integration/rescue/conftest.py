@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from tests.integration.rescue.world import World, make_repository
 from tests.integration.workspaces.disks import small_disk
 

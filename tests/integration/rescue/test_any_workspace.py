@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.integration.rescue.world import World, files_of, git, make_repository, state_of
 
 from agent_orchestrator.host import LocalHost
 from agent_orchestrator.plugins.workspaces.clone import Clone
 from agent_orchestrator.plugins.workspaces.worktree import Worktree
 from agent_orchestrator.protocols import WorkspaceSpec
 from agent_orchestrator.services.rescue import is_safe, rescue
+from tests.integration.rescue.world import World, files_of, git, make_repository, state_of
 
 NAMES = st.sampled_from(
     ["a.txt", "b.txt", "d/c.txt", "d", "e", "e/f", "e/f/g", "x y", "out/o", "n\nl", "ü", "-d", "h.log"]

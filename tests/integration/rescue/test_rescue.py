@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.integration.rescue.world import World, files_of, git, make_repository, state_of
 
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.services.rescue import bring_back, is_safe, rescue, unsaved
+from tests.integration.rescue.world import World, files_of, git, make_repository, state_of
 
 pytestmark = pytest.mark.anyio
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.runtimes.conftest import server_pid
 
 from agent_orchestrator.errors import Missing, NotFound
 from agent_orchestrator.host import Completed, LocalHost
@@ -20,6 +19,7 @@ from agent_orchestrator.plugins.runtimes.tmux import Tmux
 from agent_orchestrator.protocols import Alive, Delivered, Gone, Held, Undeliverable
 from agent_orchestrator.testing.contracts.runtime import Bench
 from agent_orchestrator.testing.terminals import PersonsTerminal, eventually
+from tests.integration.runtimes.conftest import server_pid
 
 pytestmark = [pytest.mark.anyio, pytest.mark.tmux]
 

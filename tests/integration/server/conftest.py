@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from tests.integration.server.doubles import Client, Double
 
 from agent_orchestrator.home import Home
 from agent_orchestrator.server.app import create_app
 from agent_orchestrator.server.serve import Servers
 from agent_orchestrator.services import Services
+from tests.integration.server.doubles import Client, Double
 
 
 @dataclass

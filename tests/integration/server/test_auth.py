@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from tests.integration.server.conftest import World
 
 pytestmark = pytest.mark.anyio

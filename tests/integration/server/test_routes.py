@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import pytest
+
 from tests.integration.server.conftest import World
 
 pytestmark = pytest.mark.anyio

@@ -9,10 +9,10 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.integration.server.conftest import World
 
 from agent_orchestrator.errors import AoError, Conflict, UsageError
 from agent_orchestrator.server.serve import bind_tcp, bind_unix, url_of
+from tests.integration.server.conftest import World
 
 pytestmark = pytest.mark.anyio
 

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.integration.server.conftest import World
-from tests.integration.server.doubles import Client
 
 from agent_orchestrator.server import sse, streams
+from tests.integration.server.conftest import World
+from tests.integration.server.doubles import Client
 
 pytestmark = pytest.mark.anyio
 

@@ -8,10 +8,11 @@ import os
 import sys
 
 import pytest
-from tests.integration.server.conftest import World
-from tests.integration.server.test_streams import until
 from websockets.asyncio.client import ClientConnection, connect, unix_connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from tests.integration.server.conftest import World
+from tests.integration.server.test_streams import until
 
 pytestmark = pytest.mark.anyio
 

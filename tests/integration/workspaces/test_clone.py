@@ -6,13 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.integration.rescue.world import make_repository
 
 from agent_orchestrator.errors import Conflict
 from agent_orchestrator.host import LocalHost
 from agent_orchestrator.plugins.workspaces.clone import Clone
 from agent_orchestrator.protocols import WorkspaceSpec
 from agent_orchestrator.testing.contracts.workspace import git_in, silent, spec_for
+from tests.integration.rescue.world import make_repository
 
 pytestmark = pytest.mark.anyio
 

@@ -13,7 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.integration.rescue.world import make_repository
 
 from agent_orchestrator.errors import AoError, Conflict
 from agent_orchestrator.host import Completed, LocalHost
@@ -21,6 +20,7 @@ from agent_orchestrator.plugins.workspaces import base
 from agent_orchestrator.plugins.workspaces.worktree import Worktree
 from agent_orchestrator.protocols import WorkspaceSpec
 from agent_orchestrator.testing.contracts.workspace import git_in, silent, spec_for
+from tests.integration.rescue.world import make_repository
 
 pytestmark = pytest.mark.anyio
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.agents.terminal import Terminal, json_lines, terminal
 
 from agent_orchestrator.errors import UsageError
 from agent_orchestrator.host import LocalHost
@@ -28,6 +27,7 @@ from agent_orchestrator.spool import (
     UsageReport,
     parse,
 )
+from tests.unit.agents.terminal import Terminal, json_lines, terminal
 
 pytestmark = pytest.mark.anyio
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from tests.unit.cli.scripted import Daemon, daemon_at
 
 from agent_orchestrator.cli import main
+from tests.unit.cli.scripted import Daemon, daemon_at
 
 
 class Ran(NamedTuple):

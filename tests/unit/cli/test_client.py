@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.cli.scripted import Daemon, Reply, problem
 
 from agent_orchestrator import client as client_module
 from agent_orchestrator import errors
 from agent_orchestrator.client import Client, NotRunning
 from agent_orchestrator.wire import Broken, Connection, Stream, quote, unquote, with_query
+from tests.unit.cli.scripted import Daemon, Reply, problem
 
 Connect = Callable[..., Client]
 

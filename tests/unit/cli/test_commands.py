@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.scripted import Daemon, Reply, problem, session
 

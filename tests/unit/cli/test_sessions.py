@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.scripted import Daemon, Reply, problem, session
 

@@ -9,10 +9,10 @@ import sys
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from tests.unit.cli.conftest import Run
-from tests.unit.cli.scripted import Daemon, Reply, session
 
 from agent_orchestrator.cli import board, out
+from tests.unit.cli.conftest import Run
+from tests.unit.cli.scripted import Daemon, Reply, session
 
 ASKING = session("ask", status="needs_input", column="Needs you", waitingFor="Which database?\n\x1b[31mOr none?")
 IDLE = session("read-me", status="idle", column="Needs you", evidence={"source": "hook", "at": "2026-01-01T00:00:00Z"})

@@ -16,7 +16,8 @@ from agent_orchestrator.errors import UsageError
 from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.engine import Flow
 from agent_orchestrator.flow.events import Event, event_json
-from agent_orchestrator.flow.facts import Failure, Launch, SessionFacts, reduce
+from agent_orchestrator.flow.facts import Failure, Launch, SessionFacts
+from agent_orchestrator.flow.fold import reduce
 from agent_orchestrator.flow.rules import DEFAULT_RULES
 from agent_orchestrator.services import feed as feed_module
 from agent_orchestrator.services import naming, transcript

@@ -45,8 +45,8 @@ def test_a_status_is_known_rests_on_evidence_and_claims_no_work_without(sequence
     if status.name in ("working", "blocked", "needs_input", "stuck", "limited"):
         assert facts.live
     if status.name == "working":
-        assert facts.doing.state in ("active", "retrying")
-        assert now - max(facts.doing.at, facts.heard_at) < STUCK_AFTER
+        assert facts.activity.state in ("active", "retrying")
+        assert now - max(facts.activity.at, facts.heard_at) < STUCK_AFTER
     if facts.stopped:
         assert status.name == "stopped"
     if facts.failure and not facts.stopped:

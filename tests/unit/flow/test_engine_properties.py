@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent_orchestrator.flow import events as e
-from agent_orchestrator.flow.facts import SessionFacts, reduce
+from agent_orchestrator.flow.facts import SessionFacts
+from agent_orchestrator.flow.fold import reduce
 from tests.unit.flow.world import LIFECYCLE, SESSION, World, created
 
 FAULTS = ("again", "held", "before", "after", "fatal", "strange")

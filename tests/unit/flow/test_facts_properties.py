@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from agent_orchestrator.flow import codec
 from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.events import Event
-from agent_orchestrator.flow.facts import _RANK, HomeFacts, SessionFacts, reduce, reduce_home
+from agent_orchestrator.flow.facts import HomeFacts, SessionFacts
+from agent_orchestrator.flow.fold import _RANK, reduce, reduce_home
 from agent_orchestrator.flow.status import COLUMNS, derive
 from tests.unit.flow.drawn import ANY_BODY, LIKELY, MESSAGES, created, events, launched
 
@@ -150,9 +151,9 @@ def test_a_report_of_a_fast_agent_counts_although_it_is_older_than_our_guess() -
     guess = Event(e.AgentActivity("active"), 1000.5, "process", "p", "app", "app-x", 1)
     asked = Event(e.AgentAsk("which?"), 1000.0, "spool", "spool:app-x:1:0:30", "app", "app-x", 1)
     facts = step(step(begun(), guess), asked)
-    assert (facts.doing.state, facts.question) == ("waiting_input", "which?")
+    assert (facts.activity.state, facts.question) == ("waiting_input", "which?")
     older = Event(e.AgentActivity("active"), 999.0, "spool", "spool:app-x:1:30:60", "app", "app-x", 1)
-    assert step(facts, older).doing == facts.doing
+    assert step(facts, older).activity == facts.activity
 
 
 def test_a_message_for_a_stopped_session_is_failed_at_once() -> None:

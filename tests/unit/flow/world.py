@@ -248,7 +248,7 @@ class World:
         message = next((one for one in facts.messages if one.id == intent.args["message"]), None)
         if message is None or not message.pending:
             return []
-        if facts.live and facts.generation == intent.generation and facts.doing.state == "blocked":
+        if facts.live and facts.generation == intent.generation and facts.activity.state == "blocked":
             self.gave_way += 1
             raise Again(60.0)
         if facts.generation != intent.generation:

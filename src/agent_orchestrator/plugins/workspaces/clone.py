@@ -80,10 +80,10 @@ class Clone(GitWorkspace):
         inside = Git(self._host, spec.path)
         await main.run("init", "--quiet", "--template=", "--initial-branch", spec.branch, "--", str(spec.path))
         git_dir = spec.path / ".git"
-        _borrow(git_dir, source.layout)
+        borrow(git_dir, source.layout)
         with (git_dir / "config").open("a", errors="surrogateescape") as stream:
-            stream.write(_own_config(source, await main.config("--local")))
-        refs = _refs_of_clone(await main.refs("refs/heads", "refs/remotes/origin", "refs/tags"), source.config)
+            stream.write(own_config(source, await main.config("--local")))
+        refs = refs_of_clone(await main.refs("refs/heads", "refs/remotes/origin", "refs/tags"), source.config)
         refs[branch] = start.commit
         await inside.update_refs([f"create {name} {sha}" for name, sha in refs.items()])
         await self._fill(spec, start.notes)
@@ -104,7 +104,8 @@ def _published(spec: WorkspaceSpec) -> str:
     return f"refs/ao/clone/{ref_safe(spec.session)}"
 
 
-def _borrow(git_dir: Path, layout: Layout) -> None:
+def borrow(git_dir: Path, layout: Layout) -> None:
+    """Let a new Git folder use a repository's objects, and know what it ignores and where its history is cut off."""
     info = git_dir / "objects" / "info"
     info.mkdir(parents=True, exist_ok=True)
     (info / "alternates").write_text(f"{layout.common / 'objects'}\n", errors="surrogateescape")
@@ -114,7 +115,7 @@ def _borrow(git_dir: Path, layout: Layout) -> None:
             shutil.copyfile(layout.common / name, git_dir / name)
 
 
-def _refs_of_clone(refs: dict[str, str], config: Config) -> dict[str, str]:
+def refs_of_clone(refs: dict[str, str], config: Config) -> dict[str, str]:
     """What the clone knows from its start: tags, and origin's branches — the main repository's own if that has no origin."""
     found = {name: sha for name, sha in refs.items() if name.startswith("refs/tags/")}
     before = "refs/remotes/origin/" if config.last("remote.origin.url") else "refs/heads/"
@@ -124,7 +125,7 @@ def _refs_of_clone(refs: dict[str, str], config: Config) -> dict[str, str]:
     return found
 
 
-def _own_config(source: Source, local: Config) -> str:
+def own_config(source: Source, local: Config) -> str:
     """The clone's configuration: where it pushes to, and what decides how files look."""
     config, layout = source.config, source.layout
     url = config.last("remote.origin.url") or str(layout.top or layout.common)

@@ -41,6 +41,7 @@ class Record:
             git_dir=git_dir,
             notes=self.notes,
             git_env=self.git_env,
+            shared=not git_dir.is_relative_to(self.path),
         )
 
     def complete(self, git_dir: Path, notes: list[str], git_env: dict[str, str]) -> Record:

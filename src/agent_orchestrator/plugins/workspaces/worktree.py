@@ -17,6 +17,9 @@ from agent_orchestrator.protocols import WorkspaceSpec
 class Worktree(GitWorkspace):
     """Makes each session a worktree."""
 
+    async def publish(self, spec: WorkspaceSpec) -> None:
+        """Nothing to do: a worktree's commits are the main repository's."""
+
     async def _make(self, spec: WorkspaceSpec, source: Source, start: Start) -> Path:
         # Only registering touches what worktrees share; files are written outside the lock, so many can be made at once.
         async with repository_lock(source.layout.common):

@@ -1,0 +1,122 @@
+"""What came of a check, and where that is remembered: one file a tree and a check, so that the same content is never tested twice."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from agent_orchestrator.services.checks.spec import file_name
+
+State = Literal["success", "failure", "flaky", "timed_out", "cancelled"]
+_REMEMBERED = ("success", "failure", "flaky")
+_SAYS_NOTHING_OF_CONTENT = (126, 127)
+"""Exit codes of a command that could not be run: that is the machine's matter, and may be mended there."""
+
+
+@dataclass(frozen=True, slots=True)
+class TestCounts:
+    """How many tests there were, as the command's own report tells."""
+
+    __test__ = False
+
+    passed: int
+    failed: int
+    skipped: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of a check of one tree."""
+
+    state: State
+    tree: str
+    exit_code: int | None
+    """None: it was killed, or never got to run."""
+    seconds: float
+    log: Path
+    summary: str
+    """What went wrong: the relevant part of the output as plain text of at most 4 kB, below one line that says how it ended."""
+    tests: TestCounts | None = None
+    cached: bool = False
+    """It was known already; nothing ran."""
+    runs: int = 1
+    """How often this content was tested for this result: 2 once a failure was confirmed or found flaky."""
+    at: float = 0.0
+    """When it ended."""
+
+    @property
+    def about_content(self) -> bool:
+        """Would the same content give the same again? Not so for what ran out of time, was killed or could not be started."""
+        if self.state == "failure":
+            code = self.exit_code
+            return code is not None and code < 128 and code not in _SAYS_NOTHING_OF_CONTENT
+        return self.state in _REMEMBERED
+
+
+class Results:
+    """The results of a home."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def log(self, project: str, tree: str, name: str) -> Path:
+        """Where the output of the last run of a check on a tree is, also while it runs."""
+        return self._folder / file_name(project) / file_name(tree) / f"{file_name(name)}.log"
+
+    def read(self, project: str, tree: str, name: str, key: str) -> Result | None:
+        """What is known of a check on a tree; `key` stands for its command and set-up. Unreadable is unknown."""
+        file = self.log(project, tree, name).with_suffix(".json")
+        try:
+            found = json.loads(file.read_bytes())
+            if found["key"] != key:
+                return None
+            result = _result(found["result"], self.log(project, tree, name))
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        if result.tree != tree or not result.about_content:
+            return None
+        with contextlib.suppress(OSError):
+            os.utime(file.parent)
+        return result
+
+    def write(self, project: str, name: str, key: str, result: Result) -> None:
+        """Remember a result; one that says nothing about the content makes an earlier one forgotten instead."""
+        file = self.log(project, result.tree, name).with_suffix(".json")
+        if not result.about_content:
+            file.unlink(missing_ok=True)
+            return
+        known = {**asdict(result), "log": None}
+        write_atomically(file, {"key": key, "result": known})
+
+    def forget_before(self, moment: float) -> None:
+        """Remove the results and logs of trees that nobody asked for since."""
+        for tree in self._folder.glob("*/*"):
+            with contextlib.suppress(OSError):
+                if tree.stat().st_mtime < moment:
+                    shutil.rmtree(tree)
+
+
+def _result(found: dict[str, Any], log: Path) -> Result:
+    tests = found.pop("tests")
+    values = {**found, "log": log, "cached": True, "tests": TestCounts(**tests) if tests else None}
+    return Result(**values)
+
+
+def write_atomically(file: Path, content: object) -> None:
+    """Write JSON completely or not at all."""
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor, fresh = tempfile.mkstemp(dir=file.parent, prefix=".new-")
+    try:
+        with os.fdopen(descriptor, "w") as stream:
+            json.dump(content, stream)
+        Path(fresh).replace(file)
+    except BaseException:
+        Path(fresh).unlink(missing_ok=True)
+        raise
