@@ -53,9 +53,11 @@ from agent_orchestrator.services.observer import Observer
 from agent_orchestrator.services.plugins import Plugins, handle_of
 from agent_orchestrator.services.projects import Projects
 from agent_orchestrator.services.prune import Prune
+from agent_orchestrator.services.reacting import Reacting
 from agent_orchestrator.services.sessions import Sessions
 from agent_orchestrator.services.tokens import Tokens
 from agent_orchestrator.services.view import Views
+from agent_orchestrator.services.wording import Wording
 from agent_orchestrator.store.database import Database
 from agent_orchestrator.watch import Watch
 
@@ -81,7 +83,8 @@ class Daemon:
         self.projects.on_reload.append(self.views.forget)
         self.sessions = Sessions(self.flow, home, self.host, self.plugins, self.projects, self.views)
         self.lifecycle = Lifecycle(self.flow, home, self.host, self.plugins, self.tokens, self.sessions.print)
-        self.runner = Runner(self.flow, self.lifecycle.effects())
+        self.reacting = Reacting(self.flow, Wording(self.views))
+        self.runner = Runner(self.flow, {**self.lifecycle.effects(), **self.reacting.effects()})
         self.observer = Observer(self.flow, home, self.plugins, self.watch)
         self.admission = Admission(self.flow, home, self.config)
         self.projects.on_reload.append(self.admission.look)

@@ -141,7 +141,7 @@ class Git:
     def __init__(self, host: Host, repo: Path, env: Mapping[str, str] | None = None) -> None:
         self.host = host
         self.repo = repo
-        self._env = dict(env or {})
+        self.environment = dict(env or {})
 
     async def run(
         self,
@@ -155,7 +155,7 @@ class Git:
         """Run one Git command; waits a little for locks that somebody else holds. Raises `GitFailed`."""
         options = [part for setting in config for part in ("-c", setting)]
         command = ["git", "--no-pager", *_ALWAYS, *options, "-C", str(self.repo), *argv]
-        environment = {**clean_environment(), **self._env, **(env or {})}
+        environment = {**clean_environment(), **self.environment, **(env or {})}
         pause = 0.02
         while True:
             done = await self.host.run(command, env=environment, input=input, timeout=timeout)
@@ -267,10 +267,10 @@ class Git:
         """Delete a ref, only if it still has this value."""
         await self.run("update-ref", "--no-deref", "-d", "--end-of-options", ref, old)
 
-    async def update_refs(self, commands: Sequence[str]) -> None:
+    async def update_refs(self, commands: Sequence[str], reason: str = "ao") -> None:
         """Carry out `update-ref --stdin` commands in one transaction."""
         lines = "".join(f"{command}\n" for command in ("start", *commands, "prepare", "commit"))
-        await self.run("update-ref", "--no-deref", "--stdin", input=os.fsencode(lines))
+        await self.run("update-ref", "-m", reason, "--no-deref", "--stdin", input=os.fsencode(lines))
 
     # -- objects -------------------------------------------------------------------------------------------------------
 
@@ -301,11 +301,34 @@ class Git:
         return await self.text("mktree", "-z", "--missing", input=os.fsencode(listing))
 
     async def commit_tree(
-        self, tree: str, parents: Sequence[str], message: str, env: Mapping[str, str] | None = None
+        self,
+        tree: str,
+        parents: Sequence[str],
+        message: str,
+        env: Mapping[str, str] | None = None,
+        *,
+        sign: Sequence[str] | None = None,
     ) -> str:
-        """Store a commit, unsigned."""
-        options = [part for parent in parents for part in ("-p", parent)]
-        return await self.text("commit-tree", "--no-gpg-sign", *options, tree, env=env, input=message.encode())
+        """Store a commit, unsigned; with `sign` (configuration that keeps the signer from asking) signed, or not stored."""
+        options = ["--no-gpg-sign"] if sign is None else ["--gpg-sign"]
+        options += [part for parent in parents for part in ("-p", parent)]
+        done = await self.run(
+            "commit-tree",
+            *options,
+            tree,
+            config=("i18n.commitencoding=UTF-8", *(sign or ())),
+            env=env,
+            input=message.encode(errors="surrogateescape"),
+            timeout=120.0 if sign is None else 10.0,
+        )
+        return done.text.strip()
+
+    async def merge_tree(self, ours: str, theirs: str) -> tuple[str, tuple[str, ...]]:
+        """Merge two commits without a checkout (Git 2.38): the tree, and the files that conflict. Needs a common ancestor."""
+        options = ("--write-tree", "-z", "--name-only", "--no-messages")
+        done = await self.run("merge-tree", *options, ours, theirs, ok=(0, 1), timeout=None)
+        tree, *files = os.fsdecode(done.out).rstrip("\0").split("\0")
+        return tree, tuple(dict.fromkeys(files))
 
     async def kinds(self, objects: Sequence[str]) -> dict[str, str]:
         """Object → `commit`, `tree`, `blob` or `tag`, for those that exist."""

@@ -9,6 +9,7 @@ import socket
 import stat
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -104,6 +105,10 @@ def test_events_one_object_a_line(shared: Sandbox) -> None:
     assert [event["seq"] for event in events] == sorted(event["seq"] for event in events)
 
 
+def _has_done(box: Sandbox, number: int) -> bool:
+    return bool(box.session("quick")["progress"]["done"] == number)
+
+
 def test_a_spool_line_is_an_event_at_once(shared: Sandbox) -> None:
     shared.ao("new", "[[wait]]", "--name", "quick")
     shared.until(lambda: shared.session("quick")["activity"] == "idle")
@@ -113,7 +118,7 @@ def test_a_spool_line_is_an_event_at_once(shared: Sandbox) -> None:
         with Path(env["AO_SPOOL"]).open("a") as spool:
             spool.write(json.dumps({"event": "progress", "done": number, "total": 9}) + "\n")
         began = time.monotonic()
-        shared.until(lambda number=number: shared.session("quick")["progress"]["done"] == number, "the report", 5)
+        shared.until(partial(_has_done, shared, number), "the report", 5)
         best = min(best, time.monotonic() - began)
     assert best < 0.5
     assert [e["data"]["done"] for e in shared.events("quick") if e["type"] == "agent-progress"][-1] == 4

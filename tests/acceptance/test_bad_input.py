@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -131,12 +132,19 @@ def test_odd_tasks_get_good_names(shared: Sandbox) -> None:
 
 
 def test_folders_with_odd_names(shared: Sandbox) -> None:
-    for folder, project in {"my app": "my-app", "größe 大": "groe", "-dash": "dash"}.items():
+    made = {}
+    for folder in ("my app", "zürich 大", "-dash"):
         repo = _repository(shared, folder)
-        made = _json(shared, "new", "[[edit: a|b]] [[commit: c]]", "--name", "in", cwd=repo)
-        assert made["project"] in (project, "grosse", "grossee", "grobe"), made["project"]
-        shared.until(lambda made=made: shared.session(made["id"])["status"] == "idle")
+        session = _json(shared, "new", "[[edit: a|b]] [[commit: c]]", "--name", "in", cwd=repo)
+        made[session["project"]] = repo
+    assert list(made) == ["my-app", "zurich", "dash"]
+    for project, repo in made.items():
+        shared.until(partial(_is_idle, shared, f"{project}-in"), "the agent to finish")
         assert shared.git("log", "--oneline", "main..feature/in", cwd=repo)
+
+
+def _is_idle(box: Sandbox, session: str) -> bool:
+    return bool(box.session(session)["status"] == "idle")
 
 
 def test_what_is_unknown_is_named_with_the_nearest(shared: Sandbox) -> None:

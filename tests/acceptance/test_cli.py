@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -206,3 +208,12 @@ def test_every_command_has_help(mine: Sandbox) -> None:
     ]:
         assert command in listed
     assert mine.ao("new", "--help").stdout.startswith("Usage: ao new")
+
+
+def test_both_commands_are_the_same_program(mine: Sandbox) -> None:
+    folder = Path(sys.executable).parent
+    for name in ("ao", "agent-orchestrator"):
+        done = subprocess.run(
+            [folder / name, "status", "--json"], cwd=mine.repo, env=mine.env, capture_output=True, check=True
+        )
+        assert "sessions" in json.loads(done.stdout)

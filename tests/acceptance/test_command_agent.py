@@ -116,12 +116,12 @@ def cli(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 
 def _until(box: Sandbox, session: str, **wanted: Any) -> dict[str, Any]:
-    def so() -> dict[str, Any] | None:
+    def so() -> dict[str, Any]:
         now = box.session(session)
-        return now if all(now[key] == value for key, value in wanted.items()) else None
+        return now if all(now[key] == value for key, value in wanted.items()) else {}
 
     try:
-        return box.until(so, f"{session} to be {wanted}")  # type: ignore[return-value]
+        return box.until(so, f"{session} to be {wanted}")
     except TimeoutError as error:
         raise AssertionError(f"{session} is {box.session(session)}") from error
 
@@ -300,3 +300,14 @@ def test_a_program_that_is_not_there(cli: Sandbox) -> None:
     assert done.returncode == 1 and "no-such-program" in done.stderr, (done.stdout, done.stderr)
     failed = cli.session("p-gone")
     assert failed["status"] == "failed"
+
+
+def test_a_message_reaches_a_program_that_is_resumed(cli: Sandbox) -> None:
+    cli.ao("new", "leave this", "--agent", "my-cli", "--name", "cont", check=False)
+    done = _until(cli, "p-cont", activity="exited")
+    cli.ao("send", "cont", "and now that")
+    cli.until(
+        lambda: _beside(done, "args.p-cont").splitlines()[-2:] == ["--continue", "and now that"], "the second run"
+    )
+    inbox = (cli.home.path / "sessions/p-cont/inbox.jsonl").read_text().splitlines()
+    assert [json.loads(line)["text"] for line in inbox] == ["and now that"]

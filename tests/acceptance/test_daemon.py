@@ -189,8 +189,7 @@ def test_a_restart_of_the_machine(off: Sandbox, runtime: str) -> None:
     off.start()
     quiet = off.session("quiet")
     assert (quiet["status"], quiet["activity"], quiet["column"]) == ("interrupted", "interrupted", "Needs you")
-    for name in ("busy", "busier"):
-        off.until(lambda name=name: off.session(name)["pid"], f"{name} to be restored")
+    off.until(lambda: all(off.session(name)["pid"] for name in ("busy", "busier")), "both to be restored")
     assert off.session("quiet")["status"] == "interrupted"
     assert off.json("send", "quiet", "[[edit: b.txt|y]]", "--wait")["state"] in ("acknowledged", "delivered")
     off.until((Path(off.session("quiet")["workspacePath"]) / "b.txt").exists, "the message to be acted on")

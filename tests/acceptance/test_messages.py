@@ -16,6 +16,10 @@ def _received(box: Sandbox) -> list[str]:
     return [line["text"] for line in lines if line["event"] == "message"]
 
 
+def _states(box: Sandbox, session: str) -> list[str]:
+    return [one["state"] for one in box.request("GET", f"/api/sessions/{session}/messages")["messages"]]
+
+
 def test_hostile_text_arrives_as_text(box: Sandbox) -> None:
     box.stop()
     box.env["AO_DEMO_LOG"] = str(box.folder / "demo.jsonl")
@@ -56,8 +60,7 @@ def test_messages_keep_their_order_and_come_once(box: Sandbox) -> None:
     for text in texts[4:]:
         box.request("POST", "/api/sessions/o/message", {"content": text})
     box.until(lambda: len(_received(box)) >= 8, "all messages")
-    states = lambda: [one["state"] for one in box.request("GET", "/api/sessions/o/messages")["messages"]]  # noqa: E731
-    box.until(lambda: states() == ["acknowledged"] * 8, "all acknowledgements")
+    box.until(lambda: _states(box, "o") == ["acknowledged"] * 8, "all acknowledgements")
     assert _received(box) == texts
 
 

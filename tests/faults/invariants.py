@@ -26,7 +26,7 @@ def settle(world: World) -> None:
         pending = any(
             message["state"] in ("queued", "held")
             for session in world.known.sessions
-            if box.session(session)["pid"]
+            if box.session(session)["status"] not in ("stopped", "failed", "queued")
             for message in box.request("GET", f"/api/sessions/{session}/messages")["messages"]
         )
         same, before = now == before, now

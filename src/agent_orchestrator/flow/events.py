@@ -396,6 +396,228 @@ class PermissionAnswered(Body):
     detail: str = ""
 
 
+# -- Pull requests, checks, reviews, landing ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PrOpened(Body):
+    """The session's branch has a pull request."""
+
+    number: int
+    title: str
+    base: str
+    draft: bool = True
+    url: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PrReady(Body):
+    """It is no draft any more: the agent is done, or a person said so."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrClosed(Body):
+    """It was closed without landing."""
+
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PrMerged(Body):
+    """It landed: the base branch went from `base_before` to `commit`."""
+
+    commit: str
+    base_before: str
+    head: str
+    strategy: str = "squash"
+
+
+@dataclass(frozen=True, slots=True)
+class BaseMoved(Body):
+    """The branch that it is to land on is at another commit."""
+
+    head: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConflictsSeen(Body):
+    """Whether head and base go together, looked at these two commits; no files: they do."""
+
+    head: str
+    base_head: str
+    files: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ChecksRequested(Body):
+    """A person or a rule wants the checks to run again at this commit."""
+
+    head: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckStarted(Body):
+    """A check runs."""
+
+    name: str
+    head: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckFinished(Body):
+    """A check has a result at this commit."""
+
+    name: str
+    head: str
+    state: str
+    summary: str = ""
+    log: str = ""
+    tree: str = ""
+    passed: int | None = None
+    failed: int | None = None
+    on_base: bool = False
+    """It fails on the base branch too."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChecksSettled(Body):
+    """Every check that is to run at this commit has a result; `none`: no check is configured."""
+
+    head: str
+    none: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewSubmitted(Body):
+    """Somebody judged the change: `approved`, `changes_requested` or `commented`."""
+
+    review: str
+    verdict: str
+    head: str
+    author: str = "person"
+    body: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CommentAdded(Body):
+    """Somebody said something about the change, or about a line of it."""
+
+    comment: str
+    body: str
+    author: str = "person"
+    path: str | None = None
+    line: int | None = None
+    thread: str | None = None
+    """The comment that it answers."""
+    review: str | None = None
+    by_agent: bool = False
+    head: str = ""
+    """The commit that was looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class MergeRequested(Body):
+    """It may land: a person's word, or a rule's."""
+
+    strategy: str = "squash"
+    force: bool = False
+    delete_after: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class LandingWaits(Body):
+    """It cannot land just now."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class LandingFailed(Body):
+    """It was refused: a conflict, a failing check, a branch that moved."""
+
+    reason: str
+    cause: str = ""
+    """`conflict`, `checks` or `moved`."""
+
+
+# -- Rules ----------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Reacted(Body):
+    """A rule was followed."""
+
+    rule: str
+    trigger: str
+    occurrence: str
+    action: str
+    attempt: int = 1
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Escalated(Body):
+    """A rule could not settle it: a person is called."""
+
+    rule: str
+    trigger: str
+    reason: str
+
+
+# -- Issues of the local tracker --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class IssueOpened(Body):
+    """Somebody wants something."""
+
+    number: int
+    title: str
+    body: str = ""
+    labels: tuple[str, ...] = ()
+    author: str = "person"
+    after: tuple[int, ...] = ()
+    """Issues that must be closed before."""
+
+
+@dataclass(frozen=True, slots=True)
+class IssueChanged(Body):
+    """An issue's title, text, state or assignee is another; what is not given stays."""
+
+    number: int
+    title: str | None = None
+    body: str | None = None
+    state: str | None = None
+    assignee: str | None = None
+    after: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LabelAdded(Body):
+    """An issue got a label."""
+
+    number: int
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class LabelRemoved(Body):
+    """An issue lost a label."""
+
+    number: int
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class IssueComment(Body):
+    """Somebody said something about an issue."""
+
+    number: int
+    comment: str
+    body: str
+    author: str = "person"
+
+
 # -- The engine itself -------------------------------------------------------------------------------------------------
 
 

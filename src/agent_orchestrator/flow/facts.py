@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agent_orchestrator.flow import events as e
+from agent_orchestrator.flow.pull import Episode, Issue, PullRequest
 
-VERSION = 1
+VERSION = 2
 """Raised when the meaning of a fold changes: stored facts are then folded anew from the log."""
 
 
@@ -160,8 +161,11 @@ class SessionFacts:
     rescues: tuple[str, ...] = ()
     saved: tuple[str, ...] = ()
     stopped: bool = False
-    attempts: Mapping[str, int] = field(default_factory=dict)
-    """Reactions of the unbroken episode, by trigger."""
+    base_head: str | None = None
+    """Where the base branch is, as far as seen."""
+    pr: PullRequest | None = None
+    episodes: Mapping[str, Episode] = field(default_factory=dict)
+    """What rules react to just now, by trigger."""
 
     @property
     def name(self) -> str:
@@ -225,3 +229,5 @@ class HomeFacts:
     """Digest of commands → the file they were trusted for."""
     broken: Mapping[str, str] = field(default_factory=dict)
     """Configuration file → why it cannot be read."""
+    issues: Mapping[str, Issue] = field(default_factory=dict)
+    """The local tracker's, by project and number."""

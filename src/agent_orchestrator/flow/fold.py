@@ -8,11 +8,12 @@ state only rises, and an end stays an end.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from agent_orchestrator.flow import events as e
+from agent_orchestrator.flow import fold_pull
+from agent_orchestrator.flow.episodes import closed
 from agent_orchestrator.flow.events import Event
 from agent_orchestrator.flow.facts import (
     ActivityFact,
@@ -27,6 +28,8 @@ from agent_orchestrator.flow.facts import (
     TaskFacts,
     Usage,
 )
+from agent_orchestrator.flow.fold_pull import Step, reduce_issues
+from agent_orchestrator.flow.status import derive
 
 KEPT_MESSAGES = 200
 """Settled messages that a session remembers."""
@@ -41,13 +44,11 @@ def reduce(facts: SessionFacts | None, event: Event) -> SessionFacts | None:
     step = _STEPS.get(type(event.body))
     if facts is None or step is None:
         return facts
-    if event.generation and event.generation != facts.generation and not isinstance(event.body, e.AgentLaunched):
-        return (
-            facts
-            if not isinstance(event.body, e.AgentUsage | e.AgentAck)
-            else _touch(step(facts, event, event.body), event)
-        )
-    return _touch(step(facts, event, event.body), event)
+    of_another_launch = event.generation and event.generation != facts.generation
+    if of_another_launch and not isinstance(event.body, e.AgentLaunched | e.AgentUsage | e.AgentAck):
+        return facts  # but what it used was used, and what it took up was taken up
+    after = _touch(step(facts, event, event.body), event)
+    return closed(after, derive(after, event.time)) if after.episodes else after
 
 
 def reduce_home(facts: HomeFacts, event: Event) -> HomeFacts:
@@ -85,7 +86,7 @@ def reduce_home(facts: HomeFacts, event: Event) -> HomeFacts:
                 return facts
             grown = replace(task, sessions=(*task.sessions, event.session))
             return replace(facts, tasks={**facts.tasks, body.task: grown})
-    return facts
+    return reduce_issues(facts, event)
 
 
 def spool_key(session: str, generation: int, start: int, end: int) -> str:
@@ -201,10 +202,6 @@ def _restore(facts: SessionFacts, _event: Event, _body: e.RestoreRequested) -> S
 
 def _rescued(facts: SessionFacts, _event: Event, body: e.WorkRescued) -> SessionFacts:
     return replace(facts, rescues=(*(ref for ref in facts.rescues if ref != body.ref), body.ref))
-
-
-def _notified(facts: SessionFacts, _event: Event, body: e.Notified) -> SessionFacts:
-    return replace(facts, attempts={**facts.attempts, body.trigger: facts.attempts.get(body.trigger, 0) + 1})
 
 
 def _timer(facts: SessionFacts, event: Event, body: e.TimerDue) -> SessionFacts:
@@ -387,7 +384,8 @@ def _bounded(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     return tuple(message for message in messages if message.id not in settled)
 
 
-_STEPS: Mapping[type[e.Body], Callable[[SessionFacts, Event, Any], SessionFacts]] = {
+_STEPS: Mapping[type[e.Body], Step] = {
+    **fold_pull.STEPS,
     e.SessionAdmitted: _admitted,
     e.SessionWaiting: _waiting,
     e.SessionFailed: _failed,
@@ -397,7 +395,6 @@ _STEPS: Mapping[type[e.Body], Callable[[SessionFacts, Event, Any], SessionFacts]
     e.SessionStopped: _stopped,
     e.RestoreRequested: _restore,
     e.WorkRescued: _rescued,
-    e.Notified: _notified,
     e.TimerDue: _timer,
     e.AgentActivity: _activity,
     e.AgentAck: _ack,

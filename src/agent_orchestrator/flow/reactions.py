@@ -13,9 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from agent_orchestrator.flow.episodes import occurrence
 from agent_orchestrator.flow.facts import SessionFacts
+from agent_orchestrator.flow.pull import Episode
 from agent_orchestrator.flow.rules import Rule
-from agent_orchestrator.flow.status import STUCK_AFTER, Status, derive
+from agent_orchestrator.flow.status import STUCK_AFTER, derive
 
 LIFECYCLE = frozenset({"prepare", "launch", "deliver", "publish", "stop", "clean-up", "silence", "limit"})
 
@@ -35,9 +37,9 @@ class Intent:
 
 def decide(before: SessionFacts | None, after: SessionFacts, rules: Sequence[Rule], now: float) -> list[Intent]:
     """What this change calls for."""
-    known = {intent.key for intent in needed(before, rules)} if before else set()
-    intents = [intent for intent in needed(after, rules) if intent.key not in known]
-    return intents + react(before, after, rules, now)
+    earlier = needed(before, rules) + react(before, rules, min(now, before.updated_at)) if before else []
+    known = {intent.key for intent in earlier}
+    return [intent for intent in needed(after, rules) + react(after, rules, now) if intent.key not in known]
 
 
 def needed(facts: SessionFacts, rules: Sequence[Rule] = ()) -> list[Intent]:
@@ -95,39 +97,54 @@ def _to_live(facts: SessionFacts, rules: Sequence[Rule]) -> list[Intent]:
 
 # -- Rules -------------------------------------------------------------------------------------------------------------
 
-TRIGGERS = {
-    "needs_input": "agent-needs-input",
-    "blocked": "agent-blocked",
-    "stuck": "agent-stuck",
-    "failed": "agent-exited",
-    "exited": "agent-exited",
-    "interrupted": "agent-exited",
-    "idle": "agent-idle",
-}
-
 
 def stuck_after(rules: Sequence[Rule]) -> float:
     """Seconds of silence after which these rules call a session stuck."""
     return next((rule.threshold for rule in rules if rule.trigger == "agent-stuck" and rule.threshold), STUCK_AFTER)
 
 
-def react(before: SessionFacts | None, after: SessionFacts, rules: Sequence[Rule], now: float) -> list[Intent]:
-    """What the rules say to a status that was just entered."""
-    threshold = stuck_after(rules)
-    status = derive(after, now, threshold)
-    trigger = TRIGGERS.get(status.name)
-    entered = before is None or derive(before, min(now, before.updated_at), threshold).name != status.name
-    if trigger is None or not entered:
-        return []
-    return [_notify(rule, after, status, now) for rule in rules if rule.trigger == trigger and rule.action == "notify"]
+def react(facts: SessionFacts, rules: Sequence[Rule], now: float) -> list[Intent]:
+    """What the rules say to everything that there is to react to; the outbox takes each occurrence once."""
+    status = derive(facts, now, stuck_after(rules))
+    intents: list[Intent] = []
+    for rule in rules:
+        what = occurrence(rule.trigger, facts, status)
+        episode = facts.episodes.get(rule.trigger)
+        if what is not None and (episode is None or episode.occurrence != what):
+            intents += _follow(rule, facts, episode or Episode(now), what, now)
+    return intents
 
 
-def _notify(rule: Rule, facts: SessionFacts, status: Status, now: float) -> Intent:
-    return Intent(
-        "notify",
-        f"notify:{rule.name}:{facts.id}:{facts.generation}:{status.at:.3f}",
-        facts.id,
-        facts.generation,
-        now + (rule.delay or 0.0),
-        {"trigger": rule.trigger, "status": status.name, "at": status.at, "level": rule.priority or "info"},
-    )
+def still_so(intent: Intent, facts: SessionFacts, rules: Sequence[Rule], now: float) -> bool:
+    """Is there still what a rule was to react to?"""
+    status = derive(facts, now, stuck_after(rules))
+    return occurrence(intent.args["trigger"], facts, status) == str(intent.args["occurrence"])
+
+
+def _follow(rule: Rule, facts: SessionFacts, episode: Episode, what: str, now: float) -> list[Intent]:
+    attempt = episode.attempts + 1
+    args = {"rule": rule.name, "trigger": rule.trigger, "occurrence": what, "attempt": attempt}
+    name = f"{rule.name}:{facts.id}:{what}"
+    intents = []
+    exhausted = rule.retries is not None and attempt > rule.retries
+    if not exhausted:
+        due = now + (rule.delay or 0.0) if attempt == 1 else now + _backoff(rule, attempt)
+        intents.append(Intent("react", f"react:{name}", facts.id, facts.generation, due, args))
+    often = rule.escalate_after_count is not None and attempt > rule.escalate_after_count
+    if exhausted or often:
+        reason = f"{attempt - 1} attempts did not settle it"
+        intents.append(Intent("escalate", f"escalate:{name}", facts.id, due=now, args={**args, "reason": reason}))
+    elif rule.escalate_after_seconds is not None and attempt == 1:
+        reason = f"it lasts for over {rule.escalate_after_seconds / 60:g} min"
+        key = f"escalate:{rule.name}:{facts.id}:since:{what}"
+        intents.append(
+            Intent("escalate", key, facts.id, due=now + rule.escalate_after_seconds, args={**args, "reason": reason})
+        )
+    return intents
+
+
+def _backoff(rule: Rule, attempt: int) -> float:
+    if rule.backoff is None:
+        return 0.0
+    first, most = rule.backoff
+    return float(min(most, first * 2 ** (attempt - 2)))

@@ -23,6 +23,14 @@ COLUMNS = {
     "merging": "Working",
     "working": "Working",
     "limited": "Working",
+    "conflicted": "Working",
+    "ci_failed": "Working",
+    "changes_requested": "Working",
+    "ci_running": "In review",
+    "review_pending": "In review",
+    "pr_open": "In review",
+    "approved": "Ready to merge",
+    "mergeable": "Ready to merge",
     "exited": "Needs you",
     "idle": "Needs you",
 }
@@ -59,11 +67,13 @@ class Status:
     """When that word was given."""
     why: str
     waiting_for: str | None = None
+    called: bool = False
+    """A person was called, although the status alone would not."""
 
     @property
     def column(self) -> str:
         """Where it stands on the board."""
-        return COLUMNS[self.name]
+        return "Needs you" if self.called else COLUMNS[self.name]
 
     @property
     def state(self) -> str:
@@ -78,13 +88,18 @@ def derive(facts: SessionFacts, now: float, stuck_after: float = STUCK_AFTER) ->
         or _before_launch(facts)
         or _needs_you(facts, now, stuck_after)
         or _at_work(facts, now)
+        or _of_change(facts)
         or _quiet(facts)
     )
 
 
 def _ended(facts: SessionFacts) -> Status | None:
+    if facts.pr and facts.pr.state == "merged":
+        return Status("merged", "pr", facts.updated_at, f"landed on {facts.pr.base} as {(facts.pr.landed or '')[:8]}")
     if facts.stopped:
         return Status("stopped", "person", facts.updated_at, "a person stopped it; its work is saved")
+    if facts.pr and facts.pr.state == "closed":
+        return Status("closed", "pr", facts.updated_at, "its pull request was closed")
     return None
 
 
@@ -158,6 +173,9 @@ def _ended_badly(facts: SessionFacts) -> Status | None:
 
 def _at_work(facts: SessionFacts, now: float) -> Status | None:
     activity = facts.activity
+    if facts.pr and facts.pr.landing:
+        landing = facts.pr.landing
+        return Status("merging", "queue", landing.at, f"lands on {facts.pr.base}", landing.waits or None)
     if not facts.live:
         return None
     if activity.state == "starting":
@@ -174,6 +192,39 @@ def _at_work(facts: SessionFacts, now: float) -> Status | None:
             "in a turn" if activity.state == "active" else "retries after an error",
         )
     return None
+
+
+def _of_change(facts: SessionFacts) -> Status | None:
+    """Where its pull request is."""
+    pr, head, at = facts.pr, facts.head, facts.updated_at
+    if pr is None:
+        return None
+    verdict = pr.verdict(head)
+    if pr.mergeable(head) == "no":
+        return _trouble(
+            facts, "conflicted", "merge-conflicts", f"conflicts with {pr.base} in {', '.join(pr.conflicts[:3])}"
+        )
+    if failing := pr.failing(head):
+        return _trouble(facts, "ci_failed", "ci-failed", f"checks fail: {', '.join(run.name for run in failing)}")
+    if verdict == "changes_requested":
+        return _trouble(facts, "changes_requested", "changes-requested", "a reviewer asks for changes")
+    if pr.running(head):
+        return Status("ci_running", "checks", at, "its checks run", "its checks")
+    if pr.draft:
+        return Status("pr_open", "pr", at, f"pull request #{pr.number} is a draft", "the agent to be done")
+    if verdict == "approved":
+        if pr.green(head) and pr.mergeable(head) == "yes":
+            return Status(
+                "mergeable", "pr", at, "approved and green" + (f"; {pr.refused}" if pr.refused else ""), "ao merge"
+            )
+        return Status("approved", "pr", at, "approved; its checks or its base are not known yet", "its checks")
+    return Status("review_pending", "pr", at, f"pull request #{pr.number} waits for a review", "your review: ao review")
+
+
+def _trouble(facts: SessionFacts, name: str, trigger: str, why: str) -> Status:
+    episode = facts.episodes.get(trigger)
+    called = episode is not None and episode.escalated
+    return Status(name, "pr", facts.updated_at, why, "you" if called else "the agent to mend it", called)
 
 
 def _quiet(facts: SessionFacts) -> Status:

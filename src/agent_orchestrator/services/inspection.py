@@ -10,10 +10,10 @@ from typing import Any
 from agent_orchestrator.errors import Conflict
 from agent_orchestrator.flow import codec
 from agent_orchestrator.flow.engine import Flow
+from agent_orchestrator.flow.episodes import STATUS_TRIGGERS
 from agent_orchestrator.flow.events import event_json, rfc3339
 from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.flow.outbox import row_json
-from agent_orchestrator.flow.reactions import TRIGGERS
 from agent_orchestrator.git import Git
 from agent_orchestrator.home import Home
 from agent_orchestrator.host import Host
@@ -135,7 +135,7 @@ class Inspection:
         status = self.views.status(facts)
         rows = await self.flow.store.rows(session, 20)
         recent = await self.flow.store.events(0, 20, session=session, newest=True)
-        trigger = TRIGGERS.get(status.name)
+        trigger = STATUS_TRIGGERS.get(status.name)
         rules = [rule for rule in self.flow.rules(facts.project, facts.spec.profile) if rule.trigger == trigger]
         lines = [
             f"{session} is {status.name}: {status.why}.",
@@ -162,7 +162,7 @@ class Inspection:
             "lines": lines,
             "facts": _without_secrets(codec.dump(facts)),
             "effects": [row_json(row) for row in rows],
-            "reactions": [event_json(event) for event in recent if event.type == "notified"],
+            "reactions": [event_json(event) for event in recent if event.type in ("notified", "reacted", "escalated")],
             "events": [event_json(event) for event in recent],
         }
 

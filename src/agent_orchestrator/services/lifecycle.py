@@ -13,14 +13,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from agent_orchestrator.errors import Conflict, NotFound, Temporary
+from agent_orchestrator.errors import Conflict, Temporary
 from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.effects import Again, Effect
 from agent_orchestrator.flow.engine import Flow
 from agent_orchestrator.flow.events import Event
 from agent_orchestrator.flow.facts import Message, SessionFacts
 from agent_orchestrator.flow.reactions import Intent, stuck_after
-from agent_orchestrator.flow.status import IN_TURN, derive
+from agent_orchestrator.flow.status import IN_TURN
 from agent_orchestrator.home import Home
 from agent_orchestrator.host import Host
 from agent_orchestrator.protocols import (
@@ -72,7 +72,6 @@ class Lifecycle:
             "clean-up": Effect(self.clean_up, fatal="cleaning up"),
             "silence": Effect(self.silence),
             "limit": Effect(self.limit),
-            "notify": Effect(self.notify),
         }
 
     def _facts(self, intent: Intent) -> SessionFacts:
@@ -401,19 +400,6 @@ class Lifecycle:
         """The usage limit's reset time has come."""
         facts = self._facts(intent)
         return [self._event(facts, e.TimerDue("limit"), f"{intent.key}:done", facts.generation)]
-
-    async def notify(self, intent: Intent, _attempts: int) -> Sequence[Event]:
-        """Tell a person, if what was to be told is still so."""
-        facts = self.flow.sessions.get(intent.session)
-        if facts is None:
-            raise NotFound(f"no session {intent.session}")
-        rules = self.flow.rules(facts.project, facts.spec.profile)
-        status = derive(facts, self.flow.clock(), stuck_after(rules))
-        if status.name != intent.args["status"] or status.at != intent.args["at"]:
-            return []
-        args = intent.args
-        told = e.Notified(args["trigger"], f"{facts.id}: {status.name}", status.why, args["level"])
-        return [self._event(facts, told, f"{intent.key}:done", facts.generation)]
 
 
 def spool_path(home: Home, session: str, generation: int) -> Path:

@@ -107,7 +107,7 @@ def session_json(facts: SessionFacts, status: Status) -> dict[str, Any]:
             "testsPassed": progress.tests_passed,
         },
         "usage": {"input": usage.input, "output": usage.output, "usd": usage.usd},
-        "attempts": dict(facts.attempts),
+        "attempts": {trigger: episode.attempts for trigger, episode in facts.episodes.items()},
         "waitingFor": status.waiting_for,
         "why": status.why,
         "notes": list(facts.notes),

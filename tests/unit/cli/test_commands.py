@@ -323,7 +323,7 @@ def test_api_with_or_without_its_prefix(daemon: Daemon, path: str) -> None:
 def test_api_fails_on_an_error_and_on_a_body_that_is_no_json(daemon: Daemon) -> None:
     daemon.route("GET", "/healthz", problem("usage", "no", "do", exit_code=2))
     ran = ao("api", "GET", "/healthz")
-    assert ran.returncode == 1 and ran.stderr == b"ao: no: do\n" and json.loads(ran.stdout)["detail"] == "no"
+    assert ran.returncode == 2 and ran.stderr == b"ao: no: do\n" and json.loads(ran.stdout)["detail"] == "no"
     assert ao("api", "POST", "x", "-d", "{").returncode == 2
     assert ao("api", "GET", "a b").returncode == 2
 

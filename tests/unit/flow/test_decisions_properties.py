@@ -79,7 +79,7 @@ def test_one_step_at_a_time_each_under_a_key_of_its_own(sequence: list[Event]) -
             assert intents == []
         if facts.wanted == "stop":
             assert set(kinds) <= {"stop", "clean-up"}
-        lifecycle = [one for one in decide(before, facts, DEFAULT_RULES, NOW) if one.kind != "notify"]
+        lifecycle = [one for one in decide(before, facts, DEFAULT_RULES, NOW) if one.kind not in ("react", "escalate")]
         assert {one.key for one in lifecycle} == set(keys) - {one.key for one in needed(before, DEFAULT_RULES)}
         again = decide(facts, facts, DEFAULT_RULES, facts.updated_at)
         assert again == []
@@ -93,7 +93,7 @@ def test_silence_in_a_turn_is_notified_once_when_its_time_has_come() -> None:
     facts = step(begun(), told(e.AgentActivity("active"), 1000.0, "a"))
     stuck = step(facts, told(e.TimerDue("silence"), 1600.0, "t", "daemon"))
     first = decide(facts, stuck, DEFAULT_RULES, 1600.0)
-    assert [(one.kind, one.args["trigger"]) for one in first] == [("notify", "agent-stuck")]
+    assert [(one.kind, one.args["trigger"]) for one in first] == [("react", "agent-stuck")]
     later = step(stuck, told(e.HeadMoved("c9"), 1700.0, "h", "git"))
     assert decide(stuck, later, DEFAULT_RULES, 1700.0) == []
 

@@ -12,7 +12,7 @@ import contextlib
 import json
 import os
 import secrets
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -91,13 +91,18 @@ async def end_all(host: Host, process: ProcessId | None, mark: str, grace: float
         await asyncio.gather(*(stop_family(host, stray, 0.0) for stray in strays))
 
 
-async def _finish(work: AsyncIterator[None] | object) -> None:
+async def _finish(work: Coroutine[None, None, None]) -> None:
     """Carry it to its end even if we are cancelled meanwhile."""
-    task = asyncio.ensure_future(work)  # type: ignore[call-overload]
+    task = asyncio.ensure_future(work)
+    cancelled = False
     while not task.done():
-        with contextlib.suppress(asyncio.CancelledError):
+        try:
             await asyncio.shield(task)
+        except asyncio.CancelledError:
+            cancelled = True
     task.result()
+    if cancelled:
+        raise asyncio.CancelledError
 
 
 @contextlib.asynccontextmanager

@@ -1,0 +1,203 @@
+"""From events to facts, for what concerns a session's change and the issues it comes from. Part of `fold.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from agent_orchestrator.flow import events as e
+from agent_orchestrator.flow.events import Event
+from agent_orchestrator.flow.facts import HomeFacts, SessionFacts
+from agent_orchestrator.flow.pull import CheckRun, Comment, Episode, Issue, Landing, PullRequest, Review
+
+Step = Callable[[SessionFacts, Event, Any], SessionFacts]
+
+
+def _with(facts: SessionFacts, **changes: Any) -> SessionFacts:
+    """The facts with another pull request; without one they stay."""
+    return replace(facts, pr=replace(facts.pr, **changes)) if facts.pr else facts
+
+
+def _opened(facts: SessionFacts, _event: Event, body: e.PrOpened) -> SessionFacts:
+    if facts.pr is not None:
+        return facts
+    return replace(facts, pr=PullRequest(body.number, body.title, body.base, body.draft, url=body.url))
+
+
+def _ready(facts: SessionFacts, _event: Event, _body: e.PrReady) -> SessionFacts:
+    return _with(facts, draft=False)
+
+
+def _closed(facts: SessionFacts, _event: Event, _body: e.PrClosed) -> SessionFacts:
+    return facts if facts.pr and facts.pr.state == "merged" else _with(facts, state="closed", landing=None)
+
+
+def _merged(facts: SessionFacts, _event: Event, body: e.PrMerged) -> SessionFacts:
+    return _with(facts, state="merged", draft=False, landing=None, landed=body.commit, refused="")
+
+
+def _base(facts: SessionFacts, _event: Event, body: e.BaseMoved) -> SessionFacts:
+    return replace(facts, base_head=body.head)
+
+
+def _conflicts(facts: SessionFacts, _event: Event, body: e.ConflictsSeen) -> SessionFacts:
+    return _with(facts, conflicts=body.files, compared=(body.head, body.base_head))
+
+
+def _asked(facts: SessionFacts, _event: Event, _body: e.ChecksRequested) -> SessionFacts:
+    return _with(facts, settled=None, asked=facts.pr.asked + 1) if facts.pr else facts
+
+
+def _check_started(facts: SessionFacts, _event: Event, body: e.CheckStarted) -> SessionFacts:
+    return _checked(facts, CheckRun(body.name, body.head, "running"))
+
+
+def _check_finished(facts: SessionFacts, _event: Event, body: e.CheckFinished) -> SessionFacts:
+    run = CheckRun(body.name, body.head, body.state, body.summary, body.log, body.tree, body.on_base, body.passed)
+    if body.passed is not None and body.head == facts.head:
+        facts = replace(facts, progress=replace(facts.progress, tests_passed=body.passed))
+    return _checked(facts, run)
+
+
+def _checked(facts: SessionFacts, run: CheckRun) -> SessionFacts:
+    """A result of an older commit does not replace one of the newest."""
+    if facts.pr is None:
+        return facts
+    known = facts.pr.checks.get(run.name)
+    if known is not None and known.head == facts.head and run.head != facts.head:
+        return facts
+    return _with(facts, checks={**facts.pr.checks, run.name: run})
+
+
+def _settled(facts: SessionFacts, _event: Event, body: e.ChecksSettled) -> SessionFacts:
+    return _with(facts, settled=body.head, unchecked=body.none)
+
+
+def _review(facts: SessionFacts, event: Event, body: e.ReviewSubmitted) -> SessionFacts:
+    if facts.pr is None or any(review.id == body.review for review in facts.pr.reviews):
+        return facts
+    review = Review(body.review, body.verdict, body.head, body.author, body.body, event.time)
+    return _with(facts, reviews=(*facts.pr.reviews, review))
+
+
+def _comment(facts: SessionFacts, event: Event, body: e.CommentAdded) -> SessionFacts:
+    if facts.pr is None or any(comment.id == body.comment for comment in facts.pr.comments):
+        return facts
+    comment = Comment(
+        id=body.comment,
+        body=body.body,
+        author=body.author,
+        at=event.time,
+        path=body.path,
+        line=body.line,
+        thread=body.thread,
+        review=body.review,
+        by_agent=body.by_agent,
+        head=body.head,
+    )
+    return _with(facts, comments=(*facts.pr.comments, comment))
+
+
+def _merge(facts: SessionFacts, event: Event, body: e.MergeRequested) -> SessionFacts:
+    if facts.pr is None or facts.pr.state != "open" or facts.pr.landing:
+        return facts
+    landing = Landing(body.strategy, body.force, body.delete_after, event.time)
+    return _with(facts, landing=landing, refused="", draft=False)
+
+
+def _landing_waits(facts: SessionFacts, _event: Event, body: e.LandingWaits) -> SessionFacts:
+    return (
+        _with(facts, landing=replace(facts.pr.landing, waits=body.reason)) if facts.pr and facts.pr.landing else facts
+    )
+
+
+def _landing_failed(facts: SessionFacts, _event: Event, body: e.LandingFailed) -> SessionFacts:
+    return _with(facts, landing=None, refused=body.reason)
+
+
+def _reacted(facts: SessionFacts, event: Event, body: e.Reacted) -> SessionFacts:
+    known = facts.episodes.get(body.trigger) or Episode(event.time)
+    episode = replace(known, attempts=max(known.attempts, body.attempt), occurrence=body.occurrence)
+    return replace(facts, episodes={**facts.episodes, body.trigger: episode})
+
+
+def _escalated(facts: SessionFacts, event: Event, body: e.Escalated) -> SessionFacts:
+    known = facts.episodes.get(body.trigger) or Episode(event.time)
+    return replace(facts, episodes={**facts.episodes, body.trigger: replace(known, escalated=True)})
+
+
+STEPS: Mapping[type[e.Body], Step] = {
+    e.PrOpened: _opened,
+    e.PrReady: _ready,
+    e.PrClosed: _closed,
+    e.PrMerged: _merged,
+    e.BaseMoved: _base,
+    e.ConflictsSeen: _conflicts,
+    e.ChecksRequested: _asked,
+    e.CheckStarted: _check_started,
+    e.CheckFinished: _check_finished,
+    e.ChecksSettled: _settled,
+    e.ReviewSubmitted: _review,
+    e.CommentAdded: _comment,
+    e.MergeRequested: _merge,
+    e.LandingWaits: _landing_waits,
+    e.LandingFailed: _landing_failed,
+    e.Reacted: _reacted,
+    e.Escalated: _escalated,
+}
+
+
+def issue_key(project: str, number: int) -> str:
+    """Names an issue among all projects'."""
+    return f"{project}#{number}"
+
+
+def reduce_issues(facts: HomeFacts, event: Event) -> HomeFacts:
+    """The local tracker's issues after one more event."""
+    body, project = event.body, event.project or ""
+    if isinstance(body, e.IssueOpened):
+        key = issue_key(project, body.number)
+        if key in facts.issues:
+            return facts
+        opened = Issue(
+            body.number,
+            project,
+            body.title,
+            event.time,
+            event.time,
+            body.body,
+            "open",
+            body.labels,
+            body.author,
+            after=body.after,
+        )
+        return replace(facts, issues={**facts.issues, key: opened})
+    if not isinstance(body, e.IssueChanged | e.LabelAdded | e.LabelRemoved | e.IssueComment):
+        return facts
+    key = issue_key(project, body.number)
+    issue = facts.issues.get(key)
+    if issue is None:
+        return facts
+    return replace(facts, issues={**facts.issues, key: replace(_changed(issue, event, body), updated_at=event.time)})
+
+
+def _changed(issue: Issue, event: Event, body: e.Body) -> Issue:
+    match body:
+        case e.IssueChanged():
+            named = {
+                "title": body.title,
+                "body": body.body,
+                "state": body.state,
+                "assignee": body.assignee,
+                "after": body.after,
+            }
+            return replace(issue, **{name: value for name, value in named.items() if value is not None})  # type: ignore[arg-type]
+        case e.LabelAdded() if body.label not in issue.labels:
+            return replace(issue, labels=(*issue.labels, body.label))
+        case e.LabelRemoved():
+            return replace(issue, labels=tuple(label for label in issue.labels if label != body.label))
+        case e.IssueComment() if all(comment.id != body.comment for comment in issue.comments):
+            said = Comment(body.comment, body.body, body.author, event.time)
+            return replace(issue, comments=(*issue.comments, said))
+    return issue

@@ -1,0 +1,157 @@
+"""A session's change on its way to the base branch: pull request, checks, reviews, landing. Facts, and what follows from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+GOOD = frozenset({"success", "flaky", "skipped"})
+BAD = frozenset({"failure", "timed_out", "cancelled"})
+
+
+@dataclass(frozen=True, slots=True)
+class CheckRun:
+    """One check at one commit."""
+
+    name: str
+    head: str
+    state: str
+    summary: str = ""
+    log: str = ""
+    tree: str = ""
+    on_base: bool = False
+    passed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """Somebody's judgement."""
+
+    id: str
+    verdict: str
+    head: str
+    author: str
+    body: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Comment:
+    """Something said about the change."""
+
+    id: str
+    body: str
+    author: str
+    at: float
+    path: str | None = None
+    line: int | None = None
+    thread: str | None = None
+    review: str | None = None
+    by_agent: bool = False
+    head: str = ""
+    """The commit that was looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Landing:
+    """It is to land."""
+
+    strategy: str
+    force: bool
+    delete_after: bool
+    at: float
+    waits: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PullRequest:
+    """The change and everything known about it."""
+
+    number: int
+    title: str
+    base: str
+    draft: bool = True
+    state: str = "open"
+    """`open`, `merged` or `closed`."""
+    url: str | None = None
+    checks: Mapping[str, CheckRun] = field(default_factory=dict)
+    """By name, at the newest commit that they ran at."""
+    settled: str | None = None
+    """The commit at which every check has a result."""
+    unchecked: bool = False
+    """No check is configured."""
+    asked: int = 0
+    """How often the checks were asked for by hand."""
+    reviews: tuple[Review, ...] = ()
+    comments: tuple[Comment, ...] = ()
+    conflicts: tuple[str, ...] = ()
+    compared: tuple[str, str] | None = None
+    """Head and base head that were looked at for conflicts."""
+    landing: Landing | None = None
+    refused: str = ""
+    """Why the last landing failed."""
+    landed: str | None = None
+
+    @property
+    def shown_state(self) -> str:
+        """`draft`, `open`, `merged` or `closed`."""
+        return "draft" if self.draft and self.state == "open" else self.state
+
+    def failing(self, head: str | None) -> list[CheckRun]:
+        """Checks that fail at this commit through the change's own fault."""
+        return [run for run in self.checks.values() if run.head == head and run.state in BAD and not run.on_base]
+
+    def running(self, head: str | None) -> bool:
+        """Some check at this commit has no result yet."""
+        return any(run.head == head and run.state in ("queued", "running") for run in self.checks.values())
+
+    def green(self, head: str | None) -> bool:
+        """Every check that is to run has run at this commit, and passed. Not reported is not green."""
+        if self.settled != head:
+            return False
+        return self.unchecked or all(
+            run.state in GOOD or run.on_base for run in self.checks.values() if run.head == head
+        )
+
+    def verdict(self, head: str | None) -> str:
+        """`none`, `pending`, `approved` or `changes_requested`: the last judgement, as far as it is about this commit."""
+        judged = [review for review in self.reviews if review.verdict != "commented"]
+        if not judged:
+            return "none"
+        last = judged[-1]
+        return "pending" if last.verdict == "changes_requested" and last.head != head else last.verdict
+
+    def mergeable(self, head: str | None) -> str:
+        """`yes`, `no` or `unknown`, by what was looked at last."""
+        if self.compared is None or self.compared[0] != head:
+            return "unknown"
+        return "no" if self.conflicts else "yes"
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """One unbroken time in which a trigger's state holds."""
+
+    since: float
+    attempts: int = 0
+    occurrence: str = ""
+    """What was last reacted to: another one within the episode is the next attempt."""
+    escalated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Issue:
+    """An issue of the local tracker."""
+
+    number: int
+    project: str
+    title: str
+    created_at: float
+    updated_at: float
+    body: str = ""
+    state: str = "open"
+    labels: tuple[str, ...] = ()
+    author: str = "person"
+    assignee: str | None = None
+    after: tuple[int, ...] = ()
+    comments: tuple[Comment, ...] = ()

@@ -1,0 +1,118 @@
+"""Reads the JUnit XML that a check has written: how many tests there were. The files are a stranger's: bounded, and without DTDs."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from xml.parsers import expat
+
+from agent_orchestrator.services.checks.results import TestCounts
+
+LARGEST = 32 << 20
+"""Bytes of one report that are still read."""
+_ENTRIES = 50_000
+_DEPTH = 8
+_REPORTS = 1_000
+_NAME = re.compile(r"(?:.*junit.*|TEST-.*)\.xml", re.IGNORECASE)
+_FOLDER = re.compile(r"reports?|test-?results?|surefire-reports|failsafe-reports", re.IGNORECASE)
+_PASSED_OVER = {".git", "node_modules", ".venv", "venv", ".tox", ".nox", "__pycache__", "site-packages"}
+
+
+class _Refused(Exception):
+    """It is not a report, or not one that we read."""
+
+
+def find_reports(top: Path, since_ns: int) -> list[Path]:
+    """The reports below a folder that were written since."""
+    found: list[Path] = []
+    for entry in _files(top):
+        if len(found) >= _REPORTS:
+            break
+        try:
+            status = entry.stat(follow_symlinks=False)
+        except OSError:
+            continue
+        if status.st_mtime_ns >= since_ns and status.st_size <= LARGEST:
+            found.append(Path(entry.path))
+    return found
+
+
+def read_reports(files: Collection[Path]) -> TestCounts | None:
+    """What all of them tell together; none if none of them is a report."""
+    cases: Counter[str] = Counter()
+    told = False
+    for file in files:
+        try:
+            cases.update(_read(file))
+        except (OSError, _Refused, expat.ExpatError):
+            continue
+        told = True
+    return TestCounts(cases["passed"], cases["failed"], cases["skipped"], cases.total()) if told else None
+
+
+def _files(top: Path) -> Iterator[os.DirEntry[str]]:
+    """Files that may be reports, by name or by the folder they are in; no symlink is followed."""
+    folders: list[tuple[str, int, bool]] = [(str(top), 0, False)]
+    seen = 0
+    while folders:
+        folder, depth, of_reports = folders.pop()
+        try:
+            with os.scandir(folder) as listing:
+                entries = list(listing)
+        except OSError:
+            continue
+        for entry in entries:
+            seen += 1
+            if seen > _ENTRIES:
+                return
+            if entry.is_dir(follow_symlinks=False):
+                if depth < _DEPTH and entry.name not in _PASSED_OVER:
+                    folders.append((entry.path, depth + 1, of_reports or bool(_FOLDER.fullmatch(entry.name))))
+            elif entry.is_file(follow_symlinks=False) and (
+                _NAME.fullmatch(entry.name) or (of_reports and entry.name.endswith(".xml"))
+            ):
+                yield entry
+
+
+class _Tally:
+    """Counts test cases as they pass by; suites are told by their cases, for suites stand in suites."""
+
+    def __init__(self) -> None:
+        self.cases: Counter[str] = Counter()
+        self._outermost = True
+        self._case = ""
+
+    def start(self, name: str, _attributes: dict[str, str]) -> None:
+        name = name.rpartition(":")[2]
+        if self._outermost and name not in ("testsuites", "testsuite"):
+            raise _Refused(f"{name} is not a report's")
+        self._outermost = False
+        if name == "testcase":
+            self._case = "passed"
+        elif self._case and name in ("failure", "error"):
+            self._case = "failed"
+        elif self._case == "passed" and name == "skipped":
+            self._case = "skipped"
+
+    def end(self, name: str) -> None:
+        if name.rpartition(":")[2] == "testcase":
+            self.cases[self._case] += 1
+            self._case = ""
+
+
+def _read(file: Path) -> Counter[str]:
+    tally = _Tally()
+    parser = expat.ParserCreate()
+    parser.StartElementHandler = tally.start
+    parser.EndElementHandler = tally.end
+    parser.StartDoctypeDeclHandler = _refuse
+    with file.open("rb") as stream:
+        parser.Parse(stream.read(LARGEST), True)
+    return tally.cases
+
+
+def _refuse(name: str, *_: object) -> None:
+    raise _Refused(f"the document type {name} is declared")

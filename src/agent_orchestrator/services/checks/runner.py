@@ -1,0 +1,320 @@
+"""Runs checks: each content once, as many at a time as the project allows, and says what came of them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from agent_orchestrator.errors import AoError
+from agent_orchestrator.git import Git
+from agent_orchestrator.home import Home
+from agent_orchestrator.host import Host
+from agent_orchestrator.protocols import Clock, Report
+from agent_orchestrator.services.checks import junit, summary
+from agent_orchestrator.services.checks.checkout import Asked, Checkout, Checkouts, find
+from agent_orchestrator.services.checks.execute import Ended, execute
+from agent_orchestrator.services.checks.log import Log
+from agent_orchestrator.services.checks.results import Result, Results, State, TestCounts
+from agent_orchestrator.services.checks.spec import CheckSpec, Limits, digest
+
+Started = Callable[[str], None]
+"""Told the tree when the check leaves the queue and begins."""
+
+_CLOCK_TICK = 20_000_000
+"""Nanoseconds; what was written this shortly before the command may bear its starting time."""
+
+
+class _SetUpFailed(Exception):
+    """A set-up command failed."""
+
+    def __init__(self, command: str, ended: Ended) -> None:
+        super().__init__(command)
+        self.command = command
+        self.ended = ended
+
+
+@dataclass(slots=True)
+class _Flight:
+    """A check that waits or runs, and who wants to know."""
+
+    key: str
+    tree: str
+    task: asyncio.Task[Result] | None = None
+    waiters: int = 0
+    ending: bool = False
+    cancelled: bool = False
+    running: bool = False
+    output: list[Report] = field(default_factory=list)
+    started: list[Started] = field(default_factory=list)
+
+    def report(self, line: str) -> None:
+        for output in self.output:
+            output(line)
+
+    def begin(self) -> None:
+        self.running = True
+        for started in self.started:
+            started(self.tree)
+
+
+class Checks:
+    """The checks of a home."""
+
+    def __init__(self, home: Home, host: Host, clock: Clock = time.time, limits: Limits | None = None) -> None:
+        self._host = host
+        self._clock = clock
+        self._limits = limits or Limits()
+        self._results = Results(home.path / "checks" / "results")
+        self._checkouts = Checkouts(home.path / "checks" / "work", host, self._limits)
+        self._flights: dict[tuple[str, str, str], _Flight] = {}
+        self._places: dict[str, _Places] = {}
+
+    async def run(
+        self, spec: CheckSpec, output: Report | None = None, *, again: bool = False, started: Started | None = None
+    ) -> Result:
+        """Run a check, or tell what is known of the same content; `again`: run it whatever is known.
+
+        A check that is under way already is joined. Raises `NotFound` for a commit that is not there, and other errors when no checkout
+        can be made; what the command does is never an error. Cancelled, it kills what it started.
+        """
+        asked = await find(self._host, spec)
+        key = _key(spec, asked)
+        place = (spec.project, asked.tree, spec.name)
+        while (flight := self._flights.get(place)) and (flight.ending or flight.key != key):
+            assert flight.task is not None
+            await asyncio.wait({flight.task})
+        if flight is None:
+            known = None if again else self._results.read(*place, key)
+            if known is not None:
+                return known
+            flight = self._flights[place] = _Flight(key, asked.tree)
+            flight.task = asyncio.create_task(self._fly(spec, asked, flight))
+            flight.task.add_done_callback(lambda _: self._flights.pop(place))
+        return await self._joined(flight, spec, output, started)
+
+    async def verdict(
+        self, spec: CheckSpec, output: Report | None = None, *, again: bool = False, started: Started | None = None
+    ) -> Result:
+        """Run a check, and once more where it fails: one that passes then is `flaky`."""
+        first = await self.run(spec, output, again=again, started=started)
+        if first.state != "failure" or first.runs > 1 or first.exit_code in (126, 127):
+            return first
+        second = await self.run(spec, output, again=True, started=started)
+        if second.state not in ("success", "failure"):
+            return second
+        state: State = "flaky" if second.state == "success" else "failure"
+        told = replace(second, state=state, runs=2, summary=first.summary if state == "flaky" else second.summary)
+        self._remember(spec, _key(spec, await find(self._host, spec)), told)
+        return told
+
+    async def base_fails(self, spec: CheckSpec, base_commit: str) -> bool:
+        """Does the same check fail at the base's commit too, and not by chance? What could not be found out is no."""
+        result = await self.verdict(replace(spec, commit=base_commit))
+        return result.state in ("failure", "timed_out")
+
+    async def known(self, spec: CheckSpec) -> Result | None:
+        """What is known of this content, without running anything."""
+        asked = await find(self._host, spec)
+        return self._results.read(spec.project, asked.tree, spec.name, _key(spec, asked))
+
+    def cancel(self, project: str, tree: str, name: str) -> bool:
+        """End a check that waits or runs; whoever waits for it gets `cancelled`. False: there is none."""
+        flight = self._flights.get((project, tree, name))
+        if flight is None or flight.task is None or flight.ending:
+            return False
+        flight.ending = flight.cancelled = True
+        return flight.task.cancel()
+
+    def log_path(self, project: str, tree: str, name: str) -> Path:
+        """Where the output of a check's last run on a tree is, also while it runs."""
+        return self._results.log(project, tree, name)
+
+    async def recover(self) -> None:
+        """After a daemon's death: end what it left running, remove the checkouts it used, forget what is old."""
+        await self._checkouts.recover()
+        await asyncio.to_thread(self._results.forget_before, self._clock() - self._limits.results_age)
+
+    # -- one run -------------------------------------------------------------------------------------------------------
+
+    async def _joined(self, flight: _Flight, spec: CheckSpec, output: Report | None, started: Started | None) -> Result:
+        assert flight.task is not None
+        flight.waiters += 1
+        if output:
+            flight.output.append(output)
+        if started:
+            flight.started.append(started)
+            if flight.running:
+                started(flight.tree)
+        try:
+            return await asyncio.shield(flight.task)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if not flight.cancelled or not flight.task.done() or (task and task.cancelling()):
+                raise
+            log = self.log_path(spec.project, flight.tree, spec.name)
+            return Result("cancelled", flight.tree, None, 0.0, log, "it was cancelled", at=self._clock())
+        finally:
+            flight.waiters -= 1
+            if output:
+                flight.output.remove(output)
+            if not flight.waiters and not flight.task.done():
+                flight.ending = True
+                flight.task.cancel()
+                await asyncio.wait({flight.task})
+
+    async def _fly(self, spec: CheckSpec, asked: Asked, flight: _Flight) -> Result:
+        async with self._places.setdefault(spec.project, _Places()).one(spec.parallel):
+            flight.begin()
+            try:
+                with Log(self.log_path(spec.project, asked.tree, spec.name), self._limits, flight.report) as log:
+                    result = await self._result(spec, asked, log)
+            except OSError as error:
+                raise AoError(
+                    f"check {spec.name} could not be run: {error.strerror or error}",
+                    "free some disk space, or see whether $AO_HOME may be written",
+                ) from None
+            self._remember(spec, flight.key, result)
+            return result
+
+    def _remember(self, spec: CheckSpec, key: str, result: Result) -> None:
+        # A result that cannot be written down is still a result: the content is tested again when asked for again.
+        with contextlib.suppress(OSError):
+            self._results.write(spec.project, spec.name, key, result)
+
+    async def _result(self, spec: CheckSpec, asked: Asked, log: Log) -> Result:
+        env = {"CI": "1", "GIT_TERMINAL_PROMPT": "0", **spec.env}
+
+        async def command(text: str, beside: Path, limit: float) -> Ended:
+            return await execute(
+                self._host, text, beside=beside, env=env, timeout=limit, grace=self._limits.grace, log=log
+            )
+
+        async def set_up(beside: Path) -> None:
+            for text in spec.post_create:
+                log.section()
+                log.say(f"$ {text}")
+                ended = await command(text, beside, self._limits.set_up)
+                if ended.code != 0 or ended.timed_out:
+                    raise _SetUpFailed(text, ended)
+
+        try:
+            checkout = await self._checkouts.take(spec, asked, set_up, log.say)
+        except _SetUpFailed as error:
+            said = f"the set-up {_quoted(error.command)} {_how(error.ended, self._limits.set_up)}"
+            told = await asyncio.to_thread(_told, said, log, Path())
+            return self._made("failure", asked, spec, replace(error.ended, code=None), told, None)
+        try:
+            log.section()
+            began = checkout.beside / "began"
+            began.touch()
+            ended = await command(spec.command, checkout.beside, spec.timeout)
+            return await self._judged(spec, asked, checkout, ended, began.stat().st_mtime_ns, log)
+        finally:
+            await asyncio.shield(self._checkouts.give_back(spec, checkout))
+
+    async def _judged(
+        self, spec: CheckSpec, asked: Asked, checkout: Checkout, ended: Ended, since: int, log: Log
+    ) -> Result:
+        tests = await self._tests(checkout, since, log)
+        state: State = "timed_out" if ended.timed_out else "success" if ended.code == 0 else "failure"
+        told = ""
+        if state != "success":
+            said = f"{_quoted(spec.command)} {_how(ended, spec.timeout)}"
+            told = await asyncio.to_thread(_told, said, log, checkout.tree)
+        return self._made(state, asked, spec, ended, told, tests)
+
+    async def _tests(self, checkout: Checkout, since: int, log: Log) -> TestCounts | None:
+        reports = await asyncio.to_thread(junit.find_reports, checkout.tree, since)
+        doubtful = [str(file) for file in reports if file.stat().st_mtime_ns <= since + _CLOCK_TICK]
+        if doubtful:
+            listed = ("ls-files", "-z", "--full-name", "--", *doubtful)
+            own = (await Git(self._host, checkout.tree).run(*listed, env={"GIT_LITERAL_PATHSPECS": "1"})).text.split(
+                "\0"
+            )
+            tracked = {checkout.tree / name for name in own if name}
+            reports = [file for file in reports if file not in tracked]
+        counts = await asyncio.to_thread(junit.read_reports, reports)
+        return counts or await asyncio.to_thread(summary.counted, log.end(summary.LOOKED_AT))
+
+    def _made(
+        self, state: State, asked: Asked, spec: CheckSpec, ended: Ended, told: str, tests: TestCounts | None
+    ) -> Result:
+        log = self.log_path(spec.project, asked.tree, spec.name)
+        return Result(state, asked.tree, ended.code, ended.seconds, log, told, tests, at=self._clock())
+
+
+class _Places:
+    """As many at a time as each of them allows, first come, first served."""
+
+    def __init__(self) -> None:
+        self._running = 0
+        self._queue: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    @contextlib.asynccontextmanager
+    async def one(self, limit: int) -> AsyncIterator[None]:
+        """A place, for as long as the block runs."""
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queue.append((limit, turn))
+        self._serve()
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.cancelled() or not turn.done():
+                turn.cancel()
+            else:
+                self._running -= 1
+            self._serve()
+            raise
+        try:
+            yield
+        finally:
+            self._running -= 1
+            self._serve()
+
+    def _serve(self) -> None:
+        while self._queue and (self._queue[0][1].done() or self._running < max(1, self._queue[0][0])):
+            _, turn = self._queue.popleft()
+            if not turn.done():
+                self._running += 1
+                turn.set_result(None)
+
+
+def _key(spec: CheckSpec, asked: Asked) -> str:
+    return digest(spec.command, asked.set_up)
+
+
+def _quoted(command: str) -> str:
+    line = summary.plain(command).strip().partition("\n")[0]
+    return f"`{line[:160]}…`" if len(line) > 160 or "\n" in command.strip() else f"`{line}`"
+
+
+def _how(ended: Ended, limit: float) -> str:
+    if ended.timed_out:
+        return f"did not finish within {limit:g} s and was stopped"
+    if ended.code is None:
+        return "was killed"
+    if ended.code == 127:
+        return "ended with exit code 127: a command was not found"
+    if ended.code == 126:
+        return "ended with exit code 126: a command cannot be executed"
+    with contextlib.suppress(ValueError):
+        if ended.code > 128:
+            return f"was killed by {signal.Signals(ended.code - 128).name}"
+    return f"ended with exit code {ended.code}"
+
+
+def _told(how: str, log: Log, tree: Path) -> str:
+    """One line that says how it ended, and what its output says about why; paths as they are in the repository."""
+    output = log.end(summary.LOOKED_AT)
+    for place in {str(tree), str(tree.resolve())} if tree.parts else ():
+        output = output.replace(f"{place}/", "")
+    if log.problem:
+        how += f"; its output could not be kept: {log.problem}"
+    room = summary.LONGEST - len(how.encode(errors="replace")) - 1
+    return f"{how}\n{summary.relevant(output, room)}".rstrip("\n")

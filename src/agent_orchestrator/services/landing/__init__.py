@@ -1,0 +1,49 @@
+"""Landing: a branch's exact commit is merged onto its base without a checkout, and the base branch is moved there exactly once.
+
+`build.py` makes the commit that would land, `land.py` moves the base (and, by `checkout.py`, the user's checkout of it) in steps
+that survive a crash after each of them, `record.py` remembers under `refs/ao/landed/` what landed, `undo.py` makes the change
+that takes it back, `cleanup.py` removes a landed branch, `prediction.py` tells conflicts before anybody merges. Nothing here knows
+sessions' states, checks or approval, pushes anywhere, or decides that something may land: callers do.
+"""
+
+from agent_orchestrator.services.landing.build import build
+from agent_orchestrator.services.landing.cleanup import cleanup
+from agent_orchestrator.services.landing.land import land
+from agent_orchestrator.services.landing.model import (
+    BranchMoved,
+    Built,
+    Cleaned,
+    Conflicted,
+    Landed,
+    LandingSpec,
+    Moved,
+    Reverted,
+    Strategy,
+    UndoSpec,
+    Waits,
+)
+from agent_orchestrator.services.landing.prediction import Prediction
+from agent_orchestrator.services.landing.record import find_landing
+from agent_orchestrator.services.landing.settle import settle
+from agent_orchestrator.services.landing.undo import undo
+
+__all__ = [
+    "BranchMoved",
+    "Built",
+    "Cleaned",
+    "Conflicted",
+    "Landed",
+    "LandingSpec",
+    "Moved",
+    "Prediction",
+    "Reverted",
+    "Strategy",
+    "UndoSpec",
+    "Waits",
+    "build",
+    "cleanup",
+    "find_landing",
+    "land",
+    "settle",
+    "undo",
+]

@@ -1,0 +1,86 @@
+"""Make the commit that would land: the branch's exact head merged onto the base's head, with no checkout touched.
+
+Whatever the strategy, the tree is that of merging head and base; strategies differ only in the commits that lead there.
+"""
+
+from __future__ import annotations
+
+from agent_orchestrator.errors import UsageError
+from agent_orchestrator.host import Host
+from agent_orchestrator.services.landing.commits import Commit, Writer, read_commits
+from agent_orchestrator.services.landing.merging import Merger, merging
+from agent_orchestrator.services.landing.message import distinct, message
+from agent_orchestrator.services.landing.model import Built, Conflicted, LandingSpec
+from agent_orchestrator.services.landing.record import landing_done
+from agent_orchestrator.services.landing.repository import Repository, open_repository
+
+
+async def build(host: Host, spec: LandingSpec) -> Built | Conflicted:
+    """Build a landing on the base as it is now; one that is done already is given back as it was done."""
+    if spec.branch == spec.base:
+        raise UsageError(f"{spec.branch} cannot land on itself", "name another base branch")
+    repository = await open_repository(host, spec.repo, spec.branch, spec.base)
+    base = await repository.base(spec.base)
+    head = await repository.commit(spec.head)
+    done = await landing_done(repository, spec.session, head, base)
+    if done is not None:
+        same = done.base_before == done.commit
+        return Built(done.commit, await repository.tree(done.commit), done.base_before, up_to_date=same)
+    async with merging(repository, spec.work, base) as merger:
+        merge = await merger.merge(base, head)
+        if merge.conflicts:
+            return Conflicted(merge.conflicts, base)
+        if merge.tree == await repository.tree(base):
+            return Built(base, merge.tree, base, up_to_date=True)
+        writer = Writer(repository.git, await repository.git.config(), spec.work)
+        commit = None
+        if spec.strategy == "rebase":
+            commit = await _replay(repository, merger, writer, base, head, merge.tree)
+        commit = commit or await _one_commit(repository, writer, spec, base, head, merge.tree)
+    return Built(commit, merge.tree, base, notes=tuple(writer.notes))
+
+
+async def _one_commit(
+    repository: Repository, writer: Writer, spec: LandingSpec, base: str, head: str, tree: str
+) -> str:
+    """A merge commit, or one commit with everything."""
+    commits = await read_commits(repository.git, f"{base}..{head}")
+    last = commits[0]
+    author = spec.author or last.author
+    if spec.strategy == "merge":
+        text = message(spec.title, spec.body, fallback=f"Merge branch '{spec.branch}'")
+        return await writer.write(tree, (base, head), text, author)
+    everybody = [someone for commit in reversed(commits) for someone in (commit.author, *commit.others)]
+    text = message(spec.title, spec.body, fallback=last.subject or spec.branch, others=distinct(everybody, author))
+    return await writer.write(tree, (base,), text, author, last.date)
+
+
+async def _replay(
+    repository: Repository, merger: Merger, writer: Writer, base: str, head: str, wanted: str
+) -> str | None:
+    """The branch's commits one by one on top of the base; none if they do not lead to the tree that merging leads to.
+
+    A merge into the branch counts as the change it brought. That it cannot be replayed while it merges happens where
+    conflicts with the base were solved in such a merge.
+    """
+    tip, tree = base, await repository.tree(base)
+    for commit in await read_commits(repository.git, "--reverse", "--first-parent", f"{base}..{head}"):
+        replayed = await _tree_after(repository, merger, commit, tip, tree)
+        if replayed is None:
+            return None
+        if replayed == tree:
+            continue
+        if commit.parents == (tip,):
+            tip = commit.id
+        else:
+            tip = await writer.write(replayed, (tip,), commit.message, commit.author, commit.date)
+        tree = replayed
+    return tip if tree == wanted else None
+
+
+async def _tree_after(repository: Repository, merger: Merger, commit: Commit, tip: str, tree: str) -> str | None:
+    parent = commit.parents[0] if commit.parents else None
+    if parent is not None and await repository.tree(parent) == tree:
+        return commit.tree
+    merge = await merger.apply(parent, commit.id, tip)
+    return None if merge.conflicts else merge.tree

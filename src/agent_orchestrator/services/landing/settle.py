@@ -1,0 +1,33 @@
+"""Set right what a crash in the middle of a landing left in somebody's checkout."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from agent_orchestrator.git import repository_lock
+from agent_orchestrator.host import Host
+from agent_orchestrator.services.landing.checkout import checkouts
+from agent_orchestrator.services.landing.repository import Repository, open_repository
+
+
+async def settle(host: Host, repo: Path) -> tuple[Path, ...]:
+    """Finish or take back half-made moves of checkouts; returns those that had one. For the daemon's start."""
+    repository = await open_repository(host, repo)
+    async with repository_lock(repository.common):
+        return await settle_checkouts(repository)
+
+
+async def settle_checkouts(repository: Repository) -> tuple[Path, ...]:
+    """The same, for a caller that holds the repository's lock."""
+    found = []
+    for checkout, _ in await checkouts(repository):
+        marker = checkout.left_behind()
+        if marker is None:
+            continue
+        now = await repository.git.resolve(marker.ref)
+        # The ref moves last: where it has moved, files and index are as they should be.
+        if now is None or not await repository.git.is_ancestor(marker.new, now):
+            await checkout.retreat(marker.old, marker.new)
+        checkout.unlock()
+        found.append(checkout.top)
+    return tuple(found)
