@@ -104,7 +104,7 @@ class PrivateIndex:
             held = state.entries.get(delta.path)
             if held == delta.new:
                 continue
-            elif held != delta.old or delta.path in state.dirty or delta.path in visible_changes:
+            if held != delta.old or delta.path in state.dirty or delta.path in visible_changes:
                 suspects[delta.path] = delta.path
             elif held is None and (blocking := self._untracked(delta, state.entries)):
                 suspects[delta.path] = blocking
