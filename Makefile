@@ -19,7 +19,7 @@ demo: setup      ## three demo agents on a repository of their own; ends with th
 
 test: setup      ## all tests that need nothing but this machine
 	@scripts/install-tmux
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n auto
 
 check: setup lint types imports test docs-test   ## every gate
 

@@ -135,7 +135,9 @@ async def test_modes_links_renames_and_odd_names_come_through(world: World) -> N
     world.commit({"a.txt": "zero\n" + world.show("a.txt") + "\n"}, where=world.repo)
     git(world.agent, "mv", "a.txt", "renamed é.txt")
     (world.agent / "link").symlink_to("b.txt")
-    world.commit({"bin": b"\0\xff\r\n", "crlf.txt": "a\r\nb\r\n", " lead/-x ": "x", "tab\tnew\nline": "x", "run.sh": "#!"})
+    world.commit(
+        {"bin": b"\0\xff\r\n", "crlf.txt": "a\r\nb\r\n", " lead/-x ": "x", "tab\tnew\nline": "x", "run.sh": "#!"}
+    )
     (world.agent / "run.sh").chmod(0o755)
     world.commit({}, "mode")
     for strategy in ("squash", "rebase"):
@@ -154,7 +156,11 @@ async def test_a_submodule_pointer_lands(world: World) -> None:
     world.use_head()
     world.commit({"z.txt": "z"}, where=world.repo)
     await world.landed()
-    assert git(world.repo, "ls-tree", "main", "sub").split()[:3] == ["160000", "commit", git(world.repo, "rev-parse", "main~2")]
+    assert git(world.repo, "ls-tree", "main", "sub").split()[:3] == [
+        "160000",
+        "commit",
+        git(world.repo, "rev-parse", "main~2"),
+    ]
     assert world.status() == ""
 
 

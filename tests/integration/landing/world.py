@@ -117,7 +117,10 @@ def snapshot(folder: Path) -> dict[str, tuple[int, bytes]]:
         if ".git" in path.relative_to(folder).parts or (path.is_dir() and not path.is_symlink()):
             continue
         content = os.fsencode(path.readlink()) if path.is_symlink() else path.read_bytes()
-        found[str(path.relative_to(folder))] = (stat.S_IFMT(path.lstat().st_mode) | path.lstat().st_mode & 0o100, content)
+        found[str(path.relative_to(folder))] = (
+            stat.S_IFMT(path.lstat().st_mode) | path.lstat().st_mode & 0o100,
+            content,
+        )
     return found
 
 

@@ -12,6 +12,7 @@ LOOKED_AT = 512 << 10
 """Bytes from the end of the output that are looked through."""
 _BEFORE, _AFTER = 2, 8
 _WITHOUT_MARKER = 40
+_LONGEST_LINE = 1000
 _MANY = 400
 """Lines after which no more are collected: the summary is full long before."""
 
@@ -20,7 +21,7 @@ _ESCAPES = re.compile(
 )
 _CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _WRONG = re.compile(
-    r"\berrors?\b|\w*(?:Error|Exception)\b|\bfail(?:ed|ures?|s)?\b|\bpanic(?:ked)?\b|\bfatal\b|\bTraceback\b|\bnot ok\b"
+    r"\berrors?\b|(?:Error|Exception)\b|\bfail(?:ed|ures?|s)?\b|\bpanic(?:ked)?\b|\bfatal\b|\bTraceback\b|\bnot ok\b"
     r"|\bnot found\b|\bundefined\b|\bsegmentation fault\b|\bassert(?:ion)?\b|^\s*[✕✗✘×❌]|^E  ",
     re.IGNORECASE | re.ASCII,
 )
@@ -42,9 +43,13 @@ def plain(text: str) -> str:
     return _CONTROLS.sub("", "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in lines))
 
 
+def _lines(output: str) -> list[str]:
+    return [line[:_LONGEST_LINE] for line in plain(output).split("\n")]
+
+
 def relevant(output: str, room: int = LONGEST) -> str:
     """The part of a failed check's output that says what went wrong, as plain text of at most so many bytes."""
-    lines = [line.rstrip() for line in plain(output).split("\n")]
+    lines = [line.rstrip() for line in _lines(output)]
     while lines and _TEARDOWN.match(lines[-1]):
         lines.pop()
     wrong = [number for number, line in enumerate(lines) if _tells(line)]
@@ -68,7 +73,7 @@ def _around(lines: list[str], wrong: list[int]) -> list[str]:
             break
         if last >= 0 and number > last + 1:
             found.append("…")
-        found.append(lines[number][:1000])
+        found.append(lines[number])
         last = number
     return found
 
@@ -120,7 +125,7 @@ _UNITTEST_END = re.compile(r"^(?:FAILED|OK) \((.*)\)$")
 
 def counted(output: str) -> TestCounts | None:
     """How many tests there were, by the closing lines of well-known test runners; none where nothing tells."""
-    lines = plain(output).split("\n")
+    lines = _lines(output)
     for pattern, every in ((_PYTEST, False), (_JEST, False), (_CARGO, True), (_MOCHA, True)):
         texts = [found[1] for line in lines if (found := pattern.match(line))]
         if texts:

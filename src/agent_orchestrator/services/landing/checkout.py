@@ -17,7 +17,7 @@ from pathlib import Path
 
 from agent_orchestrator.git import Git, GitFailed, find_layout
 from agent_orchestrator.host import Host, ProcessId
-from agent_orchestrator.services.landing.index import Delta, Entry, PrivateIndex, deltas
+from agent_orchestrator.services.landing.index import Delta, PrivateIndex, deltas
 from agent_orchestrator.services.landing.model import Waits
 from agent_orchestrator.services.landing.repository import Repository
 
@@ -160,17 +160,16 @@ class Checkout:
         index = PrivateIndex(self.host, self.top, self._index, self._private)
         changes = await deltas(index.git, old, new)
         state = await index.state()
-        behind = {d.path: d.new for d in changes if state.entries.get(d.path) == d.old != d.new}
-        written = await index.same(behind)
-        undone: dict[str, Entry] = {path: behind[path] for path in written}
+        behind = {d.path: d.new for d in changes if state.entries.get(d.path) == d.old}
+        ours = await index.same(behind) | {path for path in behind if not os.path.lexists(self.top / path)}
         for delta in changes:
             held = state.entries.get(delta.path)
-            if held == delta.old and not os.path.lexists(self.top / delta.path):
-                undone[delta.path] = delta.new
-            elif held == delta.new and (delta.path in state.dirty or self._is_new_file(delta)):
-                undone[delta.path] = delta.old
-        await index.put(undone)
-        await index.move(new, old)
+            if held == delta.new and delta.path not in state.dirty and not self._is_new_file(delta):
+                ours.add(delta.path)
+        await index.put({d.path: d.old for d in changes if state.entries.get(d.path) == d.new})
+        target = await index.git.text("write-tree")
+        await index.put({d.path: d.new for d in changes if d.path in ours})
+        await index.move(await index.git.text("write-tree"), target)
         self._private.replace(self._index)
 
     def _is_new_file(self, delta: Delta) -> bool:

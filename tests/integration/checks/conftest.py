@@ -1,0 +1,21 @@
+"""What the tests of this folder share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agent_orchestrator.home import Home
+from tests.integration.checks.stage import Stage
+from tests.integration.rescue.world import make_repository
+from tests.integration.workspaces.disks import small_disk
+
+__all__ = ["small_disk", "stage"]
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    return Stage(make_repository(tmp_path / "repo"), Home(tmp_path / "ao"), outside)

@@ -1,0 +1,60 @@
+"""A repository and a home, and checks of it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from agent_orchestrator.home import Home
+from agent_orchestrator.host import LocalHost
+from agent_orchestrator.services.checks import Checks, CheckSpec, Limits
+from tests.integration.rescue.world import git
+
+
+@dataclass
+class Stage:
+    """Everything a test of checks needs; `outside` is a folder that no checkout touches."""
+
+    repo: Path
+    home: Home
+    outside: Path
+    host: LocalHost = field(default_factory=LocalHost)
+    limits: Limits = field(default_factory=lambda: Limits(grace=0.2))
+
+    def __post_init__(self) -> None:
+        self.checks = Checks(self.home, self.host, limits=self.limits)
+
+    def spec(self, command: str, **changes: object) -> CheckSpec:
+        env = {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"], "OUT": str(self.outside)}
+        spec = CheckSpec("app", self.repo, "HEAD", "test", command, timeout=30.0, env=env)
+        return replace(spec, **changes)  # type: ignore[arg-type]
+
+    def commit(self, files: Mapping[str, str], message: str = "change") -> str:
+        for name, content in files.items():
+            (self.repo / name).parent.mkdir(parents=True, exist_ok=True)
+            (self.repo / name).write_text(content)
+        git(self.repo, "add", "-A")
+        git(self.repo, "commit", "-qm", message)
+        return git(self.repo, "rev-parse", "HEAD")
+
+    def work(self) -> list[str]:
+        """Names of the checkouts there are."""
+        return [folder.name for folder in (self.home.path / "checks" / "work").glob("*/*")]
+
+    def lines(self, name: str) -> list[str]:
+        """What a command wrote into a file outside."""
+        file = self.outside / name
+        return file.read_text().splitlines() if file.exists() else []
+
+    def until(self, holds: Callable[[], bool], what: str = "") -> None:
+        deadline = time.monotonic() + 20
+        while not holds():
+            assert time.monotonic() < deadline, f"waited in vain for {what or holds}"
+            time.sleep(0.01)
+
+    def alive(self, name: str) -> list[int]:
+        """Which of the pids that a command wrote down still live."""
+        return [int(pid) for pid in self.lines(name) if self.host.process(int(pid))]

@@ -1,0 +1,271 @@
+"""Checks with real Git and real processes: what runs where, what comes of it, and what is remembered."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agent_orchestrator.errors import AoError, NotFound
+from agent_orchestrator.home import Home
+from agent_orchestrator.services.checks import Checks, Limits, TestCounts
+from tests.integration.checks.stage import Stage
+from tests.integration.rescue.world import git
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_it_runs_at_the_exact_commit_in_a_clean_checkout(stage: Stage) -> None:
+    first = git(stage.repo, "rev-parse", "HEAD")
+    stage.commit({"a.txt": "changed\n"})
+    (stage.repo / "a.txt").write_text("not committed\n")
+    (stage.repo / "untracked.txt").write_text("x")
+    lines: list[str] = []
+    command = "cat a.txt; ls -A; git status --porcelain; git rev-parse HEAD; pwd; echo CI=$CI; read x || echo no stdin"
+    result = await stage.checks.run(stage.spec(command, commit=first), lines.append)
+    assert (result.state, result.exit_code, result.summary) == ("success", 0, "")
+    assert lines == ["one", ".git", ".gitignore", "a.txt", "b.txt", "d", first, lines[7], "CI=1", "no stdin"]
+    assert lines[7].startswith(str(stage.home.path))
+    assert result.log.read_text().splitlines() == lines
+    assert result.tree == git(stage.repo, "rev-parse", f"{first}^{{tree}}")
+    assert result.log == stage.checks.log_path("app", result.tree, "test")
+    assert stage.work() == []
+
+
+async def test_what_it_does_with_git_reaches_nobody(stage: Stage) -> None:
+    git(stage.repo, "tag", "-a", "v1", "-m", "v1")
+    git(stage.repo, "config", "core.worktree", str(stage.repo))
+    before = (git(stage.repo, "for-each-ref"), (stage.repo / ".git" / "config").read_text())
+    command = (
+        "git describe && git diff --quiet main && echo x >a.txt && git commit -qam x && git config a.b c && git branch -f main"
+        " && git stash list && git tag v2"
+    )
+    result = await stage.checks.run(stage.spec(command, base="main"))
+    assert result.state == "success", result.summary
+    assert (git(stage.repo, "for-each-ref"), (stage.repo / ".git" / "config").read_text()) == before
+    assert git(stage.repo, "status", "--porcelain") == ""
+    assert len(git(stage.repo, "worktree", "list").splitlines()) == 1
+
+
+async def test_the_environment_is_the_one_given(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_TOKEN", "secret")
+    spec = stage.spec("env; env >$OUT/set-up", post_create=("env >$OUT/set-up-env",))
+    lines: list[str] = []
+    await stage.checks.run(replace(spec, env={**spec.env, "NAME": "value"}), lines.append)
+    assert "NAME=value" in lines
+    assert not [line for line in [*lines, *stage.lines("set-up-env")] if "SOME_TOKEN" in line]
+
+
+async def test_the_same_content_is_tested_once(stage: Stage) -> None:
+    spec = stage.spec("echo x >>$OUT/runs; test -f a.txt")
+    first = await stage.checks.run(spec)
+    git(stage.repo, "commit", "-q", "--allow-empty", "-m", "same tree")
+    second = await Checks(stage.home, stage.host).run(spec)
+    assert (first.cached, second.cached) == (False, True)
+    assert replace(second, cached=False) == first
+    assert await stage.checks.known(spec) == second
+    assert len(stage.lines("runs")) == 1
+    await stage.checks.run(spec, again=True)
+    assert len(stage.lines("runs")) == 2
+    await stage.checks.run(replace(spec, command=spec.command + " "))
+    await stage.checks.run(replace(spec, name="other"))
+    stage.commit({"a.txt": "two\n"})
+    await stage.checks.run(spec)
+    assert len(stage.lines("runs")) == 5
+
+
+async def test_two_who_ask_at_once_share_one_run(stage: Stage) -> None:
+    spec = stage.spec("echo x >>$OUT/runs; while [ ! -e $OUT/go ]; do sleep 0.01; done; echo end")
+    heard: list[str] = []
+    one = asyncio.create_task(stage.checks.run(spec))
+    two = asyncio.create_task(stage.checks.run(spec, heard.append))
+    await asyncio.to_thread(stage.until, lambda: bool(stage.lines("runs")))
+    one.cancel()
+    (stage.outside / "go").touch()
+    assert (await two).state == "success"
+    assert heard == ["end"]
+    assert len(stage.lines("runs")) == 1
+    with pytest.raises(asyncio.CancelledError):
+        await one
+
+
+async def test_a_failure_is_told_with_its_relevant_part(stage: Stage) -> None:
+    stage.commit({"calc.py": "def test_total():\n    assert 2 == 3, 'sum'\n"})
+    result = await stage.checks.run(
+        stage.spec('for i in $(seq 500); do echo line $i; done; echo "$PWD/calc.py:2: error: sum"; echo bye; exit 2')
+    )
+    assert (result.state, result.exit_code) == ("failure", 2)
+    head, *rest = result.summary.splitlines()
+    assert head.endswith("ended with exit code 2")
+    assert "calc.py:2: error: sum" in rest
+    assert "line 3" not in rest
+    known = await stage.checks.known(stage.spec(""))
+    assert known is None
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "told"),
+    [
+        ("no-such-program --x", 127, "a command was not found"),
+        ("./a.txt", 126, "cannot be executed"),
+        ("kill -SEGV $$", 139, "was killed by SIGSEGV"),
+        ("kill -9 0", None, "was killed"),
+    ],
+)
+async def test_what_says_nothing_about_the_content_is_not_remembered(
+    stage: Stage, command: str, code: int | None, told: str
+) -> None:
+    spec = stage.spec(command)
+    result = await stage.checks.run(spec)
+    assert (result.state, result.exit_code) == ("failure", code)
+    assert told in result.summary.splitlines()[0]
+    assert await stage.checks.known(spec) is None
+
+
+BUSY = (
+    "trap '' TERM; sleep 300 & echo $! >>$OUT/pids; setsid sleep 300 & echo $! >>$OUT/pids;"
+    " (setsid sh -c 'sleep 300 & echo $! >>$OUT/pids' &); wait; sleep 300"
+)
+"""Starts one in its group, one in a session of its own, and one that outlives its parent."""
+
+
+async def test_out_of_time_it_is_killed(stage: Stage) -> None:
+    result = await stage.checks.run(stage.spec(BUSY, timeout=0.5))
+    assert result.state == "timed_out"
+    assert "did not finish within 0.5 s" in result.summary
+    assert stage.alive("pids") == []
+    assert await stage.checks.known(stage.spec(BUSY)) is None
+    assert stage.work() == []
+
+
+async def test_what_it_leaves_in_the_background_holds_nothing_up_and_goes(stage: Stage) -> None:
+    result = await stage.checks.run(stage.spec("setsid sleep 300 & echo $! >$OUT/pids"))
+    assert result.state == "success"
+    assert result.seconds < 10
+    assert stage.alive("pids") == []
+
+
+async def test_cancelled_everything_it_started_is_killed(stage: Stage) -> None:
+    spec = stage.spec(BUSY)
+    begun: list[str] = []
+    task = asyncio.create_task(stage.checks.run(spec, started=begun.append))
+    await asyncio.to_thread(stage.until, lambda: len(stage.lines("pids")) == 3)
+    assert stage.checks.cancel("app", begun[0], "test")
+    assert (await task).state == "cancelled"
+    assert stage.alive("pids") == []
+    assert await stage.checks.known(spec) is None
+    assert not stage.checks.cancel("app", begun[0], "test")
+    task = asyncio.create_task(stage.checks.run(spec))
+    await asyncio.to_thread(stage.until, lambda: len(stage.lines("pids")) == 6)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert stage.alive("pids") == []
+    assert stage.work() == []
+
+
+async def test_no_more_than_allowed_run_at_once(stage: Stage) -> None:
+    command = "mkdir $OUT/running.$$; ls -d $OUT/running.* | wc -l >>$OUT/seen; sleep 0.1; rmdir $OUT/running.$$"
+    specs = [stage.spec(command, name=f"check {number}", parallel=2) for number in range(5)]
+    results = await asyncio.gather(*(stage.checks.run(spec) for spec in specs))
+    assert {result.state for result in results} == {"success"}
+    assert max(int(line) for line in stage.lines("seen")) == 2
+
+
+async def test_one_that_is_cancelled_while_it_waits_gives_its_place_away(stage: Stage) -> None:
+    first = asyncio.create_task(stage.checks.run(stage.spec("while [ ! -e $OUT/go ]; do sleep 0.01; done", name="a")))
+    second = asyncio.create_task(stage.checks.run(stage.spec("touch $OUT/second", name="b")))
+    third = asyncio.create_task(stage.checks.run(stage.spec("true", name="c")))
+    await asyncio.to_thread(stage.until, lambda: bool(stage.work()))
+    second.cancel()
+    (stage.outside / "go").touch()
+    assert [(await first).state, (await third).state] == ["success", "success"]
+    assert not (stage.outside / "second").exists()
+
+
+async def test_much_output_is_kept_in_bounds(stage: Stage) -> None:
+    checks = Checks(stage.home, stage.host, limits=Limits(log_head=100_000, log_tail=50_000))
+    result = await checks.run(stage.spec("seq 1000000; echo 'error: at the end'; exit 1"))
+    text = result.log.read_text()
+    assert len(text) < 151_000
+    assert text.startswith("1\n2\n")
+    assert "MB of output left out here" in text
+    assert text.endswith("1000000\nerror: at the end\n")
+    assert "error: at the end" in result.summary
+
+
+async def test_numbers_come_from_junit_and_not_from_files_of_the_repository(stage: Stage) -> None:
+    report = "<testsuite>%s</testsuite>"
+    stage.commit({"fixtures/junit.xml": report % ('<testcase name="f"/>' * 9)})
+    command = f"printf '%s' '{report % ('<testcase/>' * 3)}' >junit-out.xml; echo '1 passed in 0.1s'"
+    assert (await stage.checks.run(stage.spec(command))).tests == TestCounts(3, 0, 0, 3)
+    assert (await stage.checks.run(stage.spec("echo '1 failed, 4 passed in 0.1s'"))).tests == TestCounts(4, 1, 0, 5)
+    assert (await stage.checks.run(stage.spec("true"))).tests is None
+
+
+async def test_flaky_and_confirmed_failures(stage: Stage) -> None:
+    flaky = stage.spec("echo x >>$OUT/runs; [ $(wc -l <$OUT/runs) = 2 ] || { echo 'error: once'; exit 1; }")
+    result = await stage.checks.verdict(flaky)
+    assert (result.state, result.runs) == ("flaky", 2)
+    assert "error: once" in result.summary
+    assert (await stage.checks.verdict(flaky)).cached
+    assert len(stage.lines("runs")) == 2
+    broken = stage.spec("echo x >>$OUT/broken; exit 1", name="broken")
+    assert (await stage.checks.run(broken)).runs == 1
+    assert (await stage.checks.verdict(broken)).state == "failure"
+    assert (await stage.checks.verdict(broken)).runs == 2
+    assert len(stage.lines("broken")) == 2
+
+
+async def test_the_bases_own_failures_are_known(stage: Stage) -> None:
+    base = stage.commit({"broken": "yes\n"})
+    head = stage.commit({"a.txt": "mine\n", "mine": "x\n"})
+    assert await stage.checks.base_fails(stage.spec("test ! -e broken", commit=head), base)
+    assert not await stage.checks.base_fails(stage.spec("test ! -e mine", commit=head), base)
+
+
+async def test_a_commit_or_repository_that_is_not_there(stage: Stage, tmp_path: Path) -> None:
+    for commit in ("0" * 40, "no-such-branch", "a\nb", "--all", "", "HEAD:a.txt"):
+        with pytest.raises(NotFound, match="has no commit"):
+            await stage.checks.run(stage.spec("true", commit=commit))
+    with pytest.raises(NotFound, match="is not there"):
+        await stage.checks.run(stage.spec("true", repo=tmp_path / "nowhere"))
+
+
+async def test_a_bare_repository_and_a_strange_name(stage: Stage, tmp_path: Path) -> None:
+    git(tmp_path, "clone", "-q", "--bare", str(stage.repo), "bare.git")
+    result = await stage.checks.run(stage.spec("test -f a.txt", repo=tmp_path / "bare.git", name="../../über all"))
+    assert result.state == "success"
+    assert result.log.is_relative_to(stage.home.path / "checks" / "results" / "app")
+
+
+async def test_a_repository_with_long_hashes(stage: Stage, tmp_path: Path) -> None:
+    repo = tmp_path / "long"
+    git(tmp_path, "init", "-q", "--object-format=sha256", str(repo))
+    git(repo, "commit", "-q", "--allow-empty", "-m", "x")
+    result = await stage.checks.run(stage.spec("git log --oneline", repo=repo))
+    assert result.state == "success", result.summary
+
+
+async def test_a_full_disk(stage: Stage, small_disk: Path) -> None:
+    home = Home(small_disk / "ao")
+    checks = Checks(home, stage.host, limits=Limits(grace=0.2))
+    filling = await checks.run(stage.spec("head -c 5000000 /dev/zero >fill; code=$?; echo no room; exit $code"))
+    assert (filling.state, filling.exit_code) == ("failure", 1)
+    printing = await checks.run(stage.spec("head -c 5000000 /dev/zero | tr '\\0' x; echo; echo error: x; exit 3"))
+    assert (printing.state, printing.exit_code) == ("failure", 3)
+    assert "could not be kept: No space left on device" in printing.summary
+    stage.commit({"large.txt": "x" * 2_000_000})
+    with pytest.raises(AoError, match=r"No space left|unable to write|could not be run"):
+        await checks.run(stage.spec("true"))
+    assert list((home.path / "checks" / "work").glob("*/*")) == []
+
+
+async def test_an_unreadable_result_is_unknown(stage: Stage) -> None:
+    spec = stage.spec("true")
+    file = (await stage.checks.run(spec)).log.with_suffix(".json")
+    for text in ("", "{", "[]", '{"key": 1}', file.read_text().replace('"success"', '"timed_out"')):
+        file.write_text(text)
+        assert await stage.checks.known(spec) is None

@@ -1,0 +1,113 @@
+"""The project's set-up in checkouts: made once, kept exactly as it was made, and nothing else kept."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from agent_orchestrator.services.checks import Checks, Limits
+from tests.integration.checks.stage import Stage
+
+pytestmark = pytest.mark.anyio
+
+SET_UP = (
+    "echo x >>$OUT/set-ups; mkdir -p node_modules/p d/empty; cat package-lock.json >node_modules/p/made || true",
+    "echo changed >>a.txt; sleep 300 &",
+)
+
+
+async def test_set_up_is_made_once_for_the_same_lock_files(stage: Stage) -> None:
+    stage.commit({"package-lock.json": "1\n"})
+    spec = stage.spec(
+        "cat node_modules/p/made; cat a.txt; git status --porcelain | grep -v '??'; true", post_create=SET_UP
+    )
+    lines: list[str] = []
+    result = await stage.checks.run(spec, lines.append)
+    assert result.state == "success", result.summary
+    assert lines[-2:] == ["1", "one"]
+    stage.commit({"a.txt": "two\n"})
+    lines.clear()
+    await Checks(stage.home, stage.host).run(spec, lines.append)
+    assert lines == ["1", "two"]
+    assert len(stage.lines("set-ups")) == 1
+    stage.commit({"package-lock.json": "2\n"})
+    await stage.checks.run(spec, lines.append)
+    assert lines[-2:] == ["2", "two"]
+    assert len(stage.lines("set-ups")) == 2
+    await stage.checks.run(replace(spec, post_create=(*SET_UP, "true")))
+    assert len(stage.lines("set-ups")) == 3
+
+
+async def test_nothing_of_an_earlier_check_is_left_but_the_set_up(stage: Stage) -> None:
+    listing = "find . -path ./.git -prune -o -print | sort; git config a.b; git log --oneline | wc -l"
+    dirty = (
+        "; echo x >drop; mkdir -p new/folder; echo x >new/folder/f; echo x >node_modules/drop; echo x >d/empty/drop;"
+        " rm b.txt; echo x >>a.txt; ln -s / root; git config a.b c; git commit -qam x; touch .git/hooks"
+    )
+    seen: list[list[str]] = []
+    for number in range(2):
+        lines: list[str] = []
+        spec = stage.spec(listing + dirty, name=f"n{number}", post_create=SET_UP)
+        result = await stage.checks.run(spec, lambda line, lines=lines: lines.append(line))  # type: ignore[misc]
+        assert result.state == "success", result.summary
+        seen.append([line for line in lines if not line.startswith(("$", "cat:"))])
+    assert seen[0] == seen[1]
+    assert "./d/empty" in seen[0]
+    assert len(stage.lines("set-ups")) == 1
+
+
+@pytest.mark.parametrize(
+    "harm", ["echo x >>node_modules/p/made", "rm -r node_modules", "rmdir d/empty", "chmod 700 node_modules/p/made"]
+)
+async def test_a_set_up_that_a_check_changed_is_made_anew(stage: Stage, harm: str) -> None:
+    await stage.checks.run(stage.spec(harm, post_create=SET_UP))
+    result = await stage.checks.run(stage.spec("test -d d/empty && test ! -s node_modules/p/made", post_create=SET_UP))
+    assert result.state == "success", result.summary
+    assert len(stage.lines("set-ups")) == 2
+    assert len(stage.work()) == 1
+
+
+async def test_a_set_up_that_fails_is_a_failure_and_not_remembered(stage: Stage) -> None:
+    spec = stage.spec(
+        "touch $OUT/ran", post_create=("echo first", "echo 'error: no network'; exit 4", "touch $OUT/third")
+    )
+    result = await stage.checks.run(spec)
+    assert (result.state, result.exit_code) == ("failure", None)
+    assert result.summary.splitlines()[0].startswith("the set-up `echo 'error")
+    assert result.summary.splitlines()[0].endswith("ended with exit code 4")
+    assert "error: no network" in result.summary.splitlines()
+    assert list(stage.outside.iterdir()) == []
+    assert stage.work() == []
+    assert await stage.checks.known(spec) is None
+
+
+async def test_copies_and_shared_folders_are_as_in_a_workspace(stage: Stage) -> None:
+    (stage.repo / ".env").write_text("A=1\n")
+    (stage.repo / "vendor").mkdir()
+    (stage.repo / "vendor" / "lib").write_text("lib\n")
+    spec = stage.spec("echo x >>$OUT/runs; cat .env vendor/lib; test -L vendor", copy=(".env",), symlinks=("vendor",))
+    lines: list[str] = []
+    assert (await stage.checks.run(spec, lines.append)).state == "success"
+    assert lines == ["A=1", "lib"]
+    assert (stage.repo / "vendor" / "lib").exists()
+    assert (await stage.checks.run(spec)).cached
+    (stage.repo / ".env").write_text("A=2\n")
+    await stage.checks.run(spec, lines.append)
+    assert lines[2:] == ["A=2", "lib"]
+
+
+async def test_only_a_few_prepared_checkouts_are_kept(stage: Stage) -> None:
+    checks = Checks(stage.home, stage.host, limits=Limits(prepared=2))
+    for number in range(4):
+        await checks.run(stage.spec("true", name=f"n{number}", post_create=(f": {number}",)))
+    assert len(stage.work()) == 2
+
+
+async def test_two_at_once_get_a_checkout_each(stage: Stage) -> None:
+    command = "pwd >>$OUT/places; while [ $(wc -l <$OUT/places) -lt 2 ]; do sleep 0.01; done"
+    specs = [stage.spec(command, name=name, post_create=(":",), parallel=2) for name in ("a", "b")]
+    results = await asyncio.gather(*(stage.checks.run(spec) for spec in specs))
+    assert [result.state for result in results] == ["success", "success"]
+    assert len(set(stage.lines("places"))) == 2

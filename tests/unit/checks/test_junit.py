@@ -1,0 +1,61 @@
+"""Reading JUnit XML that strangers wrote."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from agent_orchestrator.services.checks import junit
+from agent_orchestrator.services.checks.results import TestCounts
+
+REPORT = """<?xml version="1.0"?>
+<testsuites tests="99"><testsuite name="outer" tests="99"><testsuite name="inner" tests="4">
+  <testcase name="a"/><testcase name="b"><failure message="no">text</failure></testcase>
+  <testcase name="c"><skipped/></testcase><testcase name="d"><error/><system-out>x</system-out></testcase>
+</testsuite></testsuite></testsuites>
+"""
+LAUGHS = '<!DOCTYPE x [<!ENTITY a "ha"><!ENTITY b SYSTEM "file:///etc/hostname">]><testsuite><testcase name="&b;"/></testsuite>'
+
+
+def write(file: Path, text: str) -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    return file
+
+
+def test_cases_are_counted_not_what_suites_claim(tmp_path: Path) -> None:
+    file = write(tmp_path / "junit.xml", REPORT)
+    assert junit.read_reports([file, file]) == TestCounts(2, 4, 2, 8)
+
+
+@pytest.mark.parametrize("text", [LAUGHS, "<testsuite><testcase>", "<project/>", "", "no xml at all"])
+def test_what_is_no_report_or_declares_a_document_type_is_passed_over(tmp_path: Path, text: str) -> None:
+    bad = write(tmp_path / "junit.xml", text)
+    assert junit.read_reports([bad, tmp_path / "gone.xml"]) is None
+    assert junit.read_reports([bad, write(tmp_path / "TEST-a.xml", REPORT)]) == TestCounts(1, 2, 1, 4)
+
+
+def test_an_empty_report_is_a_report_of_no_tests(tmp_path: Path) -> None:
+    assert junit.read_reports([write(tmp_path / "junit.xml", "<testsuites/>")]) == TestCounts(0, 0, 0, 0)
+
+
+def test_reports_are_found_by_name_by_folder_and_by_time(tmp_path: Path) -> None:
+    found = [
+        write(tmp_path / name, REPORT)
+        for name in ("build/test-junit-1.xml", "target/surefire-reports/TEST-a.B.xml", "reports/unit/all.xml")
+    ]
+    write(tmp_path / "pom.xml", "<project/>")
+    write(tmp_path / "node_modules/x/junit.xml", REPORT)
+    old = write(tmp_path / "old-junit.xml", REPORT)
+    os.utime(old, ns=(1_000, 1_000))
+    elsewhere = write(tmp_path.parent / "junit-elsewhere.xml", REPORT)
+    (tmp_path / "junit-link.xml").symlink_to(elsewhere)
+    assert sorted(junit.find_reports(tmp_path, 2_000)) == sorted(found)
+
+
+def test_a_huge_report_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(junit, "LARGEST", 100)
+    write(tmp_path / "junit.xml", REPORT)
+    assert junit.find_reports(tmp_path, 0) == []
