@@ -43,6 +43,8 @@ from agent_orchestrator.server.serve import Servers
 from agent_orchestrator.services import Services
 from agent_orchestrator.services.admission import Admission
 from agent_orchestrator.services.agents import Agents
+from agent_orchestrator.services.bases import Bases
+from agent_orchestrator.services.checks import Checks
 from agent_orchestrator.services.configuration import Configuration
 from agent_orchestrator.services.doctor import Doctor
 from agent_orchestrator.services.environment import login_environment
@@ -53,7 +55,9 @@ from agent_orchestrator.services.observer import Observer
 from agent_orchestrator.services.plugins import Plugins, handle_of
 from agent_orchestrator.services.projects import Projects
 from agent_orchestrator.services.prune import Prune
+from agent_orchestrator.services.pulls import Pulls
 from agent_orchestrator.services.reacting import Reacting
+from agent_orchestrator.services.reviews import Reviews
 from agent_orchestrator.services.sessions import Sessions
 from agent_orchestrator.services.tokens import Tokens
 from agent_orchestrator.services.view import Views
@@ -83,8 +87,12 @@ class Daemon:
         self.projects.on_reload.append(self.views.forget)
         self.sessions = Sessions(self.flow, home, self.host, self.plugins, self.projects, self.views)
         self.lifecycle = Lifecycle(self.flow, home, self.host, self.plugins, self.tokens, self.sessions.print)
-        self.reacting = Reacting(self.flow, Wording(self.views))
-        self.runner = Runner(self.flow, {**self.lifecycle.effects(), **self.reacting.effects()})
+        self.checks = Checks(home, self.host)
+        self.pulls = Pulls(self.flow, home, self.host, self.plugins, self.projects, self.lifecycle, self.checks)
+        self.lifecycle.after_landing = self.pulls.forget_branch
+        self.bases = Bases(self.flow, self.watch)
+        reacting = Reacting(self.flow, Wording(self.views))
+        self.runner = Runner(self.flow, {**self.lifecycle.effects(), **self.pulls.effects(), **reacting.effects()})
         self.observer = Observer(self.flow, home, self.plugins, self.watch)
         self.admission = Admission(self.flow, home, self.config)
         self.projects.on_reload.append(self.admission.look)
@@ -102,6 +110,7 @@ class Daemon:
             home=self.home,
             sessions=self.sessions,
             inspection=inspection,
+            reviews=Reviews(self.flow, self.home, self.host, self.sessions, self.views),
             feed=self.feed,
             projects=self.projects,
             config=Configuration(self.home, self.projects),
@@ -125,6 +134,7 @@ class Daemon:
             self.home.socket("daemon.sock"), host or settings.host, settings.port if port is None else port, explicit
         )
         self.lifecycle.url = url
+        await self.checks.recover()
         counts = await self._adopt()
         self._take_up(pending)
         services = self.services()
@@ -208,6 +218,7 @@ class Daemon:
 
     def _take_up(self, pending: list[Row]) -> None:
         self.observer.start()
+        self.bases.start()
         self.runner.start(pending)
         self.admission.start()
 

@@ -430,6 +430,7 @@ class PrMerged(Body):
     base_before: str
     head: str
     strategy: str = "squash"
+    keep_branch: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,16 @@ def _closed(facts: SessionFacts, _event: Event, _body: e.PrClosed) -> SessionFac
 
 
 def _merged(facts: SessionFacts, _event: Event, body: e.PrMerged) -> SessionFacts:
-    return _with(facts, state="merged", draft=False, landing=None, landed=body.commit, refused="")
+    return _with(
+        facts,
+        state="merged",
+        draft=False,
+        landing=None,
+        landed=body.commit,
+        base_before=body.base_before,
+        keep_branch=body.keep_branch,
+        refused="",
+    )
 
 
 def _base(facts: SessionFacts, _event: Event, body: e.BaseMoved) -> SessionFacts:

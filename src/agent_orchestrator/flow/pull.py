@@ -91,6 +91,9 @@ class PullRequest:
     refused: str = ""
     """Why the last landing failed."""
     landed: str | None = None
+    base_before: str | None = None
+    """Where the base was before it landed."""
+    keep_branch: bool = False
 
     @property
     def shown_state(self) -> str:

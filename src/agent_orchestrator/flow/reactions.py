@@ -19,7 +19,12 @@ from agent_orchestrator.flow.pull import Episode
 from agent_orchestrator.flow.rules import Rule
 from agent_orchestrator.flow.status import STUCK_AFTER, derive
 
-LIFECYCLE = frozenset({"prepare", "launch", "deliver", "publish", "stop", "clean-up", "silence", "limit"})
+LIFECYCLE = frozenset(
+    {
+        *("prepare", "launch", "deliver", "publish", "stop", "clean-up", "silence", "limit"),
+        *("open-pr", "ready-pr", "check", "compare", "land"),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,20 +50,53 @@ def decide(before: SessionFacts | None, after: SessionFacts, rules: Sequence[Rul
 def needed(facts: SessionFacts, rules: Sequence[Rule] = ()) -> list[Intent]:
     """What is to be done for a session as it stands."""
     if facts.stopped:
-        return []
+        return _to_land(facts)
     if facts.wanted == "stop":
         return _to_stop(facts)
     if not facts.admitted or facts.failure:
         return []
     if facts.place is None or not facts.place.present:
         return [Intent("prepare", f"prepare:{facts.id}:{facts.run}", facts.id)]
-    return _to_publish(facts) + (_to_live(facts, rules) if facts.live else _to_launch(facts))
+    return _to_publish(facts) + _for_change(facts) + (_to_live(facts, rules) if facts.live else _to_launch(facts))
 
 
 def _to_publish(facts: SessionFacts) -> list[Intent]:
     if facts.place is None or facts.place.shared or not facts.committed or facts.head == facts.published:
         return []
     return [Intent("publish", f"publish:{facts.id}:{facts.head}", facts.id)]
+
+
+def _for_change(facts: SessionFacts) -> list[Intent]:
+    """What its pull request needs, once there are commits and they are in the main repository."""
+    pr, head = facts.pr, facts.head
+    here = facts.place is not None and (facts.place.shared or facts.published == head)
+    if not facts.committed or not here:
+        return []
+    if pr is None:
+        return [Intent("open-pr", f"open-pr:{facts.id}", facts.id)]
+    if pr.state != "open":
+        return []
+    intents = _to_land(facts)
+    if pr.draft and _finished(facts):
+        intents.append(Intent("ready-pr", f"ready-pr:{facts.id}:{head}", facts.id))
+    if pr.settled != head:
+        stage = "draft" if pr.draft else "ready"
+        intents.append(Intent("check", f"check:{facts.id}:{head}:{stage}:{pr.asked}", facts.id))
+    if facts.base_head and pr.compared != (head, facts.base_head):
+        intents.append(Intent("compare", f"compare:{facts.id}:{head}:{facts.base_head}", facts.id))
+    return intents
+
+
+def _to_land(facts: SessionFacts) -> list[Intent]:
+    if facts.pr is None or facts.pr.landing is None:
+        return []
+    return [Intent("land", f"land:{facts.id}:{facts.pr.landing.at:.6f}", facts.id)]
+
+
+def _finished(facts: SessionFacts) -> bool:
+    """The agent said that it is done, or its process ended well."""
+    launch = facts.launch
+    return facts.done is not None or (launch is not None and launch.ended and launch.code == 0 and not launch.stopped)
 
 
 def _to_launch(facts: SessionFacts) -> list[Intent]:

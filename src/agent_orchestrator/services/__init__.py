@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from agent_orchestrator.services.inspection import Inspection
     from agent_orchestrator.services.projects import Projects
     from agent_orchestrator.services.prune import Prune
+    from agent_orchestrator.services.reviews import Reviews
     from agent_orchestrator.services.sessions import Sessions
     from agent_orchestrator.services.tokens import Tokens
 
@@ -30,6 +31,7 @@ class Services:
     home: Home
     sessions: Sessions
     inspection: Inspection
+    reviews: Reviews
     feed: Feed
     projects: Projects
     config: Configuration

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -58,6 +58,7 @@ class Lifecycle:
         self.tokens = tokens
         self.output = output
         self.url = ""
+        self.after_landing: Callable[[SessionFacts], Awaitable[str]] | None = None
         self.login: Mapping[str, str] = os.environ
         self.login_ready = asyncio.Event()
 
@@ -335,6 +336,8 @@ class Lifecycle:
             saved.insert(0, f"commits: branch {facts.branch} in {facts.spec.repo}")
         if handle is not None:
             await self.plugins.runtime_of(facts).discard(handle)
+        if self.after_landing is not None and (told := await self.after_landing(facts)):
+            saved.append(told)
         events.append(self._event(facts, e.SessionStopped(tuple(saved), kept), f"{intent.key}:done"))
         return events
 

@@ -257,16 +257,16 @@ class Projects:
         tracked = await Git(self.host, file.parent).run("ls-files", "--error-unmatch", "--", file.name, ok=(0, 1))
         return tracked.code != 0
 
-    async def check_trust(self, project: ProjectConfig, profile: str | None) -> None:
+    async def check_trust(self, project: ProjectConfig, profile: str | None, *, ci: bool = False) -> None:
         """Refuse to run what came with the repository and nobody trusted; checks only what this session would run."""
         if project.file is None or project.file.is_relative_to(self.home.path):
             return
         commands = self._commands(project.file)
         if trust.digest(commands) in {"", *self.flow.home.trusted}:
             return
-        mine = {key: value for key, value in commands.get("projects", {}).get(project.id, {}).items() if key != "ci"}
-        own = commands.get("projects", {}).get(".", {})
-        mine |= {key: value for key, value in own.items() if key != "ci"}
+        projects = commands.get("projects", {})
+        named = {**projects.get(project.id, {}), **projects.get(".", {})}
+        mine = {key: value for key, value in named.items() if ci or key != "ci"}
         if profile and profile in commands.get("agents", {}):
             mine["agent"] = commands["agents"][profile]
         if mine or commands.get("plugins") or commands.get("defaults"):

@@ -99,7 +99,7 @@ def session_json(facts: SessionFacts, status: Status) -> dict[str, Any]:
         "pid": launch.handle.get("pid") if launch and not launch.ended else None,
         "exitCode": exit_code(facts),
         "issue": spec.issue,
-        "pr": None,
+        "pr": pr_json(facts),
         "progress": {
             "done": progress.done,
             "total": progress.total,
@@ -114,6 +114,28 @@ def session_json(facts: SessionFacts, status: Status) -> dict[str, Any]:
         "lastOutput": launch.output or None if launch and launch.ended else None,
         "createdAt": rfc3339(facts.created_at),
         "updatedAt": rfc3339(facts.updated_at),
+    }
+
+
+def pr_json(facts: SessionFacts) -> dict[str, Any] | None:
+    """The pull request in the shape that the API promises."""
+    pr, head = facts.pr, facts.head
+    if pr is None:
+        return None
+    verdict = pr.verdict(head)
+    return {
+        "number": pr.number,
+        "url": pr.url,
+        "title": pr.title,
+        "state": pr.shown_state,
+        "head": head,
+        "base": pr.base,
+        "checks": [
+            {"name": run.name, "state": run.state, "url": f"file://{run.log}" if run.log else None}
+            for run in pr.checks.values()
+        ],
+        "review": "pending" if verdict == "none" and not pr.draft else verdict,
+        "mergeable": pr.mergeable(head),
     }
 
 

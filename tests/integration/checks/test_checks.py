@@ -91,6 +91,12 @@ async def test_two_who_ask_at_once_share_one_run(stage: Stage) -> None:
         await one
 
 
+async def test_two_commands_of_one_name_are_not_taken_for_each_other(stage: Stage) -> None:
+    commands = ("sleep 0.1; exit 3", "sleep 0.1; exit 4")
+    results = await asyncio.gather(*(stage.checks.run(stage.spec(command, parallel=2)) for command in commands))
+    assert [result.exit_code for result in results] == [3, 4]
+
+
 async def test_a_failure_is_told_with_its_relevant_part(stage: Stage) -> None:
     stage.commit({"calc.py": "def test_total():\n    assert 2 == 3, 'sum'\n"})
     result = await stage.checks.run(
@@ -227,7 +233,7 @@ async def test_the_bases_own_failures_are_known(stage: Stage) -> None:
 
 
 async def test_a_commit_or_repository_that_is_not_there(stage: Stage, tmp_path: Path) -> None:
-    for commit in ("0" * 40, "no-such-branch", "a\nb", "--all", "", "HEAD:a.txt"):
+    for commit in ("0" * 40, "no-such-branch", "a\nb", "x\nHEAD", "--all", "", "HEAD:a.txt"):
         with pytest.raises(NotFound, match="has no commit"):
             await stage.checks.run(stage.spec("true", commit=commit))
     with pytest.raises(NotFound, match="is not there"):
@@ -238,7 +244,7 @@ async def test_a_bare_repository_and_a_strange_name(stage: Stage, tmp_path: Path
     git(tmp_path, "clone", "-q", "--bare", str(stage.repo), "bare.git")
     result = await stage.checks.run(stage.spec("test -f a.txt", repo=tmp_path / "bare.git", name="../../über all"))
     assert result.state == "success"
-    assert result.log.is_relative_to(stage.home.path / "checks" / "results" / "app")
+    assert result.log.resolve().is_relative_to(stage.home.path / "checks" / "results" / "app" / result.tree)
 
 
 async def test_a_repository_with_long_hashes(stage: Stage, tmp_path: Path) -> None:

@@ -67,6 +67,14 @@ async def test_a_prepared_checkout_outlives_the_daemon(stage: Stage) -> None:
     assert len(stage.lines("set-ups")) == 1
 
 
+async def test_a_prepared_checkout_that_was_in_use_goes(stage: Stage) -> None:
+    await stage.checks.run(stage.spec("true", post_create=(":",)))
+    for folder in (stage.home.path / "checks" / "work").glob("*/*"):
+        (folder / "run.json").write_text("torn")
+    await stage.checks.recover()
+    assert stage.work() == []
+
+
 async def test_another_boot_kills_nobody(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     beside = stage.home.path / "checks" / "work" / "app" / "x-1"
     (beside / "tree").mkdir(parents=True)

@@ -98,11 +98,14 @@ async def test_copies_and_shared_folders_are_as_in_a_workspace(stage: Stage) -> 
     assert lines[2:] == ["A=2", "lib"]
 
 
-async def test_only_a_few_prepared_checkouts_are_kept(stage: Stage) -> None:
+async def test_only_the_last_used_checkouts_are_kept(stage: Stage) -> None:
     checks = Checks(stage.home, stage.host, limits=Limits(prepared=2))
-    for number in range(4):
-        await checks.run(stage.spec("true", name=f"n{number}", post_create=(f": {number}",)))
+    for number in (0, 1, 0, 2):
+        spec = stage.spec("true", post_create=(f"echo {number} >>$OUT/set-ups",))
+        await checks.run(spec, again=True)
     assert len(stage.work()) == 2
+    await checks.run(replace(spec, post_create=("echo 0 >>$OUT/set-ups",)), again=True)
+    assert stage.lines("set-ups") == ["0", "1", "2"]
 
 
 async def test_two_at_once_get_a_checkout_each(stage: Stage) -> None:

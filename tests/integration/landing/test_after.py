@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +22,8 @@ from agent_orchestrator.services.landing import (
     undo,
 )
 from agent_orchestrator.services.landing import prediction as prediction_module
+from agent_orchestrator.services.landing.merging import Merger, merging
+from agent_orchestrator.services.landing.repository import Repository
 from tests.integration.landing.world import World, write
 from tests.integration.rescue.world import git
 
@@ -146,12 +150,11 @@ async def test_a_branch_that_is_being_rebased_stays(world: World) -> None:
 async def test_conflicts_are_predicted_and_remembered(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     prediction = Prediction(world.host, world.repo, world.spec.work)
     merged = 0
-    merging = prediction_module.merging
 
-    def counting(*args: object) -> object:
+    def counting(repository: Repository, work: Path, base: str) -> AbstractAsyncContextManager[Merger]:
         nonlocal merged
         merged += 1
-        return merging(*args)  # type: ignore[arg-type]
+        return merging(repository, work, base)
 
     monkeypatch.setattr(prediction_module, "merging", counting)
     world.commit({"b.txt": "agent\n"})

@@ -177,7 +177,7 @@ async def test_bad_input_has_a_clear_answer(world: World) -> None:
         ({"repo": world.root}, NotFound),
     ):
         with pytest.raises(error):
-            await build(world.host, replace(world.spec, **change))  # type: ignore[arg-type]
+            await build(world.host, replace(world.spec, **change))
     git(world.repo, "symbolic-ref", "refs/heads/trunk", "refs/heads/main")
     with pytest.raises(UsageError, match="alias of main"):
         await build(world.host, replace(world.spec, base="trunk"))

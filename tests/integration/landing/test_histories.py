@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -77,7 +78,11 @@ async def check(world: World, strategy: Strategy, dirty: tuple[str, str | None],
     assert world.main() == other
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=int(os.environ.get("AO_LANDING_EXAMPLES", "10")),
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
 @given(SIDES, STRATEGIES, EDIT, st.sampled_from(STEPS), st.booleans())
 def test_any_history_lands_as_its_merge_exactly_once(
     sides: list[tuple[str, list[tuple[str, str | None]]]],

@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict, replace
 
 import pytest
 
-from agent_orchestrator.services.landing import BranchMoved, Landed, Moved, Strategy, find_landing, land, settle
+from agent_orchestrator.services.landing import (
+    BranchMoved,
+    Built,
+    Landed,
+    Moved,
+    Strategy,
+    Waits,
+    find_landing,
+    land,
+    settle,
+)
 from tests.integration.landing.world import FILES, STEPS, Killed, World, kill_after, snapshot, write
 from tests.integration.rescue.world import git
 
@@ -223,14 +237,14 @@ async def test_two_at_once_land_one_after_the_other(world: World) -> None:
 async def test_cancelled_in_the_middle_it_comes_to_its_end(world: World) -> None:
     world.commit({"x.txt": "x"})
     built = await world.built()
-    tasks: list[asyncio.Task[object]] = []
-    tasks.append(
-        asyncio.create_task(
-            land(world.host, world.spec, built, lambda step: (step == "locked" and tasks[0].cancel()) or None)
-        )
-    )
+
+    def cancel(step: str) -> None:
+        if step == "locked":
+            landing.cancel()
+
+    landing = asyncio.create_task(land(world.host, world.spec, built, cancel))
     with pytest.raises(asyncio.CancelledError):
-        await tasks[0]
+        await landing
     assert (world.main(), world.status(), world.litter()) == (built.commit, "", [])
 
 
@@ -245,3 +259,46 @@ async def test_a_failure_on_the_way_takes_everything_back(world: World) -> None:
     with pytest.raises(OSError, match="disk"):
         await land(world.host, world.spec, built, fail)
     assert (world.main(), world.status(), world.litter()) == (before, "", [])
+
+
+DAEMON = """
+import asyncio, json, os, sys
+from pathlib import Path
+from agent_orchestrator.host import LocalHost
+from agent_orchestrator.services.landing import Built, LandingSpec, land
+
+spec, built, step = json.loads(sys.argv[1])
+spec = LandingSpec(**{**spec, "repo": Path(spec["repo"]), "work": Path(spec["work"])})
+asyncio.run(land(LocalHost(), spec, Built(**built), lambda done: os.kill(os.getpid(), 9) if done == step else None))
+"""
+
+
+def land_in_another_process(world: World, built: Built, step: str) -> int:
+    argument = json.dumps([asdict(world.spec), asdict(built), step], default=str)
+    return subprocess.run([sys.executable, "-c", DAEMON, argument], check=False, timeout=60).returncode
+
+
+@pytest.mark.parametrize("step", ["files", "ref"])
+async def test_a_daemon_that_was_really_killed(world: World, step: str) -> None:
+    world.commit({"x.txt": "x", "b.txt": "x"})
+    built = await world.built()
+    assert land_in_another_process(world, built, step) == -9
+    assert (world.repo / ".git/index.lock").exists()
+    await world.landed(built)
+    assert (world.main(), world.status(), world.litter()) == (built.commit, "", [])
+
+
+async def test_the_lock_of_another_daemon_that_lives_is_left_alone(world: World) -> None:
+    world.commit({"x.txt": "x"})
+    built = await world.built()
+    with pytest.raises(Killed):
+        await land(world.host, world.spec, built, kill_after("locked"))
+    lock = world.repo / ".git/index.lock"
+    parent = world.host.process(os.getppid())
+    assert parent is not None
+    lock.write_text(json.dumps({**json.loads(lock.read_text()), "pid": parent.pid, "started": parent.started}))
+    assert isinstance(await world.land(built), Waits)
+    assert lock.exists()
+    lock.write_text(json.dumps({**json.loads(lock.read_text()), "boot": "another"}))
+    await world.landed(built)
+    assert world.litter() == []

@@ -47,3 +47,10 @@ def test_the_end_is_that_of_the_last_section(tmp_path: Path) -> None:
         assert log.end(100) == "a\nbb\ncc\n"
         assert log.end(5) == "cc\n"
     assert (tmp_path / "log").read_text() == "set-up error\na\nbb\ncc\n"
+
+
+def test_no_more_than_the_end_is_held_in_memory(tmp_path: Path) -> None:
+    with Log(tmp_path / "log", Limits(log_head=100, log_tail=100), lambda _: None) as log:
+        for _ in range(1000):
+            log.write(b"0123456789")
+        assert len(log.end(1 << 20)) == 100

@@ -94,7 +94,7 @@ def test_silence_in_a_turn_is_notified_once_when_its_time_has_come() -> None:
     stuck = step(facts, told(e.TimerDue("silence"), 1600.0, "t", "daemon"))
     first = decide(facts, stuck, DEFAULT_RULES, 1600.0)
     assert [(one.kind, one.args["trigger"]) for one in first] == [("react", "agent-stuck")]
-    later = step(stuck, told(e.HeadMoved("c9"), 1700.0, "h", "git"))
+    later = step(stuck, told(e.AgentUsage("m", 1, 1), 1650.0, "u", "hook"))
     assert decide(stuck, later, DEFAULT_RULES, 1700.0) == []
 
 

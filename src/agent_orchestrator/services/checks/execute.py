@@ -110,7 +110,7 @@ async def _reading(pipe: Path, log: Log) -> AsyncIterator[None]:
     """Take what comes through the pipe while the block runs, and what is still in it at the end."""
     loop = asyncio.get_running_loop()
     descriptor = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    # A writing end of our own: without it the pipe would look ended before the command has opened it.
+    # A writing end of our own: a pipe without any would count as readable all the time.
     own_end = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
 
     def take() -> int:

@@ -21,7 +21,7 @@ async def undo(host: Host, spec: UndoSpec) -> Reverted | Conflicted:
         raise Conflict(f"the landing of {spec.session} changed nothing", "there is nothing to undo")
     if not await repository.git.is_ancestor(landed, base):
         raise Conflict(f"{landed[:12]}, the landing of {spec.session}, is not on {spec.base} any more")
-    marker = _reverts(landed, before, await repository.git.count(f"{before}..{landed}", "--first-parent"))
+    marker = _reverts(landed, before, one=await repository.git.resolve(f"{landed}^") == before)
     branch, earlier = await _branch(repository, spec.session, marker, base)
     if earlier is not None:
         return Reverted(branch, earlier, await repository.tree(earlier), await repository.commit(f"{earlier}^"))
@@ -39,8 +39,8 @@ async def undo(host: Host, spec: UndoSpec) -> Reverted | Conflicted:
     return Reverted(branch, commit, merge.tree, base)
 
 
-def _reverts(landed: str, before: str, commits: int) -> str:
-    return f"This reverts commit {landed}." if commits == 1 else f"This reverts commits {before}..{landed}."
+def _reverts(landed: str, before: str, *, one: bool) -> str:
+    return f"This reverts commit {landed}." if one else f"This reverts commits {before}..{landed}."
 
 
 async def _branch(repository: Repository, session: str, marker: str, base: str) -> tuple[str, str | None]:

@@ -1,0 +1,252 @@
+"""Judging a change: reviews, comments on lines, the word that it may land, and taking a landing back."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from agent_orchestrator.errors import AoError, Conflict, NotFound, UsageError
+from agent_orchestrator.flow import events as e
+from agent_orchestrator.flow.engine import Flow
+from agent_orchestrator.flow.events import Event, rfc3339
+from agent_orchestrator.flow.facts import SessionFacts
+from agent_orchestrator.flow.pull import BAD, Comment, PullRequest
+from agent_orchestrator.home import Home
+from agent_orchestrator.host import Host
+from agent_orchestrator.services import landing
+from agent_orchestrator.services.sessions import Sessions
+from agent_orchestrator.services.view import Views, pr_json
+from agent_orchestrator.spool import clean_text
+
+VERDICTS = ("approved", "changes_requested", "commented")
+STRATEGIES = ("squash", "merge", "rebase")
+LAND_PATIENCE = 3600.0
+
+
+class Reviews:
+    """What people say about changes, and what follows at once."""
+
+    def __init__(self, flow: Flow, home: Home, host: Host, sessions: Sessions, views: Views) -> None:
+        self.flow = flow
+        self.home = home
+        self.host = host
+        self.sessions = sessions
+        self.views = views
+
+    def view(self, session: str) -> dict[str, Any]:
+        """The pull request with its checks, reviews and threads."""
+        facts, pr = self._open(session)
+        return {
+            **(pr_json(facts) or {}),
+            "session": session,
+            "refused": pr.refused or None,
+            "conflicts": list(pr.conflicts),
+            "failing": [
+                {"name": run.name, "state": run.state, "summary": run.summary, "log": run.log}
+                for run in pr.failing(facts.head)
+            ],
+            "reviews": [
+                {
+                    "id": one.id,
+                    "verdict": one.verdict,
+                    "author": one.author,
+                    "body": one.body,
+                    "head": one.head,
+                    "at": rfc3339(one.at),
+                }
+                for one in pr.reviews
+            ],
+            "threads": _threads(pr.comments),
+        }
+
+    async def submit(
+        self,
+        session: str,
+        verdict: str,
+        body: str = "",
+        comments: Sequence[Mapping[str, Any]] = (),
+        *,
+        key: str | None = None,
+        author: str = "person",
+    ) -> dict[str, Any]:
+        """Judge the change, with any number of comments on lines; one review is one message to the agent."""
+        if verdict not in VERDICTS:
+            raise UsageError(f"{verdict!r} is no judgement", f"one of {', '.join(VERDICTS)}")
+        facts, pr = self._open(session)
+        self._refuse_unless_open(facts, pr)
+        text = clean_text(body).strip()
+        if verdict != "approved" and not text and not comments:
+            raise UsageError("nothing is said", "say what is to be changed: -m TEXT")
+        review = f"v-{key or uuid.uuid4().hex}"[:20]
+        events = []
+        for number, said in enumerate(comments):
+            events.append(
+                self._comment(facts, said, f"{review}:{number}", author, review if verdict != "commented" else None)
+            )
+        if verdict == "commented" and text:
+            events.append(self._comment(facts, {"body": text}, f"{review}:body", author, None))
+        judged = e.ReviewSubmitted(review, verdict, facts.head or "", author, text)
+        events.append(self._event(facts, judged, f"review:{session}:{review}", author))
+        if verdict == "approved" and pr.draft:
+            events.append(self._event(facts, e.PrReady(), f"ready:{session}:{review}", author))
+        await self.flow.append(*events)
+        return self.view(session)
+
+    def _comment(
+        self, facts: SessionFacts, said: Mapping[str, Any], name: str, author: str, review: str | None
+    ) -> Event:
+        text = clean_text(str(said.get("body") or "")).strip()
+        if not text:
+            raise UsageError("a comment is empty", "write something")
+        comment = e.CommentAdded(
+            comment=f"c-{uuid.uuid5(uuid.NAMESPACE_OID, facts.id + name).hex[:12]}",
+            body=text,
+            author=author,
+            path=str(said["path"]) if said.get("path") else None,
+            line=int(said["line"]) if said.get("line") else None,
+            thread=str(said["thread"]) if said.get("thread") else None,
+            review=review,
+            head=facts.head or "",
+        )
+        return self._event(facts, comment, f"comment:{facts.id}:{name}", author)
+
+    async def merge(
+        self,
+        session: str,
+        strategy: str | None,
+        *,
+        force: bool = False,
+        delete_after: bool = True,
+        key: str | None = None,
+    ) -> dict[str, Any]:
+        """A person's word that it may land; refuses what is known to be red, unless forced."""
+        facts, pr = self._open(session)
+        if pr.state == "merged":
+            return self.sessions.view(session)
+        self._refuse_unless_open(facts, pr)
+        if strategy is not None and strategy not in STRATEGIES:
+            raise UsageError(f"{strategy!r} is no strategy", f"one of {', '.join(STRATEGIES)}")
+        red = [run.name for run in pr.checks.values() if run.head == facts.head and run.state in BAD]
+        if red and not force:
+            raise Conflict(
+                f"{session} is red: {', '.join(red)}", "let the agent mend it, or land it all the same: --force"
+            )
+        if pr.mergeable(facts.head) == "no":
+            raise Conflict(
+                f"{session} conflicts with {pr.base} in {', '.join(pr.conflicts)}",
+                "let the agent bring it up to date first",
+            )
+        if facts.live and facts.activity.state == "active" and not force:
+            raise Conflict(f"{session} is still at work", "wait until its turn ends, or land what is there: --force")
+        body = e.MergeRequested(strategy or "squash", force, delete_after)
+        await self.flow.append(self._event(facts, body, f"merge:{session}:{key or uuid.uuid4().hex}"))
+        return self.sessions.view(session)
+
+    async def landed(self, session: str, patience: float = LAND_PATIENCE) -> dict[str, Any]:
+        """Wait for what becomes of a landing."""
+
+        def over(facts: SessionFacts) -> bool:
+            return facts.pr is None or facts.pr.landing is None
+
+        facts = await self.sessions.until(session, over, patience)
+        if facts.pr and facts.pr.state != "merged" and facts.pr.landing is None:
+            raise Conflict(
+                f"{session} did not land: {facts.pr.refused or 'it was called off'}", f"see why: ao why {session}"
+            )
+        return self.sessions.view(session)
+
+    async def ready(self, session: str, key: str | None = None) -> dict[str, Any]:
+        """A person says that it is no draft any more."""
+        facts, pr = self._open(session)
+        self._refuse_unless_open(facts, pr)
+        await self.flow.append(self._event(facts, e.PrReady(), f"ready:{session}:{key or uuid.uuid4().hex}"))
+        return self.view(session)
+
+    async def close(self, session: str, key: str | None = None) -> dict[str, Any]:
+        """Give the change up; its branch and workspace stay."""
+        facts, pr = self._open(session)
+        self._refuse_unless_open(facts, pr)
+        await self.flow.append(
+            self._event(facts, e.PrClosed("a person closed it"), f"close:{session}:{key or uuid.uuid4().hex}")
+        )
+        return self.view(session)
+
+    async def check(self, session: str, key: str | None = None) -> dict[str, Any]:
+        """Run the checks now, whatever is known."""
+        facts, pr = self._open(session)
+        self._refuse_unless_open(facts, pr)
+        body = e.ChecksRequested(facts.head or "")
+        await self.flow.append(self._event(facts, body, f"checks:{session}:{key or uuid.uuid4().hex}"))
+        return self.view(session)
+
+    async def undo(self, session: str) -> dict[str, Any]:
+        """Make the change that takes a landing back; it lands like any other."""
+        facts, pr = self._open(session)
+        if pr.state != "merged" or not pr.landed or not pr.base_before:
+            raise Conflict(f"{session} has not landed", f"see it: ao status {session}")
+        work = self.home.path / "landing" / facts.id
+        work.mkdir(mode=0o700, parents=True, exist_ok=True)
+        spec = landing.UndoSpec(session, Path(facts.spec.repo), pr.base, pr.landed, pr.base_before, work)
+        made = await landing.undo(self.host, spec)
+        if isinstance(made, landing.Conflicted):
+            raise AoError(
+                f"taking {session} back conflicts in {', '.join(made.files)}", 'have an agent do it: ao new "Revert …"'
+            )
+        return {"session": session, "branch": made.branch, "commit": made.commit}
+
+    def queue(self, project: str | None) -> list[dict[str, Any]]:
+        """What is to land, in order."""
+        waiting = [
+            facts
+            for facts in self.flow.sessions.values()
+            if facts.pr and facts.pr.landing and project in (None, facts.project)
+        ]
+        waiting.sort(key=lambda facts: (facts.project, facts.pr.landing.at if facts.pr and facts.pr.landing else 0.0))
+        return [
+            {
+                "session": facts.id,
+                "position": position,
+                "state": "waiting" if facts.pr and facts.pr.landing and facts.pr.landing.waits else "landing",
+                "reason": facts.pr.landing.waits or None if facts.pr and facts.pr.landing else None,
+                "base": facts.pr.base if facts.pr else None,
+                "tree": None,
+                "checks": (pr_json(facts) or {}).get("checks", []),
+            }
+            for position, facts in enumerate(waiting, 1)
+        ]
+
+    def _open(self, session: str) -> tuple[SessionFacts, PullRequest]:
+        facts = self.flow.sessions[session]
+        if facts.pr is None:
+            raise NotFound(f"{session} has no pull request yet", "it gets one with its first commit")
+        return facts, facts.pr
+
+    def _refuse_unless_open(self, facts: SessionFacts, pr: PullRequest) -> None:
+        if pr.state != "open":
+            raise Conflict(f"the pull request of {facts.id} is {pr.state}", f"see it: ao status {facts.id}")
+        if pr.landing:
+            raise Conflict(f"{facts.id} is landing just now", "wait for it: ao queue")
+
+    def _event(self, facts: SessionFacts, body: e.Body, key: str, source: str = "person") -> Event:
+        return Event(body, self.flow.clock(), source, key, facts.project, facts.id)
+
+
+def _threads(comments: Sequence[Comment]) -> list[dict[str, Any]]:
+    """Comments by what they answer, oldest first."""
+    threads: dict[str, dict[str, Any]] = {}
+    for comment in comments:
+        root = comment.thread if comment.thread in threads else comment.id
+        shown = {
+            "id": comment.id,
+            "author": comment.author,
+            "body": comment.body,
+            "byAgent": comment.by_agent,
+            "at": rfc3339(comment.at),
+        }
+        if root == comment.id:
+            threads[root] = {"id": root, "path": comment.path, "line": comment.line, "comments": [shown]}
+        else:
+            threads[root]["comments"].append(shown)
+    return list(threads.values())
