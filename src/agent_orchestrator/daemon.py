@@ -50,6 +50,7 @@ from agent_orchestrator.services.doctor import Doctor
 from agent_orchestrator.services.environment import login_environment
 from agent_orchestrator.services.feed import Feed
 from agent_orchestrator.services.inspection import Inspection
+from agent_orchestrator.services.issues import Issues
 from agent_orchestrator.services.lifecycle import Lifecycle
 from agent_orchestrator.services.observer import Observer
 from agent_orchestrator.services.plugins import Plugins, handle_of
@@ -111,6 +112,7 @@ class Daemon:
             sessions=self.sessions,
             inspection=inspection,
             reviews=Reviews(self.flow, self.home, self.host, self.sessions, self.views),
+            issues=Issues(self.flow, self.pulls.numbering),
             feed=self.feed,
             projects=self.projects,
             config=Configuration(self.home, self.projects),

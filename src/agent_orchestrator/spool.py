@@ -109,6 +109,15 @@ class DoneReport:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplyReport:
+    """The agent's answer to a comment on its change; none: to nobody in particular."""
+
+    text: str
+    comment: str | None = None
+    time: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class OtherReport:
     """An event of a kind that we do not know; kept as it is."""
 
@@ -133,6 +142,7 @@ Report = (
     | LimitReport
     | AskReport
     | DoneReport
+    | ReplyReport
     | OtherReport
     | InvalidReport
 )
@@ -271,6 +281,13 @@ def _usage(fields: _Fields) -> Report:
     )
 
 
+def _reply(fields: _Fields) -> Report:
+    text = fields.text("text").strip()
+    if not text:
+        raise _Unusable("`text` is empty")
+    return ReplyReport(text, fields.text("comment") or None, fields.moment("time"))
+
+
 _READERS: dict[str, Callable[[_Fields], Report]] = {
     "activity": _activity,
     "ack": _ack,
@@ -279,6 +296,7 @@ _READERS: dict[str, Callable[[_Fields], Report]] = {
     "limit": lambda fields: LimitReport(fields.moment("resets_at"), fields.moment("time")),
     "ask": lambda fields: AskReport(fields.text("question"), fields.moment("time")),
     "done": lambda fields: DoneReport(fields.text("summary"), fields.moment("time")),
+    "reply": _reply,
 }
 
 

@@ -127,14 +127,18 @@ def _states_true(world: World, sessions: dict[str, Any]) -> list[str]:
 
 def _messages_once(world: World, sessions: dict[str, Any]) -> list[str]:
     wrong = []
+    shown = {
+        session: {
+            one["messageId"]: one for one in world.box.request("GET", f"/api/sessions/{session}/messages")["messages"]
+        }
+        for session in set(world.known.messages.values())
+    }
+    # Read after what is shown: an agent may take a message up in between, but not give it back.
     heard = Counter(entry.get("id") for entry in world.heard() if entry["event"] == "message")
     for message, session in world.known.messages.items():
         if heard[message] > 1:
             wrong.append(f"{message} to {session} was received {heard[message]} times")
-        states = {
-            one["messageId"]: one for one in world.box.request("GET", f"/api/sessions/{session}/messages")["messages"]
-        }
-        state = states.get(message, {}).get("state")
+        state = shown[session].get(message, {}).get("state")
         live = sessions.get(session, {}).get("pid") is not None
         if state is None:
             wrong.append(f"{message} to {session} was accepted and is not known any more")

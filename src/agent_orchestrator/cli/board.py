@@ -19,8 +19,10 @@ COLUMNS = {
 """The columns in the order that they are shown, each with its style."""
 
 _HEADER = ("SESSION", "STATUS", "SEEN", "PROGRESS", "BRANCH", "AGENT")
+_BRANCH = 4
 _ASKING = ("needs_input", "blocked")
 _EXPLAINED = ("failed", "stuck", "conflicted", "ci_failed", "changes_requested")
+_RED = ("failure", "timed_out", "cancelled")
 _DONE_SHOWN = 10
 
 
@@ -34,9 +36,15 @@ def board_lines(sessions: Sequence[Session], all_done: bool = False) -> list[str
     hidden = 0 if all_done else max(0, len(groups["Done"]) - _DONE_SHOWN)
     if hidden:
         del groups["Done"][_DONE_SHOWN:]
-    rows = {each["id"]: _row(each) for group in groups.values() for each in group}
-    widths = out.columns_for([_HEADER, *rows.values()], shrink=4, indent=2)
-    lines = [out.paint("  " + out.line(_HEADER, widths), "dim")]
+    shown = [each for group in groups.values() for each in group]
+    rows = {each["id"]: _row(each) for each in shown}
+    header: out.Row = _HEADER
+    if any(each.get("pr") for each in shown):
+        header = (*_HEADER[:_BRANCH], "PULL REQUEST", *_HEADER[_BRANCH:])
+        for each in shown:
+            rows[each["id"]].insert(_BRANCH, pull_text(each.get("pr") or {}) or "-")
+    widths = out.columns_for([header, *rows.values()], shrink=len(header) - 2, indent=2)
+    lines = [out.paint("  " + out.line(header, widths), "dim")]
     for title, group in groups.items():
         if not group:
             continue
@@ -47,7 +55,7 @@ def board_lines(sessions: Sequence[Session], all_done: bool = False) -> list[str
                 lines.append(out.fit(f"      {waits}", out.width()))
     if hidden:
         lines.append(f"  … {hidden} more: ao status --done")
-    return [*lines, "", *footer_lines(groups["Needs you"])]
+    return [*lines, "", *footer_lines(groups["Needs you"], groups["In review"] + groups["Ready to merge"])]
 
 
 def _column(session: Session) -> str:
@@ -55,7 +63,7 @@ def _column(session: Session) -> str:
     return column if column in COLUMNS else "Working"
 
 
-def _row(session: Session) -> out.Row:
+def _row(session: Session) -> list[str]:
     title = session.get("title") or ""
     cells = (
         session["id"],
@@ -95,6 +103,26 @@ def progress_text(session: Session) -> str:
     return ", ".join(parts)
 
 
+def pull_text(pr: dict[str, Any]) -> str:
+    """`#12 draft`, `#12 green, approved`, `#12 red: lint`."""
+    if not pr:
+        return ""
+    states = {check["name"]: check["state"] for check in pr.get("checks") or ()}
+    red = [name for name, state in states.items() if state in _RED]
+    parts = [] if pr.get("state") == "open" else [str(pr.get("state"))]
+    if red:
+        parts.append(f"red: {' '.join(red)}")
+    elif any(state in ("queued", "running") for state in states.values()):
+        parts.append("checks run")
+    elif states:
+        parts.append("green")
+    if pr.get("mergeable") == "no":
+        parts.append("conflicts")
+    if pr.get("review") in ("approved", "changes_requested"):
+        parts.append(str(pr["review"]).replace("_", " "))
+    return out.one_line(f"#{pr.get('number')} {', '.join(parts)}")
+
+
 def waiting_text(session: Session) -> str:
     """What it waits for, or what it asks, verbatim."""
     text = out.one_line(
@@ -107,7 +135,10 @@ def waiting_text(session: Session) -> str:
     )
 
 
-def footer_lines(needing: Sequence[Session]) -> list[str]:
+_NEXT_OF_CHANGE = (("mergeable", "may land", "ao merge"), ("review_pending", "to review", "ao review"))
+
+
+def footer_lines(needing: Sequence[Session], reviewed: Sequence[Session] = ()) -> list[str]:
     """What needs you, and the next command."""
     lines = []
     asking = [each for each in needing if each["status"] in _ASKING]
@@ -122,6 +153,9 @@ def footer_lines(needing: Sequence[Session]) -> list[str]:
         lines.append(
             f"{out.plural(len(unread), 'session')} finished a turn: ao diff {unread[0]}, ao send {unread[0]} TEXT"
         )
+    for status, what, command in _NEXT_OF_CHANGE:
+        if found := [each["id"] for each in reviewed if each["status"] == status]:
+            lines.append(f"{out.plural(len(found), 'change')} {what}: {command} {found[0]}")
     return lines or ["Nothing needs you."]
 
 
@@ -176,6 +210,14 @@ def next_line(session: Session) -> str:
         return f"  ao answer {id_}    ao attach {id_}"
     if state in ("stopped", "interrupted", "failed", "exited"):
         return f"  ao restore {id_}    ao logs {id_}    ao why {id_}"
-    if state in ("merged", "closed"):
+    if state == "merged":
+        return f"  ao logs {id_}    ao events {id_}    ao undo {id_}"
+    if state == "closed":
         return f"  ao logs {id_}    ao events {id_}"
+    if state in ("ci_failed", "conflicted", "changes_requested"):
+        return f"  ao review {id_}    ao checks {id_}    ao why {id_}    ao send {id_} TEXT"
+    if state in ("review_pending", "pr_open", "ci_running"):
+        return f"  ao review {id_}    ao diff {id_}    ao merge {id_}    ao send {id_} TEXT"
+    if state in ("approved", "mergeable"):
+        return f"  ao merge {id_}    ao review {id_}    ao diff {id_}"
     return f"  ao attach {id_}    ao send {id_} TEXT    ao diff {id_}"

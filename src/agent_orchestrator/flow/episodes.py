@@ -49,7 +49,7 @@ def _lasts(trigger: str, facts: SessionFacts, status: Status) -> bool:
     if trigger == "changes-requested":
         return pr.verdict(head) in ("changes_requested", "pending")
     if trigger == "merge-conflicts":
-        return pr.mergeable(head) != "yes"
+        return pr.mergeable(head, facts.base_head) != "yes"
     return occurrence(trigger, facts, status) is not None
 
 
@@ -83,14 +83,15 @@ def _review_comment(facts: SessionFacts, pr: PullRequest) -> str | None:
 
 
 def _merge_conflicts(facts: SessionFacts, pr: PullRequest) -> str | None:
-    if pr.state != "open" or pr.mergeable(facts.head) != "no" or pr.compared is None:
+    if pr.state != "open" or pr.mergeable(facts.head, facts.base_head) != "no" or pr.compared is None:
         return None
     return ":".join(pr.compared)
 
 
 def _approved_and_green(facts: SessionFacts, pr: PullRequest) -> str | None:
-    ready = pr.state == "open" and not pr.landing and not pr.refused and pr.mergeable(facts.head) == "yes"
-    return facts.head if ready and pr.verdict(facts.head) == "approved" and pr.green(facts.head) else None
+    ready = pr.state == "open" and not pr.landing and not pr.refused and pr.mergeable(facts.head, facts.base_head) == "yes"
+    good = ready and pr.verdict(facts.head) == "approved" and pr.green(facts.head)
+    return f"{facts.head}:{facts.base_head}" if good else None
 
 
 _OF_CHANGE: Mapping[str, Callable[[SessionFacts, PullRequest], str | None]] = {

@@ -315,7 +315,8 @@ def _output(facts: SessionFacts, event: Event, _body: e.AgentOutput) -> SessionF
 
 
 def _head(facts: SessionFacts, _event: Event, body: e.HeadMoved) -> SessionFacts:
-    return replace(facts, head=body.head)
+    pr = replace(facts.pr, refused="") if facts.pr and body.head != facts.head else facts.pr
+    return replace(facts, head=body.head, pr=pr)
 
 
 def _published(facts: SessionFacts, _event: Event, body: e.WorkPublished) -> SessionFacts:

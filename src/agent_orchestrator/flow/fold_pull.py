@@ -47,7 +47,8 @@ def _merged(facts: SessionFacts, _event: Event, body: e.PrMerged) -> SessionFact
 
 
 def _base(facts: SessionFacts, _event: Event, body: e.BaseMoved) -> SessionFacts:
-    return replace(facts, base_head=body.head)
+    moved = body.head != facts.base_head
+    return _with(replace(facts, base_head=body.head), refused="") if moved else facts
 
 
 def _conflicts(facts: SessionFacts, _event: Event, body: e.ConflictsSeen) -> SessionFacts:

@@ -88,6 +88,7 @@ class Store(Protocol):
         *,
         session: str | None = None,
         project: str | None = None,
+        kind: str | None = None,
         newest: bool = False,
     ) -> list[Event]:
         """Events in order; `newest`: the last ones instead of the first."""

@@ -124,9 +124,9 @@ class PullRequest:
         last = judged[-1]
         return "pending" if last.verdict == "changes_requested" and last.head != head else last.verdict
 
-    def mergeable(self, head: str | None) -> str:
-        """`yes`, `no` or `unknown`, by what was looked at last."""
-        if self.compared is None or self.compared[0] != head:
+    def mergeable(self, head: str | None, base_head: str | None) -> str:
+        """`yes`, `no` or `unknown`: only a look at these two commits counts."""
+        if self.compared is None or self.compared != (head, base_head):
             return "unknown"
         return "no" if self.conflicts else "yes"
 

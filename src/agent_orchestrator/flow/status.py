@@ -120,6 +120,8 @@ def _before_launch(facts: SessionFacts) -> Status | None:
     if facts.place is None or not facts.place.present:
         return Status("starting", "daemon", facts.updated_at, "its workspace is being made")
     if facts.spec.defer and facts.launch is None and facts.next_message is None:
+        if facts.pr is not None:
+            return None  # a branch with work on it, which needs no agent to land
         return Status("queued", "daemon", facts.updated_at, "has no task yet", "its first message")
     return Status("starting", "daemon", facts.updated_at, "its agent is being started")
 
@@ -200,7 +202,7 @@ def _of_change(facts: SessionFacts) -> Status | None:
     if pr is None:
         return None
     verdict = pr.verdict(head)
-    if pr.mergeable(head) == "no":
+    if pr.mergeable(head, facts.base_head) == "no":
         return _trouble(
             facts, "conflicted", "merge-conflicts", f"conflicts with {pr.base} in {', '.join(pr.conflicts[:3])}"
         )
@@ -213,7 +215,7 @@ def _of_change(facts: SessionFacts) -> Status | None:
     if pr.draft:
         return Status("pr_open", "pr", at, f"pull request #{pr.number} is a draft", "the agent to be done")
     if verdict == "approved":
-        if pr.green(head) and pr.mergeable(head) == "yes":
+        if pr.green(head) and pr.mergeable(head, facts.base_head) == "yes":
             return Status(
                 "mergeable", "pr", at, "approved and green" + (f"; {pr.refused}" if pr.refused else ""), "ao merge"
             )

@@ -229,6 +229,140 @@ class Event(Shown):
     data: dict[str, Any]
 
 
+class FailingCheck(Shown):
+    """A check that fails by the change's own fault, with the relevant part of its output."""
+
+    name: str
+    state: str
+    summary: str
+    log: str
+
+
+class Review(Shown):
+    """Somebody's judgement."""
+
+    id: str
+    verdict: Literal["approved", "changes_requested", "commented"]
+    author: str
+    body: str
+    head: str
+    at: str
+
+
+class ThreadComment(Shown):
+    """One comment of a thread."""
+
+    id: str
+    author: str
+    body: str
+    by_agent: bool
+    at: str
+
+
+class Thread(Shown):
+    """A comment and the answers to it."""
+
+    id: str
+    path: str | None
+    line: int | None
+    comments: list[ThreadComment]
+
+
+class PullRequestView(PullRequest):
+    """A pull request with what was said about it."""
+
+    session: str
+    title: str
+    base: str
+    refused: str | None
+    conflicts: list[str]
+    failing: list[FailingCheck]
+    reviews: list[Review]
+    threads: list[Thread]
+
+
+class Undone(Shown):
+    """The change that takes a landing back; it lands like any other."""
+
+    session: str
+    branch: str
+    commit: str
+    change: Session
+
+
+class QueueEntry(Shown):
+    """A change that is to land."""
+
+    session: str
+    position: int
+    state: str
+    reason: str | None
+    base: str | None
+    tree: str | None
+    checks: list[Check]
+
+
+class Queue(Shown):
+    """What is to land, in order."""
+
+    entries: list[QueueEntry]
+
+
+class IssueComment(Shown):
+    """Something said about an issue."""
+
+    id: str
+    author: str
+    body: str
+    at: str
+
+
+class Issue(Shown):
+    """Something that is wanted."""
+
+    number: int
+    id: str
+    project: str
+    title: str
+    body: str
+    state: Literal["open", "closed"]
+    labels: list[str]
+    author: str
+    assignee: str | None
+    after: list[int]
+    comments: list[IssueComment]
+    sessions: list[str]
+    waiting_for: str | None
+    created_at: str
+    updated_at: str
+    url: str | None
+
+
+class Issues(Shown):
+    """Issues of the tracker."""
+
+    issues: list[Issue]
+
+
+class Notification(Shown):
+    """Something that a person was told."""
+
+    id: int
+    session: str | None
+    project: str | None
+    title: str
+    message: str
+    level: Literal["urgent", "action", "warning", "info"]
+    trigger: str
+    at: str
+
+
+class Notifications(Shown):
+    """What people were told, newest first."""
+
+    notifications: list[Notification]
+
+
 class Events(Shown):
     """Events in order."""
 

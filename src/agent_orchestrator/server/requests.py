@@ -74,6 +74,66 @@ class NewAnswer(Given):
         return self
 
 
+class NewIssue(Given):
+    """An issue to be opened."""
+
+    title: str = Field(min_length=1)
+    body: str = ""
+    labels: list[str] = []
+    after: list[int] = Field([], description="Issues that must be closed before.")
+    project_id: str | None = Field(None, description="The project; without it, the one of the caller's folder.")
+
+
+class IssueChange(Given):
+    """What is to be another; what is not given stays."""
+
+    title: str | None = None
+    body: str | None = None
+    state: Literal["open", "closed"] | None = None
+    assignee: str | None = Field(None, description="Null or empty: nobody.")
+    after: list[int] | None = Field(None, description="Issues that must be closed before.")
+
+
+class NewComment(Given):
+    """Something said about an issue."""
+
+    body: str = Field(min_length=1)
+
+
+class NewLabels(Given):
+    """Labels to be added."""
+
+    labels: list[str] = Field(min_length=1)
+
+
+class LineComment(Given):
+    """A comment on the change, on one of its files or on a line."""
+
+    body: str = Field(min_length=1)
+    path: str | None = None
+    line: int | None = Field(None, ge=1)
+    thread: str | None = Field(None, description="The comment that it answers.")
+
+
+class NewReview(Given):
+    """A judgement on a change."""
+
+    verdict: Literal["approved", "changes_requested", "commented", "approve", "request-changes", "comment"] = Field(
+        "commented", description="`approve`, `request-changes` and `comment` mean the same as the long forms."
+    )
+    body: str = ""
+    comments: list[LineComment] = []
+
+
+class MergeRequest(Given):
+    """A person's word that a change may land."""
+
+    strategy: Literal["squash", "merge", "rebase"] | None = None
+    force: bool = Field(False, description="Land it although its checks fail; this is recorded.")
+    wait: bool = Field(False, description="Answer when it has landed or was refused.")
+    timeout: float = Field(300.0, gt=0, le=3600, description="Seconds after which `wait` is answered in any case.")
+
+
 class Replay(Given):
     """A recorded log to be run through today's rules."""
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from agent_orchestrator.services.doctor import Doctor
     from agent_orchestrator.services.feed import Feed
     from agent_orchestrator.services.inspection import Inspection
+    from agent_orchestrator.services.issues import Issues
     from agent_orchestrator.services.projects import Projects
     from agent_orchestrator.services.prune import Prune
     from agent_orchestrator.services.reviews import Reviews
@@ -32,6 +33,7 @@ class Services:
     sessions: Sessions
     inspection: Inspection
     reviews: Reviews
+    issues: Issues
     feed: Feed
     projects: Projects
     config: Configuration

@@ -52,13 +52,15 @@ class Admission:
             task.add_done_callback(self._tasks.discard)
 
     def _on_change(self, changes: Sequence[Change]) -> None:
-        if any(change.after is not change.before for change in changes):
+        if any(
+            change.after is not change.before or isinstance(change.event.body, e.IssueChanged) for change in changes
+        ):
             self.look()
 
     async def _decide(self) -> None:
         self._due = False
         sessions = list(self.flow.sessions.values())
-        verdicts = admit(sessions, self.config.limits(), resources(self.home.path))
+        verdicts = admit(sessions, self.config.limits(), resources(self.home.path), self.flow.home.issues)
         events = []
         for verdict in verdicts:
             facts = self.flow.sessions[verdict.session]

@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from agent_orchestrator.errors import UsageError
+from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.engine import Change, Flow
-from agent_orchestrator.flow.events import Event, event_from_json, event_json
+from agent_orchestrator.flow.events import Event, event_from_json, event_json, rfc3339
 from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.flow.fold import reduce
 from agent_orchestrator.flow.reactions import Intent, decide, stuck_after
@@ -33,6 +34,24 @@ class Feed:
         """Events after a number, or the newest ones if none is given; oldest first."""
         found = await self.flow.store.events(after or 0, limit, session=session, project=project, newest=after is None)
         return [event_json(event) for event in found]
+
+    async def notifications(self, project: str | None, limit: int) -> list[dict[str, Any]]:
+        """What people were told, newest first."""
+        told = await self.flow.store.events(0, limit, project=project, kind="notified", newest=True)
+        return [
+            {
+                "id": event.seq,
+                "session": event.session,
+                "project": event.project,
+                "title": event.body.title,
+                "message": event.body.message,
+                "level": event.body.level,
+                "trigger": event.body.trigger,
+                "at": rfc3339(event.time),
+            }
+            for event in reversed(told)
+            if isinstance(event.body, e.Notified)
+        ]
 
     async def subscribe(self, after: int | None = None) -> AsyncIterator[Event]:
         """Past events after a number, then each new one; ends when the reader is too slow or the daemon stops."""

@@ -8,6 +8,7 @@ tells it once.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -132,6 +133,8 @@ class Observer:
             while True:
                 start = eye.reader.offset
                 events = self._events(session, eye, final=final)
+                if any(isinstance(event.body, e.AgentDone) for event in events):
+                    await self._read_head(session)  # what it says is done is what it committed before
                 if events and not await self._told(events):
                     eye.reader = spool.SpoolReader(eye.reader.path, start)
                     asyncio.get_running_loop().call_later(
@@ -157,9 +160,8 @@ class Observer:
         for (start, line), end in zip(lines, ends, strict=True):
             report, now = spool.parse(line), self.flow.clock()
             key = spool_key(session, eye.generation, start, end)
-            events.append(
-                Event(_body(report), _when(report, facts, now), "spool", key, facts.project, session, eye.generation)
-            )
+            body = _body(report, facts, key)
+            events.append(Event(body, _when(report, facts, now), "spool", key, facts.project, session, eye.generation))
         for problem in eye.reader.take_problems():
             log.warning("the spool is not as it should be", session=session, problem=problem)
         return events
@@ -257,7 +259,23 @@ def _when(report: spool.Report, facts: SessionFacts, now: float) -> float:
     return min(now, max(begun, told.timestamp())) if told else now
 
 
-def _body(report: spool.Report) -> e.Body:
+def _reply(report: spool.ReplyReport, facts: SessionFacts, key: str) -> e.Body:
+    """An answer stands in the thread of what it answers."""
+    said = {comment.id: comment for comment in facts.pr.comments} if facts.pr else {}
+    answered = said.get(report.comment or "")
+    return e.CommentAdded(
+        comment=f"c-{hashlib.sha256(key.encode()).hexdigest()[:12]}",
+        body=report.text,
+        author=facts.spec.agent,
+        path=answered.path if answered else None,
+        line=answered.line if answered else None,
+        thread=(answered.thread or answered.id) if answered else None,
+        by_agent=True,
+        head=facts.head or "",
+    )
+
+
+def _body(report: spool.Report, facts: SessionFacts, key: str) -> e.Body:
     """A report as an event's body."""
     match report:
         case spool.ActivityReport():
@@ -276,6 +294,8 @@ def _body(report: spool.Report) -> e.Body:
             return e.AgentAsk(report.question)
         case spool.DoneReport():
             return e.AgentDone(report.summary)
+        case spool.ReplyReport():
+            return _reply(report, facts, key)
         case spool.OtherReport():
             return e.AgentReport(report.event, report.data)
         case spool.InvalidReport():

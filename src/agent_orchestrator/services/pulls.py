@@ -22,6 +22,7 @@ from agent_orchestrator.flow.events import Event
 from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.flow.pull import GOOD, PullRequest
 from agent_orchestrator.flow.reactions import Intent
+from agent_orchestrator.git import Git
 from agent_orchestrator.home import Home
 from agent_orchestrator.host import Host
 from agent_orchestrator.services import landing
@@ -55,7 +56,7 @@ class Pulls:
         self.projects = projects
         self.lifecycle = lifecycle
         self.checks = checks
-        self._numbering = asyncio.Lock()
+        self.numbering = asyncio.Lock()
         self._landing: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._running: dict[str, list[tuple[str, str, str, str]]] = defaultdict(list)
         flow.on_change.append(self._on_change)
@@ -78,7 +79,7 @@ class Pulls:
     async def open(self, intent: Intent, _attempts: int) -> Sequence[Event]:
         """Give the branch a pull request, with the next free number."""
         facts = self.flow.sessions[intent.session]
-        async with self._numbering:
+        async with self.numbering:
             body = e.PrOpened(next_number(self.flow, facts.project), facts.spec.title, facts.base)
             await self.flow.append(self._event(facts, body, f"{intent.key}:done"))
         return []
@@ -134,9 +135,7 @@ class Pulls:
 
         await self.flow.append(self._event(facts, e.CheckStarted(name, head), f"{key}:{name}:started", "checks"))
         result = await self.checks.verdict(spec, again=again, started=started)
-        on_base = False
-        if result.state == "failure" and facts.base_head:
-            on_base = await self.checks.base_fails(spec, facts.base_head)
+        on_base = result.state == "failure" and await self._fails_without_it(facts, spec)
         tests = result.tests
         body = e.CheckFinished(
             name,
@@ -151,6 +150,17 @@ class Pulls:
         )
         await self.flow.append(self._event(facts, body, f"{key}:{name}:finished", "checks"))
         return result
+
+    async def _fails_without_it(self, facts: SessionFacts, spec: CheckSpec) -> bool:
+        """Does the check fail on the base too: as it is now, or as it was where the branch left it?"""
+        if not facts.base_head:
+            return False
+        left = await Git(self.host, spec.repo).merge_base(spec.commit, facts.base_head)
+        commits = dict.fromkeys(commit for commit in (facts.base_head, left) if commit)
+        for commit in commits:
+            if await self.checks.base_fails(spec, commit):
+                return True
+        return False
 
     def check_spec(
         self, facts: SessionFacts, project: ProjectConfig, name: str, check: Check, commit: str
@@ -242,7 +252,8 @@ class Pulls:
             for name, check in project.ci.items()
         )
         for name, result in zip(project.ci, await asyncio.gather(*runs), strict=True):
-            if result.state not in GOOD:
+            spec = self.check_spec(facts, project, name, project.ci[name], built.commit)
+            if result.state not in GOOD and not await self.checks.base_fails(spec, built.base_before):
                 why = result.summary.partition("\n")[0] or result.state
                 return f"the check {name} fails on top of {facts.pr.base}: {why}"
         return ""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agent_orchestrator.errors import AoError, Conflict, NotFound, UsageError
+from agent_orchestrator.errors import Conflict, NotFound, UsageError
 from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.engine import Flow
 from agent_orchestrator.flow.events import Event, rfc3339
@@ -16,6 +17,7 @@ from agent_orchestrator.flow.pull import BAD, Comment, PullRequest
 from agent_orchestrator.home import Home
 from agent_orchestrator.host import Host
 from agent_orchestrator.services import landing
+from agent_orchestrator.services.projects import NOWHERE
 from agent_orchestrator.services.sessions import Sessions
 from agent_orchestrator.services.view import Views, pr_json
 from agent_orchestrator.spool import clean_text
@@ -23,6 +25,7 @@ from agent_orchestrator.spool import clean_text
 VERDICTS = ("approved", "changes_requested", "commented")
 STRATEGIES = ("squash", "merge", "rebase")
 LAND_PATIENCE = 3600.0
+OPEN_PATIENCE = 30.0
 
 
 class Reviews:
@@ -75,11 +78,13 @@ class Reviews:
         if verdict not in VERDICTS:
             raise UsageError(f"{verdict!r} is no judgement", f"one of {', '.join(VERDICTS)}")
         facts, pr = self._open(session)
+        review = f"v-{hashlib.sha256(key.encode()).hexdigest() if key else uuid.uuid4().hex}"[:18]
+        if key and any(one.id == review for one in pr.reviews):
+            return self.view(session)
         self._refuse_unless_open(facts, pr)
         text = clean_text(body).strip()
         if verdict != "approved" and not text and not comments:
             raise UsageError("nothing is said", "say what is to be changed: -m TEXT")
-        review = f"v-{key or uuid.uuid4().hex}"[:20]
         events = []
         for number, said in enumerate(comments):
             events.append(
@@ -100,13 +105,16 @@ class Reviews:
         text = clean_text(str(said.get("body") or "")).strip()
         if not text:
             raise UsageError("a comment is empty", "write something")
+        thread = str(said["thread"]) if said.get("thread") else None
+        if thread and not any(one.id == thread for one in (facts.pr.comments if facts.pr else ())):
+            raise NotFound(f"{facts.id} has no comment {thread}", f"see them: ao review {facts.id}")
         comment = e.CommentAdded(
             comment=f"c-{uuid.uuid5(uuid.NAMESPACE_OID, facts.id + name).hex[:12]}",
             body=text,
             author=author,
             path=str(said["path"]) if said.get("path") else None,
             line=int(said["line"]) if said.get("line") else None,
-            thread=str(said["thread"]) if said.get("thread") else None,
+            thread=thread,
             review=review,
             head=facts.head or "",
         )
@@ -121,19 +129,21 @@ class Reviews:
         delete_after: bool = True,
         key: str | None = None,
     ) -> dict[str, Any]:
-        """A person's word that it may land; refuses what is known to be red, unless forced."""
+        """A person's word that it may land; refuses what is known to be red, unless forced. What is landing already lands."""
         facts, pr = self._open(session)
-        if pr.state == "merged":
-            return self.sessions.view(session)
-        self._refuse_unless_open(facts, pr)
         if strategy is not None and strategy not in STRATEGIES:
             raise UsageError(f"{strategy!r} is no strategy", f"one of {', '.join(STRATEGIES)}")
+        unique = f"merge:{session}:{key or uuid.uuid4().hex}"
+        on_its_way = pr.landing and strategy in (None, pr.landing.strategy) and force <= pr.landing.force
+        if pr.state == "merged" or on_its_way or await self._said(unique, key):
+            return self.sessions.view(session)
+        self._refuse_unless_open(facts, pr)
         red = [run.name for run in pr.checks.values() if run.head == facts.head and run.state in BAD]
         if red and not force:
             raise Conflict(
                 f"{session} is red: {', '.join(red)}", "let the agent mend it, or land it all the same: --force"
             )
-        if pr.mergeable(facts.head) == "no":
+        if pr.mergeable(facts.head, facts.base_head) == "no":
             raise Conflict(
                 f"{session} conflicts with {pr.base} in {', '.join(pr.conflicts)}",
                 "let the agent bring it up to date first",
@@ -141,7 +151,7 @@ class Reviews:
         if facts.live and facts.activity.state == "active" and not force:
             raise Conflict(f"{session} is still at work", "wait until its turn ends, or land what is there: --force")
         body = e.MergeRequested(strategy or "squash", force, delete_after)
-        await self.flow.append(self._event(facts, body, f"merge:{session}:{key or uuid.uuid4().hex}"))
+        await self.flow.append(self._event(facts, body, unique))
         return self.sessions.view(session)
 
     async def landed(self, session: str, patience: float = LAND_PATIENCE) -> dict[str, Any]:
@@ -160,29 +170,47 @@ class Reviews:
     async def ready(self, session: str, key: str | None = None) -> dict[str, Any]:
         """A person says that it is no draft any more."""
         facts, pr = self._open(session)
-        self._refuse_unless_open(facts, pr)
-        await self.flow.append(self._event(facts, e.PrReady(), f"ready:{session}:{key or uuid.uuid4().hex}"))
+        unique = f"ready:{session}:{key or uuid.uuid4().hex}"
+        if not await self._said(unique, key):
+            self._refuse_unless_open(facts, pr)
+            await self.flow.append(self._event(facts, e.PrReady(), unique))
         return self.view(session)
 
     async def close(self, session: str, key: str | None = None) -> dict[str, Any]:
         """Give the change up; its branch and workspace stay."""
         facts, pr = self._open(session)
-        self._refuse_unless_open(facts, pr)
-        await self.flow.append(
-            self._event(facts, e.PrClosed("a person closed it"), f"close:{session}:{key or uuid.uuid4().hex}")
-        )
+        unique = f"close:{session}:{key or uuid.uuid4().hex}"
+        if not await self._said(unique, key):
+            self._refuse_unless_open(facts, pr)
+            await self.flow.append(self._event(facts, e.PrClosed("a person closed it"), unique))
         return self.view(session)
 
     async def check(self, session: str, key: str | None = None) -> dict[str, Any]:
         """Run the checks now, whatever is known."""
         facts, pr = self._open(session)
-        self._refuse_unless_open(facts, pr)
-        body = e.ChecksRequested(facts.head or "")
-        await self.flow.append(self._event(facts, body, f"checks:{session}:{key or uuid.uuid4().hex}"))
+        unique = f"checks:{session}:{key or uuid.uuid4().hex}"
+        if not await self._said(unique, key):
+            self._refuse_unless_open(facts, pr)
+            await self.flow.append(self._event(facts, e.ChecksRequested(facts.head or ""), unique))
         return self.view(session)
 
+    async def _said(self, unique: str, key: str | None) -> bool:
+        """A request with this key was carried out before."""
+        return key is not None and await self.flow.store.event_by_key(unique) is not None
+
+    def check_log(self, session: str, name: str) -> Path:
+        """The file with a check's whole output."""
+        _, pr = self._open(session)
+        run = pr.checks.get(name)
+        if run is None:
+            known = ", ".join(pr.checks) or "none has run yet"
+            raise NotFound(f"{session} has no check {name}", f"there are: {known}")
+        if not run.log or not Path(run.log).is_file():
+            raise NotFound(f"the check {name} of {session} has no output ({run.state})", f"see it: ao checks {session}")
+        return Path(run.log)
+
     async def undo(self, session: str) -> dict[str, Any]:
-        """Make the change that takes a landing back; it lands like any other."""
+        """Make the change that takes a landing back, with a session and a pull request of its own; it lands like any other."""
         facts, pr = self._open(session)
         if pr.state != "merged" or not pr.landed or not pr.base_before:
             raise Conflict(f"{session} has not landed", f"see it: ao status {session}")
@@ -191,10 +219,23 @@ class Reviews:
         spec = landing.UndoSpec(session, Path(facts.spec.repo), pr.base, pr.landed, pr.base_before, work)
         made = await landing.undo(self.host, spec)
         if isinstance(made, landing.Conflicted):
-            raise AoError(
+            raise Conflict(
                 f"taking {session} back conflicts in {', '.join(made.files)}", 'have an agent do it: ao new "Revert …"'
             )
-        return {"session": session, "branch": made.branch, "commit": made.commit}
+        wanted = {
+            "projectId": facts.project,
+            "title": f"Revert {pr.title}",
+            "branch": made.branch,
+            "base": pr.base,
+            "defer": True,
+        }
+        change = (await self.sessions.create(wanted, f"undo:{made.commit}", NOWHERE))["id"]
+        opened = await self.sessions.until(
+            change, lambda now: now.pr is not None or now.failure is not None, OPEN_PATIENCE
+        )
+        if opened.pr is not None and opened.pr.draft:
+            await self.flow.append(self._event(opened, e.PrReady(), f"ready:{change}:undo"))
+        return {"session": session, "branch": made.branch, "commit": made.commit, "change": self.sessions.view(change)}
 
     def queue(self, project: str | None) -> list[dict[str, Any]]:
         """What is to land, in order."""

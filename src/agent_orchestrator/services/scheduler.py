@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from agent_orchestrator.config.scope import Limit
 from agent_orchestrator.flow.facts import SessionFacts
+from agent_orchestrator.flow.fold_pull import issue_key
+from agent_orchestrator.flow.pull import Issue
 from agent_orchestrator.flow.status import IN_TURN
 
 LEAST_MEMORY = 512 << 20
@@ -46,35 +48,50 @@ def waiting(sessions: Iterable[SessionFacts]) -> list[SessionFacts]:
     return sorted(found, key=lambda facts: (-facts.spec.priority, facts.created_at))
 
 
-def admit(sessions: Sequence[SessionFacts], limits: Sequence[Limit], resources: Resources) -> list[Verdict]:
+def admit(
+    sessions: Sequence[SessionFacts],
+    limits: Sequence[Limit],
+    resources: Resources,
+    issues: Mapping[str, Issue] | None = None,
+) -> list[Verdict]:
     """A verdict for each session that waits; each that may start counts against the limits of the next."""
     by_id = {facts.id: facts for facts in sessions}
     working = [facts.project for facts in sessions if holds_slot(facts)]
     verdicts = []
     for facts in waiting(sessions):
-        reason = _unfinished(facts, by_id) or _full(facts, working, limits) or _scarce(resources)
+        reason = _unfinished(facts, by_id, issues or {}) or _full(facts, working, limits) or _scarce(resources)
         if not reason and holds_slot(replace(facts, admitted=True, failure=None)):
             working.append(facts.project)
         verdicts.append(Verdict(facts.id, reason))
     return verdicts
 
 
-def _unfinished(facts: SessionFacts, by_id: dict[str, SessionFacts]) -> str:
+def open_before(issue: Issue, issues: Mapping[str, Issue]) -> list[int]:
+    """The issues that must be closed before this one is taken up, and are not."""
+    before = (issues.get(issue_key(issue.project, number)) for number in issue.after)
+    return [other.number for other in before if other is not None and other.state == "open"]
+
+
+def _unfinished(facts: SessionFacts, by_id: Mapping[str, SessionFacts], issues: Mapping[str, Issue]) -> str:
+    """What its task comes after: sessions by its own word, issues by its issue's."""
     for name in facts.spec.after:
         other = by_id.get(name)
         if other is not None and not _done(other):
             return f"{name} to be done"
+    issue = issues.get(f"{facts.project}#{facts.spec.issue}")
+    if issue is not None and (before := open_before(issue, issues)):
+        return f"{', '.join(f'issue {number}' for number in before)} to be closed"
     return ""
 
 
 def _done(facts: SessionFacts) -> bool:
-    """It was stopped, says so, or its agent exited with 0."""
+    """It was stopped, or its change landed or was given up; without a change: it says so, or its agent exited with 0."""
+    if facts.stopped:
+        return True
+    if facts.committed:
+        return facts.pr is not None and facts.pr.state != "open"
     launch = facts.launch
-    return (
-        facts.stopped
-        or facts.done is not None
-        or (launch is not None and launch.ended and launch.code == 0 and not launch.stopped)
-    )
+    return facts.done is not None or (launch is not None and launch.ended and launch.code == 0 and not launch.stopped)
 
 
 def _full(facts: SessionFacts, working: Sequence[str], limits: Sequence[Limit]) -> str:

@@ -18,11 +18,13 @@ from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.engine import Change, Flow
 from agent_orchestrator.flow.events import Event, rfc3339
 from agent_orchestrator.flow.facts import Message, SessionFacts
+from agent_orchestrator.flow.pull import Issue
 from agent_orchestrator.git import Git
 from agent_orchestrator.git_files import Layout, find_layout, read_head, read_ref
 from agent_orchestrator.home import Home
 from agent_orchestrator.host import Host
 from agent_orchestrator.services import naming
+from agent_orchestrator.services.issues import find_issue, task_text
 from agent_orchestrator.services.lifecycle import log_path
 from agent_orchestrator.services.plugins import Plugins, handle_of
 from agent_orchestrator.services.projects import Context, Projects
@@ -148,13 +150,20 @@ class Sessions:
                 Event(task, now, "person", f"task:{unique}", project_id),
                 Event(body, now, "person", f"create:{unique}", project_id, session),
             ]
+            if issue := self._issue(project_id, body.issue):
+                taken = e.IssueChanged(issue.number, assignee=session)
+                events.append(Event(taken, now, "person", f"assign:{unique}", project_id))
             await self.flow.append(*events)
         return self.view(session)
 
     async def _made_by(self, key: str | None) -> dict[str, Any] | None:
         """The session that a request with this key made before."""
         event = await self.flow.store.event_by_key(f"create:{key}") if key else None
-        return self.view(event.session) if event and event.session else None
+        if event is None or event.session is None:
+            return None
+        if event.session not in self.flow.sessions:
+            await self.flow.append()  # committed just now, and not in memory yet: the next commit comes after it
+        return self.view(event.session)
 
     def _agent(self, project: ProjectConfig, name: str | None) -> AgentSettings:
         settings = self.plugins.config.agent(project.id, name)
@@ -177,19 +186,24 @@ class Sessions:
         if request.get("node"):
             raise NotFound(f"no node {request['node']}", "this machine is the only one: leave the node out")
         issue = naming.checked_issue(str(request["issue"])) if request.get("issue") else None
-        title, prompt = _wording(request, issue)
-        name, session = self._names(request, project, issue, title)
+        known = self._issue(project.id, issue)
+        if known is not None and known.state != "open":
+            raise Conflict(f"issue {issue} is closed", f"open it again: ao issue reopen {issue}")
+        title, prompt = _wording(request, issue, known)
+        name, session = self._names(request, project, issue, _short_name(request, issue, known, title))
         base = str(request.get("base") or project.default_branch or detect(project.path).default_branch or "main")
         branch, existing = await self._branch(request, project, layout, name, issue, base)
         if request.get("base"):
             await self._check_base(project.path, base)
+        after = tuple(self.find(other, project.id).id for other in request.get("after") or ())
         task = e.TaskCreated(
             task=f"T{len(self.flow.home.tasks) + 1}",
             title=title,
             description=prompt,
             issue=issue,
-            labels=tuple(request.get("labels") or ()),
+            labels=tuple(dict.fromkeys([*(request.get("labels") or ()), *(known.labels if known else ())])),
             priority=int(request.get("priority") or 0),
+            after=self._tasks_before(after, known),
         )
         body = e.SessionCreated(
             task=task.task,
@@ -210,15 +224,32 @@ class Sessions:
             model=request.get("model"),
             existing=existing,
             defer=bool(request.get("defer")) and not prompt,
-            after=tuple(self.find(other, project.id).id for other in request.get("after") or ()),
+            after=after,
             priority=task.priority,
             ports=self._ports(project),
             labels=task.labels,
         )
         return body, task, session
 
+    def _issue(self, project: str, issue: str | None) -> Issue | None:
+        """The local tracker's issue; a project that has none there may name those of any other tracker."""
+        if issue is None or not issue.isdigit():
+            return None
+        if not any(one.project == project for one in self.flow.home.issues.values()):
+            return None
+        return find_issue(self.flow, project, int(issue))
+
+    def _tasks_before(self, sessions: Sequence[str], issue: Issue | None) -> tuple[str, ...]:
+        """The tasks that must be done before: those of the sessions, and of the issues that the issue comes after."""
+        tasks = [self.flow.sessions[session].spec.task for session in sessions]
+        if issue is not None:
+            before = {str(number) for number in issue.after}
+            known = self.flow.home.tasks.values()
+            tasks += [task.id for task in known if task.project == issue.project and task.issue in before]
+        return tuple(dict.fromkeys(tasks))
+
     def _names(
-        self, request: Mapping[str, Any], project: ProjectConfig, issue: str | None, title: str
+        self, request: Mapping[str, Any], project: ProjectConfig, issue: str | None, wanted: str
     ) -> tuple[str, str]:
         prefix, folder = project.session_prefix, self._folder(project)
         taken = {
@@ -237,11 +268,6 @@ class Sessions:
             return name, f"{prefix}-{name}"
         if issue:
             self._refuse_second(project.id, issue)
-        wanted = (
-            naming.slug(title)
-            if request.get("title") or request.get("prompt") or not issue
-            else f"issue-{naming.slug(issue)}"
-        )
         name = naming.free_name(wanted, taken)
         return name, f"{prefix}-{name}"
 
@@ -530,15 +556,25 @@ class Sessions:
         return self.view(session)
 
 
-def _wording(request: Mapping[str, Any], issue: str | None) -> tuple[str, str]:
-    """Title and prompt, each made of the other where one is missing."""
+def _wording(request: Mapping[str, Any], issue: str | None, known: Issue | None) -> tuple[str, str]:
+    """Title and prompt as given, else the issue's, else each made of the other."""
     title = clean_text(str(request.get("title") or "")).strip()
     prompt = clean_text(str(request.get("prompt") or "")).strip()
+    if known is not None:
+        return naming.title_of(title or prompt) or known.title, prompt or task_text(known)
     if not title and not prompt and issue:
         return f"Issue {issue}", f"Work on issue {issue}."
     if not title and not prompt and not request.get("defer"):
         raise UsageError("there is no task", "say what is to be done: title, prompt or issue")
-    return naming.title_of(title or prompt) or str(request.get("name") or ""), prompt or title
+    name = str(request.get("name") or "")
+    return naming.title_of(title or prompt) or name, prompt or ("" if request.get("defer") else title)
+
+
+def _short_name(request: Mapping[str, Any], issue: str | None, known: Issue | None, title: str) -> str:
+    """The name that a session gets if it is free: of its task's words, or of the issue's number if they are not known."""
+    if issue and known is None and not request.get("title") and not request.get("prompt"):
+        return f"issue-{naming.slug(issue)}"
+    return naming.slug(title)
 
 
 def _with_rules(prompt: str, project: ProjectConfig, settings: AgentSettings) -> str:

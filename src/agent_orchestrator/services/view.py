@@ -135,7 +135,7 @@ def pr_json(facts: SessionFacts) -> dict[str, Any] | None:
             for run in pr.checks.values()
         ],
         "review": "pending" if verdict == "none" and not pr.draft else verdict,
-        "mergeable": pr.mergeable(head),
+        "mergeable": pr.mergeable(head, facts.base_head),
     }
 
 

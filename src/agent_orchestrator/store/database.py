@@ -77,6 +77,7 @@ class Database:
         *,
         session: str | None = None,
         project: str | None = None,
+        kind: str | None = None,
         newest: bool = False,
     ) -> list[Event]:
         table = schema.events
@@ -86,6 +87,8 @@ class Database:
             query = query.where(table.c.session == session)
         if project:
             query = query.where(table.c.project == project)
+        if kind:
+            query = query.where(table.c.type == kind)
         rows = await self._in(self._reading, lambda: self._read(lambda connection: connection.execute(query).all()))
         found = [_event(row) for row in rows]
         return found[::-1] if newest else found

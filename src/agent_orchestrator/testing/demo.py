@@ -1,87 +1,238 @@
-"""The demo: three scripted agents on a small repository of their own. Needs no model, no key and no network.
+"""The demo: five issues of a small shop, five scripted agents, and everything that lies between an issue and the base branch.
 
     python -m agent_orchestrator.testing.demo
 
-It tells what happens as it happens, and leaves the daemon running with one agent that waits for the person.
+One agent mends a failing test, one breaks the checks and repairs them, one gets a review comment, one collides with it and rebases, one
+asks the person. It tells what happens as it happens, and leaves the daemon running with the one that waits. No model, no key, no
+network; with or without tmux.
 """
 
 from __future__ import annotations
 
+import shlex
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from agent_orchestrator.testing.sandbox import Sandbox, have_tmux
 
-TASKS = {
-    "greeting": (
-        "Greet by name. [[progress: 1/3 reading]] [[sleep: 0.6]] [[write: greet.py|def greet(name):\\n    return f'Hello, {name}!'\\n]] "
-        "[[progress: 2/3 editing]] [[sleep: 0.6]] [[commit: Greet by name]] [[progress: 3/3 done]] [[done: greet() takes a name]]"
+FILES = {
+    "shop/__init__.py": "",
+    "shop/price.py": "def total(prices):\n    return int(sum(prices))\n",
+    "shop/cart.py": "def items(cart):\n    return sorted(cart)\n",
+    "shop/report.py": "def headline():\n    return 'Orders'\n",
+    "tests/__init__.py": "",
+    "tests/test_price.py": (
+        "import unittest\n\nfrom shop.price import total\n\n\nclass Price(unittest.TestCase):\n"
+        "    def test_cents_are_kept(self):\n        self.assertEqual(total([1.5, 2.25]), 3.75)\n"
     ),
-    "database": (
-        "Store the orders. [[progress: 1/2 looking around]] [[sleep: 0.8]] [[ask: Which database shall I use?]] "
-        "[[write: store.md|Orders go to {answer}.\\n]] [[commit: Choose a store]] [[done: orders are stored]]"
+    "tests/test_cart.py": (
+        "import unittest\n\nfrom shop.cart import items\n\n\nclass Cart(unittest.TestCase):\n"
+        "    def test_items_are_sorted(self):\n        self.assertEqual(items(['b', 'a']), ['a', 'b'])\n"
     ),
-    "changelog": (
-        "Write the changelog. [[progress: 1/2 reading the log]] [[sleep: 1.2]] [[write: CHANGELOG.md|# Changes\\n\\n- first orders\\n]] "
-        "[[commit: Begin a changelog]] [[progress: 2/2 committed]] [[usage: input=1200 output=300 usd=0.01 model=demo]] "
-        "[[done: the changelog is begun]]"
+    "tests/test_report.py": (
+        "import unittest\n\nfrom shop.report import headline\n\n\nclass Report(unittest.TestCase):\n"
+        "    def test_there_is_a_headline(self):\n        self.assertTrue(headline())\n"
     ),
+    ".gitignore": "__pycache__/\n",
 }
 
-TOLD = {
-    "workspace-created": lambda data: f"has its own worktree on branch {data['branch']}",
-    "agent-launched": lambda data: f"its agent runs in {data['handle']['runtime']} (pid {data['handle']['pid']})",
+ISSUES = {
+    "price": ("Cents are lost in totals", "`total([1.5, 2.25])` gives 3. The test for it fails."),
+    "cart": ("Show each item once", "An item that is twice in the cart is listed twice."),
+    "report": ("Name the month in the report", "The headline should say which month it is about."),
+    "currency": ("Name the currency in the report", "The headline should say that amounts are in euro."),
+    "storage": ("Store the orders", "Orders are lost when the shop restarts."),
+}
+
+SCRIPTS = {
+    "price": (
+        "[[progress: 1/2 reading the test]] [[sleep: 0.4]] "
+        "[[write: shop/price.py|def total(prices):\\n    return round(sum(prices), 2)\\n]] "
+        "[[commit: Keep the cents]] [[done: totals keep their cents]]"
+    ),
+    "cart": (
+        "[[progress: 1/2 editing]] [[sleep: 0.5]] [[write: shop/cart.py|def items(cart):\\n    return list(set(cart))[::-1] + ['']\\n]] "
+        "[[commit: List each item once]] [[done: each item is listed once]] [[wait]] "
+        "[[progress: 2/2 repairing]] [[write: shop/cart.py|def items(cart):\\n    return sorted(set(cart))\\n]] "
+        "[[commit: Keep the items sorted]] [[done: sorted again]]"
+    ),
+    "report": (
+        "[[sleep: 0.6]] [[write: shop/report.py|def headline():\\n    return 'Orders in month 11'\\n]] "
+        "[[commit: Name the month]] [[done: the headline names the month]] [[wait]] "
+        "[[write: shop/report.py|def headline(month='November'):\\n    return f'Orders in {month}'\\n]] "
+        "[[commit: Call the month by its name]] [[reply: {comment}|The month is a word now, and can be given.]] [[done: done as asked]]"
+    ),
+    "currency": (
+        "[[sleep: 0.7]] [[write: shop/report.py|def headline():\\n    return 'Orders (EUR)'\\n]] "
+        "[[commit: Name the currency]] [[done: the headline names the currency]] [[wait]] "
+        "[[sh: git rebase main >/dev/null 2>&1; git checkout --ours shop/report.py 2>/dev/null; "
+        "printf \"def headline(month='November'):\\n    return f'Orders in {month} (EUR)'\\n\" > shop/report.py; "
+        "git add -A; GIT_EDITOR=true git rebase --continue >/dev/null 2>&1]] [[done: rebased; both are named]]"
+    ),
+    "storage": "[[progress: 1/3 looking around]] [[sleep: 0.8]] [[ask: Which database shall I use?]] "
+    "[[write: shop/store.py|DATABASE = '{answer}'\\n]] [[commit: Store the orders]] [[done: orders are stored]]",
+}
+
+Tell = Callable[[dict[str, Any]], str]
+
+TOLD: dict[str, Tell] = {
+    "session-created": lambda data: f"takes up issue #{data.get('issue')}: {data['title']}",
+    "workspace-created": lambda data: f"works in a worktree of its own, on {data['branch']}",
     "agent-progress": lambda data: f"{data.get('done')}/{data.get('total')} {data.get('step', '')}",
-    "head-moved": lambda data: f"committed {data['head'][:8]}",
     "agent-ask": lambda data: f"asks you: {data['question']}",
-    "agent-done": lambda data: f"is done: {data.get('summary', '')}",
+    "agent-done": lambda data: f"says: {data.get('summary', '')}",
+    "pr-opened": lambda data: f"has pull request #{data['number']} (draft)",
+    "pr-ready": lambda _data: "its pull request is ready",
+    "check-finished": lambda data: f"check {data['name']}: {_check(data)}",
+    "reacted": lambda data: f"rule {data['rule']}: {data['action']}, attempt {data.get('attempt', 1)}",
+    "review-submitted": lambda data: f"review: {data['verdict'].replace('_', ' ')}",
+    "comment-added": lambda data: f"{'answers' if data.get('byAgent') else 'gets a comment'}: {data['body']}",
+    "landing-failed": lambda data: f"did not land: {data['reason']}",
+    "pr-merged": lambda data: f"landed on main as {data['commit'][:8]}",
 }
 
 
-def play(box: Sandbox, say: Callable[[str], None]) -> None:
-    """Start the three agents and tell what they do until two are done and one asks."""
-    box.repository("shop")
-    say(f"A repository: {box.repo}")
+def _check(data: dict[str, Any]) -> str:
+    if data.get("onBase"):
+        return "fails on main too, so it is not this change's"
+    tests = f" ({data['passed']} tests passing)" if data.get("passed") else ""
+    return f"{data['state']}{tests}"
+
+
+@dataclass(slots=True)
+class Director:
+    """Plays the person who reviews: comments once, approves what is good, keeps one back until it has collided."""
+
+    box: Sandbox
+    commented: bool = False
+    approved: set[str] = field(default_factory=set)
+
+    def look(self) -> None:
+        """Do what the play asks for at this moment."""
+        sessions = {one["name"]: one for one in self.box.sessions()}
+        for name in ("price", "cart", "report", "currency"):
+            one = sessions.get(name)
+            if one is None or one["status"] != "review_pending" or not _green(one):
+                continue
+            if name == "report" and not self.commented:
+                self.commented = True
+                said = {"path": "shop/report.py", "line": 2, "body": "Please write the month as a word."}
+                self._review(name, "changes_requested", [said])
+            elif name not in self.approved and (name != "currency" or sessions["report"]["status"] == "merged"):
+                if name == "currency" and one["pr"]["mergeable"] != "yes":
+                    continue
+                self.approved.add(name)
+                self._review(name, "approved", [])
+
+    def _review(self, name: str, verdict: str, comments: list[dict[str, Any]]) -> None:
+        self.box.request(
+            "POST", f"/api/sessions/shop-{name}/review", {"verdict": verdict, "body": "", "comments": comments}
+        )
+
+    def over(self) -> bool:
+        """Four have landed and are cleaned up, one waits."""
+        states = {one["name"]: (one["status"], one["workspacePath"]) for one in self.box.sessions()}
+        landed = all(states.get(name) == ("merged", None) for name in ("price", "cart", "report", "currency"))
+        return landed and states.get("storage", ("", None))[0] == "needs_input"
+
+
+def _green(session: dict[str, Any]) -> bool:
+    return bool(session["pr"]["mergeable"] == "yes" and session["pr"]["checks"]) and all(
+        check["state"] not in ("queued", "running") for check in session["pr"]["checks"]
+    )
+
+
+def configuration(runtime: str) -> str:
+    """The shop's: one check a module, one scripted agent an issue, and what is approved and green lands by itself."""
+    python = shlex.quote(sys.executable)
+    checks = "\n".join(
+        f"      {name}: {{command: {python} -m unittest -q tests.test_{name}}}" for name in ("price", "cart", "report")
+    )
+    profiles = "\n".join(
+        f"  {name}:\n    tool: demo\n    script: |-\n      {script}" for name, script in SCRIPTS.items()
+    )
+    return f"""\
+defaults: {{agent: demo, runtime: {runtime}}}
+projects:
+  shop:
+    path: .
+    ci:
+{checks}
+agents:
+{profiles}
+reactions:
+  ci-failed: {{backoff: 1s..5s}}
+  approved-and-green: {{auto: true}}
+"""
+
+
+def prepare(box: Sandbox) -> None:
+    """The shop's repository, with a test that fails, and the daemon."""
+    box.repository("shop", config=configuration(box.runtime))
+    for name, text in FILES.items():
+        path = box.repo / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    box.git("add", "shop", "tests", ".gitignore")
+    box.git("commit", "-q", "-m", "A small shop")
     box.start(port=None)
-    say("The daemon runs. Three tasks, three agents, at once:")
-    for name, task in TASKS.items():
-        box.request("POST", "/api/sessions", {"name": name, "title": task.partition(".")[0], "prompt": task})
-    seen, end = 0, time.monotonic() + 60
+
+
+def play(box: Sandbox, say: Callable[[str], None], patience: float = 120.0) -> None:
+    """Five issues, five agents; tells what happens until all has landed but what waits for the person."""
+    for name, (title, body) in ISSUES.items():
+        issue = box.request("POST", "/api/issues", {"title": title, "body": body})["number"]
+        box.request("POST", "/api/sessions", {"name": name, "issue": str(issue), "agent": name})
+    director, end = Director(box), time.monotonic() + patience
+    news = _news(box)
     while time.monotonic() < end:
-        for event in box.request("GET", f"/api/events?after={seen}&limit=500")["events"]:
-            seen = event["seq"]
-            if line := _line(event):
-                say(f"  {event['time'][11:19]}  {event['session']:<16} {line}")
-        if sorted(session["status"] for session in box.sessions()) == ["idle", "idle", "needs_input"]:
+        for line in next(news):
+            say(line)
+        director.look()
+        if director.over():
+            for line in next(news):
+                say(line)
             return
-        time.sleep(0.05)
+        time.sleep(0.1)
     raise TimeoutError("the demo did not end as it should; see the daemon's log")
 
 
-def _line(event: dict[str, Any]) -> str:
-    tell = TOLD.get(event["type"])
-    return tell(event["data"]) if tell and event["session"] else ""
+def _news(box: Sandbox) -> Iterator[list[str]]:
+    """What happened since the last look, in words."""
+    seen = 0
+    while True:
+        lines = []
+        for event in box.request("GET", f"/api/events?after={seen}&limit=500")["events"]:
+            seen = event["seq"]
+            tell = TOLD.get(event["type"])
+            if tell and event["session"]:
+                lines.append(f"  {event['time'][11:19]}  {event['session']:<14} {tell(event['data'])}")
+        yield lines
 
 
 def farewell(box: Sandbox, say: Callable[[str], None]) -> None:
     """Where everything is, what to try next, how to end."""
-    url = box.client().info()["url"]
-    say("")
-    say("Two are done, one waits for you. Try, in the repository:")
-    say(f"  export AO_HOME={box.home.path}; cd {box.repo}")
     ao = Path(sys.executable).with_name("ao")
+    say("")
+    say("On main now:")
+    for line in box.git("log", "--oneline", "-6").splitlines():
+        say(f"  {line}")
+    say("")
+    say("Four have landed; one waits for you. Try, in the repository:")
+    say(f"  export AO_HOME={box.home.path}; cd {box.repo}")
     say(f"  {ao} status")
-    say(f"  {ao} answer shop-database PostgreSQL")
-    say(f"  {ao} diff shop-greeting")
+    say(f"  {ao} answer shop-storage PostgreSQL")
+    say(f"  {ao} why shop-cart")
     say("")
     say("The daemon stays. End it and its agents, their work saved:")
     say(f"  AO_HOME={box.home.path} {ao} shutdown --sessions")
     say("")
-    say(f"Dashboard: {url}")
+    say(f"Dashboard: {box.client().info()['url']}")
 
 
 def main() -> int:
@@ -89,6 +240,9 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="ao-demo-"))
     box = Sandbox(folder, "tmux" if have_tmux() else "process").__enter__()
     try:
+        prepare(box)
+        _print(f"A repository with a failing test: {box.repo}")
+        _print("The daemon runs. Five issues, five agents, at once:")
         play(box, _print)
     except (TimeoutError, OSError) as error:
         sys.stderr.write(f"ao: the demo failed: {error}\n")

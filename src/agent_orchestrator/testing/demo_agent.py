@@ -20,6 +20,7 @@ DIRECTIVE = re.compile(r"\[\[\s*([a-z]+)\s*(?::((?:(?!\[\[).)*?))?\]\]", re.DOTA
 PASTE_ON, PASTE_OFF = b"\x1b[200~", b"\x1b[201~"
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 UNSHOWN = bytes(set(range(32)) - set(b"\t\n")) + b"\x7f"
+COMMENT = re.compile(r"\(comment (c-[0-9a-z]+)\)")
 ESCAPE_DELAY = 0.05
 INBOX_DELAY = 0.5
 
@@ -222,6 +223,7 @@ class Agent:
         self.workspace = os.path.realpath(os.environ.get("AO_WORKSPACE") or os.getcwd())  # noqa: PTH109
         self.task = self._read_task()
         self.answer = ""
+        self.comment = ""
         self.child = 0
         self.always: set[str] = set()
         self.inbox = os.environ.get("AO_INBOX", "")
@@ -258,6 +260,7 @@ class Agent:
     def turn(self, text: str) -> None:
         """Do what one task or message says; Escape ends it, not us."""
         report("activity", state="active")
+        self.comment = [self.comment, *COMMENT.findall(text)][-1]
         try:
             self.perform([(name, argument or "") for name, argument in DIRECTIVE.findall(text)] or self.default(text))
         except Interrupted:
@@ -287,7 +290,9 @@ class Agent:
         skip = False
         for name, raw in steps:
             step = getattr(self, f"do_{name}", None)
-            argument = raw.strip() if name == "sh" else raw.strip().replace("{answer}", self.answer)
+            argument = raw.strip()
+            if name != "sh":
+                argument = argument.replace("{answer}", self.answer).replace("{comment}", self.comment)
             if skip:
                 show(f"  skipped: {name}\n")
                 skip = False
@@ -491,6 +496,13 @@ class Agent:
     def do_done(self, argument: str) -> None:
         show(f"done: {argument}\n")
         report("done", summary=argument)
+
+    def do_reply(self, argument: str) -> None:
+        comment, bar, text = argument.partition("|")
+        if not bar:
+            comment, text = self.comment, argument
+        show(f"  replied to {comment.strip() or 'the reviewer'}: {text}\n")
+        report("reply", comment=comment.strip(), text=text)
 
     def do_fail(self, argument: str) -> None:
         show(f"error: {argument}\n")

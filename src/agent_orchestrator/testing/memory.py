@@ -89,6 +89,7 @@ class MemoryStore:
         *,
         session: str | None = None,
         project: str | None = None,
+        kind: str | None = None,
         newest: bool = False,
     ) -> list[Event]:
         self._check()
@@ -96,6 +97,7 @@ class MemoryStore:
             event
             for event in self._events.values()
             if event.seq > after and session in (None, event.session) and project in (None, event.project)
+            if kind in (None, event.type)
         ]
         return found[max(0, len(found) - limit) :] if newest else found[:limit]
 

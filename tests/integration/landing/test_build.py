@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from agent_orchestrator.errors import Conflict, NotFound, UsageError
+from agent_orchestrator.git import Git
 from agent_orchestrator.services.landing import Built, Conflicted, Strategy, build
 from agent_orchestrator.services.landing import merging as merging_module
 from tests.integration.landing.world import World, snapshot, write
@@ -111,6 +112,28 @@ async def test_rebase_with_a_clean_merge_of_base_drops_the_merge(world: World) -
     assert built.tree == world.tree_of_merge()
 
 
+async def test_rebase_with_a_merge_that_brought_more_keeps_that(world: World) -> None:
+    world.commit({"x.txt": "x"}, "one")
+    world.commit({"b.txt": "main's\n"}, where=world.repo)
+    git(world.agent, "merge", "-q", "--no-commit", "main")
+    world.commit({"extra.txt": "e"}, "merge and more")
+    world.by("rebase")
+    built = await world.built()
+    assert log(world, built.commit, "%s %p") == [
+        f"merge and more {git(world.repo, 'rev-parse', '--short', f'{built.commit}^')}",
+        f"one {git(world.repo, 'rev-parse', '--short', 'main')}",
+    ]
+
+
+async def test_rebase_that_would_lead_elsewhere_than_merging_lands_as_one_commit(world: World) -> None:
+    world.commit({"b.txt": "main's\n", "x.txt": "x"}, "the same as main")
+    world.commit({"b.txt": "b\n"}, "and back")
+    world.commit({"b.txt": "main's\n"}, where=world.repo)
+    world.by("rebase")
+    built = await world.built()
+    assert (built.tree, log(world, built.commit, "%s")) == (world.tree_of_merge(), ["Add x"])
+
+
 @pytest.mark.parametrize("strategy", ["squash", "merge", "rebase"])
 async def test_conflicts_are_named(world: World, strategy: Strategy) -> None:
     world.commit({"a.txt": "agent\n", "d/c.txt": "agent\n", "ü n.txt": "agent"})
@@ -198,6 +221,7 @@ async def test_an_old_git_merges_in_a_scratch_folder(world: World, monkeypatch: 
     world.by("rebase")
     new = await world.built()
     monkeypatch.setattr(merging_module, "WRITES_TREES", (99,))
+    monkeypatch.delattr(Git, "merge_tree")
     old = await world.built()
     assert (old.tree, world.status(), world.litter()) == (new.tree, "", [])
     world.commit({"b.txt": "agent's\n", "d/c.txt": "agent's"})

@@ -166,7 +166,7 @@ async def test_an_unfinished_command_is_waited_for(world: World, command: str) -
     before, status = world.main(), world.status()
     found = await world.land()
     assert isinstance(found, Waits)
-    assert ("unfinished" in found.reason) or ("rebased" in found.reason)
+    assert ("is unfinished in" in found.reason) or ("is being rebased in" in found.reason)
     assert (world.main(), world.status()) == (before, status)
     if command != "am":
         git(world.repo, command, "--abort")

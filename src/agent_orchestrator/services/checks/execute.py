@@ -57,9 +57,10 @@ async def execute(
         process = host.process(pid)
         try:
             if process is not None:
-                write_atomically(
-                    run_file, {"mark": mark, "boot": host.boot_id(), "pid": pid, "started": process.started}
-                )
+                known = {"mark": mark, "boot": host.boot_id(), "pid": pid, "started": process.started}
+                # The command may have filled the disk by now; its mark is known in any case.
+                with contextlib.suppress(OSError):
+                    write_atomically(run_file, known)
                 async with asyncio.timeout(timeout):
                     await host.exited(process)
         except TimeoutError:

@@ -1,0 +1,204 @@
+"""The tracker: `ao issues`, `ao issue`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from agent_orchestrator.cli import out
+from agent_orchestrator.cli.common import client, json_option, project_option, read_text, scope, scope_options
+from agent_orchestrator.client import Client
+from agent_orchestrator.wire import quote, with_query
+
+Issue = dict[str, Any]
+
+
+class Number(click.ParamType):  # type: ignore[type-arg]  # not generic in click 8.1
+    """An issue's number: 12 or #12."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        text = str(value).removeprefix("#")
+        if not text.isascii() or not text.isdigit() or not int(text):
+            self.fail(f"{value!r} is no issue's number", param, ctx)
+        return int(text)
+
+
+number_argument = click.argument("number", metavar="N", type=Number())
+message_option = click.option("-m", "--message", "text", metavar="TEXT", help="The text; `-` reads standard input.")
+
+
+@click.command()
+@click.option("--next", "upcoming", is_flag=True, help="In the order they would be taken up, and why not yet.")
+@click.option("--label", "labels", metavar="L", multiple=True, help="Only those with this label; may be repeated.")
+@click.option("--closed", is_flag=True, help="The closed ones.")
+@scope_options
+@json_option
+def issues(
+    upcoming: bool, labels: tuple[str, ...], closed: bool, project: str | None, all_projects: bool, as_json: bool
+) -> None:
+    """List the tracker's issues.
+
+    A session for one: `ao new N`.
+    """
+    query = scope(project, all_projects) | {"next": upcoming, "state": "closed" if closed else "open"}
+    path = with_query("/api/issues", query)
+    for label in labels:
+        path += f"{'&' if '?' in path else '?'}label={quote(label)}"
+    found: dict[str, Any] = client().get(path)
+    if as_json:
+        out.print_json(found)
+        return
+    rows = [_row(each, all_projects) for each in found["issues"]]
+    header = ("ISSUE", "TITLE", "LABELS", "WHO", "WAITS FOR")
+    none = "No issue is closed." if closed else 'No issue is open. Open one: ao issue new "what is wanted"'
+    out.show(out.table(header, rows, shrink=1) if rows else [none])
+
+
+def _row(issue: Issue, with_project: bool) -> out.Row:
+    return (
+        issue["id"] if with_project else f"#{issue['number']}",
+        issue["title"],
+        ", ".join(issue["labels"]) or "-",
+        issue["assignee"] or "-",
+        issue["waitingFor"] or "-",
+    )
+
+
+@click.group()
+@project_option
+@click.pass_context
+def issue(ctx: click.Context, project: str | None) -> None:
+    """Open, show and change issues of the tracker."""
+    ctx.obj = project
+
+
+def _path(number: int | None, project: str | None, rest: str = "") -> str:
+    where = "/api/issues" if number is None else f"/api/issues/{number}{rest}"
+    return with_query(where, {"project": project or click.get_current_context().obj})
+
+
+def _change(ao: Client, number: int, project: str | None, change: dict[str, Any]) -> Issue:
+    return dict(ao.request("PATCH", _path(number, project), change).json())
+
+
+def _tell(found: Issue, as_json: bool, what: str) -> None:
+    if as_json:
+        out.print_json(found)
+    else:
+        print(f"#{found['number']} {what}: {out.one_line(found['title'])}")
+
+
+def _given(text: str | None) -> str:
+    return (read_text("-") if text == "-" else text) or ""
+
+
+@issue.command("new")
+@click.argument("title", metavar="TITLE")
+@message_option
+@click.option("--label", "labels", metavar="L", multiple=True, help="A label; may be repeated.")
+@click.option(
+    "--after", metavar="N", multiple=True, type=Number(), help="An issue that must be closed before; may be repeated."
+)
+@project_option
+@json_option
+def new(
+    title: str, text: str | None, labels: tuple[str, ...], after: tuple[int, ...], project: str | None, as_json: bool
+) -> None:
+    """Open an issue."""
+    body = {"title": title, "body": _given(text), "labels": list(labels), "after": list(after)}
+    made = client().post(_path(None, project), body)
+    _tell(made, as_json, "opened")
+    if not as_json:
+        print(f"  ao new {made['number']}")
+
+
+@issue.command()
+@number_argument
+@project_option
+@json_option
+def show(number: int, project: str | None, as_json: bool) -> None:
+    """Show an issue with its comments."""
+    found = client().get(_path(number, project))
+    if as_json:
+        out.print_json(found)
+        return
+    out.show(_lines(found))
+
+
+def _lines(found: Issue) -> list[str]:
+    pairs = [
+        ("State", found["state"]),
+        ("Labels", ", ".join(found["labels"])),
+        ("Who", found["assignee"]),
+        ("After", ", ".join(f"#{number}" for number in found["after"])),
+        ("Sessions", ", ".join(found["sessions"])),
+        ("Waits for", found["waitingFor"]),
+        ("Opened", f"{out.age(found['createdAt'])} ago by {found['author']}"),
+    ]
+    lines = [out.paint(f"#{found['number']} {out.one_line(found['title'])}", "bold")]
+    lines += [f"  {label:<10} {out.one_line(value)}" for label, value in pairs if value]
+    lines += ["", *(f"  {line}" for line in out.clean(found["body"]).splitlines())] if found["body"] else []
+    for each in found["comments"]:
+        lines += ["", f"  {out.one_line(each['author'])}, {out.age(each['at'])} ago:"]
+        lines += [f"    {line}" for line in out.clean(each["body"]).splitlines()]
+    return lines
+
+
+@issue.command()
+@number_argument
+@click.option("-m", "--message", "text", metavar="TEXT", required=True, help="The text; `-` reads standard input.")
+@project_option
+@json_option
+def comment(number: int, text: str, project: str | None, as_json: bool) -> None:
+    """Say something about an issue."""
+    said = client().post(_path(number, project, "/comments"), {"body": _given(text)})
+    _tell(said, as_json, "commented")
+
+
+@issue.command()
+@number_argument
+@project_option
+@json_option
+def close(number: int, project: str | None, as_json: bool) -> None:
+    """Close an issue."""
+    _tell(_change(client(), number, project, {"state": "closed"}), as_json, "closed")
+
+
+@issue.command()
+@number_argument
+@project_option
+@json_option
+def reopen(number: int, project: str | None, as_json: bool) -> None:
+    """Open a closed issue again."""
+    _tell(_change(client(), number, project, {"state": "open"}), as_json, "opened again")
+
+
+@issue.command()
+@number_argument
+@click.argument("labels", metavar="L...", nargs=-1, required=True)
+@click.option("--remove", is_flag=True, help="Take them off.")
+@project_option
+@json_option
+def label(number: int, labels: tuple[str, ...], remove: bool, project: str | None, as_json: bool) -> None:
+    """Add labels to an issue, or take them off."""
+    ao = client()
+    if remove:
+        for each in labels:
+            found = ao.request("DELETE", _path(number, project, f"/labels/{quote(each)}")).json()
+    else:
+        found = ao.post(_path(number, project, "/labels"), {"labels": list(labels)})
+    _tell(found, as_json, f"has {', '.join(found['labels']) or 'no label'}")
+
+
+@issue.command()
+@number_argument
+@click.argument("who", metavar="[WHO]", required=False)
+@project_option
+@json_option
+def assign(number: int, who: str | None, project: str | None, as_json: bool) -> None:
+    """Give an issue to somebody, or to nobody."""
+    found = _change(client(), number, project, {"assignee": who})
+    _tell(found, as_json, f"is for {out.one_line(found['assignee'] or 'nobody')}")

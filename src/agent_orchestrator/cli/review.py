@@ -1,0 +1,237 @@
+"""A change on its way to the base: `ao review`, `ao checks`, `ao merge`, `ao queue`, `ao undo`."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from typing import Any
+
+import click
+
+from agent_orchestrator.cli import out
+from agent_orchestrator.cli.common import (
+    SESSION,
+    Failures,
+    client,
+    json_option,
+    read_text,
+    scope,
+    scope_options,
+    session_argument,
+    session_path,
+)
+from agent_orchestrator.client import Client
+from agent_orchestrator.errors import AoError, UsageError
+from agent_orchestrator.wire import quote
+
+Pull = dict[str, Any]
+
+_LINE = re.compile(r"(?P<path>[^:]+):(?P<line>[1-9]\d*):(?P<body>.+)", re.DOTALL)
+_LOOK = 2.0
+"""Seconds after which a merge that waits says what for."""
+
+
+@click.command()
+@session_argument
+@click.option("--approve", "verdict", flag_value="approved", help="It is good: it may land.")
+@click.option("--request-changes", "verdict", flag_value="changes_requested", help="The agent is to change something.")
+@click.option("-m", "--message", "text", metavar="TEXT", help="What you have to say; `-` reads standard input.")
+@click.option(
+    "--comment", "comments", metavar="FILE:LINE:TEXT", multiple=True, help="A comment on a line; may be repeated."
+)
+@json_option
+def review(session: str, verdict: str | None, text: str | None, comments: tuple[str, ...], as_json: bool) -> None:
+    """See and judge a session's change.
+
+    Without a judgement and without comments: shows its pull request, checks, reviews and threads. All comments of one review
+    reach the agent as one message.
+    """
+    ao = client()
+    judged = verdict is not None or text is not None or bool(comments)
+    if judged:
+        body = {
+            "verdict": verdict or "commented",
+            "body": (read_text("-") if text == "-" else text) or "",
+            "comments": [_comment(each) for each in comments],
+        }
+        found: Pull = ao.post(session_path(session, "/review"), body)
+    else:
+        found = ao.get(session_path(session, "/review"))
+    if as_json:
+        out.print_json(found)
+    elif judged:
+        said = {"approved": "approved", "changes_requested": "changes requested"}.get(verdict or "", "commented")
+        print(f"{found['session']} #{found['number']}: {said}")
+        out.show(_next(found))
+    else:
+        out.show(_review_lines(found))
+        stat = ao.get(session_path(session, "/diff"))["stat"]
+        out.show(f" {line}" for line in out.clean(stat).splitlines())
+        out.show(["", *_next(found)])
+
+
+def _comment(given: str) -> dict[str, Any]:
+    found = _LINE.fullmatch(given)
+    if found is None:
+        raise UsageError(f"{given!r} is no comment on a line", "write it as FILE:LINE:TEXT, such as app.py:12:Why?")
+    return {"path": found["path"], "line": int(found["line"]), "body": found["body"]}
+
+
+def _review_lines(found: Pull) -> list[str]:
+    head = f"{found['session']}  #{found['number']} {out.one_line(found['title'])}"
+    state = f"  {found['state']}, onto {found['base']}, review {found['review']}, mergeable {found['mergeable']}"
+    lines = [out.paint(head, "bold"), state]
+    lines += [f"  conflicts in {out.one_line(', '.join(found['conflicts']))}"] if found["conflicts"] else []
+    lines += [f"  did not land: {out.one_line(found['refused'])}"] if found["refused"] else []
+    lines += _check_lines(found)
+    for each in (one for one in found["reviews"] if one["verdict"] != "commented"):  # that is a thread too
+        lines.append(f"  {out.one_line(each['author'])} {each['verdict']}, {out.age(each['at'])} ago")
+        lines += _quoted(each["body"], "    ")
+    for thread in found["threads"]:
+        where = f"{thread['path']}:{thread['line']}" if thread["line"] else thread["path"] or "the whole"
+        lines.append(f"  on {out.one_line(where)}")
+        for each in thread["comments"]:
+            lines.append(f"    {out.one_line(each['author'])} ({each['id']}):")
+            lines += _quoted(each["body"], "      ")
+    return [*lines, ""]
+
+
+def _check_lines(found: Pull) -> list[str]:
+    lines = [f"  check {out.one_line(each['name'])}: {each['state']}" for each in found["checks"]] or ["  no check yet"]
+    for each in found["failing"]:
+        lines.append(f"  {out.one_line(each['name'])} says:")
+        lines += _quoted(each["summary"], "    ")
+    return lines
+
+
+def _quoted(text: str, indent: str) -> list[str]:
+    return [f"{indent}| {line}" for line in out.clean(text).splitlines()]
+
+
+def _next(found: Pull) -> list[str]:
+    session = found["session"]
+    if found["state"] == "merged":
+        return [f"  ao undo {session}"]
+    if found["state"] == "closed":
+        return [f"  ao restore {session}"]
+    if found["review"] == "approved":
+        return [f"  ao merge {session}"]
+    return [f"  ao diff {session}    ao review {session} --approve    ao merge {session}"]
+
+
+@click.command()
+@session_argument
+@click.option("--run", is_flag=True, help="Run them now, whatever is known.")
+@click.option("--log", "name", metavar="NAME", help="Print the whole output of this check.")
+@json_option
+def checks(session: str, run: bool, name: str | None, as_json: bool) -> None:
+    """Show a session's checks, run them, or print what one said."""
+    ao = client()
+    if name is not None:
+        with ao.stream("GET", session_path(session, f"/checks/{quote(name)}/log")) as stream:
+            while (line := stream.line()) is not None:
+                print(out.clean(line))
+        return
+    found: Pull = ao.post(session_path(session, "/checks")) if run else ao.get(session_path(session, "/review"))
+    if as_json:
+        out.print_json({"checks": found["checks"], "failing": found["failing"]})
+        return
+    out.show([out.paint(f"{found['session']}  #{found['number']}", "bold"), *_check_lines(found)])
+    if failing := found["failing"]:
+        out.show([f"  ao checks {found['session']} --log {out.one_line(each['name'])}" for each in failing])
+
+
+@click.command()
+@click.argument("sessions", metavar="S...", nargs=-1, required=True, type=SESSION)
+@click.option(
+    "--strategy", type=click.Choice(["squash", "merge", "rebase"]), help="How its commits get onto the base: squash."
+)
+@click.option("--no-wait", is_flag=True, help="Return at once, not when it has landed.")
+@click.option("--force", is_flag=True, help="Land it although its checks fail; this is recorded.")
+@json_option
+def merge(sessions: tuple[str, ...], strategy: str | None, no_wait: bool, force: bool, as_json: bool) -> int:
+    """Let sessions' changes land, after their checks.
+
+    Your word is enough, unless the forge demands an approval. Returns when they have landed; one that is refused says why.
+    """
+    ao, failures = client(), Failures()
+    asked: dict[str, dict[str, Any]] = {}
+    landed: list[dict[str, Any]] = []
+    for session in dict.fromkeys(sessions):
+        body = {"strategy": strategy, "force": force, "key": uuid.uuid4().hex}
+        try:
+            accepted = _merge(ao, session, body, wait=False)
+            asked[accepted["id"]] = body
+            landed += [accepted] if no_wait else []
+        except AoError as error:
+            if len(sessions) == 1:
+                raise
+            failures.tell(error)
+    for session, body in {} if no_wait else asked.items():
+        try:
+            landed.append(_landed(ao, session, body))
+        except AoError as error:
+            if len(sessions) == 1:
+                raise
+            failures.tell(error)
+    if as_json:
+        out.print_json(landed[0] if len(sessions) == 1 else {"sessions": landed})
+    else:
+        for each in landed:
+            out.show([f"{each['id']} {each['status']}: {out.one_line(each['why'])}"])
+            out.show([f"  undo: ao undo {each['id']}"] if each["status"] == "merged" else ["  ao queue"])
+    return failures.code
+
+
+def _merge(ao: Client, session: str, body: dict[str, Any], *, wait: bool) -> dict[str, Any]:
+    """Ask for it; the same key again is the same word, so that asking again only waits on."""
+    sent = {"strategy": body["strategy"], "force": body["force"], "wait": wait, "timeout": _LOOK}
+    headers = {"Idempotency-Key": body["key"]}
+    answer = ao.request("POST", session_path(session, "/merge"), sent, headers=headers, timeout=_LOOK + 60.0)
+    return dict(answer.json())
+
+
+def _landed(ao: Client, session: str, body: dict[str, Any]) -> dict[str, Any]:
+    told = ""
+    while True:
+        found = _merge(ao, session, body, wait=True)
+        if found["status"] == "merged":
+            return found
+        reason = found.get("waitingFor") or ""
+        if reason and reason != told:
+            out.note(f"{session} waits to land: {reason}")
+        told = reason
+
+
+@click.command()
+@scope_options
+@json_option
+def queue(project: str | None, all_projects: bool, as_json: bool) -> None:
+    """Show what is to land, in order."""
+    found = client().get("/api/queue", scope(project, all_projects))
+    if as_json:
+        out.print_json(found)
+        return
+    rows = [
+        (str(each["position"]), each["session"], each["state"], each["base"] or "-", each["reason"] or "-")
+        for each in found["entries"]
+    ]
+    header = ("", "SESSION", "STATE", "BASE", "WAITS FOR")
+    out.show(out.table(header, rows, shrink=4) if rows else ["Nothing is to land. Let a change land: ao merge S"])
+
+
+@click.command()
+@session_argument
+@json_option
+def undo(session: str, as_json: bool) -> None:
+    """Take a landing back by a new change.
+
+    It gets a branch and a pull request of its own, and lands like any other.
+    """
+    made = client().post(session_path(session, "/undo"), timeout=120.0)
+    if as_json:
+        out.print_json(made)
+        return
+    change = made["change"]
+    print(f"{change['id']} takes the landing of {made['session']} back, on branch {made['branch']}")
+    print(f"  ao diff {change['id']}    ao merge {change['id']}")
