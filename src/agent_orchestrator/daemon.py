@@ -51,6 +51,7 @@ from agent_orchestrator.services.environment import login_environment
 from agent_orchestrator.services.feed import Feed
 from agent_orchestrator.services.inspection import Inspection
 from agent_orchestrator.services.issues import Issues
+from agent_orchestrator.services.landing import settle
 from agent_orchestrator.services.lifecycle import Lifecycle
 from agent_orchestrator.services.observer import Observer
 from agent_orchestrator.services.plugins import Plugins, handle_of
@@ -136,7 +137,7 @@ class Daemon:
             self.home.socket("daemon.sock"), host or settings.host, settings.port if port is None else port, explicit
         )
         self.lifecycle.url = url
-        await self.checks.recover()
+        await self._recover()
         counts = await self._adopt()
         self._take_up(pending)
         services = self.services()
@@ -174,6 +175,16 @@ class Daemon:
             self.lifecycle.login = await login_environment(self.host, None, os.environ, note)
         finally:
             self.lifecycle.login_ready.set()
+
+    async def _recover(self) -> None:
+        """Finish or take back what the last run was in the middle of: checks, and checkouts that followed a landing."""
+        await self.checks.recover()
+        for repo in {facts.spec.repo for facts in self.flow.sessions.values() if facts.pr}:
+            try:
+                for checkout in await settle(self.host, Path(repo)):
+                    log.info("a checkout was put in order after a landing", checkout=str(checkout))
+            except AoError as error:
+                log.warning("a repository could not be looked at", repo=repo, error=str(error))
 
     async def _adopt(self) -> Counter[str]:
         """Find the agents that lived when the last run ended: adopt those that do, record the end of those that do not."""

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from tests.faults import loop
 from tests.faults.run import play
 
 
 def test_a_few_rounds_violate_nothing() -> None:
     assert play(4, seed=7, say=False) == []
+
+
+def test_the_whole_loop_survives_a_daemon_that_dies_again_and_again() -> None:
+    assert loop.play(seed=3) == []

@@ -65,8 +65,6 @@ def _check_started(facts: SessionFacts, _event: Event, body: e.CheckStarted) -> 
 
 def _check_finished(facts: SessionFacts, _event: Event, body: e.CheckFinished) -> SessionFacts:
     run = CheckRun(body.name, body.head, body.state, body.summary, body.log, body.tree, body.on_base, body.passed)
-    if body.passed is not None and body.head == facts.head:
-        facts = replace(facts, progress=replace(facts.progress, tests_passed=body.passed))
     return _checked(facts, run)
 
 

@@ -13,7 +13,7 @@ from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.engine import Flow
 from agent_orchestrator.flow.events import Event, rfc3339
 from agent_orchestrator.flow.facts import SessionFacts
-from agent_orchestrator.flow.pull import BAD, Comment, PullRequest
+from agent_orchestrator.flow.pull import Comment, PullRequest
 from agent_orchestrator.home import Home
 from agent_orchestrator.host import Host
 from agent_orchestrator.services import landing
@@ -138,7 +138,7 @@ class Reviews:
         if pr.state == "merged" or on_its_way or await self._said(unique, key):
             return self.sessions.view(session)
         self._refuse_unless_open(facts, pr)
-        red = [run.name for run in pr.checks.values() if run.head == facts.head and run.state in BAD]
+        red = [run.name for run in pr.failing(facts.head)]
         if red and not force:
             raise Conflict(
                 f"{session} is red: {', '.join(red)}", "let the agent mend it, or land it all the same: --force"

@@ -9,6 +9,7 @@ from typing import Any
 from agent_orchestrator.flow.engine import Change, Flow
 from agent_orchestrator.flow.events import rfc3339
 from agent_orchestrator.flow.facts import Message, SessionFacts
+from agent_orchestrator.flow.pull import CheckRun
 from agent_orchestrator.flow.reactions import stuck_after
 from agent_orchestrator.flow.status import IN_TURN, Status, derive
 
@@ -104,7 +105,7 @@ def session_json(facts: SessionFacts, status: Status) -> dict[str, Any]:
             "done": progress.done,
             "total": progress.total,
             "step": progress.step,
-            "testsPassed": progress.tests_passed,
+            "testsPassed": tests_passed(facts),
         },
         "usage": {"input": usage.input, "output": usage.output, "usd": usage.usd},
         "attempts": {trigger: episode.attempts for trigger, episode in facts.episodes.items()},
@@ -115,6 +116,18 @@ def session_json(facts: SessionFacts, status: Status) -> dict[str, Any]:
         "createdAt": rfc3339(facts.created_at),
         "updatedAt": rfc3339(facts.updated_at),
     }
+
+
+def _check_json(run: CheckRun) -> dict[str, Any]:
+    url = f"file://{run.log}" if run.log else None
+    return {"name": run.name, "state": run.state, "url": url, "onBase": run.on_base}
+
+
+def tests_passed(facts: SessionFacts) -> int | None:
+    """By the checks at the newest commit, or by the agent's own word."""
+    runs = facts.pr.checks.values() if facts.pr else ()
+    counted = [run.passed for run in runs if run.passed is not None and run.head == facts.head]
+    return sum(counted) if counted else facts.progress.tests_passed
 
 
 def pr_json(facts: SessionFacts) -> dict[str, Any] | None:
@@ -130,10 +143,7 @@ def pr_json(facts: SessionFacts) -> dict[str, Any] | None:
         "state": pr.shown_state,
         "head": head,
         "base": pr.base,
-        "checks": [
-            {"name": run.name, "state": run.state, "url": f"file://{run.log}" if run.log else None}
-            for run in pr.checks.values()
-        ],
+        "checks": [_check_json(run) for run in pr.checks.values()],
         "review": "pending" if verdict == "none" and not pr.draft else verdict,
         "mergeable": pr.mergeable(head, facts.base_head),
     }
