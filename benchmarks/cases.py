@@ -55,7 +55,8 @@ def spawning(folder: Path) -> Iterator[Figure]:
         def ours() -> None:
             name = f"s{next(counter)}"
             box.request("POST", "/api/sessions", {"prompt": READY, "name": name})
-            box.until(lambda: _pid(box, name), f"{name} to run")
+            with box.client() as client, client.stream("GET", f"/api/sessions/app-{name}/wait") as stream:
+                stream.read()
 
         def bare() -> None:
             _bare_spawn(box, bare_socket, next(counter))
@@ -189,11 +190,6 @@ def _run(box: Sandbox, command: list[str]) -> None:
 
 def _is(box: Sandbox, name: str, key: str, value: object) -> bool:
     return bool(box.session(name)[key] == value)
-
-
-def _pid(box: Sandbox, name: str) -> int | None:
-    pid: int | None = box.session(name)["pid"]
-    return pid
 
 
 def _spawn(box: Sandbox, count: int) -> None:

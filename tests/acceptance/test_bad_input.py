@@ -42,7 +42,7 @@ def test_a_bare_repository_serves(shared: Sandbox) -> None:
     bare = shared.folder / "bare.git"
     shared.git("clone", "-q", "--bare", str(shared.repo), str(bare))
     made = _json(shared, "new", "[[edit: a|b]] [[commit: c]]", "--agent", "demo", "--name", "inbare", cwd=bare)
-    shared.until(lambda: shared.session(made["id"])["status"] == "idle")
+    shared.until(lambda: shared.session(made["id"])["status"] == "pr_open")
     assert shared.git("log", "--oneline", "main..feature/inbare", cwd=bare)
     assert not (bare / ".worktrees").exists()
 
@@ -67,7 +67,7 @@ def test_a_dirty_checkout_stays_as_it_is(shared: Sandbox) -> None:
     shared.git("add", "staged", cwd=repo)
     before = shared.git("status", "--porcelain", cwd=repo)
     made = _json(shared, "new", "[[edit: a|b]] [[commit: c]]", cwd=repo)
-    shared.until(lambda: shared.session(made["id"])["status"] == "idle")
+    shared.until(lambda: shared.session(made["id"])["status"] == "pr_open")
     shared.ao("stop", made["id"], cwd=repo)
     assert shared.git("status", "--porcelain", cwd=repo) == before
     assert (repo / "README.md").read_text() == "changed\n"
@@ -139,12 +139,12 @@ def test_folders_with_odd_names(shared: Sandbox) -> None:
         made[session["project"]] = repo
     assert list(made) == ["my-app", "zurich", "dash"]
     for project, repo in made.items():
-        shared.until(partial(_is_idle, shared, f"{project}-in"), "the agent to finish")
+        shared.until(partial(_is_open, shared, f"{project}-in"), "the agent to finish")
         assert shared.git("log", "--oneline", "main..feature/in", cwd=repo)
 
 
-def _is_idle(box: Sandbox, session: str) -> bool:
-    return bool(box.session(session)["status"] == "idle")
+def _is_open(box: Sandbox, session: str) -> bool:
+    return bool(box.session(session)["status"] == "pr_open")
 
 
 def test_what_is_unknown_is_named_with_the_nearest(shared: Sandbox) -> None:

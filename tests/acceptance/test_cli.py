@@ -56,7 +56,7 @@ def test_sessions_without_a_task_start_at_their_first_message(mine: Sandbox) -> 
     for name in ("a1", "b1", "c1"):
         assert mine.session(name)["pid"] is None
     mine.ao("prompt", "a1", "[[edit: a.txt|first]] [[commit: first]]")
-    done = mine.until(lambda: (now := mine.session("a1"))["status"] == "idle" and now)
+    done = mine.until(lambda: (now := mine.session("a1"))["status"] == "pr_open" and now)
     assert (Path(done["workspacePath"]) / "a.txt").read_text().strip() == "first"
     assert Path(mine.request("GET", "/api/sessions/a1/environment")["env"]["AO_TASK_FILE"]).read_text() == (
         "[[edit: a.txt|first]] [[commit: first]]"
@@ -92,15 +92,15 @@ def test_what_a_session_did_can_be_looked_into(mine: Sandbox) -> None:
     mine.ao(
         "new", "[[say: hello world]] [[edit: x.txt|line]] [[commit: add x]] [[write: y.txt|loose]]", "--name", "look"
     )
-    done = mine.until(lambda: (now := mine.session("look"))["status"] == "idle" and now)
+    done = mine.until(lambda: (now := mine.session("look"))["status"] == "pr_open" and now)
     assert mine.ao("path", "look").stdout.strip() == done["workspacePath"]
     assert mine.ao("sh", "look", "--", "pwd").stdout.strip() == done["workspacePath"]
     assert mine.ao("sh", "look", "--", "sh", "-c", "exit 5", check=False).returncode == 5
     assert "hello world" in mine.ao("logs", "look").stdout
     assert "x.txt" in mine.ao("diff", "look").stdout and "y.txt" in mine.ao("diff", "look").stdout
     why = mine.json("why", "look")
-    assert why["status"] == "idle" and why["evidence"]["source"] == "spool"
-    assert "idle" in mine.ao("why", "look").stdout
+    assert why["status"] == "pr_open" and why["evidence"]["source"] == "pr"
+    assert "is a draft" in mine.ao("why", "look").stdout
     file = mine.folder / "events.jsonl"
     file.write_text(mine.ao("events", "look", "--json").stdout)
     replay = mine.ao("events", "--replay", str(file)).stdout

@@ -185,8 +185,8 @@ def test_the_token_is_good_for_its_own_session_only(cli: Sandbox) -> None:
 
 def test_exit_zero_means_done(cli: Sandbox) -> None:
     cli.ao("new", "commit it", "--agent", "my-cli", "--name", "done", check=False)
-    done = _until(cli, "p-done", activity="exited", exitCode=0)
-    assert done["status"] != "failed" and done["evidence"]["source"] == "process"
+    done = _until(cli, "p-done", activity="exited", exitCode=0, status="review_pending")
+    assert done["pr"]["state"] == "open"
     assert cli.git("show", "feature/done:work.txt") == "work"
     cli.ao("new", "leave it", "--agent", "my-cli", "--name", "left", check=False)
     left = _until(cli, "p-left", status="exited", exitCode=0)

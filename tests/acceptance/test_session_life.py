@@ -12,9 +12,10 @@ def test_a_task_becomes_commits_on_a_branch_of_its_own(box: Sandbox) -> None:
     made = box.json("new", "Write the notes")
     assert made["id"] == "app-write-the-notes"
     assert made["branch"] == "feature/write-the-notes"
-    done = box.until(lambda: (now := box.session(made["id"]))["status"] == "idle" and now, "the agent to finish")
-    assert done["column"] == "Needs you"
-    assert done["evidence"]["source"] == "spool"
+    done = box.until(lambda: (now := box.session(made["id"]))["status"] == "review_pending" and now, "its change")
+    assert done["column"] == "In review"
+    assert done["evidence"]["source"] == "pr"
+    assert (done["pr"]["number"], done["pr"]["state"], done["pr"]["head"]) == (1, "open", done["head"])
     assert box.git("log", "--oneline", "main..feature/write-the-notes")
     assert box.git("status", "--porcelain") == "?? agent-orchestrator.yaml"
     link = box.repo / ".worktrees" / "write-the-notes"

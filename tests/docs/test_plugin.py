@@ -47,7 +47,7 @@ def test_it_does_its_work_in_a_session(tmp_path: Path) -> None:
         box.start()
         box.ao("new", "--agent", "word-count", "--name", "count", "three little words")
         box.until(lambda: box.session("count")["activity"] == "exited", "the agent to end")
-        assert box.session("count")["status"] == "idle"
+        box.until(lambda: box.session("count")["status"] == "review_pending", "its change to be ready")
         assert box.git("show", "feature/count:words.txt").strip() == "3"
 
 

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from agent_orchestrator.testing.sandbox import Sandbox
 from tests.docs.pages import ROOT, Block, blocks
@@ -19,10 +20,17 @@ def test_the_quickstart_works(tmp_path: Path) -> None:
         here = tmp_path
         for block in blocks(QUICKSTART, "sh"):
             here = run(box, block, here)
-            box.until(lambda: box.daemon_pid() is None or settled(box), f"what {block} began")
+            box.until(lambda: box.daemon_pid() is None or settled(box), f"what {block} began", 60.0)
         statuses = {session["name"]: session["status"] for session in box.sessions()}
-        assert statuses == dict.fromkeys(("say-hello", "store", "draft", "copy"), "idle")
+        landed = dict.fromkeys(("say-hello", "greet-by-name"), "merged")
+        assert statuses == {**landed, "store": "review_pending", "draft": "idle", "copy": "review_pending"}
         assert box.git("show", "feature/store:store.txt", cwd=here) == "PostgreSQL"
+        assert box.git("log", "-2", "--format=%s", "main", cwd=here).splitlines() == [
+            "Greet by name (#4)",
+            "Say hello (#1)",
+        ]
+        issues = box.request("GET", "/api/issues?all=1&state=all")["issues"]
+        assert [(one["number"], one["state"]) for one in issues] == [(2, "closed"), (3, "open")]
 
 
 def run(box: Sandbox, block: Block, here: Path) -> Path:
@@ -44,5 +52,14 @@ def run(box: Sandbox, block: Block, here: Path) -> Path:
 
 
 def settled(box: Sandbox) -> bool:
-    """No agent is at work: a reader would go on now."""
-    return all(session["column"] != "Working" for session in box.sessions())
+    """No agent is at work, and what was committed is to be reviewed or landed: a reader would go on now."""
+    return all(session["column"] != "Working" and not _unopened(session) for session in box.sessions())
+
+
+def _unopened(session: dict[str, Any]) -> bool:
+    """Its commits have no pull request yet."""
+    if session["workspacePath"] is None or session["pr"]:
+        return False
+    ahead = ["git", "rev-list", "--count", f"{session['base']}..HEAD"]
+    done = subprocess.run(ahead, cwd=session["workspacePath"], capture_output=True, text=True, check=False)
+    return done.stdout.strip() not in ("", "0")

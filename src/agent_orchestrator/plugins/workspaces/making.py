@@ -28,6 +28,8 @@ from agent_orchestrator.plugins.workspaces.record import Record, forget_record, 
 from agent_orchestrator.plugins.workspaces.submodules import fill_submodules
 from agent_orchestrator.protocols import Report, WorkspaceInfo, WorkspaceSpec
 
+CONFIG_FRESH_FOR = 10.0
+"""Seconds for which a configuration whose files did not change is believed."""
 ORPHANS_MAY_TAKE = 5.0
 """Seconds that a new try waits for what an interrupted one left running."""
 
@@ -59,7 +61,7 @@ class GitWorkspace(ABC):
             await self._wait_until_unused(spec.path)
             await self._undo(spec, git, layout, earlier)
         _check_way(spec)
-        config, refs = await asyncio.gather(git.config(), git.refs(*wanted_refs(spec)))
+        config, refs = await asyncio.gather(_config(git, layout), git.refs(*wanted_refs(spec)))
         if layout.top is not None and config.true("core.bare") and layout.common == layout.git_dir:
             layout = Layout(None, layout.git_dir, layout.common)
         continued = earlier is not None and earlier.made_branch and f"refs/heads/{spec.branch}" in refs
@@ -205,6 +207,35 @@ def _explained(error: BaseException, spec: WorkspaceSpec) -> BaseException:
             f"the workspace {spec.path} could not be made: {error.strerror or error}", "mend that and try again"
         )
     return error
+
+
+_configs: dict[Path, tuple[float, tuple[tuple[int, int], ...], Config]] = {}
+
+
+async def _config(git: Git, layout: Layout) -> Config:
+    """The configuration in force; asked for anew when a file of it changed, or after a while (files may include others)."""
+    home = Path(os.environ.get("HOME") or "/")
+    files = (
+        layout.common / "config",
+        layout.git_dir / "config.worktree",
+        home / ".gitconfig",
+        home / ".config/git/config",
+    )
+    stamps = tuple(_stamp(file) for file in (*files, Path("/etc/gitconfig")))
+    known = _configs.get(layout.common)
+    if known and known[1] == stamps and time.monotonic() - known[0] < CONFIG_FRESH_FOR:
+        return known[2]
+    config = await git.config()
+    _configs[layout.common] = (time.monotonic(), stamps, config)
+    return config
+
+
+def _stamp(file: Path) -> tuple[int, int]:
+    try:
+        status = file.stat()
+    except OSError:
+        return (0, 0)
+    return (status.st_mtime_ns, status.st_size)
 
 
 def remove_tree(path: Path) -> None:
