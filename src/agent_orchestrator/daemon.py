@@ -49,6 +49,7 @@ from agent_orchestrator.services.configuration import Configuration
 from agent_orchestrator.services.doctor import Doctor
 from agent_orchestrator.services.environment import login_environment
 from agent_orchestrator.services.feed import Feed
+from agent_orchestrator.services.inbox import Inbox
 from agent_orchestrator.services.inspection import Inspection
 from agent_orchestrator.services.issues import Issues
 from agent_orchestrator.services.landing import settle
@@ -111,6 +112,7 @@ class Daemon:
             version=__version__,
             home=self.home,
             sessions=self.sessions,
+            inbox=Inbox(self.flow, self.home, self.plugins, self.sessions, self.views),
             inspection=inspection,
             reviews=Reviews(self.flow, self.home, self.host, self.sessions, self.views),
             issues=Issues(self.flow, self.pulls.numbering),

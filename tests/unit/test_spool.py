@@ -22,6 +22,7 @@ from agent_orchestrator.spool import (
     LimitReport,
     OtherReport,
     ProgressReport,
+    ReplyReport,
     SpoolReader,
     UsageReport,
     clean_text,
@@ -56,6 +57,11 @@ SIX = datetime(2026, 11, 15, 18, tzinfo=UTC)
         ('{"event": "limit", "resets_at": null}', LimitReport(None)),
         ('{"event": "ask", "question": "Which\\u001b[31m one?"}', AskReport("Which one?")),
         ('{"event": "done", "summary": "…", "time": "2026-11-15T18:00:00Z"}', DoneReport("…", SIX)),
+        (
+            '{"event": "reply", "comment": "c-1", "text": " Done.\\u0007 "}',
+            ReplyReport("Done.", "c-1"),
+        ),
+        ('{"event": "reply", "text": "x"}', ReplyReport("x")),
         ('{"event": "new", "a": {"b\\u0007": ["\\u001bc"]}}', OtherReport("new", {"event": "new", "a": {"b": [""]}})),
     ],
 )
@@ -78,6 +84,7 @@ def test_each_kind_of_line(line: str, report: spool.Report) -> None:
         (b'{"event": "progress", "done": true}', "`done` is not a number"),
         (b'{"event": "progress", "done": -1}', "`done` is out of range"),
         (b'{"event": "progress", "done": 1.5}', "`done` is not a whole number"),
+        (b'{"event": "reply", "comment": "c-1"}', "`text` is empty"),
         (b'{"event": "usage", "usd": NaN}', "has the number NaN"),
         (b'{"event": "usage", "usd": 1e999}', "`usd` is out of range"),
         (b'{"event": "usage", "input": ' + b"9" * 5000 + b"}", "is not JSON"),
@@ -112,7 +119,7 @@ json_values = st.recursive(
 keys = st.sampled_from(
     ["state", "detail", "message", "done", "total", "step", "usd", "input", "resets_at", "time", "x"]
 )
-events = st.sampled_from(["activity", "ack", "progress", "usage", "limit", "ask", "done", "other"])
+events = st.sampled_from(["activity", "ack", "progress", "usage", "limit", "ask", "done", "reply", "other"])
 
 
 @calmly

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from agent_orchestrator.services.configuration import Configuration
     from agent_orchestrator.services.doctor import Doctor
     from agent_orchestrator.services.feed import Feed
+    from agent_orchestrator.services.inbox import Inbox
     from agent_orchestrator.services.inspection import Inspection
     from agent_orchestrator.services.issues import Issues
     from agent_orchestrator.services.projects import Projects
@@ -31,6 +32,7 @@ class Services:
     version: str
     home: Home
     sessions: Sessions
+    inbox: Inbox
     inspection: Inspection
     reviews: Reviews
     issues: Issues

@@ -172,6 +172,8 @@ class Lifecycle:
         env = self.environment(facts, generation)
         self._write_files(facts, generation, prompt)
         plan = await self._plan(facts, prompt, env, first, taken.text if taken and not first else "")
+        if taken and plan.paste is None:
+            self._append_to_inbox(facts, taken)  # before the program can look for it
         handle = await self._start(facts, generation, plan, env)
         launched = e.AgentLaunched(asdict(handle), resumed=not first, conversation=plan.conversation)
         events = [self._event(facts, launched, f"{intent.key}:done", generation)]
@@ -180,7 +182,6 @@ class Lifecycle:
                 active = e.AgentActivity("active")
                 events.append(self._event(facts, active, f"{intent.key}:active", generation, "process"))
             if taken:
-                self._append_to_inbox(facts, taken)
                 events.append(self._event(facts, e.MessageDelivered(taken.id), f"delivered:{taken.id}", generation))
         elif plan.paste and not taken:
             queued = e.MessageQueued(f"task-{facts.id}-{generation}", plan.paste, "daemon", task=True)

@@ -177,6 +177,7 @@ class Double:
 
     def __post_init__(self) -> None:
         self.tokens = Tokens(self.home)
+        self.inbox = self.sessions
 
     async def shutdown(self, sessions: bool) -> None:
         self.ended.append(sessions)

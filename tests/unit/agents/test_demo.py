@@ -24,6 +24,7 @@ from agent_orchestrator.spool import (
     DoneReport,
     LimitReport,
     ProgressReport,
+    ReplyReport,
     UsageReport,
     parse,
 )
@@ -199,6 +200,15 @@ async def test_a_question_is_answered_by_a_message(world: World) -> None:
     agent.until(world.last(state="idle"))
     assert (world.workspace / "db.txt").read_text() == "SQLite\n"
     assert [line["message"] for line in world.reports("ack")] == ["m1"]
+
+
+async def test_it_answers_the_last_comment_that_a_message_named(world: World) -> None:
+    agent = await world.start("[[say: ready]]")
+    agent.shows("> ")
+    agent.paste("ann (comment c-1): Why? (comment c-2): [[reply: {comment}|because]] [[reply: c-1|so]] [[reply: hm]]")
+    agent.until(lambda: len(world.reports("reply")) == 3)
+    replies = [parse(json.dumps(one).encode()) for one in world.reports("reply")]
+    assert replies == [ReplyReport("because", "c-2"), ReplyReport("so", "c-1"), ReplyReport("hm", "c-2")]
 
 
 @pytest.mark.parametrize(("key", "done"), [("y", True), ("a", True), ("n", False)])

@@ -170,6 +170,28 @@ def test_text_is_cut_by_columns_not_by_characters() -> None:
     assert out.fit("short", 5) == "short"
 
 
+def test_a_change_is_shown_with_its_checks_and_its_review() -> None:
+    pr = {"number": 3, "state": "open", "checks": [], "review": "pending", "mergeable": "yes"}
+    red = [{"name": "lint", "state": "failure"}, {"name": "test", "state": "success"}]
+    assert board.pull_text({}) == ""
+    assert board.pull_text(pr | {"state": "draft"}) == "#3 draft"
+    assert board.pull_text(pr | {"checks": red, "mergeable": "no"}) == "#3 red: lint, conflicts"
+    assert board.pull_text(pr | {"checks": red[1:], "review": "approved"}) == "#3 green, approved"
+    assert board.pull_text(pr | {"checks": [{"name": "test", "state": "running"}]}) == "#3 checks run"
+
+
+def test_the_footer_names_what_may_be_reviewed_and_landed() -> None:
+    sessions = [
+        session("a", status="review_pending", column="In review"),
+        session("b", status="mergeable", column="Ready to merge"),
+        session("c", status="ci_running", column="In review"),
+    ]
+    assert board.board_lines(sessions)[-2:] == [
+        "1 change may land: ao merge app-b",
+        "1 change to review: ao review app-a",
+    ]
+
+
 def test_a_narrow_terminal_cuts_the_branch_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(out, "width", lambda: 100)
     lines = board.board_lines([session("a-name", branch="feature/" + "very-" * 10)])

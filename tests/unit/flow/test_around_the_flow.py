@@ -16,8 +16,9 @@ from agent_orchestrator.errors import UsageError
 from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.engine import Flow
 from agent_orchestrator.flow.events import Event, event_json
-from agent_orchestrator.flow.facts import Failure, Launch, SessionFacts
+from agent_orchestrator.flow.facts import Failure, Launch, Place, SessionFacts
 from agent_orchestrator.flow.fold import reduce
+from agent_orchestrator.flow.pull import Issue, PullRequest
 from agent_orchestrator.flow.rules import DEFAULT_RULES
 from agent_orchestrator.services import feed as feed_module
 from agent_orchestrator.services import naming, transcript
@@ -117,6 +118,27 @@ def test_after_waits_until_the_other_is_done() -> None:
         assert admit([done, last], [], PLENTY) == [Verdict("last")]
     failed = replace(first, launch=replace(ended, code=1))
     assert admit([failed, last], [], PLENTY) == [Verdict("last", "first to be done")]
+
+
+def test_after_waits_until_a_change_has_landed_or_was_given_up() -> None:
+    last = waiting("last", after=("first",))
+    place = Place("/w", "base", "/w/.git")
+    first = replace(at_work("first"), done="all", place=place, head="mine")
+    assert admit([first, last], [], PLENTY) == [Verdict("last", "first to be done")]
+    for state, waits in (("open", "first to be done"), ("merged", ""), ("closed", "")):
+        changed = replace(first, pr=PullRequest(1, "x", "main", state=state))
+        assert admit([changed, last], [], PLENTY) == [Verdict("last", waits)]
+
+
+def test_a_session_waits_for_what_its_issue_comes_after() -> None:
+    before, mine = Issue(1, "app", "a", 1.0, 1.0), Issue(2, "app", "b", 1.0, 1.0, after=(1, 9))
+    foreign = replace(before, project="other")
+    issues = {"app#1": before, "app#2": mine, "other#1": foreign}
+    session = waiting("s", issue="2")
+    assert admit([session], [], PLENTY, issues) == [Verdict("s", "issue 1 to be closed")]
+    closed = {**issues, "app#1": replace(before, state="closed")}
+    assert admit([session], [], PLENTY, closed) == [Verdict("s")]
+    assert admit([waiting("s", issue="LIN-3"), waiting("t")], [], PLENTY, issues) == [Verdict("s"), Verdict("t")]
 
 
 def test_scarce_memory_and_disk_hold_everybody() -> None:

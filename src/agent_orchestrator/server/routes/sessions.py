@@ -106,7 +106,7 @@ async def send_message(
     services: TheServices, identity: TheIdentity, session: SessionId, body: requests.NewMessage, key: Key = None
 ) -> Response:
     """Send a message to the agent; it is delivered once."""
-    accepted = await services.sessions.send(
+    accepted = await services.inbox.send(
         session, body.content, key=key, interrupt=body.interrupt, sender=identity.name or "person"
     )
     return as_json(accepted, 202)
@@ -115,7 +115,7 @@ async def send_message(
 @router.get("/sessions/{id}/messages", responses=gives(models.Messages))
 async def list_messages(services: TheServices, session: SessionId) -> Response:
     """A session's messages and what became of them."""
-    return as_json({"messages": services.sessions.messages(session)})
+    return as_json({"messages": services.inbox.messages(session)})
 
 
 @router.get("/sessions/{id}/messages/{message}", responses=gives(models.Message))
@@ -126,7 +126,7 @@ async def get_message(
     wait: Annotated[float | None, Query(ge=0, le=600, description="Seconds to wait for its end.")] = None,
 ) -> Response:
     """One message; with `wait`, as soon as it was acknowledged or failed, or time is up."""
-    return as_json(await services.sessions.message(session, message, wait))
+    return as_json(await services.inbox.message(session, message, wait))
 
 
 @router.get("/questions", responses=gives(models.Questions))
@@ -134,7 +134,7 @@ async def list_questions(
     services: TheServices, context: TheContext, project: ProjectName = None, everything: All = False
 ) -> Response:
     """Questions and permission requests that wait for a person, oldest first."""
-    return as_json({"questions": services.sessions.questions(await scope_of(services, context, project, everything))})
+    return as_json({"questions": services.inbox.questions(await scope_of(services, context, project, everything))})
 
 
 @router.post("/sessions/{id}/answer", status_code=202, responses=gives(models.MessageState, 202))
@@ -142,7 +142,7 @@ async def answer_session(
     services: TheServices, session: SessionId, body: requests.NewAnswer, key: Key = None
 ) -> Response:
     """Answer what the agent asks: with text, or with a decision on a permission it wants."""
-    return as_json(await services.sessions.answer(session, text=body.text, decision=body.decision, key=key), 202)
+    return as_json(await services.inbox.answer(session, text=body.text, decision=body.decision, key=key), 202)
 
 
 @router.get("/sessions/{id}/diff", responses=gives(models.Diff))

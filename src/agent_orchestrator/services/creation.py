@@ -1,0 +1,252 @@
+"""What a new session is to be: its name, branch, base, folder, ports and words, made of a request, the project and what exists."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from agent_orchestrator.config.detect import detect
+from agent_orchestrator.config.effective import AgentSettings, ProjectConfig
+from agent_orchestrator.errors import Conflict, NotFound, UsageError
+from agent_orchestrator.flow import events as e
+from agent_orchestrator.flow.engine import Flow
+from agent_orchestrator.flow.facts import SessionFacts
+from agent_orchestrator.flow.pull import Issue
+from agent_orchestrator.git import Git
+from agent_orchestrator.git_files import Layout, find_layout, read_head, read_ref
+from agent_orchestrator.home import Home
+from agent_orchestrator.host import Host
+from agent_orchestrator.services import naming
+from agent_orchestrator.services.issues import find_issue, task_text
+from agent_orchestrator.services.view import Views
+from agent_orchestrator.spool import clean_text
+
+
+class Creation:
+    """Decides everything about a session before anything is made; refuses what cannot be."""
+
+    def __init__(
+        self, flow: Flow, home: Home, host: Host, views: Views, find: Callable[[str, str | None], SessionFacts]
+    ) -> None:
+        self.flow = flow
+        self.home = home
+        self.host = host
+        self.views = views
+        self.find = find
+
+    async def spec(
+        self, request: Mapping[str, Any], project: ProjectConfig, settings: AgentSettings, runtime: str
+    ) -> tuple[e.SessionCreated, e.TaskCreated, str]:
+        layout = find_layout(project.path)
+        if layout is None:
+            raise UsageError(
+                f"{project.path} is not a Git repository", "make one by git init, or correct the project's path"
+            )
+        if request.get("pr") or request.get("stack"):
+            raise UsageError(
+                "pull requests of a forge and stacked branches cannot be taken up", "continue a branch: --branch B"
+            )
+        if request.get("node"):
+            raise NotFound(f"no node {request['node']}", "this machine is the only one: leave the node out")
+        issue = naming.checked_issue(str(request["issue"])) if request.get("issue") else None
+        known = self.issue(project.id, issue)
+        if known is not None and known.state != "open":
+            raise Conflict(f"issue {issue} is closed", f"open it again: ao issue reopen {issue}")
+        title, prompt = _wording(request, issue, known)
+        name, session = self._names(request, project, issue, _short_name(request, issue, known, title))
+        base = str(request.get("base") or project.default_branch or detect(project.path).default_branch or "main")
+        branch, existing = await self._branch(request, project, layout, name, issue, base)
+        if request.get("base"):
+            await self._check_base(project.path, base)
+        after = tuple(self.find(other, project.id).id for other in request.get("after") or ())
+        task = e.TaskCreated(
+            task=f"T{len(self.flow.home.tasks) + 1}",
+            title=title,
+            description=prompt,
+            issue=issue,
+            labels=tuple(dict.fromkeys([*(request.get("labels") or ()), *(known.labels if known else ())])),
+            priority=int(request.get("priority") or 0),
+            after=self._tasks_before(after, known),
+        )
+        body = e.SessionCreated(
+            task=task.task,
+            name=name,
+            title=title,
+            prompt=_with_rules(prompt, project, settings) if prompt else "",
+            agent=settings.tool,
+            profile=settings.profile,
+            runtime=runtime,
+            workspace=request.get("workspace") or settings.workspace,
+            branch=branch,
+            base=base,
+            repo=str(project.path),
+            path=str(self._folder(project) / name),
+            link=str(project.path / ".worktrees" / name) if layout.top else None,
+            issue=issue,
+            node=request.get("node"),
+            model=request.get("model"),
+            existing=existing,
+            defer=bool(request.get("defer")) and not prompt,
+            after=after,
+            priority=task.priority,
+            ports=self._ports(project),
+            labels=task.labels,
+        )
+        return body, task, session
+
+    def issue(self, project: str, issue: str | None) -> Issue | None:
+        """The local tracker's issue; a project that has none there may name those of any other tracker."""
+        if issue is None or not issue.isdigit():
+            return None
+        if not any(one.project == project for one in self.flow.home.issues.values()):
+            return None
+        return find_issue(self.flow, project, int(issue))
+
+    def _tasks_before(self, sessions: Sequence[str], issue: Issue | None) -> tuple[str, ...]:
+        """The tasks that must be done before: those of the sessions, and of the issues that the issue comes after."""
+        tasks = [self.flow.sessions[session].spec.task for session in sessions]
+        if issue is not None:
+            before = {str(number) for number in issue.after}
+            known = self.flow.home.tasks.values()
+            tasks += [task.id for task in known if task.project == issue.project and task.issue in before]
+        return tuple(dict.fromkeys(tasks))
+
+    def _names(
+        self, request: Mapping[str, Any], project: ProjectConfig, issue: str | None, wanted: str
+    ) -> tuple[str, str]:
+        prefix, folder = project.session_prefix, self._folder(project)
+        taken = {
+            facts.name: facts
+            for facts in self.flow.sessions.values()
+            if facts.id == f"{prefix}-{facts.name}" or facts.spec.path == str(folder / facts.name)
+        }
+        if request.get("name"):
+            name = naming.checked_name(str(request["name"]))
+            if other := taken.get(name):
+                way = "bring it back: ao restore" if other.stopped else "look at it: ao status"
+                raise Conflict(
+                    f"there is a session {other.id} already ({self.views.status(other).name})",
+                    f"{way} {other.id}, or choose another name",
+                )
+            return name, f"{prefix}-{name}"
+        if issue:
+            self._refuse_second(project.id, issue)
+        name = naming.free_name(wanted, taken)
+        return name, f"{prefix}-{name}"
+
+    def _folder(self, project: ProjectConfig) -> Path:
+        """Where a project's workspaces are."""
+        return project.worktree_dir or self.home.worktrees / project.id
+
+    def _refuse_second(self, project: str, issue: str) -> None:
+        for facts in self.flow.sessions.values():
+            if facts.project == project and facts.spec.issue == issue and not facts.stopped:
+                raise Conflict(
+                    f"{facts.id} works on issue {issue} already", f"send it a message, or stop it: ao stop {facts.id}"
+                )
+
+    async def _branch(
+        self,
+        request: Mapping[str, Any],
+        project: ProjectConfig,
+        layout: Layout,
+        name: str,
+        issue: str | None,
+        base: str,
+    ) -> tuple[str, bool]:
+        """The branch, and whether it is there already to be continued."""
+        reserved = {
+            facts.branch
+            for facts in self.flow.sessions.values()
+            if facts.project == project.id and not facts.stopped and (facts.place is None or facts.place.present)
+        }
+
+        def there(branch: str) -> bool:
+            heads = (f"refs/heads/{branch}", f"refs/remotes/origin/{branch}")
+            return branch in reserved or any(read_ref(layout.common, ref) for ref in heads)
+
+        if not request.get("base") and read_head(layout.git_dir) is None and not there(base):
+            raise Conflict(f"{project.path} has no commit yet", "make a first one: git commit --allow-empty -m start")
+        if request.get("branch"):
+            branch = naming.checked_branch(str(request["branch"]))
+            if branch in reserved:
+                holder = next(facts.id for facts in self.flow.sessions.values() if facts.branch == branch)
+                raise Conflict(
+                    f"the branch {branch} belongs to {holder} already", f"choose another, or stop it: ao stop {holder}"
+                )
+            if there(branch):
+                await self._not_checked_out(project.path, branch)
+            return branch, there(branch)
+        wanted = naming.branch_for(name, issue, project)
+        number, branch = 1, wanted
+        while there(branch):
+            number += 1
+            branch = f"{wanted}-{number}"
+        return branch, False
+
+    async def _check_base(self, repo: Path, base: str) -> None:
+        """A base that nobody knows is told at once; where there is a remote, it may know it."""
+        git = Git(self.host, repo)
+        found = await git.run(
+            "rev-parse", "--verify", "--quiet", "--end-of-options", f"{base}^{{commit}}", ok=(0, 1, 128)
+        )
+        if found.code and not (await git.run("remote")).out.strip():
+            raise UsageError(f"{repo} has no base {base!r}", "git branch --all lists what there is")
+
+    async def _not_checked_out(self, repo: Path, branch: str) -> None:
+        for entry in await Git(self.host, repo).worktrees():
+            if entry.branch == branch:
+                raise Conflict(
+                    f"the branch {branch} is checked out at {entry.path}",
+                    "switch that checkout to another branch first",
+                )
+
+    def _ports(self, project: ProjectConfig) -> tuple[int, ...]:
+        if project.ports is None:
+            return ()
+        taken = {
+            facts.spec.ports[0]
+            for facts in self.flow.sessions.values()
+            if facts.spec.ports and (not facts.stopped or (facts.place and facts.place.present))
+        }
+        first = project.ports.base
+        while first in taken:
+            first += project.ports.count
+        if first + project.ports.count > 65536:
+            raise Conflict(f"{project.id} has no free block of ports", "stop sessions, or lower ports.base")
+        return tuple(range(first, first + project.ports.count))
+
+
+def _wording(request: Mapping[str, Any], issue: str | None, known: Issue | None) -> tuple[str, str]:
+    """Title and prompt as given, else the issue's, else each made of the other."""
+    title = clean_text(str(request.get("title") or "")).strip()
+    prompt = clean_text(str(request.get("prompt") or "")).strip()
+    if known is not None:
+        return naming.title_of(title or prompt) or known.title, prompt or task_text(known)
+    if not title and not prompt and issue:
+        return f"Issue {issue}", f"Work on issue {issue}."
+    if not title and not prompt and not request.get("defer"):
+        raise UsageError("there is no task", "say what is to be done: title, prompt or issue")
+    name = str(request.get("name") or "")
+    return naming.title_of(title or prompt) or name, prompt or ("" if request.get("defer") else title)
+
+
+def _short_name(request: Mapping[str, Any], issue: str | None, known: Issue | None, title: str) -> str:
+    """The name that a session gets if it is free: of its task's words, or of the issue's number if they are not known."""
+    if issue and known is None and not request.get("title") and not request.get("prompt"):
+        return f"issue-{naming.slug(issue)}"
+    return naming.slug(title)
+
+
+def _with_rules(prompt: str, project: ProjectConfig, settings: AgentSettings) -> str:
+    """The task with the project's and the profile's standing rules behind it."""
+    parts = [prompt, project.agent_rules.strip(), settings.rules.strip()]
+    if project.agent_rules_file is not None:
+        try:
+            parts.insert(2, project.agent_rules_file.read_text(encoding="utf-8").strip())
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(
+                f"agentRulesFile {project.agent_rules_file} cannot be read: {error}", "correct its path"
+            ) from None
+    return "\n\n".join(part for part in parts if part)

@@ -1,0 +1,135 @@
+"""Messages to agents, and what agents ask: accepted durably, delivered by `lifecycle.py`, told here."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from typing import Any
+
+from agent_orchestrator.errors import Conflict, NotFound, UsageError
+from agent_orchestrator.flow import events as e
+from agent_orchestrator.flow.engine import Flow
+from agent_orchestrator.flow.events import Event, rfc3339
+from agent_orchestrator.flow.facts import Message, SessionFacts
+from agent_orchestrator.home import Home
+from agent_orchestrator.services.lifecycle import log_path
+from agent_orchestrator.services.plugins import Plugins, handle_of
+from agent_orchestrator.services.sessions import Sessions
+from agent_orchestrator.services.transcript import last_lines
+from agent_orchestrator.services.view import Views, message_json
+from agent_orchestrator.spool import clean_text
+
+LONGEST_MESSAGE = 1 << 20
+ACKNOWLEDGED_WITHIN = 3.0
+"""Seconds after delivery in which an agent that never acknowledged a message gets the chance to."""
+
+
+class Inbox:
+    """What people say to agents, and what waits for people."""
+
+    def __init__(self, flow: Flow, home: Home, plugins: Plugins, sessions: Sessions, views: Views) -> None:
+        self.flow = flow
+        self.home = home
+        self.plugins = plugins
+        self.sessions = sessions
+        self.views = views
+
+    async def send(
+        self, session: str, content: str, *, key: str | None = None, interrupt: bool = False, sender: str = "person"
+    ) -> dict[str, Any]:
+        """Accept a message for the agent, durably; the same key is the same message."""
+        facts = self.flow.sessions[session]
+        text = clean_text(content).strip("\n")
+        if not text.strip():
+            raise UsageError("the message is empty", "write something")
+        if len(text.encode()) > LONGEST_MESSAGE:
+            raise UsageError(
+                f"the message has over {LONGEST_MESSAGE >> 20} MB", "put it into a file in the workspace and name that"
+            )
+        message = f"m-{hashlib.sha256(key.encode()).hexdigest()[:16]}" if key else f"m-{uuid.uuid4().hex[:16]}"
+        known = self._message(facts, message)
+        if known is None:
+            self._refuse_if_deaf(facts)
+            body = e.MessageQueued(message, text, sender, interrupt)
+            event = Event(body, self.flow.clock(), sender, f"message:{session}:{message}", facts.project, session)
+            await self.flow.append(event)
+            known = self._message(self.flow.sessions[session], message)
+        return {"messageId": message, "state": known.state if known else "queued"}
+
+    def _refuse_if_deaf(self, facts: SessionFacts) -> None:
+        if facts.stopped or facts.wanted == "stop":
+            raise Conflict(f"{facts.id} is stopped", f"bring it back first: ao restore {facts.id}")
+        if facts.failure and not facts.live:
+            raise Conflict(f"{facts.id} failed at {facts.failure.step}", f"mend that, then: ao restore {facts.id}")
+
+    def _message(self, facts: SessionFacts, message: str) -> Message | None:
+        return next((one for one in facts.messages if one.id == message), None)
+
+    def messages(self, session: str) -> list[dict[str, Any]]:
+        """A session's messages, oldest first."""
+        return [message_json(message) for message in self.flow.sessions[session].messages]
+
+    async def message(self, session: str, message: str, wait: float | None = None) -> dict[str, Any]:
+        """One message; `wait`: until its fate is known, at most so many seconds."""
+
+        def ended(facts: SessionFacts) -> bool:
+            one = self._message(facts, message)
+            return one is None or one.state in ("acknowledged", "failed")
+
+        def delivered(facts: SessionFacts) -> bool:
+            one = self._message(facts, message)
+            return ended(facts) or (one is not None and one.state == "delivered" and not facts.acknowledges)
+
+        patience = wait or 0.0
+        facts = await self.sessions.until(session, delivered, patience)
+        if not ended(facts):  # an agent that never acknowledged anything may do so now, or never
+            facts = await self.sessions.until(session, ended, min(patience, ACKNOWLEDGED_WITHIN))
+        found = self._message(facts, message)
+        if found is None:
+            raise NotFound(f"{session} has no message {message}", f"see them: ao api GET /sessions/{session}/messages")
+        return message_json(found)
+
+    def questions(self, project: str | None) -> list[dict[str, Any]]:
+        """Everything that waits for a person's answer, oldest first."""
+        found = []
+        for facts in self.flow.sessions.values():
+            status = self.views.status(facts)
+            if project in (None, facts.project) and status.name in ("needs_input", "blocked"):
+                question = {
+                    "session": facts.id,
+                    "kind": "question" if status.name == "needs_input" else "permission",
+                    "text": status.waiting_for,
+                    "since": rfc3339(status.at),
+                    "context": last_lines(log_path(self.home, facts.id), 8).splitlines(),
+                }
+                found.append((status.at, question))
+        return [question for _, question in sorted(found, key=lambda pair: pair[0])]
+
+    async def answer(
+        self, session: str, *, text: str | None = None, decision: str | None = None, key: str | None = None
+    ) -> dict[str, Any]:
+        """A person's answer: text to a question, a decision to a permission request."""
+        facts = self.flow.sessions[session]
+        status = self.views.status(facts).name
+        if status == "blocked":
+            if decision is None:
+                raise UsageError(f"{session} waits for a permission, not for text", "say --allow, --always or --deny")
+            return await self._decide(facts, decision, text, key)
+        if decision is not None:
+            raise Conflict(f"{session} waits for no permission ({status})", "see what it waits for: ao status")
+        return await self.send(session, text or "", key=key)
+
+    async def _decide(self, facts: SessionFacts, decision: str, text: str | None, key: str | None) -> dict[str, Any]:
+        keys = self.plugins.agent_of(facts).permission_keys.get(decision)
+        handle = handle_of(facts)
+        if keys is None or handle is None:
+            raise UsageError(
+                f"{facts.spec.agent} cannot be answered by {decision}", f"answer in its terminal: ao attach {facts.id}"
+            )
+        unique = f"answer:{facts.id}:{facts.activity.at:.6f}"
+        body = e.PermissionAnswered(decision, text or "")
+        event = Event(body, self.flow.clock(), "person", unique, facts.project, facts.id, facts.generation)
+        if not await self.flow.append(event) and key is None:
+            raise Conflict(f"{facts.id} has been answered already", "see what it does now: ao status")
+        await self.plugins.runtime_of(facts).press(handle, keys)
+        return {"messageId": None, "state": "delivered"}
