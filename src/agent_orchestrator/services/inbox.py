@@ -33,6 +33,7 @@ class Inbox:
         self.plugins = plugins
         self.sessions = sessions
         self.views = views
+        self._answered: dict[tuple[str, float], str] = {}
 
     async def send(
         self, session: str, content: str, *, key: str | None = None, interrupt: bool = False, sender: str = "person"
@@ -117,6 +118,9 @@ class Inbox:
             return await self._decide(facts, decision, text, key)
         if decision is not None:
             raise Conflict(f"{session} waits for no permission ({status})", "see what it waits for: ao status")
+        if status != "needs_input":
+            raise Conflict(f"{session} asks nothing just now ({status})", f"send it a message: ao send {session} TEXT")
+        self._first(facts, key)
         return await self.send(session, text or "", key=key)
 
     async def _decide(self, facts: SessionFacts, decision: str, text: str | None, key: str | None) -> dict[str, Any]:
@@ -126,10 +130,16 @@ class Inbox:
             raise UsageError(
                 f"{facts.spec.agent} cannot be answered by {decision}", f"answer in its terminal: ao attach {facts.id}"
             )
-        unique = f"answer:{facts.id}:{facts.activity.at:.6f}"
+        self._first(facts, key)
+        unique = f"answer:{facts.id}:{facts.activity.at:.6f}:{key or uuid.uuid4().hex}"
         body = e.PermissionAnswered(decision, text or "")
         event = Event(body, self.flow.clock(), "person", unique, facts.project, facts.id, facts.generation)
-        if not await self.flow.append(event) and key is None:
-            raise Conflict(f"{facts.id} has been answered already", "see what it does now: ao status")
+        await self.flow.append(event)
         await self.plugins.runtime_of(facts).press(handle, keys)
         return {"messageId": None, "state": "delivered"}
+
+    def _first(self, facts: SessionFacts, key: str | None) -> None:
+        """Of two people who answer at once, the second is told so; the same request again is no second one."""
+        asked, mine = (facts.id, facts.activity.at), key or uuid.uuid4().hex
+        if self._answered.setdefault(asked, mine) != mine:
+            raise Conflict(f"{facts.id} has been answered already", "see what it does now: ao status")
