@@ -14,7 +14,7 @@ $(VENV)/.stamp: requirements-dev.lock pyproject.toml
 
 setup: $(VENV)/.stamp   ## make the virtual environment from the lock file
 
-demo: setup      ## three demo agents on a repository of their own; ends with the dashboard's address
+demo: setup      ## five issues, five scripted agents, the whole loop; ends with the dashboard's address
 	@$(BIN)/python -m agent_orchestrator.testing.demo
 
 test: setup      ## all tests that need nothing but this machine

@@ -25,7 +25,7 @@ _REMOTE = re.compile(r"[a-z+]+://\S+|[\w.-]+@[\w.-]+:\S+")
 @click.option("--host", metavar="ADDRESS", help="The dashboard's address instead of 127.0.0.1.")
 @click.option("--no-open", is_flag=True, help="Do not open the dashboard.")
 @click.option("--foreground", is_flag=True, help="Run the daemon here, not in the background.")
-@click.option("--demo", is_flag=True, help="Show three scripted agents at work, in a home and repository of their own.")
+@click.option("--demo", is_flag=True, help="Show five scripted agents at work, in a home and repository of their own.")
 def start(where: str | None, port: int | None, host: str | None, no_open: bool, foreground: bool, demo: bool) -> None:
     """Start the daemon and register the repository here.
 
