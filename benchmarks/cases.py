@@ -200,24 +200,19 @@ def _spawn(box: Sandbox, count: int) -> None:
 
 def _together(box: Sandbox, names: list[str]) -> None:
     """Ask for all at once, and wait until each agent has taken its prompt up and says that it is idle."""
-    newest = box.request("GET", "/api/events?limit=1")["events"]
-    seen = newest[-1]["seq"] if newest else 0
-    body = [{"prompt": READY, "name": name} for name in names]
-    threads = [threading.Thread(target=box.request, args=("POST", "/api/sessions", one)) for one in body]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
     wanted = {f"app-{name}" for name in names}
-    end = time.monotonic() + 120
-    with box.client() as client:
-        while wanted and time.monotonic() < end:
-            for event in client.get(f"/api/events?after={seen}&limit=1000")["events"]:
-                seen = event["seq"]
-                if event["source"] == "spool" and event["data"].get("state") == "idle":
-                    wanted.discard(event["session"])
-            if wanted:
-                time.sleep(0.005)
+    accept = {"Accept": "text/event-stream"}
+    with box.client() as client, client.stream("GET", "/api/events", headers=accept, timeout=120) as told:
+        body = [{"prompt": READY, "name": name} for name in names]
+        threads = [threading.Thread(target=box.request, args=("POST", "/api/sessions", one)) for one in body]
+        for thread in threads:
+            thread.start()
+        while wanted and (news := told.event()) is not None:
+            event = json.loads(news.data)
+            if event["source"] == "spool" and event["data"].get("state") == "idle":
+                wanted.discard(event["session"])
+        for thread in threads:
+            thread.join()
 
 
 def _stop(box: Sandbox, names: list[str]) -> None:

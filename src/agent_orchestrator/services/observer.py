@@ -227,7 +227,7 @@ class Observer:
         eye.screen_timer = None
         facts = self.flow.sessions[session]
         handle = handle_of(facts)
-        if handle is None or not facts.live or eye.generation != facts.generation:
+        if handle is None or not facts.live or facts.spoke or eye.generation != facts.generation:
             return
         try:
             text = await self.plugins.runtime_of(facts).screen(handle)

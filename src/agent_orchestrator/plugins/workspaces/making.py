@@ -76,7 +76,7 @@ class GitWorkspace(ABC):
             made_branch=start.new_branch,
         )
         try:
-            write_record(spec, record)
+            await asyncio.to_thread(write_record, spec, record)
             return await self._build(spec, source, start, record, report)
         except BaseException as error:
             await asyncio.shield(self._undo(spec, git, layout, record))
@@ -156,7 +156,7 @@ class GitWorkspace(ABC):
         furnish.make_link(spec, source.layout)
         await furnish.set_up(self._host, spec, git_env, report)
         record = record.complete(git_dir, notes, git_env)
-        write_record(spec, record)
+        await asyncio.to_thread(write_record, spec, record)
         return record.info()
 
     async def _fill(self, spec: WorkspaceSpec, notes: list[str]) -> None:
