@@ -458,10 +458,11 @@ class ChecksRequested(Body):
 
 @dataclass(frozen=True, slots=True)
 class CheckStarted(Body):
-    """A check runs."""
+    """A check waits for its place or, once there is a log, runs."""
 
     name: str
     head: str
+    log: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,7 +60,7 @@ def _asked(facts: SessionFacts, _event: Event, _body: e.ChecksRequested) -> Sess
 
 
 def _check_started(facts: SessionFacts, _event: Event, body: e.CheckStarted) -> SessionFacts:
-    return _checked(facts, CheckRun(body.name, body.head, "running"))
+    return _checked(facts, CheckRun(body.name, body.head, "running" if body.log else "queued", log=body.log))
 
 
 def _check_finished(facts: SessionFacts, _event: Event, body: e.CheckFinished) -> SessionFacts:

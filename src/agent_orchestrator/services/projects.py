@@ -121,9 +121,10 @@ class Projects:
         raise NotFound(f"no project {name}", f"known: {', '.join(known)}" if known else "add one: ao add-project PATH")
 
     def _of_workspace(self, cwd: Path) -> ProjectConfig | None:
-        forms = (cwd, cwd.resolve())
+        forms = (f"{cwd}/", f"{cwd.resolve()}/")
         for facts in self.flow.sessions.values():
-            if any(form.is_relative_to(facts.spec.path) for form in forms):
+            inside = f"{facts.spec.path}/"
+            if any(form.startswith(inside) for form in forms):
                 return self.config.project(facts.project)
         return None
 

@@ -132,9 +132,17 @@ class Pulls:
 
         def started(tree: str) -> None:
             self._running[facts.id].append((head, facts.project, tree, name))
+            running = e.CheckStarted(name, head, str(self.checks.log_path(facts.project, tree, name)))
+            telling.append(
+                asyncio.ensure_future(
+                    self.flow.append(self._event(facts, running, f"{key}:{name}:{tree}:runs", "checks"))
+                )
+            )
 
+        telling: list[asyncio.Future[list[Event]]] = []
         await self.flow.append(self._event(facts, e.CheckStarted(name, head), f"{key}:{name}:started", "checks"))
         result = await self.checks.verdict(spec, again=again, started=started)
+        await asyncio.gather(*telling)
         on_base = result.state == "failure" and await self._fails_without_it(facts, spec)
         tests = result.tests
         body = e.CheckFinished(
