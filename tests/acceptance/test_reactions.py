@@ -131,3 +131,16 @@ def test_of_two_people_who_answer_at_once_one_is_told_so(box: Sandbox) -> None:
     file = Path(box.session("q")["workspacePath"]) / "answer.txt"
     box.until(file.exists, "the answer to be taken up")
     assert file.read_text().strip() in results
+
+
+def test_a_label_on_its_issue_sends_what_the_rule_says_if_its_condition_holds(box: Sandbox) -> None:
+    file = box.repo / "agent-orchestrator.yaml"
+    rule = "  label-added: {condition: \"label == 'needs-tests'\", action: send-to-agent, message: Please add tests for this change}\n"
+    file.write_text(CONFIG + rule)
+    number = box.json("issue", "new", "Greet people")["number"]
+    box.request("POST", "/api/sessions", {"issue": str(number), "name": "labelled", "prompt": "[[say: ready]]"})
+    box.until(lambda: box.session("labelled")["activity"] == "idle")
+    box.ao("issue", "label", str(number), "later")
+    box.ao("issue", "label", str(number), "needs-tests")
+    box.until(lambda: sent(box, "labelled"), "the rule's message")
+    assert sent(box, "labelled") == ["Please add tests for this change"]

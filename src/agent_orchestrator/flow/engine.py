@@ -17,7 +17,7 @@ from agent_orchestrator.flow.events import Event
 from agent_orchestrator.flow.facts import HomeFacts, SessionFacts
 from agent_orchestrator.flow.fold import reduce, reduce_home
 from agent_orchestrator.flow.outbox import Batch, Known, Row, Snapshot, Store
-from agent_orchestrator.flow.reactions import Intent, decide, needed
+from agent_orchestrator.flow.reactions import Intent, concerned, decide, needed, react_to
 from agent_orchestrator.flow.rules import Rule
 from agent_orchestrator.protocols import Clock
 
@@ -216,14 +216,22 @@ class Flow:
         outcome.home = reduce_home(outcome.home, event)
         if not event.session:
             outcome.changes.append(Change(event, None, None))
-            return []
+            mine = concerned(event, {**self.sessions, **outcome.sessions}.values())
+            return [intent for facts in mine for intent in react_to(event, facts, self._rules_of(facts), self.clock())]
         before = outcome.sessions.get(event.session) or self.sessions.get(event.session)
         after = reduce(before, event)
         outcome.changes.append(Change(event, before, after))
-        if after is None or after is before:
+        if after is None:
             return []
+        rules, now = self._rules_of(after), max(event.time, self.clock())
+        told = react_to(event, after, rules, now)
+        if after is before:
+            return told
         outcome.sessions[event.session] = after
-        return decide(before, after, self.rules(after.project, after.spec.profile), max(event.time, self.clock()))
+        return decide(before, after, rules, now) + told
+
+    def _rules_of(self, facts: SessionFacts) -> Sequence[Rule]:
+        return self.rules(facts.project, facts.spec.profile)
 
     async def _save(self) -> None:
         """Only spares the next start some folding: a failure is told, and made good by the next save."""

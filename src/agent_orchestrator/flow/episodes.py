@@ -23,6 +23,11 @@ STATUS_TRIGGERS = {
 """Triggers that are a status of the agent."""
 
 
+def is_state(trigger: str) -> bool:
+    """Is the trigger a state that lasts, or else a kind of event?"""
+    return trigger in _OF_CHANGE or trigger in STATUS_TRIGGERS.values()
+
+
 def occurrence(trigger: str, facts: SessionFacts, status: Status) -> str | None:
     """What there is to react to just now; nothing: the trigger's state does not hold."""
     if find := _OF_CHANGE.get(trigger):

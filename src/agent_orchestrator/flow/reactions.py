@@ -9,11 +9,12 @@ dropped was not done: when it is needed again, its key is free.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent_orchestrator.flow.episodes import occurrence
+from agent_orchestrator.flow.episodes import is_state, occurrence
+from agent_orchestrator.flow.events import Event, IssueChanged, encode
 from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.flow.pull import Episode
 from agent_orchestrator.flow.rules import Rule
@@ -153,8 +154,40 @@ def react(facts: SessionFacts, rules: Sequence[Rule], now: float) -> list[Intent
     return intents
 
 
+def react_to(event: Event, facts: SessionFacts, rules: Sequence[Rule], now: float) -> list[Intent]:
+    """What the rules say to an event as such: any kind of event is a trigger by its name."""
+    names = {event.type, *(["issue-assigned"] if isinstance(event.body, IssueChanged) and event.body.assignee else [])}
+    followed = [rule for rule in rules if rule.trigger in names and not is_state(rule.trigger)]
+    return [_told(rule, event, facts, now) for rule in followed if event.source != f"rule {rule.name}"]
+
+
+def _told(rule: Rule, event: Event, facts: SessionFacts, now: float) -> Intent:
+    told = {"type": event.type, **encode(event.body)}
+    args = {"rule": rule.name, "trigger": rule.trigger, "occurrence": event.key, "attempt": 1, "event": told}
+    return Intent(
+        "react", f"react:{rule.name}:{facts.id}:{event.key}", facts.id, due=now + (rule.delay or 0.0), args=args
+    )
+
+
+def concerned(event: Event, sessions: Iterable[SessionFacts]) -> list[SessionFacts]:
+    """The sessions that an event without a session is about: those that work on its issue."""
+    number = getattr(event.body, "number", None)
+    if number is None:
+        return []
+    return [
+        facts
+        for facts in sessions
+        if facts.project == event.project
+        and facts.spec.issue == str(number)
+        and not facts.stopped
+        and facts.wanted == "run"
+    ]
+
+
 def still_so(intent: Intent, facts: SessionFacts, rules: Sequence[Rule], now: float) -> bool:
-    """Is there still what a rule was to react to?"""
+    """Is there still what a rule was to react to? What happened stays happened; a state may be over."""
+    if not is_state(intent.args["trigger"]):
+        return True
     status = derive(facts, now, stuck_after(rules))
     return occurrence(intent.args["trigger"], facts, status) == str(intent.args["occurrence"])
 

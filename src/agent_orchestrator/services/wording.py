@@ -24,7 +24,7 @@ class Wording:
     def variables(self, facts: SessionFacts, rule: Rule, args: Mapping[str, Any]) -> dict[str, Any]:
         """Everything that a rule's message or condition may speak of."""
         shown = self.views.session(facts)
-        pr = facts.pr
+        pr, told = facts.pr, dict(args.get("event") or {})
         known = {
             "trigger": rule.trigger,
             "session": shown,
@@ -41,6 +41,10 @@ class Wording:
             "comments": comments(facts, pr, rule.trigger),
             "files": "\n".join(f"- {name}" for name in pr.conflicts) if pr else "",
             "labels": list(facts.spec.labels),
+            "label": told.get("label", ""),
+            "comment": _fenced(str(told.get("body", ""))),
+            "author": told.get("author", ""),
+            "event": told,
             "question": facts.question,
             "reason": shown["why"],
             "exit_code": shown["exitCode"],
