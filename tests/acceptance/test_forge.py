@@ -211,13 +211,13 @@ def test_ready_close_and_checks_by_hand(forge: Sandbox) -> None:
     assert forge.request("POST", "/api/sessions/r/ready")["state"] == "open"
     status(forge, "r", "review_pending")
     refused(forge.ao("checks", "r", "--log", "lint", check=False), 3, "lint", "default")
-    started = len([event for event in forge.events("r") if event["type"] == "check-started"])
+
+    def finished() -> int:
+        return len([event for event in forge.events("r") if event["type"] == "check-finished"])
+
+    before = finished()
     forge.ao("checks", "r", "--run")
-    forge.until(
-        lambda: len([event for event in forge.events("r") if event["type"] == "check-finished"]) > started,
-        "a run",
-        PLENTY,
-    )
+    forge.until(lambda: finished() > before, "a run", PLENTY)
     assert forge.request("POST", "/api/sessions/r/close")["state"] == "closed"
     assert forge.session("r")["status"] == "closed"
     with pytest.raises(Conflict):
