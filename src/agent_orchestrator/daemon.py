@@ -89,7 +89,9 @@ class Daemon:
         self.projects = Projects(self.flow, home, self.host, self.config, self.watch)
         self.projects.on_reload.append(self.views.forget)
         self.sessions = Sessions(self.flow, home, self.host, self.plugins, self.projects, self.views)
-        self.lifecycle = Lifecycle(self.flow, home, self.host, self.plugins, self.tokens, self.sessions.print)
+        self.lifecycle = Lifecycle(
+            self.flow, home, self.host, self.plugins, self.tokens, self.watch, self.sessions.print
+        )
         self.checks = Checks(home, self.host)
         self.pulls = Pulls(self.flow, home, self.host, self.plugins, self.projects, self.lifecycle, self.checks)
         self.lifecycle.after_landing = self.pulls.forget_branch
@@ -114,7 +116,7 @@ class Daemon:
             sessions=self.sessions,
             inbox=Inbox(self.flow, self.home, self.plugins, self.sessions, self.views),
             inspection=inspection,
-            reviews=Reviews(self.flow, self.home, self.host, self.sessions, self.views),
+            reviews=Reviews(self.flow, self.home, self.host, self.sessions, self.views, self.watch),
             issues=Issues(self.flow, self.pulls.numbering),
             feed=self.feed,
             projects=self.projects,

@@ -67,6 +67,14 @@ class Home:
         """A session's private folder: spool, inbox, task file, terminal log, hooks."""
         return self.sessions / session
 
+    def spool(self, session: str, generation: int) -> Path:
+        """Where an agent's launch reports."""
+        return self.session(session) / f"spool.{generation}.jsonl"
+
+    def terminal_log(self, session: str) -> Path:
+        """What the session's terminal showed, raw."""
+        return self.session(session) / "terminal.log"
+
     def socket(self, name: str) -> Path:
         """A Unix socket's path; a long `$AO_HOME` would exceed the kernel's 104 bytes, so it moves to a short folder."""
         if len(os.fsencode(self.path)) <= _LONGEST_HOME:

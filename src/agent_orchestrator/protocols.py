@@ -9,8 +9,9 @@ A session is one agent working on one task in one workspace on one branch. Four 
 
 and three connect it to the world: `Tracker` (issues), `SCM` (pull requests, checks, reviews), `Notifier` (people).
 
-How an agent is heard: it appends lines to its spool (`spool.py` reads them), its process ends, its branch moves, its screen
-changes; `services/observer.py` turns each into an event and appends it to the flow. What the flow decides comes back as effects
+How an agent is heard: it appends lines to its spool (`spool.py` reads them), its plugin listens to its records, transcript, hooks or
+protocol (`Listens`), its process ends, its branch moves, its screen changes; `services/observer.py` turns each into an event and
+appends it to the flow. What the flow decides comes back as effects
 (`services/lifecycle.py`), which call the plugins below.
 
 A plugin is one class in one file. It is made as `Plugin(config, host)`: `config` is its own part of the
@@ -32,6 +33,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
+    import asyncio
+
+    from agent_orchestrator import reports
     from agent_orchestrator.host import Host
 
 Report = Callable[[str], None]
@@ -278,9 +282,19 @@ class AgentContext:
     branch: str
     base: str
     prompt: str
-    """The whole first prompt; also in `task_file`."""
+    """The whole first prompt, the project's rules behind the task; also in `task_file`."""
     task_file: Path
     private: Path
+    repo: Path = Path()
+    """The user's checkout that the workspace was made from."""
+    task: str = ""
+    """What is to be done, without rules: for agents that take rules as a system prompt."""
+    system: str = ""
+    """How to work here, how to report, and the project's rules: an agent's system prompt, given at every launch."""
+    commands: tuple[str, ...] = ()
+    """The project's own test, lint and build commands: `auto-edit` allows them."""
+    allowed: tuple[Permission, ...] = ()
+    """What a person allowed for good in this project."""
     model: str | None = None
     permissions: str = "auto-edit"
     mode: str = "tui"
@@ -306,6 +320,21 @@ class AgentLaunch:
     """It will wait for a message instead of beginning to work."""
     conversation: str | None = None
     """The conversation's id, if known ahead: given back as `resume` when the session is restored."""
+    inbox: bool = False
+    """It takes its messages from `$AO_INBOX`: nothing is typed into its terminal."""
+    memo: Mapping[str, str] = field(default_factory=dict)
+    """What the plugin wants to know of this launch later (a port, a folder): stored, and given back in `AgentRun`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """Something that an agent asks to do: use `tool`, for `command` (a shell command, a file, an address)."""
+
+    tool: str
+    command: str = ""
+    reason: str = ""
+    request: str = ""
+    """The agent's own id of the request, where it has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,6 +370,84 @@ class Agent(Protocol):
 
     async def launch(self, context: AgentContext) -> AgentLaunch:
         """Say how to start it. Raises `Missing` when the CLI is not there."""
+        ...
+
+
+class Changes(Protocol):
+    """Told of changes to files, at no cost while there are none."""
+
+    def watch(self, path: Path) -> None:
+        """Look at a file that grows or is replaced, or at a folder's entries; it need not exist yet. Twice is once."""
+        ...
+
+    async def next(self, within: float | None = None) -> bool:
+        """Return when something changed, or after `within` seconds; False: the agent has ended, read what is left and return."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class AgentRun:
+    """A launch that lives, as its plugin may look at it."""
+
+    session: str
+    generation: int
+    pid: int
+    started: str
+    """The process's start time as `Handle` has it."""
+    workspace: Path
+    private: Path
+    log: Path
+    """What its terminal shows, raw; changes whenever it prints."""
+    conversation: str | None
+    memo: Mapping[str, str]
+    """What `AgentLaunch.memo` said."""
+    cursors: Mapping[str, int]
+    """How far each `place` was read before, also by an earlier launch."""
+    changes: Changes
+    screen: Callable[[], Awaitable[str]]
+    """The visible text of its terminal."""
+    ended: asyncio.Event
+    """Set when its process has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What was learnt in one moment, recorded together. With a `place` it comes from there (a transcript), `start` to `end`, and is
+    told once, however often that is read; without one it is what is so just now (a status record).
+    """
+
+    reports: tuple[reports.Report, ...]
+    source: str
+    """`record`, `transcript`, `http`, `hooks`, `title` or `screen`."""
+    place: str = ""
+    start: int = 0
+    end: int = 0
+
+
+@runtime_checkable
+class Listens(Protocol):
+    """An agent that is heard better than by its screen. Nothing is typed to it, or shown of it, by guessing."""
+
+    def listen(self, run: AgentRun) -> AsyncIterator[Heard]:
+        """Tell what is heard until the agent has ended; called again after a restart of the daemon."""
+        ...
+
+
+@runtime_checkable
+class Delivers(Protocol):
+    """An agent that takes messages by a protocol of its own."""
+
+    async def deliver(self, run: AgentRun, message: str, text: str, *, interrupt: bool) -> Delivery | None:
+        """Hand a message over, once for each message id; none: type it into the terminal."""
+        ...
+
+
+@runtime_checkable
+class Answers(Protocol):
+    """An agent whose permission requests are answered otherwise than by `permission_keys`."""
+
+    async def answer(self, run: AgentRun, permission: Permission, decision: str, text: str) -> Sequence[str] | None:
+        """Answer `allow`, `always` or `deny`; returns keys that are still to be pressed, none: it cannot be answered so."""
         ...
 
 

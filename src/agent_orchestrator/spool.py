@@ -11,12 +11,24 @@ import os
 import re
 import stat
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from agent_orchestrator.protocols import Activity
+from agent_orchestrator.reports import (
+    AckReport,
+    ActivityReport,
+    AskReport,
+    DoneReport,
+    InvalidReport,
+    LimitReport,
+    OtherReport,
+    ProgressReport,
+    ReplyReport,
+    Report,
+    UsageReport,
+)
 
 MAX_LINE = 256 * 1024
 MAX_READ = 1024 * 1024
@@ -41,111 +53,6 @@ def clean_text(text: str) -> str:
     """Strip what a terminal would obey or a reader would not see: only text, line feeds and tabs stay."""
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     return _LONE_SURROGATE.sub("\ufffd", _NOT_TEXT.sub("", text))
-
-
-@dataclass(frozen=True, slots=True)
-class ActivityReport:
-    """What the agent is doing; a bare sign of life counts as active."""
-
-    state: Activity
-    detail: str = ""
-    time: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class AckReport:
-    """A message was taken up; none: the agent does not say which."""
-
-    message: str | None
-    time: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ProgressReport:
-    """How far the task is."""
-
-    done: int | None = None
-    total: int | None = None
-    step: str = ""
-    tests_passed: int | None = None
-    time: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class UsageReport:
-    """Tokens and dollars spent since the last such report."""
-
-    model: str = ""
-    input: int = 0
-    output: int = 0
-    cache_read: int = 0
-    cache_write: int = 0
-    usd: float | None = None
-    time: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class LimitReport:
-    """The account's limit is reached, until then if known."""
-
-    resets_at: datetime | None = None
-    time: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class AskReport:
-    """The agent asks a person."""
-
-    question: str
-    time: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class DoneReport:
-    """The task is done: ready for its pull request."""
-
-    summary: str = ""
-    time: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ReplyReport:
-    """The agent's answer to a comment on its change; none: to nobody in particular."""
-
-    text: str
-    comment: str | None = None
-    time: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class OtherReport:
-    """An event of a kind that we do not know; kept as it is."""
-
-    event: str
-    data: Mapping[str, Any]
-    time: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class InvalidReport:
-    """A line that says nothing we can use, and why."""
-
-    reason: str
-    excerpt: str
-
-
-Report = (
-    ActivityReport
-    | AckReport
-    | ProgressReport
-    | UsageReport
-    | LimitReport
-    | AskReport
-    | DoneReport
-    | ReplyReport
-    | OtherReport
-    | InvalidReport
-)
 
 
 def parse(line: bytes) -> Report:
@@ -308,9 +215,10 @@ class SpoolReader:
     `take_problems` says so; lines appended later get offsets that no earlier line had.
     """
 
-    def __init__(self, path: Path, offset: int = 0) -> None:
+    def __init__(self, path: Path, offset: int = 0, longest: int = MAX_LINE) -> None:
         self.path = path
         self.offset = offset
+        self.longest = longest
         self.more = False
         """There is more to read at once."""
         self._shift = 0
@@ -322,7 +230,7 @@ class SpoolReader:
     def read(self, *, final: bool = False) -> list[tuple[int, bytes]]:
         """The next lines, each with the offset of its beginning; `final`: nobody writes any more, the rest is a line too.
 
-        A line over `MAX_LINE` comes as its beginning, which `parse` calls invalid.
+        A line over `longest` comes as its beginning, which `parse` calls invalid.
         """
         self.more = False
         try:
@@ -383,7 +291,7 @@ class SpoolReader:
         return [(offset, line) for offset, line in lines if line.strip()]
 
     def _keep(self, part: bytes) -> None:
-        self._pending += part[: MAX_LINE + 1 - len(self._pending)]
+        self._pending += part[: self.longest + 1 - len(self._pending)]
 
     def _end_line(self, following: int) -> tuple[int, bytes]:
         line = (self.offset, self._pending)

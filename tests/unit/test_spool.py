@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from agent_orchestrator import spool
 from agent_orchestrator.protocols import Activity
-from agent_orchestrator.spool import (
+from agent_orchestrator.reports import (
     AckReport,
     ActivityReport,
     AskReport,
@@ -23,11 +23,10 @@ from agent_orchestrator.spool import (
     OtherReport,
     ProgressReport,
     ReplyReport,
-    SpoolReader,
+    Report,
     UsageReport,
-    clean_text,
-    parse,
 )
+from agent_orchestrator.spool import SpoolReader, clean_text, parse
 
 SIX = datetime(2026, 11, 15, 18, tzinfo=UTC)
 
@@ -65,7 +64,7 @@ SIX = datetime(2026, 11, 15, 18, tzinfo=UTC)
         ('{"event": "new", "a": {"b\\u0007": ["\\u001bc"]}}', OtherReport("new", {"event": "new", "a": {"b": [""]}})),
     ],
 )
-def test_each_kind_of_line(line: str, report: spool.Report) -> None:
+def test_each_kind_of_line(line: str, report: Report) -> None:
     assert parse(line.encode()) == report
 
 
@@ -128,7 +127,7 @@ events = st.sampled_from(["activity", "ack", "progress", "usage", "limit", "ask"
     | st.builds(lambda e, d: json.dumps({**d, "event": e}).encode(), events, st.dictionaries(keys, json_values))
 )
 def test_parsing_never_raises(line: bytes) -> None:
-    assert isinstance(parse(line), spool.Report)
+    assert isinstance(parse(line), Report)
 
 
 @calmly

@@ -144,6 +144,10 @@ class SessionCreated(Body):
     issue: str | None = None
     node: str | None = None
     model: str | None = None
+    rules: str = ""
+    """The project's and the profile's standing rules, for the prompt or the system prompt."""
+    conversation: str | None = None
+    """A conversation of the agent's, begun by hand, that the first launch continues."""
     existing: bool = False
     defer: bool = False
     """The agent starts at its first message."""
@@ -244,6 +248,34 @@ class AgentLaunched(Body):
     resumed: bool = False
     conversation: str | None = None
     env_notes: tuple[str, ...] = ()
+    inbox: bool = False
+    """It takes its messages from its inbox file: nothing is typed."""
+    memo: Mapping[str, str] = field(default_factory=dict)
+    """The plugin's own notes on this launch."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentConversation(Body):
+    """The id by which the agent continues this conversation."""
+
+    conversation: str
+
+
+@dataclass(frozen=True, slots=True)
+class AgentTurnEnded(Body):
+    """The agent has finished a turn; `text` is the last thing it said."""
+
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PermissionAsked(Body):
+    """The agent waits for a permission."""
+
+    tool: str
+    command: str = ""
+    reason: str = ""
+    request: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import Any
 from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.pull import Episode, Issue, PullRequest
 
-VERSION = 2
+VERSION = 3
 """Raised when the meaning of a fold changes: stored facts are then folded anew from the log."""
 
 
@@ -66,6 +66,10 @@ class Launch:
     signal: int | None = None
     ended_at: float | None = None
     output: str = ""
+    inbox: bool = False
+    """It takes its messages from its inbox file."""
+    memo: Mapping[str, str] = field(default_factory=dict)
+    """The agent plugin's notes on it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +117,17 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
+class Asked:
+    """What the agent waits for a permission to do."""
+
+    tool: str
+    command: str = ""
+    reason: str = ""
+    request: str = ""
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class SessionFacts:
     """Everything known of one session."""
 
@@ -147,9 +162,14 @@ class SessionFacts:
     """The last sign of life: a report of its own, or its terminal's output as far as anybody looked."""
     spool: int = 0
     """How far the launch's spool has been read."""
+    cursors: Mapping[str, int] = field(default_factory=dict)
+    """How far the agent's own records were read, by place."""
     acknowledges: bool = False
     """The agent has acknowledged a message before."""
     question: str = ""
+    permission: Asked | None = None
+    said: str = ""
+    """The last thing it said in a finished turn."""
     done: str | None = None
     """The agent's summary, once it said that it is done."""
     failure: Failure | None = None

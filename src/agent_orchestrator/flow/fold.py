@@ -8,6 +8,7 @@ state only rises, and an end stays an end.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -17,6 +18,7 @@ from agent_orchestrator.flow.episodes import closed
 from agent_orchestrator.flow.events import Event
 from agent_orchestrator.flow.facts import (
     ActivityFact,
+    Asked,
     Failure,
     HomeFacts,
     Launch,
@@ -29,6 +31,7 @@ from agent_orchestrator.flow.facts import (
     Usage,
 )
 from agent_orchestrator.flow.fold_pull import Step, reduce_issues
+from agent_orchestrator.flow.questions import question_in
 from agent_orchestrator.flow.status import derive
 
 KEPT_MESSAGES = 200
@@ -94,18 +97,34 @@ def spool_key(session: str, generation: int, start: int, end: int) -> str:
     return f"spool:{session}:{generation}:{start}:{end}"
 
 
+def ended_key(session: str, generation: int) -> str:
+    """The end of a launch is told once, whoever sees it first."""
+    return f"ended:{session}:{generation}"
+
+
+def heard_key(session: str, place: str, start: int, end: int, number: int) -> str:
+    """The key of an event read from an agent's own records: the same for every reading, and it says where to go on."""
+    return f"heard:{session}:{place.replace(':', '-')}:{start}:{end}:{number}"
+
+
 def _touch(facts: SessionFacts, event: Event) -> SessionFacts:
-    spool, heard_at = facts.spool, facts.heard_at
-    if event.source == "spool" and event.generation == facts.generation:
+    spool, heard_at, cursors = facts.spool, facts.heard_at, facts.cursors
+    if event.generation == facts.generation and (event.source == "spool" or event.key.startswith("heard:")):
         heard_at = max(heard_at, event.time)
         spool = max(spool, _spool_end(event.key))
+        if place := _HEARD.fullmatch(event.key):
+            cursors = {**cursors, place["place"]: max(cursors.get(place["place"], 0), int(place["end"]))}
     return replace(
         facts,
         updated_at=max(facts.updated_at, event.time),
         seq=max(facts.seq, event.seq),
         spool=spool,
         heard_at=heard_at,
+        cursors=cursors,
     )
+
+
+_HEARD = re.compile(r"heard:[^:]+:(?P<place>[^:]+):[0-9]+:(?P<end>[0-9]+):[0-9]+", re.ASCII)
 
 
 def _spool_end(key: str) -> int:
@@ -160,7 +179,9 @@ def _launched(facts: SessionFacts, event: Event, body: e.AgentLaunched) -> Sessi
         return facts
     return replace(
         facts,
-        launch=Launch(event.generation, body.handle, event.time, resumed=body.resumed),
+        launch=Launch(
+            event.generation, body.handle, event.time, resumed=body.resumed, inbox=body.inbox, memo=body.memo
+        ),
         launched_run=facts.run,
         conversation=body.conversation or facts.conversation,
         activity=ActivityFact("starting", "process", event.time),
@@ -168,6 +189,7 @@ def _launched(facts: SessionFacts, event: Event, body: e.AgentLaunched) -> Sessi
         heard_at=0.0,
         spool=0,
         question="",
+        permission=None,
         done=None,
         failure=None,
         notes=facts.notes + tuple(note for note in body.env_notes if note not in facts.notes),
@@ -223,10 +245,40 @@ def _activity(facts: SessionFacts, event: Event, body: e.AgentActivity) -> Sessi
         facts,
         activity=ActivityFact(body.state, event.source, event.time, body.detail),
         spoke=facts.spoke or own_word,
+        permission=facts.permission if body.state == "blocked" else None,
         question="" if answered else facts.question or (body.detail if body.state == "waiting_input" else ""),
         limit_until=None if body.state == "active" else facts.limit_until,
         done=None if body.state == "active" else facts.done,
     )
+
+
+def _permission(facts: SessionFacts, event: Event, body: e.PermissionAsked) -> SessionFacts:
+    if not facts.live or _outdated(facts, event):
+        return facts
+    what = f"{body.tool}: {body.command}" if body.command else body.tool
+    asked = Asked(body.tool, body.command, body.reason, body.request, event.time)
+    return replace(
+        facts, permission=asked, activity=ActivityFact("blocked", event.source, event.time, what), spoke=True
+    )
+
+
+def _turn_ended(facts: SessionFacts, event: Event, body: e.AgentTurnEnded) -> SessionFacts:
+    if not facts.live or _outdated(facts, event):
+        return facts
+    question = question_in(body.text)
+    state = "waiting_input" if question else "idle"
+    return replace(
+        facts,
+        activity=ActivityFact(state, event.source, event.time, question),
+        question=question,
+        permission=None,
+        said=body.text,
+        spoke=True,
+    )
+
+
+def _conversation(facts: SessionFacts, _event: Event, body: e.AgentConversation) -> SessionFacts:
+    return replace(facts, conversation=body.conversation)
 
 
 def _ack(facts: SessionFacts, event: Event, body: e.AgentAck) -> SessionFacts:
@@ -299,7 +351,8 @@ def _exited(facts: SessionFacts, event: Event, body: e.AgentExited | e.AgentStop
         output=body.output if isinstance(body, e.AgentExited) else "",
     )
     how = "stopped" if stopped else "killed" if body.signal else f"exit {body.code}"
-    facts = replace(facts, launch=launch, activity=ActivityFact("exited", event.source, event.time), question="")
+    facts = replace(facts, launch=launch, activity=ActivityFact("exited", event.source, event.time))
+    facts = replace(facts, question="", permission=None)
     return _fail_pending(facts, f"the agent ended ({how}) before it was delivered", before=event.time)
 
 
@@ -307,7 +360,8 @@ def _lost(facts: SessionFacts, event: Event, body: e.AgentLost) -> SessionFacts:
     if facts.launch is None or facts.launch.ended:
         return facts
     launch = replace(facts.launch, ended=True, lost=body.reason, ended_at=event.time)
-    return replace(facts, launch=launch, activity=ActivityFact("interrupted", event.source, event.time, body.reason))
+    activity = ActivityFact("interrupted", event.source, event.time, body.reason)
+    return replace(facts, launch=launch, activity=activity, permission=None)
 
 
 def _output(facts: SessionFacts, event: Event, _body: e.AgentOutput) -> SessionFacts:
@@ -398,6 +452,9 @@ _STEPS: Mapping[type[e.Body], Step] = {
     e.WorkRescued: _rescued,
     e.TimerDue: _timer,
     e.AgentActivity: _activity,
+    e.AgentConversation: _conversation,
+    e.AgentTurnEnded: _turn_ended,
+    e.PermissionAsked: _permission,
     e.AgentAck: _ack,
     e.AgentProgress: _progress,
     e.AgentOutput: _output,

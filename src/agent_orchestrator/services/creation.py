@@ -73,7 +73,9 @@ class Creation:
             task=task.task,
             name=name,
             title=title,
-            prompt=_with_rules(prompt, project, settings) if prompt else "",
+            prompt=prompt,
+            rules=_rules(project, settings),
+            conversation=str(request["conversation"]) if request.get("conversation") else None,
             agent=settings.tool,
             profile=settings.profile,
             runtime=runtime,
@@ -239,12 +241,12 @@ def _short_name(request: Mapping[str, Any], issue: str | None, known: Issue | No
     return naming.slug(title)
 
 
-def _with_rules(prompt: str, project: ProjectConfig, settings: AgentSettings) -> str:
-    """The task with the project's and the profile's standing rules behind it."""
-    parts = [prompt, project.agent_rules.strip(), settings.rules.strip()]
+def _rules(project: ProjectConfig, settings: AgentSettings) -> str:
+    """The project's and the profile's standing rules."""
+    parts = [project.agent_rules.strip(), settings.rules.strip()]
     if project.agent_rules_file is not None:
         try:
-            parts.insert(2, project.agent_rules_file.read_text(encoding="utf-8").strip())
+            parts.insert(1, project.agent_rules_file.read_text(encoding="utf-8").strip())
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(
                 f"agentRulesFile {project.agent_rules_file} cannot be read: {error}", "correct its path"

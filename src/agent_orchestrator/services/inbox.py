@@ -12,7 +12,6 @@ from agent_orchestrator.flow.engine import Flow
 from agent_orchestrator.flow.events import Event, rfc3339
 from agent_orchestrator.flow.facts import Message, SessionFacts
 from agent_orchestrator.home import Home
-from agent_orchestrator.services.lifecycle import log_path
 from agent_orchestrator.services.plugins import Plugins, handle_of
 from agent_orchestrator.services.sessions import Sessions
 from agent_orchestrator.services.transcript import last_lines
@@ -101,7 +100,7 @@ class Inbox:
                     "kind": "question" if status.name == "needs_input" else "permission",
                     "text": status.waiting_for,
                     "since": rfc3339(status.at),
-                    "context": last_lines(log_path(self.home, facts.id), 8).splitlines(),
+                    "context": last_lines(self.home.terminal_log(facts.id), 8).splitlines(),
                 }
                 found.append((status.at, question))
         return [question for _, question in sorted(found, key=lambda pair: pair[0])]

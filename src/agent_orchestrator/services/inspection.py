@@ -17,7 +17,7 @@ from agent_orchestrator.flow.outbox import row_json
 from agent_orchestrator.git import Git
 from agent_orchestrator.home import Home
 from agent_orchestrator.host import Host
-from agent_orchestrator.services.lifecycle import Lifecycle, log_path
+from agent_orchestrator.services.lifecycle import Lifecycle
 from agent_orchestrator.services.plugins import Plugins, handle_of
 from agent_orchestrator.services.transcript import readable, tail, whole
 from agent_orchestrator.services.view import Views
@@ -62,7 +62,7 @@ class Inspection:
 
     async def log(self, session: str, *, raw: bool, tail_lines: int | None, follow: bool) -> AsyncIterator[bytes]:
         """What its terminal showed; `follow`: and shows, until the session ends."""
-        path = log_path(self.home, session)
+        path = self.home.terminal_log(session)
         if tail_lines is not None:
             data = tail(path)
             lines = (data if raw else readable(data).encode()).splitlines(keepends=True)

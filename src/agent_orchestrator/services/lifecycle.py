@@ -19,6 +19,7 @@ from agent_orchestrator.flow.effects import Again, Effect
 from agent_orchestrator.flow.engine import Flow
 from agent_orchestrator.flow.events import Event
 from agent_orchestrator.flow.facts import Message, SessionFacts
+from agent_orchestrator.flow.fold import ended_key
 from agent_orchestrator.flow.reactions import Intent, stuck_after
 from agent_orchestrator.flow.status import IN_TURN
 from agent_orchestrator.home import Home
@@ -26,18 +27,23 @@ from agent_orchestrator.host import Host
 from agent_orchestrator.protocols import (
     AgentContext,
     AgentLaunch,
+    AgentRun,
     Delivered,
+    Delivers,
     Delivery,
     Handle,
     Held,
     LaunchSpec,
+    Listens,
     Undeliverable,
     WorkspaceSpec,
 )
-from agent_orchestrator.services import rescue
+from agent_orchestrator.services import prompting, rescue
 from agent_orchestrator.services.environment import AGENT_SECRETS, agent_environment, session_variables
+from agent_orchestrator.services.hearing import agent_run
 from agent_orchestrator.services.plugins import Plugins, handle_of
 from agent_orchestrator.services.tokens import Tokens
+from agent_orchestrator.watch import Watch
 
 QUIET_ENOUGH = 0.4
 """Seconds without output after which an agent that cannot say so counts as ready for its first prompt."""
@@ -50,12 +56,15 @@ Output = Callable[[str, str], None]
 class Lifecycle:
     """The effects of sessions."""
 
-    def __init__(self, flow: Flow, home: Home, host: Host, plugins: Plugins, tokens: Tokens, output: Output) -> None:
+    def __init__(
+        self, flow: Flow, home: Home, host: Host, plugins: Plugins, tokens: Tokens, watch: Watch, output: Output
+    ) -> None:
         self.flow = flow
         self.home = home
         self.host = host
         self.plugins = plugins
         self.tokens = tokens
+        self.watch = watch
         self.output = output
         self.url = ""
         self.after_landing: Callable[[SessionFacts], Awaitable[str]] | None = None
@@ -147,7 +156,7 @@ class Lifecycle:
             branch=facts.branch,
             base=facts.base,
             task_file=private / "task.md",
-            spool=spool_path(self.home, facts.id, number),
+            spool=self.home.spool(facts.id, number),
             inbox=private / "inbox.jsonl",
             url=self.url,
             token=self.tokens.for_session(facts.id, number),
@@ -167,18 +176,23 @@ class Lifecycle:
         await self.login_ready.wait()
         message = facts.next_message
         first = facts.launch is None
-        prompt = facts.spec.prompt if first and facts.spec.prompt else message.text if message else facts.spec.prompt
+        task = first and bool(facts.spec.prompt) and facts.spec.conversation is None
+        whole = prompting.first_prompt(facts.spec)
+        prompt = whole if task or message is None else message.text
         taken = message if message and prompt == message.text else None
         env = self.environment(facts, generation)
         self._write_files(facts, generation, prompt)
-        plan = await self._plan(facts, prompt, env, first, taken.text if taken and not first else "")
+        fresh = first and facts.spec.conversation is None
+        plan = await self._plan(facts, prompt, env, fresh, taken.text if taken and not fresh else "")
         if taken and plan.paste is None:
             self._append_to_inbox(facts, taken)  # before the program can look for it
         handle = await self._start(facts, generation, plan, env)
-        launched = e.AgentLaunched(asdict(handle), resumed=not first, conversation=plan.conversation)
+        launched = e.AgentLaunched(
+            asdict(handle), resumed=not first, conversation=plan.conversation, inbox=plan.inbox, memo=dict(plan.memo)
+        )
         events = [self._event(facts, launched, f"{intent.key}:done", generation)]
         if plan.paste is None:
-            if prompt and not plan.waits:
+            if prompt and not plan.waits and not isinstance(self.plugins.agent_of(facts), Listens):
                 active = e.AgentActivity("active")
                 events.append(self._event(facts, active, f"{intent.key}:active", generation, "process"))
             if taken:
@@ -189,9 +203,11 @@ class Lifecycle:
         return events
 
     async def _plan(
-        self, facts: SessionFacts, prompt: str, env: Mapping[str, str], first: bool, message: str
+        self, facts: SessionFacts, prompt: str, env: Mapping[str, str], fresh: bool, message: str
     ) -> AgentLaunch:
         settings, private = self.plugins.settings(facts), self.home.session(facts.id)
+        project = self.plugins.project(facts.project)
+        commands = prompting.commands(project)
         context = AgentContext(
             session=facts.id,
             project=facts.project,
@@ -201,10 +217,15 @@ class Lifecycle:
             prompt=prompt,
             task_file=private / "task.md",
             private=private,
+            repo=Path(facts.spec.repo),
+            task=facts.spec.prompt if prompt == prompting.first_prompt(facts.spec) else prompt,
+            system=prompting.system_prompt(facts, commands),
+            commands=commands,
+            allowed=(),
             model=facts.spec.model or settings.model,
             permissions=settings.permissions,
             mode=settings.mode,
-            resume=None if first else facts.conversation or "",
+            resume=None if fresh else facts.conversation or facts.spec.conversation or "",
             message=message,
             env=env,
         )
@@ -215,9 +236,9 @@ class Lifecycle:
         private.mkdir(mode=0o700, parents=True, exist_ok=True)
         (private / "task.md").write_text(prompt, encoding="utf-8")
         for file in (
-            spool_path(self.home, facts.id, generation),
+            self.home.spool(facts.id, generation),
             private / "inbox.jsonl",
-            log_path(self.home, facts.id),
+            self.home.terminal_log(facts.id),
         ):
             file.touch(mode=0o600)
 
@@ -232,7 +253,7 @@ class Lifecycle:
             cwd=Path(facts.spec.path),
             env={**env, **plan.env},
             private=self.home.session(facts.id),
-            log=log_path(self.home, facts.id),
+            log=self.home.terminal_log(facts.id),
             stdin=plan.stdin,
         )
         return await runtime.launch(spec)
@@ -253,10 +274,29 @@ class Lifecycle:
             outcome: Delivery = Undeliverable("its terminal is gone", ambiguous=True)
         else:
             self._append_to_inbox(facts, message)
-            if message.interrupt and current and not attempts:
-                await self.plugins.runtime_of(facts).press(handle, self.plugins.agent_of(facts).interrupt_keys)
-            outcome = await self.plugins.runtime_of(facts).deliver(handle, message.id, message.text)
+            outcome = await self._hand_over(facts, handle, message, interrupt=current and not attempts)
         return self._delivery(facts, message, intent, outcome)
+
+    async def _hand_over(self, facts: SessionFacts, handle: Handle, message: Message, *, interrupt: bool) -> Delivery:
+        """By the agent's own protocol, by its inbox, or typed into its terminal."""
+        agent, runtime, interrupt = (
+            self.plugins.agent_of(facts),
+            self.plugins.runtime_of(facts),
+            interrupt and message.interrupt,
+        )
+        if isinstance(agent, Delivers) and facts.live:
+            outcome = await agent.deliver(self.run_of(facts), message.id, message.text, interrupt=interrupt)
+            if outcome is not None:
+                return outcome
+        if interrupt:
+            await runtime.press(handle, agent.interrupt_keys)
+        if facts.launch is not None and facts.launch.inbox:
+            return Delivered()
+        return await runtime.deliver(handle, message.id, message.text)
+
+    def run_of(self, facts: SessionFacts) -> AgentRun:
+        """A session's live launch, for its agent plugin."""
+        return agent_run(facts, self.home, self.plugins, self.watch)
 
     def _delivery(self, facts: SessionFacts, message: Message, intent: Intent, outcome: Delivery) -> Sequence[Event]:
         generation = intent.generation
@@ -279,7 +319,7 @@ class Lifecycle:
     async def _until_ready(self, facts: SessionFacts, message: Message) -> None:
         """An agent that has not spoken yet may swallow what is typed: wait for its prompt, or for it to fall quiet."""
         assert facts.launch is not None
-        log, now = log_path(self.home, facts.id), self.flow.clock()
+        log, now = self.home.terminal_log(facts.id), self.flow.clock()
         waited = now - facts.launch.at
         rules = self.plugins.agent_of(facts).screen
         if rules.ready is not None and waited < READY_WITHIN:
@@ -385,7 +425,7 @@ class Lifecycle:
             raise Again(threshold)
         heard = max(facts.activity.at, facts.heard_at)
         try:
-            printed = log_path(self.home, facts.id).stat().st_mtime
+            printed = self.home.terminal_log(facts.id).stat().st_mtime
         except OSError:
             printed = heard
         if printed > heard + 1.0:
@@ -404,18 +444,3 @@ class Lifecycle:
         """The usage limit's reset time has come."""
         facts = self._facts(intent)
         return [self._event(facts, e.TimerDue("limit"), f"{intent.key}:done", facts.generation)]
-
-
-def spool_path(home: Home, session: str, generation: int) -> Path:
-    """Where an agent's launch reports."""
-    return home.session(session) / f"spool.{generation}.jsonl"
-
-
-def log_path(home: Home, session: str) -> Path:
-    """What the session's terminal showed, raw."""
-    return home.session(session) / "terminal.log"
-
-
-def ended_key(session: str, generation: int) -> str:
-    """The end of a launch is told once, whoever sees it first."""
-    return f"ended:{session}:{generation}"

@@ -8,7 +8,6 @@ tells it once.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,11 +20,11 @@ from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.engine import Change, Flow
 from agent_orchestrator.flow.events import Event
 from agent_orchestrator.flow.facts import SessionFacts
-from agent_orchestrator.flow.fold import spool_key
+from agent_orchestrator.flow.fold import ended_key, spool_key
 from agent_orchestrator.git_files import read_head
 from agent_orchestrator.home import Home
-from agent_orchestrator.protocols import Exit, Handle, ScreenRules
-from agent_orchestrator.services.lifecycle import ended_key, log_path, spool_path
+from agent_orchestrator.protocols import Agent, Exit, Handle, Listens, ScreenRules
+from agent_orchestrator.services.hearing import Hearing, agent_run, body_of, happened
 from agent_orchestrator.services.plugins import Plugins, handle_of
 from agent_orchestrator.services.transcript import last_lines
 from agent_orchestrator.watch import Watch
@@ -48,6 +47,7 @@ class _Eye:
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)
     screen_timer: asyncio.TimerHandle | None = None
+    hearing: Hearing | None = None
 
     def close(self) -> None:
         """Look no more."""
@@ -57,6 +57,8 @@ class _Eye:
             task.cancel()
         if self.screen_timer:
             self.screen_timer.cancel()
+        if self.hearing:
+            self.hearing.close()
 
 
 class Observer:
@@ -101,25 +103,34 @@ class Observer:
     def _open(self, facts: SessionFacts) -> None:
         handle = handle_of(facts)
         assert handle is not None and facts.place is not None
-        path = spool_path(self.home, facts.id, facts.generation)
-        try:
-            rules = self.plugins.agent_of(facts).screen
-        except AoError:
-            rules = ScreenRules()
+        path = self.home.spool(facts.id, facts.generation)
+        agent = self._agent(facts)
+        rules = agent.screen if agent else ScreenRules()
         eye = _Eye(facts.generation, spool.SpoolReader(path, facts.spool), rules)
         self._eyes[facts.id] = eye
         eye.stops.append(self.watch.file(path, lambda: self._spawn(self._read_spool(facts.id, eye))))
         git_dir = Path(facts.place.git_dir)
         for folder in (git_dir, git_dir / "logs"):
             eye.stops.append(self.watch.folder(folder, lambda: self._spawn(self._read_head(facts.id))))
-        if any((rules.ready, rules.busy, rules.blocked)):
+        if isinstance(agent, Listens):
+            run = agent_run(facts, self.home, self.plugins, self.watch)
+            eye.hearing = Hearing(
+                agent, run, self.flow, self._told, lambda: self._read_head(facts.id), self.plugins.host
+            )
+        elif any((rules.ready, rules.busy, rules.blocked)):
             eye.stops.append(
-                self.watch.file(log_path(self.home, facts.id), lambda: self._screen_changed(facts.id, eye))
+                self.watch.file(self.home.terminal_log(facts.id), lambda: self._screen_changed(facts.id, eye))
             )
             self._screen_changed(facts.id, eye)
         self._spawn(self._read_spool(facts.id, eye))
         self._spawn(self._read_head(facts.id))
         eye.tasks.append(asyncio.get_running_loop().create_task(self._await_end(facts, handle)))
+
+    def _agent(self, facts: SessionFacts) -> Agent | None:
+        try:
+            return self.plugins.agent_of(facts)
+        except AoError:  # its project or its plugin is gone; what it reports by itself is still heard
+            return None
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -160,8 +171,10 @@ class Observer:
         for (start, line), end in zip(lines, ends, strict=True):
             report, now = spool.parse(line), self.flow.clock()
             key = spool_key(session, eye.generation, start, end)
-            body = _body(report, facts, key)
-            events.append(Event(body, _when(report, facts, now), "spool", key, facts.project, session, eye.generation))
+            body = body_of(report, facts, key)
+            if body is not None:
+                when = happened(report, facts, now)
+                events.append(Event(body, when, "spool", key, facts.project, session, eye.generation))
         for problem in eye.reader.take_problems():
             log.warning("the spool is not as it should be", session=session, problem=problem)
         return events
@@ -183,8 +196,10 @@ class Observer:
         eye = self._eyes.get(session)
         facts = self.flow.sessions[session]
         if eye is None or eye.generation != handle.generation:
-            path = spool_path(self.home, session, handle.generation)
+            path = self.home.spool(session, handle.generation)
             eye = _Eye(handle.generation, spool.SpoolReader(path, facts.spool), ScreenRules())
+        if eye.hearing:
+            await eye.hearing.finish()
         await self._read_spool(session, eye, final=True)
         await self._read_head(session)
         facts = self.flow.sessions[session]
@@ -194,7 +209,7 @@ class Observer:
         elif facts.wanted == "stop":
             body = e.AgentStopped(end.code, end.signal)
         else:
-            body = e.AgentExited(end.code, end.signal, last_lines(log_path(self.home, session)))
+            body = e.AgentExited(end.code, end.signal, last_lines(self.home.terminal_log(session)))
         key = ended_key(session, handle.generation)
         event = Event(body, self.flow.clock(), "process", key, facts.project, session, handle.generation)
         while not await self._told([event]):  # noqa: ASYNC110 - the disk is full: there is nothing to wait on
@@ -250,53 +265,3 @@ def screen_state(text: str, rules: ScreenRules) -> tuple[str, str]:
             line = text[text.rfind("\n", 0, found.start()) + 1 :].partition("\n")[0].strip()
             return state, line if state == "blocked" else ""
     return "", ""
-
-
-def _when(report: spool.Report, facts: SessionFacts, now: float) -> float:
-    """When it happened by the agent's own word, as far as that can be: not before its launch, not in the future."""
-    told = getattr(report, "time", None)
-    begun = facts.launch.at if facts.launch else 0.0
-    return min(now, max(begun, told.timestamp())) if told else now
-
-
-def _reply(report: spool.ReplyReport, facts: SessionFacts, key: str) -> e.Body:
-    """An answer stands in the thread of what it answers."""
-    said = {comment.id: comment for comment in facts.pr.comments} if facts.pr else {}
-    answered = said.get(report.comment or "")
-    return e.CommentAdded(
-        comment=f"c-{hashlib.sha256(key.encode()).hexdigest()[:12]}",
-        body=report.text,
-        author=facts.spec.agent,
-        path=answered.path if answered else None,
-        line=answered.line if answered else None,
-        thread=(answered.thread or answered.id) if answered else None,
-        by_agent=True,
-        head=facts.head or "",
-    )
-
-
-def _body(report: spool.Report, facts: SessionFacts, key: str) -> e.Body:
-    """A report as an event's body."""
-    match report:
-        case spool.ActivityReport():
-            return e.AgentActivity(str(report.state), report.detail)
-        case spool.AckReport():
-            return e.AgentAck(report.message or "")
-        case spool.ProgressReport():
-            return e.AgentProgress(report.done, report.total, report.step or None, report.tests_passed)
-        case spool.UsageReport():
-            return e.AgentUsage(
-                report.model, report.input, report.output, report.cache_read, report.cache_write, report.usd
-            )
-        case spool.LimitReport():
-            return e.AgentLimit(report.resets_at.timestamp() if report.resets_at else None)
-        case spool.AskReport():
-            return e.AgentAsk(report.question)
-        case spool.DoneReport():
-            return e.AgentDone(report.summary)
-        case spool.ReplyReport():
-            return _reply(report, facts, key)
-        case spool.OtherReport():
-            return e.AgentReport(report.event, report.data)
-        case spool.InvalidReport():
-            return e.AgentReportInvalid(report.reason, report.excerpt)

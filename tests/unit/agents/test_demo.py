@@ -18,7 +18,7 @@ from agent_orchestrator.errors import UsageError
 from agent_orchestrator.host import LocalHost
 from agent_orchestrator.plugins.agents.demo import Demo
 from agent_orchestrator.protocols import Activity, AgentContext
-from agent_orchestrator.spool import (
+from agent_orchestrator.reports import (
     ActivityReport,
     AskReport,
     DoneReport,
@@ -26,8 +26,8 @@ from agent_orchestrator.spool import (
     ProgressReport,
     ReplyReport,
     UsageReport,
-    parse,
 )
+from agent_orchestrator.spool import parse
 from tests.unit.agents.terminal import Terminal, json_lines, terminal
 
 pytestmark = pytest.mark.anyio

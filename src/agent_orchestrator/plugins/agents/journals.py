@@ -1,0 +1,66 @@
+"""Reading the files of JSON lines that agents keep: transcripts, rollouts, what hooks appended."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from agent_orchestrator.protocols import AgentRun, Heard
+from agent_orchestrator.reports import Report
+from agent_orchestrator.spool import SpoolReader
+
+LONGEST_LINE = 32 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One JSON object of a journal, and where it stands."""
+
+    data: dict[str, Any]
+    start: int
+    end: int
+
+
+class Journal:
+    """A file of JSON lines that grows, read on from where an earlier reading left it."""
+
+    def __init__(self, path: Path, run: AgentRun, source: str = "transcript") -> None:
+        self.path = path
+        self.place = path.name.replace(":", "-")
+        self.source = source
+        self._reader = SpoolReader(path, run.cursors.get(self.place, 0), LONGEST_LINE)
+        run.changes.watch(path)
+
+    def lines(self) -> Iterator[Line]:
+        """The complete lines that came since; what is no JSON object is passed over."""
+        while True:
+            read = self._reader.read()
+            ends = [*[offset for offset, _ in read[1:]], self._reader.offset][: len(read)]
+            for (start, line), end in zip(read, ends, strict=True):
+                try:
+                    data = json.loads(line)
+                except (ValueError, RecursionError):
+                    continue
+                if isinstance(data, dict):
+                    yield Line(data, start, end)
+            if not self._reader.more:
+                return
+
+    def heard(self, line: Line, *reports: Report) -> Heard:
+        """What a line says, told once however often it is read."""
+        return Heard(reports, self.source, self.place, line.start, line.end)
+
+
+def moment(value: object) -> datetime | None:
+    """An ISO 8601 time, as journals have it."""
+    if not isinstance(value, str):
+        return None
+    try:
+        parsed = datetime.fromisoformat(value)
+    except ValueError:
+        return None
+    return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)

@@ -1,0 +1,317 @@
+"""Listening to an agent through its plugin: what the plugin hears becomes events.
+
+The plugin knows where its agent speaks (`protocols.Listens`); here is what is the same for all: a message that was taken up is found by
+its text, a finished turn that left everything committed counts as done, and what was read once is not told again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+import structlog
+
+from agent_orchestrator import reports as r
+from agent_orchestrator.flow import events as e
+from agent_orchestrator.flow.engine import Flow
+from agent_orchestrator.flow.events import Event
+from agent_orchestrator.flow.facts import SessionFacts
+from agent_orchestrator.flow.fold import heard_key
+from agent_orchestrator.flow.questions import question_in
+from agent_orchestrator.git import Git
+from agent_orchestrator.home import Home
+from agent_orchestrator.host import Host
+from agent_orchestrator.protocols import AgentRun, Heard, Listens
+from agent_orchestrator.services.plugins import Plugins, handle_of
+from agent_orchestrator.watch import Watch
+
+RETRY_PAUSE = 1.0
+FINISH_WITHIN = 3.0
+"""Seconds that a plugin gets to read what an ended agent still left."""
+
+log = structlog.get_logger()
+
+Told = Callable[[Sequence[Event]], Awaitable[bool]]
+
+
+class Hearing:
+    """Listens to one launch."""
+
+    def __init__(
+        self,
+        agent: Listens,
+        run: AgentRun,
+        flow: Flow,
+        told: Told,
+        look_at_head: Callable[[], Awaitable[None]],
+        host: Host,
+    ) -> None:
+        self.agent = agent
+        self.run = run
+        self.flow = flow
+        self.host = host
+        self._told = told
+        self._look_at_head = look_at_head
+        self._task = asyncio.get_running_loop().create_task(self._listen())
+
+    def close(self) -> None:
+        """Listen no more."""
+        self._task.cancel()
+        self._changes.close()
+
+    @property
+    def _changes(self) -> FileChanges:
+        changes = self.run.changes
+        assert isinstance(changes, FileChanges)
+        return changes
+
+    async def finish(self) -> None:
+        """The agent has ended: hear what it still left, then no more."""
+        self.run.ended.set()
+        self._changes.wake()
+        with contextlib.suppress(TimeoutError, asyncio.CancelledError):
+            await asyncio.wait_for(asyncio.shield(self._task), FINISH_WITHIN)
+        self.close()
+
+    async def _listen(self) -> None:
+        while True:
+            try:
+                async for heard in self.agent.listen(self.run):
+                    await self._hear(heard)
+                return
+            except asyncio.CancelledError:
+                raise
+            except Exception as error:  # a plugin's fault must not leave the session deaf
+                log.warning("listening to an agent failed; trying again", session=self.run.session, error=repr(error))
+            if self.run.ended.is_set():
+                return
+            await asyncio.sleep(RETRY_PAUSE)
+
+    async def _hear(self, heard: Heard) -> None:
+        if any(isinstance(report, r.TurnReport | r.DoneReport) for report in heard.reports):
+            await self._look_at_head()  # what a turn is said to have done is what it committed before
+        events = self._events(heard)
+        while events and not await self._told(events):  # noqa: ASYNC110 - the disk is full: there is nothing to wait on
+            await asyncio.sleep(RETRY_PAUSE)
+        for report in heard.reports:
+            if isinstance(report, r.TurnReport) and not question_in(report.text):
+                await self._done_if_all_is_committed(heard, report)
+
+    def _events(self, heard: Heard) -> list[Event]:
+        facts, now, run = self.flow.sessions[self.run.session], self.flow.clock(), self.run
+        events: list[Event] = []
+        taken: set[str] = set()
+        for number, report in enumerate(heard.reports):
+            if not heard.place and _known(report, facts):
+                continue
+            key = self._key(heard, now, number)
+            body: e.Body | None
+            if isinstance(report, r.TookReport):
+                message = message_with(facts, report.text, taken)
+                taken.add(message)
+                body = e.AgentAck(message) if message else None
+            else:
+                body = body_of(report, facts, key)
+            if body is not None:
+                when = happened(report, facts, now)
+                events.append(Event(body, when, heard.source, key, facts.project, facts.id, run.generation))
+        return events
+
+    def _key(self, heard: Heard, now: float, number: int) -> str:
+        if heard.place:
+            return heard_key(self.run.session, heard.place, heard.start, heard.end, number)
+        return f"now:{self.run.session}:{self.run.generation}:{heard.source}:{now:.6f}:{number}"
+
+    async def _done_if_all_is_committed(self, heard: Heard, report: r.TurnReport) -> None:
+        """A finished turn that asks nothing and left everything committed is work that is ready to be looked at."""
+        facts = self.flow.sessions[self.run.session]
+        if facts.activity.state != "idle" or not facts.committed or facts.done is not None:
+            return
+        status = await Git(self.host, self.run.workspace).run("status", "--porcelain", ok=(0, 128))
+        facts, now = self.flow.sessions[self.run.session], self.flow.clock()
+        if status.code or status.out.strip() or facts.activity.state != "idle":
+            return
+        key = f"{self._key(heard, now, 0)}:done"
+        await self._told(
+            [
+                Event(
+                    e.AgentDone(_summary(report.text)),
+                    now,
+                    heard.source,
+                    key,
+                    facts.project,
+                    facts.id,
+                    self.run.generation,
+                )
+            ]
+        )
+
+
+class FileChanges:
+    """`protocols.Changes` by the daemon's watch."""
+
+    def __init__(self, watch: Watch, ended: asyncio.Event) -> None:
+        self._watch = watch
+        self._ended = ended
+        self._changed = asyncio.Event()
+        self._stops: dict[Path, tuple[Path, Callable[[], None]]] = {}
+
+    def watch(self, path: Path) -> None:
+        """Look at it, or at the folder nearest to it that exists."""
+        if path not in self._stops:
+            self._arm(path)
+
+    def _arm(self, path: Path) -> None:
+        seen = next(parent for parent in (path, *path.parents) if parent.exists())
+        kept = self._stops.get(path)
+        if kept and kept[0] == seen:
+            return
+        if kept:
+            kept[1]()
+        ends = [self._watch.folder(seen, self.wake)] if seen.is_dir() else []
+        if not ends:
+            ends = [self._watch.file(seen, self.wake), self._watch.entry(seen, self.wake)]
+        self._stops[path] = (seen, lambda: [end() for end in ends].clear())
+        if seen != path and path.exists():
+            self._arm(path)  # it came to be meanwhile
+
+    async def next(self, within: float | None = None) -> bool:
+        """Until something changed, the time is up, or the agent has ended."""
+        if not self._ended.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), within)
+        self._changed.clear()
+        for path in list(self._stops):
+            self._arm(path)
+        return not self._ended.is_set()
+
+    def wake(self) -> None:
+        """Something changed."""
+        self._changed.set()
+
+    def close(self) -> None:
+        """Look no more."""
+        for _, stop in self._stops.values():
+            stop()
+        self._stops.clear()
+
+
+def agent_run(facts: SessionFacts, home: Home, plugins: Plugins, watch: Watch) -> AgentRun:
+    """A session's live launch, for its agent plugin."""
+    handle = handle_of(facts)
+    assert handle is not None and facts.launch is not None
+    ended = asyncio.Event()
+    return AgentRun(
+        session=facts.id,
+        generation=facts.generation,
+        pid=handle.pid,
+        started=handle.started,
+        workspace=Path(facts.spec.path),
+        private=home.session(facts.id),
+        log=home.terminal_log(facts.id),
+        conversation=facts.conversation,
+        memo=facts.launch.memo,
+        cursors=facts.cursors,
+        changes=FileChanges(watch, ended),
+        screen=lambda: plugins.runtime_of(facts).screen(handle),
+        ended=ended,
+    )
+
+
+def message_with(facts: SessionFacts, text: str, but: set[str]) -> str:
+    """The id of the oldest message with this text that was not taken up yet; none: somebody typed it."""
+    wanted = _squeezed(text)
+    for message in facts.messages:
+        open_ = message.state in ("queued", "held", "delivered")
+        if open_ and message.id not in but and _squeezed(message.text) == wanted:
+            return message.id
+    return ""
+
+
+def _squeezed(text: str) -> str:
+    return re.sub(r"\s+", " ", text).strip()
+
+
+def _known(report: r.Report, facts: SessionFacts) -> bool:
+    """What is so just now was so before: nothing new."""
+    match report:
+        case r.ActivityReport():
+            current = facts.activity
+            return facts.spoke and (current.state, current.detail) == (str(report.state), report.detail)
+        case r.ConversationReport():
+            return facts.conversation == report.conversation
+        case r.PermissionReport():
+            asked = facts.permission
+            return asked is not None and (asked.tool, asked.command, asked.request) == (
+                report.tool,
+                report.command,
+                report.request,
+            )
+    return False
+
+
+def _summary(text: str) -> str:
+    first = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    return first[:300]
+
+
+def happened(report: r.Report, facts: SessionFacts, now: float) -> float:
+    """When it happened by the agent's own word, as far as that can be: not before its launch, not in the future."""
+    told = getattr(report, "time", None)
+    begun = facts.launch.at if facts.launch else 0.0
+    return min(now, max(begun, told.timestamp())) if told else now
+
+
+def _reply(report: r.ReplyReport, facts: SessionFacts, key: str) -> e.Body:
+    """An answer stands in the thread of what it answers."""
+    said = {comment.id: comment for comment in facts.pr.comments} if facts.pr else {}
+    answered = said.get(report.comment or "")
+    return e.CommentAdded(
+        comment=f"c-{hashlib.sha256(key.encode()).hexdigest()[:12]}",
+        body=report.text,
+        author=facts.spec.agent,
+        path=answered.path if answered else None,
+        line=answered.line if answered else None,
+        thread=(answered.thread or answered.id) if answered else None,
+        by_agent=True,
+        head=facts.head or "",
+    )
+
+
+def body_of(report: r.Report, facts: SessionFacts, key: str) -> e.Body | None:
+    """A report as an event's body; none where it is no event by itself."""
+    match report:
+        case r.ActivityReport():
+            return e.AgentActivity(str(report.state), report.detail)
+        case r.AckReport():
+            return e.AgentAck(report.message or "")
+        case r.ProgressReport():
+            return e.AgentProgress(report.done, report.total, report.step or None, report.tests_passed)
+        case r.UsageReport():
+            return e.AgentUsage(
+                report.model, report.input, report.output, report.cache_read, report.cache_write, report.usd
+            )
+        case r.LimitReport():
+            return e.AgentLimit(report.resets_at.timestamp() if report.resets_at else None)
+        case r.AskReport():
+            return e.AgentAsk(report.question)
+        case r.DoneReport():
+            return e.AgentDone(report.summary)
+        case r.ReplyReport():
+            return _reply(report, facts, key)
+        case r.OtherReport():
+            return e.AgentReport(report.event, report.data)
+        case r.InvalidReport():
+            return e.AgentReportInvalid(report.reason, report.excerpt)
+        case r.TurnReport():
+            return e.AgentTurnEnded(report.text)
+        case r.PermissionReport():
+            return e.PermissionAsked(report.tool, report.command, report.reason, report.request)
+        case r.ConversationReport():
+            return e.AgentConversation(report.conversation)
+        case r.TookReport():
+            return None
