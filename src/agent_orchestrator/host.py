@@ -73,9 +73,13 @@ class Host(Protocol):
         *,
         cwd: Path | None = None,
         env: Mapping[str, str] | None = None,
+        input: bytes | None = None,  # noqa: A002
         timeout: float | None = None,
+        grace: float = 0.0,
     ) -> int:
-        """Run a program and report its output line by line; returns its exit code. Time out: its whole group is killed."""
+        """Run a program and report its output line by line; returns its exit code. Time out or cancelled: its whole group is
+        killed, asked to end `grace` seconds before.
+        """
         ...
 
     async def spawn(
@@ -151,14 +155,19 @@ class LocalHost:
         *,
         cwd: Path | None = None,
         env: Mapping[str, str] | None = None,
+        input: bytes | None = None,  # noqa: A002
         timeout: float | None = None,
+        grace: float = 0.0,
     ) -> int:
-        nothing, merged = asyncio.subprocess.DEVNULL, asyncio.subprocess.STDOUT
-        process = await self._start(argv, cwd=cwd, env=env, stdin=nothing, stderr=merged)
+        stdin = asyncio.subprocess.DEVNULL if input is None else asyncio.subprocess.PIPE
+        process = await self._start(argv, cwd=cwd, env=env, stdin=stdin, stderr=asyncio.subprocess.STDOUT)
         assert process.stdout is not None
-        async with _whole(process):
+        async with _whole(process, grace):
             try:
                 async with asyncio.timeout(timeout):
+                    if process.stdin is not None:
+                        process.stdin.write(input or b"")
+                        process.stdin.close()
                     while line := await _read_line(process.stdout):
                         report(line.decode(errors="replace").rstrip("\r\n"))
                     return await process.wait()
@@ -315,11 +324,15 @@ class _Detached(subprocess.Popen[bytes]):
 
 
 @contextlib.asynccontextmanager
-async def _whole(process: asyncio.subprocess.Process) -> AsyncIterator[None]:
+async def _whole(process: asyncio.subprocess.Process, grace: float = 0.0) -> AsyncIterator[None]:
     """On a time-out or a cancellation end what was started, all of it, also what outlived the program itself."""
     try:
         yield
     except BaseException:
+        if grace:
+            with contextlib.suppress(ProcessLookupError, PermissionError, TimeoutError):
+                os.killpg(process.pid, signal.SIGINT)
+                await asyncio.wait_for(asyncio.shield(process.wait()), grace)
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
         with contextlib.suppress(ProcessLookupError):

@@ -451,6 +451,39 @@ class Answers(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One turn of a CLI without a terminal: a command that takes a prompt, prints what it does line by line, and ends."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Added to the session's environment."""
+    stdin: str | None = None
+    """The prompt, where it is read from standard input; none: standard input is empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnLine:
+    """What one line of a turn's output says."""
+
+    show: str = ""
+    """Text for the session's terminal; may have several lines."""
+    reports: tuple[reports.Report, ...] = ()
+
+
+@runtime_checkable
+class Headless(Protocol):
+    """An agent with `mode: headless`: each message is a turn of its own (`headless.py` runs them, one after the other)."""
+
+    def turn(self, context: AgentContext, prompt: str, conversation: str | None) -> Turn:
+        """The command of one turn: `prompt` begins a conversation, or goes on with `conversation`."""
+        ...
+
+    def read_turn(self, line: str) -> TurnLine:
+        """Read one line of its standard output. A `TurnReport` with the agent's last words is due before the command ends."""
+        ...
+
+
 # -- The world: issues, pull requests, people --------------------------------------------------------------------------
 
 

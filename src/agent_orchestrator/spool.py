@@ -11,6 +11,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,13 +21,17 @@ from agent_orchestrator.reports import (
     AckReport,
     ActivityReport,
     AskReport,
+    ConversationReport,
     DoneReport,
     InvalidReport,
     LimitReport,
     OtherReport,
+    PermissionReport,
     ProgressReport,
     ReplyReport,
     Report,
+    TookReport,
+    TurnReport,
     UsageReport,
 )
 
@@ -195,6 +200,23 @@ def _reply(fields: _Fields) -> Report:
     return ReplyReport(text, fields.text("comment") or None, fields.moment("time"))
 
 
+def _permission(fields: _Fields) -> Report:
+    return PermissionReport(
+        fields.text("tool") or "a tool",
+        fields.text("command"),
+        fields.text("reason"),
+        fields.text("request"),
+        fields.moment("time"),
+    )
+
+
+def _conversation(fields: _Fields) -> Report:
+    conversation = fields.text("conversation")
+    if not conversation:
+        raise _Unusable("`conversation` is empty")
+    return ConversationReport(conversation, fields.moment("time"))
+
+
 _READERS: dict[str, Callable[[_Fields], Report]] = {
     "activity": _activity,
     "ack": _ack,
@@ -204,6 +226,39 @@ _READERS: dict[str, Callable[[_Fields], Report]] = {
     "ask": lambda fields: AskReport(fields.text("question"), fields.moment("time")),
     "done": lambda fields: DoneReport(fields.text("summary"), fields.moment("time")),
     "reply": _reply,
+    "turn": lambda fields: TurnReport(fields.text("text"), fields.moment("time")),
+    "took": lambda fields: TookReport(fields.text("text"), fields.moment("time")),
+    "permission": _permission,
+    "conversation": _conversation,
+}
+
+
+def line(report: Report) -> bytes:
+    """A report as the line that `parse` reads."""
+    if isinstance(report, OtherReport | InvalidReport):
+        raise TypeError(f"{report} is not something to report")
+    name = next(name for kind, name in _NAMES.items() if isinstance(report, kind))
+    data: dict[str, Any] = {"event": name}
+    for field in fields(report):
+        value = getattr(report, field.name)
+        if value is not None and value != "":
+            data[field.name] = value.isoformat() if isinstance(value, datetime) else value
+    return json.dumps(data, ensure_ascii=False).encode() + b"\n"
+
+
+_NAMES = {
+    ActivityReport: "activity",
+    AckReport: "ack",
+    ProgressReport: "progress",
+    UsageReport: "usage",
+    LimitReport: "limit",
+    AskReport: "ask",
+    DoneReport: "done",
+    ReplyReport: "reply",
+    TurnReport: "turn",
+    TookReport: "took",
+    PermissionReport: "permission",
+    ConversationReport: "conversation",
 }
 
 

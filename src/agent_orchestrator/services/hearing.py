@@ -97,9 +97,9 @@ class Hearing:
         events = self._events(heard)
         while events and not await self._told(events):  # noqa: ASYNC110 - the disk is full: there is nothing to wait on
             await asyncio.sleep(RETRY_PAUSE)
-        for report in heard.reports:
-            if isinstance(report, r.TurnReport) and not question_in(report.text):
-                await self._done_if_all_is_committed(heard, report)
+        for number, report in enumerate(heard.reports):
+            if isinstance(report, r.TurnReport) and (event := await self._done(heard, report, number)):
+                await self._told([event])
 
     def _events(self, heard: Heard) -> list[Event]:
         facts, now, run = self.flow.sessions[self.run.session], self.flow.clock(), self.run
@@ -126,29 +126,28 @@ class Hearing:
             return heard_key(self.run.session, heard.place, heard.start, heard.end, number)
         return f"now:{self.run.session}:{self.run.generation}:{heard.source}:{now:.6f}:{number}"
 
-    async def _done_if_all_is_committed(self, heard: Heard, report: r.TurnReport) -> None:
-        """A finished turn that asks nothing and left everything committed is work that is ready to be looked at."""
-        facts = self.flow.sessions[self.run.session]
-        if facts.activity.state != "idle" or not facts.committed or facts.done is not None:
-            return
-        status = await Git(self.host, self.run.workspace).run("status", "--porcelain", ok=(0, 128))
-        facts, now = self.flow.sessions[self.run.session], self.flow.clock()
-        if status.code or status.out.strip() or facts.activity.state != "idle":
-            return
-        key = f"{self._key(heard, now, 0)}:done"
-        await self._told(
-            [
-                Event(
-                    e.AgentDone(_summary(report.text)),
-                    now,
-                    heard.source,
-                    key,
-                    facts.project,
-                    facts.id,
-                    self.run.generation,
-                )
-            ]
-        )
+    async def _done(self, heard: Heard, report: r.TurnReport, number: int) -> Event | None:
+        key = f"{self._key(heard, self.flow.clock(), number)}:done"
+        return await done_if_all_is_committed(self.flow, self.host, self.run.session, heard.source, key, report.text)
+
+
+async def done_if_all_is_committed(
+    flow: Flow, host: Host, session: str, source: str, key: str, said: str
+) -> Event | None:
+    """A finished turn that asks nothing and left everything committed is work that is ready to be looked at."""
+
+    def waits() -> bool:
+        facts = flow.sessions[session]
+        return facts.activity.state == "idle" and facts.committed and facts.done is None
+
+    facts = flow.sessions[session]
+    if question_in(said) or not waits():
+        return None
+    status = await Git(host, Path(facts.spec.path)).run("status", "--porcelain", ok=(0, 128))
+    if status.code or status.out.strip() or not waits():
+        return None
+    body = e.AgentDone(_summary(said))
+    return Event(body, flow.clock(), source, key, facts.project, session, facts.generation)
 
 
 class FileChanges:

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from agent_orchestrator import headless
 from agent_orchestrator.errors import Conflict, Temporary
 from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.effects import Again, Effect
@@ -32,6 +33,7 @@ from agent_orchestrator.protocols import (
     Delivers,
     Delivery,
     Handle,
+    Headless,
     Held,
     LaunchSpec,
     Listens,
@@ -176,14 +178,14 @@ class Lifecycle:
         await self.login_ready.wait()
         message = facts.next_message
         first = facts.launch is None
-        task = first and bool(facts.spec.prompt) and facts.spec.conversation is None
+        task = first and bool(facts.spec.prompt)
         whole = prompting.first_prompt(facts.spec)
         prompt = whole if task or message is None else message.text
         taken = message if message and prompt == message.text else None
         env = self.environment(facts, generation)
         self._write_files(facts, generation, prompt)
         fresh = first and facts.spec.conversation is None
-        plan = await self._plan(facts, prompt, env, fresh, taken.text if taken and not fresh else "")
+        plan = await self._plan(facts, prompt, env, fresh, taken)
         if taken and plan.paste is None:
             self._append_to_inbox(facts, taken)  # before the program can look for it
         handle = await self._start(facts, generation, plan, env)
@@ -203,7 +205,7 @@ class Lifecycle:
         return events
 
     async def _plan(
-        self, facts: SessionFacts, prompt: str, env: Mapping[str, str], fresh: bool, message: str
+        self, facts: SessionFacts, prompt: str, env: Mapping[str, str], fresh: bool, taken: Message | None
     ) -> AgentLaunch:
         settings, private = self.plugins.settings(facts), self.home.session(facts.id)
         project = self.plugins.project(facts.project)
@@ -226,10 +228,13 @@ class Lifecycle:
             permissions=settings.permissions,
             mode=settings.mode,
             resume=None if fresh else facts.conversation or facts.spec.conversation or "",
-            message=message,
+            message="" if fresh else taken.text if taken else prompt if facts.launch is None else "",
             env=env,
         )
-        return await self.plugins.agent_of(facts).launch(context)
+        agent = self.plugins.agent_of(facts)
+        if settings.mode == "headless" and isinstance(agent, Headless):
+            return headless.plan(context, settings.tool, settings.options, project.plugins, taken.id if taken else None)
+        return await agent.launch(context)
 
     def _write_files(self, facts: SessionFacts, generation: int, prompt: str) -> None:
         private = self.home.session(facts.id)
@@ -284,13 +289,14 @@ class Lifecycle:
             self.plugins.runtime_of(facts),
             interrupt and message.interrupt,
         )
-        if isinstance(agent, Delivers) and facts.live:
+        if isinstance(agent, Delivers) and facts.live and not (facts.launch and facts.launch.inbox):
             outcome = await agent.deliver(self.run_of(facts), message.id, message.text, interrupt=interrupt)
             if outcome is not None:
                 return outcome
+        by_inbox = facts.launch is not None and facts.launch.inbox
         if interrupt:
-            await runtime.press(handle, agent.interrupt_keys)
-        if facts.launch is not None and facts.launch.inbox:
+            await runtime.press(handle, ("C-c",) if by_inbox else agent.interrupt_keys)
+        if by_inbox:
             return Delivered()
         return await runtime.deliver(handle, message.id, message.text)
 

@@ -24,7 +24,7 @@ from agent_orchestrator.flow.fold import ended_key, spool_key
 from agent_orchestrator.git_files import read_head
 from agent_orchestrator.home import Home
 from agent_orchestrator.protocols import Agent, Exit, Handle, Listens, ScreenRules
-from agent_orchestrator.services.hearing import Hearing, agent_run, body_of, happened
+from agent_orchestrator.services.hearing import Hearing, agent_run, body_of, done_if_all_is_committed, happened
 from agent_orchestrator.services.plugins import Plugins, handle_of
 from agent_orchestrator.services.transcript import last_lines
 from agent_orchestrator.watch import Watch
@@ -112,7 +112,7 @@ class Observer:
         git_dir = Path(facts.place.git_dir)
         for folder in (git_dir, git_dir / "logs"):
             eye.stops.append(self.watch.folder(folder, lambda: self._spawn(self._read_head(facts.id))))
-        if isinstance(agent, Listens):
+        if isinstance(agent, Listens) and not (facts.launch and facts.launch.inbox):
             run = agent_run(facts, self.home, self.plugins, self.watch)
             eye.hearing = Hearing(
                 agent, run, self.flow, self._told, lambda: self._read_head(facts.id), self.plugins.host
@@ -144,7 +144,7 @@ class Observer:
             while True:
                 start = eye.reader.offset
                 events = self._events(session, eye, final=final)
-                if any(isinstance(event.body, e.AgentDone) for event in events):
+                if any(isinstance(event.body, e.AgentDone | e.AgentTurnEnded) for event in events):
                     await self._read_head(session)  # what it says is done is what it committed before
                 if events and not await self._told(events):
                     eye.reader = spool.SpoolReader(eye.reader.path, start)
@@ -152,8 +152,19 @@ class Observer:
                         RETRY_PAUSE, lambda: self._spawn(self._read_spool(session, eye))
                     )
                     return
+                await self._done_after(session, events)
                 if not eye.reader.more:
                     return
+
+    async def _done_after(self, session: str, events: Sequence[Event]) -> None:
+        for event in events:
+            if isinstance(event.body, e.AgentTurnEnded):
+                key = f"{event.key}:done"
+                done = await done_if_all_is_committed(
+                    self.flow, self.plugins.host, session, "spool", key, event.body.text
+                )
+                if done is not None:
+                    await self._told([done])
 
     async def _told(self, events: Sequence[Event]) -> bool:
         try:
