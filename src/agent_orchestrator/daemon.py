@@ -55,6 +55,7 @@ from agent_orchestrator.services.issues import Issues
 from agent_orchestrator.services.landing import settle
 from agent_orchestrator.services.lifecycle import Lifecycle
 from agent_orchestrator.services.observer import Observer
+from agent_orchestrator.services.permissions import Permissions
 from agent_orchestrator.services.plugins import Plugins, handle_of
 from agent_orchestrator.services.projects import Projects
 from agent_orchestrator.services.prune import Prune
@@ -98,6 +99,7 @@ class Daemon:
         self.bases = Bases(self.flow, self.watch)
         reacting = Reacting(self.flow, Wording(self.views))
         self.runner = Runner(self.flow, {**self.lifecycle.effects(), **self.pulls.effects(), **reacting.effects()})
+        self.permissions = Permissions(self.flow, self.plugins, self.lifecycle)
         self.observer = Observer(self.flow, home, self.plugins, self.watch)
         self.admission = Admission(self.flow, home, self.config)
         self.projects.on_reload.append(self.admission.look)
@@ -114,7 +116,8 @@ class Daemon:
             version=__version__,
             home=self.home,
             sessions=self.sessions,
-            inbox=Inbox(self.flow, self.home, self.plugins, self.sessions, self.views),
+            inbox=Inbox(self.flow, self.home, self.permissions, self.sessions, self.views),
+            permissions=self.permissions,
             inspection=inspection,
             reviews=Reviews(self.flow, self.home, self.host, self.sessions, self.views, self.watch),
             issues=Issues(self.flow, self.pulls.numbering),
@@ -235,6 +238,7 @@ class Daemon:
 
     def _take_up(self, pending: list[Row]) -> None:
         self.observer.start()
+        self.permissions.start()
         self.bases.start()
         self.runner.start(pending)
         self.admission.start()
@@ -271,6 +275,7 @@ class Daemon:
         await asyncio.gather(serving, return_exceptions=True)
         await self.runner.drain()
         await self.observer.close()
+        self.permissions.close()
         self.watch.close()
         await self._tell(e.DaemonStopped())
         await self.flow.stop()

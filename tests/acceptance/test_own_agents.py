@@ -111,6 +111,11 @@ def _message(box: Sandbox, session: str, message: str) -> str:
     return str(box.request("GET", f"/api/sessions/{session}/messages/{message}")["state"])
 
 
+def _said(box: Sandbox, session: str) -> list[tuple[str, str]]:
+    messages = box.request("GET", f"/api/sessions/{session}/messages")["messages"]
+    return [(one["content"], one["state"]) for one in messages]
+
+
 def test_a_listening_agent_is_heard_by_its_own_word(bare_box: Sandbox) -> None:
     box = bare_box
     _with_agent(box)
@@ -131,8 +136,8 @@ def test_what_was_heard_is_told_once_whatever_happens_to_the_daemon(bare_box: Sa
     box.ao("new", "hello", "--name", "l")
     box.until(lambda: box.session("l")["activity"] == "idle", "the first turn")
     for number in range(3):
-        sent = box.json("send", "l", "the same text")
-        box.until(lambda sent=sent: _message(box, "l", sent["messageId"]) == "acknowledged", f"message {number}")
+        box.ao("send", "l", "the same text")
+        box.until(lambda: _said(box, "l") == [("the same text", "acknowledged")] * (number + 1), f"{number}")  # noqa: B023
         box.stop(9)
         box.start()
     box.until(lambda: box.session("l")["usage"]["input"] == 40, "four turns")
@@ -150,6 +155,30 @@ def test_a_permission_is_shown_with_tool_and_command_and_answered(bare_box: Sand
     allowed = Path(box.session("p")["workspacePath"]) / "allowed.txt"
     box.until(allowed.exists, "what it was allowed to do")
     box.until(lambda: box.session("p")["activity"] == "idle", "the end of its turn")
+
+
+def test_allowed_for_good_is_not_asked_again_until_taken_back(bare_box: Sandbox) -> None:
+    box = bare_box
+    _with_agent(box)
+    box.ao("new", "needs permission", "--name", "p")
+    box.until(lambda: box.session("p")["status"] == "blocked", "the request")
+    asked = box.json("answer", "p")["questions"][0]["permission"]
+    assert asked == {"tool": "Bash", "command": "rm -rf build", "reason": "it is in the way"}
+    box.ao("answer", "p", "--always")
+    box.until(lambda: box.session("p")["activity"] == "idle", "the end of its turn")
+    assert [(rule["tool"], rule["command"]) for rule in box.json("permissions")["permissions"]] == [
+        ("Bash", "rm -rf build")
+    ]
+    box.ao("new", "needs permission", "--name", "q")
+    box.until(lambda: box.session("q")["activity"] == "idle", "the second session, without a person")
+    answers = [event["data"] for event in box.events("q") if event["type"] == "permission-answered"]
+    assert [(one["decision"], one["by"]) for one in answers] == [("allow", "a person allowed it for good")]
+    box.ao("permissions", "--withdraw", "1")
+    box.ao("new", "needs permission", "--name", "r")
+    box.until(lambda: box.session("r")["status"] == "blocked", "the request, asked again")
+    box.ao("answer", "r", "--deny", "use make clean")
+    box.until(lambda: _said(box, "r") == [("use make clean", "acknowledged")], "the word that went with it")
+    assert not (Path(box.session("r")["workspacePath"]) / "allowed.txt").exists()
 
 
 def test_headless_each_message_is_a_turn(bare_box: Sandbox) -> None:
@@ -180,7 +209,7 @@ def test_headless_begins_with_its_first_message_and_runs_it_once(bare_box: Sandb
     assert sent["state"] == "acknowledged"
     box.ao("send", "c", "and more", "--wait")
     box.until(lambda: "AND MORE (c1)" in box.ao("logs", "c").stdout, "the second turn")
-    assert box.ao("logs", "c").stdout.count("HELLO (None)") == 1
+    assert box.ao("logs", "c").stdout.count("HELLO (") == 1
 
 
 def test_headless_restored_goes_on_with_its_conversation(bare_box: Sandbox) -> None:

@@ -1,4 +1,4 @@
-"""`ao answer`: the questions and permission requests that wait for a person."""
+"""`ao answer`: the questions and permission requests that wait for a person. `ao permissions`: what he allowed for good."""
 
 from __future__ import annotations
 
@@ -95,6 +95,30 @@ def answer(
     return 0
 
 
+@click.command()
+@click.option("--withdraw", "number", metavar="N", type=click.IntRange(1), help="Ask again for the Nth of the list.")
+@scope_options
+@json_option
+def permissions(number: int | None, project: str | None, all_projects: bool, as_json: bool) -> int:
+    """Show what you allowed agents for good, by project, or take one back."""
+    ao = client()
+    rules = ao.get("/api/permissions", scope(project, all_projects))["permissions"]
+    if number is not None:
+        if number > len(rules):
+            raise UsageError(f"there are {len(rules)} permissions, not {number}", "see them: ao permissions")
+        ao.post("/api/permissions/withdraw", rules[number - 1])
+        print(f"{rules[number - 1]['tool']}: {rules[number - 1]['command']} is asked again from now on.")
+        return 0
+    if as_json:
+        out.print_json({"permissions": rules})
+    elif rules:
+        rows = [(str(n), each["project"], each["tool"], each["command"]) for n, each in enumerate(rules, 1)]
+        out.show(out.table(("N", "PROJECT", "TOOL", "COMMAND"), rows))
+    else:
+        print("Nothing is allowed for good. ao answer S --always does so.")
+    return 0
+
+
 def session_id(question: Question) -> str:
     """The id of the session that asks."""
     session = question["session"]
@@ -130,6 +154,8 @@ def _go_through(ao: Client, questions: Sequence[Question]) -> None:
         for line in list(question.get("context") or ())[-_CONTEXT_LINES:]:
             print(out.paint(f"  | {out.one_line(line)}", "dim"))
         print(f"  {out.clean(question.get('text') or '')}")
+        if reason := (question.get("permission") or {}).get("reason"):
+            print(out.paint(f"  why: {out.one_line(reason)}", "dim"))
         permission = question.get("kind") == "permission"
         print(
             "  a allow, A always, d deny, or text; Enter skips, q ends"

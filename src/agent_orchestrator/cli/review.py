@@ -22,7 +22,7 @@ from agent_orchestrator.cli.common import (
 )
 from agent_orchestrator.client import Client
 from agent_orchestrator.errors import AoError, UsageError
-from agent_orchestrator.wire import quote
+from agent_orchestrator.wire import quote, with_query
 
 Pull = dict[str, Any]
 
@@ -123,22 +123,42 @@ def _next(found: Pull) -> list[str]:
 @session_argument
 @click.option("--run", is_flag=True, help="Run them now, whatever is known.")
 @click.option("--log", "name", metavar="NAME", help="Print the whole output of this check.")
+@click.option("-f", "--follow", is_flag=True, help="Print its output as it comes, until it has ended.")
 @json_option
-def checks(session: str, run: bool, name: str | None, as_json: bool) -> None:
-    """Show a session's checks, run them, or print what one said."""
+def checks(session: str, run: bool, name: str | None, follow: bool, as_json: bool) -> None:
+    """Show a session's checks, run them, or print what one says.
+
+    With -f a check that waits for its place is waited for. Where there is only one, it need not be named.
+    """
     ao = client()
-    if name is not None:
-        with ao.stream("GET", session_path(session, f"/checks/{quote(name)}/log")) as stream:
-            while (line := stream.line()) is not None:
-                print(out.clean(line))
-        return
     found: Pull = ao.post(session_path(session, "/checks")) if run else ao.get(session_path(session, "/review"))
+    if name is not None or follow:
+        _print_log(ao, session, name or _only_check(found), follow)
+        return
     if as_json:
         out.print_json({"checks": found["checks"], "failing": found["failing"]})
         return
     out.show([out.paint(f"{found['session']}  #{found['number']}", "bold"), *_check_lines(found)])
     if failing := found["failing"]:
         out.show([f"  ao checks {found['session']} --log {out.one_line(each['name'])}" for each in failing])
+
+
+def _only_check(found: Pull) -> str:
+    names = [str(each["name"]) for each in found["checks"]]
+    if len(names) != 1:
+        some = f"one of {', '.join(names)}" if names else "its checks begin when the agent is done, or by --run"
+        raise UsageError(f"{found['session']} has {out.plural(len(names), 'check')}", f"name one: --log NAME; {some}")
+    return names[0]
+
+
+def _print_log(ao: Client, session: str, name: str, follow: bool) -> None:
+    path = with_query(session_path(session, f"/checks/{quote(name)}/log"), {"follow": follow})
+    with ao.stream("GET", path) as stream:
+        while (line := stream.line()) is not None:
+            print(out.clean(line), flush=follow)
+    if follow:
+        now = {each["name"]: each["state"] for each in ao.get(session_path(session, "/review"))["checks"]}
+        out.note(f"{name}: {now.get(name)}")
 
 
 @click.command()

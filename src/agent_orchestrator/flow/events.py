@@ -422,10 +422,29 @@ class MessageFailed(Body):
 
 @dataclass(frozen=True, slots=True)
 class PermissionAnswered(Body):
-    """A person decided on what the agent asked to do."""
+    """It was decided on what the agent asked to do: `allow`, `always` or `deny`; `by` a person, or a rule by its words."""
 
     decision: str
     detail: str = ""
+    tool: str = ""
+    command: str = ""
+    by: str = "person"
+
+
+@dataclass(frozen=True, slots=True)
+class PermissionAllowed(Body):
+    """A person allowed something for good in this project."""
+
+    tool: str
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
+class PermissionWithdrawn(Body):
+    """What was allowed for good is asked again."""
+
+    tool: str
+    command: str
 
 
 # -- Pull requests, checks, reviews, landing ------------------------------------------------------------------------------

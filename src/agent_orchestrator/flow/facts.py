@@ -247,6 +247,8 @@ class HomeFacts:
     tasks: Mapping[str, TaskFacts] = field(default_factory=dict)
     trusted: Mapping[str, str] = field(default_factory=dict)
     """Digest of commands → the file they were trusted for."""
+    allowed: Mapping[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
+    """Project → what a person allowed for good: tool and command."""
     broken: Mapping[str, str] = field(default_factory=dict)
     """Configuration file → why it cannot be read."""
     issues: Mapping[str, Issue] = field(default_factory=dict)

@@ -66,6 +66,11 @@ def reduce_home(facts: HomeFacts, event: Event) -> HomeFacts:
             return replace(facts, projects={**facts.projects, project: gone})
         case e.CommandsTrusted():
             return replace(facts, trusted={**facts.trusted, body.digest: body.file})
+        case e.PermissionAllowed() | e.PermissionWithdrawn():
+            rule = (body.tool, body.command)
+            rest = tuple(one for one in facts.allowed.get(project, ()) if one != rule)
+            kept = (*rest, rule) if isinstance(body, e.PermissionAllowed) else rest
+            return replace(facts, allowed={**facts.allowed, project: kept})
         case e.ConfigurationBroken():
             return replace(facts, broken={**facts.broken, body.file: body.error})
         case e.ConfigurationChanged():

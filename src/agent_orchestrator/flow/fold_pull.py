@@ -56,7 +56,14 @@ def _conflicts(facts: SessionFacts, _event: Event, body: e.ConflictsSeen) -> Ses
 
 
 def _asked(facts: SessionFacts, _event: Event, _body: e.ChecksRequested) -> SessionFacts:
-    return _with(facts, settled=None, asked=facts.pr.asked + 1) if facts.pr else facts
+    """All of them run again: until they have, nothing is known."""
+    if facts.pr is None:
+        return facts
+    checks = {
+        name: CheckRun(name, run.head, "queued") if run.head == facts.head else run
+        for name, run in facts.pr.checks.items()
+    }
+    return _with(facts, settled=None, asked=facts.pr.asked + 1, checks=checks)
 
 
 def _check_started(facts: SessionFacts, _event: Event, body: e.CheckStarted) -> SessionFacts:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 GOOD = frozenset({"success", "flaky", "skipped"})
 BAD = frozenset({"failure", "timed_out", "cancelled"})
+UNDER_WAY = frozenset({"queued", "running"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +107,7 @@ class PullRequest:
 
     def running(self, head: str | None) -> bool:
         """Some check at this commit has no result yet."""
-        return any(run.head == head and run.state in ("queued", "running") for run in self.checks.values())
+        return any(run.head == head and run.state in UNDER_WAY for run in self.checks.values())
 
     def green(self, head: str | None) -> bool:
         """Every check that is to run has run at this commit, and passed. Not reported is not green."""

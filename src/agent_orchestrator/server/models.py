@@ -163,12 +163,35 @@ class Messages(Shown):
     messages: list[Message]
 
 
+class Permission(Shown):
+    """What an agent asks to do, or may do without asking."""
+
+    tool: str
+    command: str | None
+    reason: str | None
+
+
+class AllowedForGood(Shown):
+    """What a person allowed for good in a project."""
+
+    project: str
+    tool: str
+    command: str
+
+
+class Permissions(Shown):
+    """What was allowed for good."""
+
+    permissions: list[AllowedForGood]
+
+
 class Question(Shown):
     """Something that waits for a person."""
 
     session: str
     kind: Literal["question", "permission"]
     text: str
+    permission: Permission | None
     since: str
     context: list[str]
 

@@ -74,6 +74,14 @@ class NewAnswer(Given):
         return self
 
 
+class WithdrawnPermission(Given):
+    """What is to be asked again."""
+
+    project: str
+    tool: str
+    command: str
+
+
 class NewIssue(Given):
     """An issue to be opened."""
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from agent_orchestrator.services.inbox import Inbox
     from agent_orchestrator.services.inspection import Inspection
     from agent_orchestrator.services.issues import Issues
+    from agent_orchestrator.services.permissions import Permissions
     from agent_orchestrator.services.projects import Projects
     from agent_orchestrator.services.prune import Prune
     from agent_orchestrator.services.reviews import Reviews
@@ -33,6 +34,7 @@ class Services:
     home: Home
     sessions: Sessions
     inbox: Inbox
+    permissions: Permissions
     inspection: Inspection
     reviews: Reviews
     issues: Issues

@@ -12,7 +12,7 @@ from agent_orchestrator.flow.engine import Flow
 from agent_orchestrator.flow.events import Event, rfc3339
 from agent_orchestrator.flow.facts import Message, SessionFacts
 from agent_orchestrator.home import Home
-from agent_orchestrator.services.plugins import Plugins, handle_of
+from agent_orchestrator.services.permissions import Permissions
 from agent_orchestrator.services.sessions import Sessions
 from agent_orchestrator.services.transcript import last_lines
 from agent_orchestrator.services.view import Views, message_json
@@ -26,10 +26,10 @@ ACKNOWLEDGED_WITHIN = 3.0
 class Inbox:
     """What people say to agents, and what waits for people."""
 
-    def __init__(self, flow: Flow, home: Home, plugins: Plugins, sessions: Sessions, views: Views) -> None:
+    def __init__(self, flow: Flow, home: Home, permissions: Permissions, sessions: Sessions, views: Views) -> None:
         self.flow = flow
         self.home = home
-        self.plugins = plugins
+        self.permissions = permissions
         self.sessions = sessions
         self.views = views
         self._answered: dict[tuple[str, float], str] = {}
@@ -46,7 +46,7 @@ class Inbox:
             raise UsageError(
                 f"the message has over {LONGEST_MESSAGE >> 20} MB", "put it into a file in the workspace and name that"
             )
-        message = f"m-{hashlib.sha256(key.encode()).hexdigest()[:16]}" if key else f"m-{uuid.uuid4().hex[:16]}"
+        message = _id(key)
         known = self._message(facts, message)
         if known is None:
             self._refuse_if_deaf(facts)
@@ -99,6 +99,7 @@ class Inbox:
                     "session": facts.id,
                     "kind": "question" if status.name == "needs_input" else "permission",
                     "text": status.waiting_for,
+                    "permission": _permission_json(facts),
                     "since": rfc3339(status.at),
                     "context": last_lines(self.home.terminal_log(facts.id), 8).splitlines(),
                 }
@@ -111,9 +112,14 @@ class Inbox:
         """A person's answer: text to a question, a decision to a permission request."""
         facts = self.flow.sessions[session]
         status = self.views.status(facts).name
+        if decision and await self.permissions.given(session, key):
+            return await self._decide(facts, decision, text, key)
+        if key and (sent := self._message(facts, _id(key))):
+            return {"messageId": sent.id, "state": sent.state}
         if status == "blocked":
             if decision is None:
                 raise UsageError(f"{session} waits for a permission, not for text", "say --allow, --always or --deny")
+            self._first(facts, key)
             return await self._decide(facts, decision, text, key)
         if decision is not None:
             raise Conflict(f"{session} waits for no permission ({status})", "see what it waits for: ao status")
@@ -123,18 +129,9 @@ class Inbox:
         return await self.send(session, text or "", key=key)
 
     async def _decide(self, facts: SessionFacts, decision: str, text: str | None, key: str | None) -> dict[str, Any]:
-        keys = self.plugins.agent_of(facts).permission_keys.get(decision)
-        handle = handle_of(facts)
-        if keys is None or handle is None:
-            raise UsageError(
-                f"{facts.spec.agent} cannot be answered by {decision}", f"answer in its terminal: ao attach {facts.id}"
-            )
-        self._first(facts, key)
-        unique = f"answer:{facts.id}:{facts.activity.at:.6f}:{key or uuid.uuid4().hex}"
-        body = e.PermissionAnswered(decision, text or "")
-        event = Event(body, self.flow.clock(), "person", unique, facts.project, facts.id, facts.generation)
-        await self.flow.append(event)
-        await self.plugins.runtime_of(facts).press(handle, keys)
+        await self.permissions.decide(facts, decision, text or "", key=key)
+        if text and decision == "deny":
+            return await self.send(facts.id, text, key=key)
         return {"messageId": None, "state": "delivered"}
 
     def _first(self, facts: SessionFacts, key: str | None) -> None:
@@ -142,3 +139,15 @@ class Inbox:
         asked, mine = (facts.id, facts.activity.at), key or uuid.uuid4().hex
         if self._answered.setdefault(asked, mine) != mine:
             raise Conflict(f"{facts.id} has been answered already", "see what it does now: ao status")
+
+
+def _permission_json(facts: SessionFacts) -> dict[str, str | None] | None:
+    asked = facts.permission
+    if asked is None:
+        return None
+    return {"tool": asked.tool, "command": asked.command or None, "reason": asked.reason or None}
+
+
+def _id(key: str | None) -> str:
+    """A message's id; the same request gives the same."""
+    return f"m-{hashlib.sha256(key.encode()).hexdigest()[:16] if key else uuid.uuid4().hex[:16]}"

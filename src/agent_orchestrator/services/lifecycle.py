@@ -37,6 +37,8 @@ from agent_orchestrator.protocols import (
     Held,
     LaunchSpec,
     Listens,
+    Permission,
+    Typable,
     Undeliverable,
     WorkspaceSpec,
 )
@@ -223,7 +225,7 @@ class Lifecycle:
             task=facts.spec.prompt if prompt == prompting.first_prompt(facts.spec) else prompt,
             system=prompting.system_prompt(facts, commands),
             commands=commands,
-            allowed=(),
+            allowed=tuple(Permission(*rule) for rule in self.flow.home.allowed.get(facts.project, ())),
             model=facts.spec.model or settings.model,
             permissions=settings.permissions,
             mode=settings.mode,
@@ -291,7 +293,9 @@ class Lifecycle:
         )
         if isinstance(agent, Delivers) and facts.live and not (facts.launch and facts.launch.inbox):
             outcome = await agent.deliver(self.run_of(facts), message.id, message.text, interrupt=interrupt)
-            if outcome is not None:
+            if isinstance(outcome, Typable):
+                interrupt = False
+            elif outcome is not None:
                 return outcome
         by_inbox = facts.launch is not None and facts.launch.inbox
         if interrupt:

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
 from agent_orchestrator.errors import Conflict, NotFound, UsageError
 from agent_orchestrator.flow import events as e
-from agent_orchestrator.flow.engine import Flow
+from agent_orchestrator.flow.engine import Change, Flow
 from agent_orchestrator.flow.events import Event, rfc3339
 from agent_orchestrator.flow.facts import SessionFacts
-from agent_orchestrator.flow.pull import Comment, PullRequest
+from agent_orchestrator.flow.pull import UNDER_WAY, CheckRun, Comment, PullRequest
 from agent_orchestrator.home import Home
 from agent_orchestrator.host import Host
-from agent_orchestrator.services import landing
+from agent_orchestrator.services import checks, landing
 from agent_orchestrator.services.projects import NOWHERE
 from agent_orchestrator.services.sessions import Sessions
 from agent_orchestrator.services.view import Views, pr_json
 from agent_orchestrator.spool import clean_text
+from agent_orchestrator.watch import Watch
 
 VERDICTS = ("approved", "changes_requested", "commented")
 STRATEGIES = ("squash", "merge", "rebase")
@@ -31,12 +34,13 @@ OPEN_PATIENCE = 30.0
 class Reviews:
     """What people say about changes, and what follows at once."""
 
-    def __init__(self, flow: Flow, home: Home, host: Host, sessions: Sessions, views: Views) -> None:
+    def __init__(self, flow: Flow, home: Home, host: Host, sessions: Sessions, views: Views, watch: Watch) -> None:
         self.flow = flow
         self.home = home
         self.host = host
         self.sessions = sessions
         self.views = views
+        self.watch = watch
 
     def view(self, session: str) -> dict[str, Any]:
         """The pull request with its checks, reviews and threads."""
@@ -198,16 +202,43 @@ class Reviews:
         """A request with this key was carried out before."""
         return key is not None and await self.flow.store.event_by_key(unique) is not None
 
-    def check_log(self, session: str, name: str) -> Path:
-        """The file with a check's whole output."""
+    async def check_log(self, session: str, name: str, *, follow: bool = False) -> AsyncIterator[bytes]:
+        """What a check printed; `follow`: and prints, until it has ended."""
+        run = self._check(session, name)
+        changed = asyncio.Event()
+
+        def over() -> bool:
+            now = self._check(session, name)
+            return now.head != run.head or now.state not in UNDER_WAY
+
+        def wake(_changes: Sequence[Change]) -> None:
+            changed.set()
+
+        self.flow.on_change.append(wake)
+        try:
+            while follow and not self._check(session, name).log and not over():
+                changed.clear()
+                await changed.wait()
+            log = self._check(session, name).log
+            if not log or not Path(log).is_file():
+                raise NotFound(
+                    f"the check {name} of {session} has no output ({run.state})",
+                    f"wait for it: ao checks {session} --log {name} -f",
+                )
+            until = over if follow else lambda: True
+            async with aclosing(checks.follow(Path(log), self.watch, changed, until)) as pieces:
+                async for piece in pieces:
+                    yield piece
+        finally:
+            self.flow.on_change.remove(wake)
+
+    def _check(self, session: str, name: str) -> CheckRun:
         _, pr = self._open(session)
         run = pr.checks.get(name)
         if run is None:
             known = ", ".join(pr.checks) or "none has run yet"
             raise NotFound(f"{session} has no check {name}", f"there are: {known}")
-        if not run.log or not Path(run.log).is_file():
-            raise NotFound(f"the check {name} of {session} has no output ({run.state})", f"see it: ao checks {session}")
-        return Path(run.log)
+        return run
 
     async def undo(self, session: str) -> dict[str, Any]:
         """Make the change that takes a landing back, with a session and a pull request of its own; it lands like any other."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
@@ -98,10 +96,18 @@ async def run_checks(services: TheServices, session: SessionId, key: Key = None)
 
 
 @router.get("/sessions/{id}/checks/{name}/log", responses=gives_text("The whole output"))
-async def get_check_log(request: Request, services: TheServices, session: SessionId, name: str) -> Response:
+async def get_check_log(
+    request: Request,
+    services: TheServices,
+    session: SessionId,
+    name: str,
+    follow: Annotated[
+        bool, Query(description="Go on until the check has ended; one that waits is waited for.")
+    ] = False,
+) -> Response:
     """What a check printed."""
-    path = services.reviews.check_log(session, name)
-    return Stream(_pieces(path), request.app.state.closing, "text/plain; charset=utf-8")
+    pieces = services.reviews.check_log(session, name, follow=follow)
+    return Stream(pieces, request.app.state.closing, "text/plain; charset=utf-8")
 
 
 @router.get("/queue", responses=gives(models.Queue))
@@ -123,9 +129,3 @@ async def list_notifications(
     """What people were told, newest first."""
     scope = await scope_of(services, context, project, everything)
     return as_json({"notifications": await services.feed.notifications(scope, limit)})
-
-
-async def _pieces(path: Path) -> AsyncIterator[bytes]:
-    with path.open("rb") as file:
-        while piece := file.read(1 << 16):
-            yield piece

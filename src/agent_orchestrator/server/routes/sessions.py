@@ -137,6 +137,22 @@ async def list_questions(
     return as_json({"questions": services.inbox.questions(await scope_of(services, context, project, everything))})
 
 
+@router.get("/permissions", responses=gives(models.Permissions))
+async def list_permissions(
+    services: TheServices, context: TheContext, project: ProjectName = None, everything: All = False
+) -> Response:
+    """What was allowed for good, by project."""
+    chosen = await scope_of(services, context, project, everything)
+    return as_json({"permissions": services.permissions.rules(chosen)})
+
+
+@router.post("/permissions/withdraw", responses=gives(models.Permissions))
+async def withdraw_permission(services: TheServices, body: requests.WithdrawnPermission) -> Response:
+    """Ask again for what was allowed for good."""
+    await services.permissions.withdraw(body.project, body.tool, body.command)
+    return as_json({"permissions": services.permissions.rules(body.project)})
+
+
 @router.post("/sessions/{id}/answer", status_code=202, responses=gives(models.MessageState, 202))
 async def answer_session(
     services: TheServices, session: SessionId, body: requests.NewAnswer, key: Key = None

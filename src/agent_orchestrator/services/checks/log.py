@@ -29,7 +29,8 @@ class Log:
         self.problem = ""
         """Why the file is not complete, if it is not: the disk is full …"""
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._file: BinaryIO = file.open("wb", buffering=0)
+        file.unlink(missing_ok=True)  # whoever reads the last run's output reads it to its end
+        self._file: BinaryIO = file.open("xb", buffering=0)
 
     def __enter__(self) -> Log:
         return self

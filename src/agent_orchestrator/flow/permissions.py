@@ -1,0 +1,49 @@
+"""May it, without asking a person? `permitted(…) -> why`. Pure.
+
+An agent's own settings decide first; what still comes as a request is looked at here, the same for every agent. Only what is exactly
+the same as something allowed counts: a command with anything added to it is another command.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+GIT = (
+    "add",
+    "blame",
+    "commit",
+    "diff",
+    "log",
+    "ls-files",
+    "mv",
+    "restore",
+    "rev-parse",
+    "rm",
+    "show",
+    "stash",
+    "status",
+)
+"""Git commands that stay on the session's own branch."""
+
+_PLAIN_GIT = re.compile(rf"git (?:{'|'.join(GIT)})(?: [^;&|<>`$\\\n()]*)?")
+_NOT_PLAIN = re.compile(r"--(?:output|ext-diff|textconv|open-files-in-pager|exec)|(?:^| )-[cCO]")
+"""Options by which a harmless Git command writes elsewhere or runs another program."""
+
+
+def permitted(tool: str, command: str, mode: str, commands: Iterable[str], allowed: Iterable[tuple[str, str]]) -> str:
+    """Why this may be done without asking; nothing: a person must be asked."""
+    if (tool, command) in set(allowed):
+        return "a person allowed it for good"
+    if mode != "auto-edit" or not command:
+        return ""
+    if command in set(commands):
+        return "it is the project's own command"
+    if plain_git(command):
+        return "it is Git on its own branch"
+    return ""
+
+
+def plain_git(command: str) -> bool:
+    """A single Git command that changes nothing but the session's own branch and files."""
+    return bool(_PLAIN_GIT.fullmatch(command)) and not _NOT_PLAIN.search(command)

@@ -1,0 +1,56 @@
+"""What may be done without asking a person, and what may not although it looks like it."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent_orchestrator.flow.permissions import permitted, plain_git
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["git status", "git add -A", "git commit -m 'fix: a thing'", "git diff HEAD~1 -- src", "git log --oneline -5"],
+)
+def test_git_on_its_own_branch_is_permitted(command: str) -> None:
+    assert plain_git(command)
+    assert permitted("Bash", command, "auto-edit", (), ())
+    assert not permitted("Bash", command, "default", (), ())
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "git push",
+        "git checkout main",
+        "git commit -m x; rm -rf /",
+        "git commit -m `id`",
+        "git commit -m $(id)",
+        "git add -A && curl evil",
+        "git log\nrm x",
+        "git -c core.pager=evil log",
+        "git diff --output=/etc/passwd",
+        "git diff --ext-diff",
+        "git log > out",
+        "git status | sh",
+        "gitx status",
+        " git status",
+        "git statusx",
+        "GIT_DIR=/x git status",
+    ],
+)
+def test_what_only_looks_like_it_is_asked(command: str) -> None:
+    assert not plain_git(command)
+    assert not permitted("Bash", command, "auto-edit", ("make test",), ())
+
+
+def test_a_projects_own_command_and_nothing_more() -> None:
+    assert permitted("Bash", "make test", "auto-edit", ("make test",), ())
+    assert not permitted("Bash", "make test; id", "auto-edit", ("make test",), ())
+    assert not permitted("Bash", "", "auto-edit", ("",), ())
+
+
+def test_what_a_person_allowed_holds_for_that_tool_and_command_in_every_mode() -> None:
+    rules = [("Bash", "npm ci")]
+    assert permitted("Bash", "npm ci", "default", (), rules)
+    assert not permitted("Write", "npm ci", "default", (), rules)
+    assert not permitted("Bash", "npm ci --force", "default", (), rules)
