@@ -64,6 +64,7 @@ from agent_orchestrator.services.reacting import Reacting
 from agent_orchestrator.services.reviews import Reviews
 from agent_orchestrator.services.sessions import Sessions
 from agent_orchestrator.services.tokens import Tokens
+from agent_orchestrator.services.usage import Usages
 from agent_orchestrator.services.view import Views
 from agent_orchestrator.services.wording import Wording
 from agent_orchestrator.store.database import Database
@@ -118,6 +119,7 @@ class Daemon:
             sessions=self.sessions,
             inbox=Inbox(self.flow, self.home, self.permissions, self.sessions, self.views),
             permissions=self.permissions,
+            usage=Usages(self.flow),
             inspection=inspection,
             reviews=Reviews(self.flow, self.home, self.host, self.sessions, self.views, self.watch),
             issues=Issues(self.flow, self.pulls.numbering),

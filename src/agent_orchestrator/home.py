@@ -54,6 +54,11 @@ class Home:
         return self.path / "token"
 
     @property
+    def prices(self) -> Path:
+        """The user's own prices of models, if there are any."""
+        return self.path / "prices.json"
+
+    @property
     def sessions(self) -> Path:
         """One private folder a session."""
         return self.path / "sessions"

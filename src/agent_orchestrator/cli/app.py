@@ -60,6 +60,7 @@ MORE = {
     "undo": Entry("review:undo", "Take a landing back by a new change."),
     "agents": Entry("projects:agents", "List the agents and where they were found."),
     "permissions": Entry("answer:permissions", "Show, or take back, what you allowed agents for good."),
+    "usage": Entry("usage:usage", "Show the tokens and dollars that agents used."),
     "logs": Entry("history:logs", "Show what a session's agent said and did."),
     "events": Entry("history:events", "Show the event log, follow it, or replay one."),
     "why": Entry("history:why", "Explain a session's status and last reactions."),

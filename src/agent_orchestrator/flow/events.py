@@ -318,6 +318,8 @@ class AgentUsage(Body):
     cache_read: int = 0
     cache_write: int = 0
     usd: float | None = None
+    by_list: bool = False
+    """The dollars are by list prices, not the agent's own figure."""
 
 
 @dataclass(frozen=True, slots=True)

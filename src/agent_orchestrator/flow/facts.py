@@ -115,6 +115,17 @@ class Usage:
     cache_write: int = 0
     usd: float | None = None
 
+    def plus(self, more: Usage) -> Usage:
+        """Both together; dollars that are not known count as none."""
+        usd = self.usd if more.usd is None else (self.usd or 0.0) + more.usd
+        return Usage(
+            self.input + more.input,
+            self.output + more.output,
+            self.cache_read + more.cache_read,
+            self.cache_write + more.cache_write,
+            usd,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Asked:
@@ -176,6 +187,8 @@ class SessionFacts:
     limit_until: float | None = None
     progress: Progress = Progress()
     usage: Usage = Usage()
+    spent: Mapping[str, Usage] = field(default_factory=dict)
+    """The same by UTC day and model: `2026-11-15 claude-sonnet-4-6`."""
     messages: tuple[Message, ...] = ()
     notes: tuple[str, ...] = ()
     rescues: tuple[str, ...] = ()

@@ -305,19 +305,11 @@ def _progress(facts: SessionFacts, _event: Event, body: e.AgentProgress) -> Sess
     )
 
 
-def _usage(facts: SessionFacts, _event: Event, body: e.AgentUsage) -> SessionFacts:
-    old = facts.usage
-    usd = old.usd if body.usd is None else (old.usd or 0.0) + body.usd
-    return replace(
-        facts,
-        usage=Usage(
-            old.input + body.input,
-            old.output + body.output,
-            old.cache_read + body.cache_read,
-            old.cache_write + body.cache_write,
-            usd,
-        ),
-    )
+def _usage(facts: SessionFacts, event: Event, body: e.AgentUsage) -> SessionFacts:
+    used = Usage(body.input, body.output, body.cache_read, body.cache_write, body.usd)
+    place = f"{e.rfc3339(event.time)[:10]} {body.model}"
+    spent = {**facts.spent, place: facts.spent.get(place, Usage()).plus(used)}
+    return replace(facts, usage=facts.usage.plus(used), spent=spent)
 
 
 def _limit(facts: SessionFacts, event: Event, body: e.AgentLimit) -> SessionFacts:

@@ -163,6 +163,29 @@ class Messages(Shown):
     messages: list[Message]
 
 
+class Used(Shown):
+    """Tokens and dollars."""
+
+    input: int
+    output: int
+    cache_read: int
+    cache_write: int
+    usd: float | None
+
+
+class UsageRow(Used):
+    """Tokens and dollars of one session, project, agent, model or day."""
+
+    key: str
+
+
+class UsageTable(Shown):
+    """What was used."""
+
+    rows: list[UsageRow]
+    total: Used
+
+
 class Permission(Shown):
     """What an agent asks to do, or may do without asking."""
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from agent_orchestrator.services.reviews import Reviews
     from agent_orchestrator.services.sessions import Sessions
     from agent_orchestrator.services.tokens import Tokens
+    from agent_orchestrator.services.usage import Usages
 
 
 @dataclass(slots=True)
@@ -35,6 +36,7 @@ class Services:
     sessions: Sessions
     inbox: Inbox
     permissions: Permissions
+    usage: Usages
     inspection: Inspection
     reviews: Reviews
     issues: Issues

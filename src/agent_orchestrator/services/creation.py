@@ -36,7 +36,7 @@ class Creation:
         self.find = find
 
     async def spec(
-        self, request: Mapping[str, Any], project: ProjectConfig, settings: AgentSettings, runtime: str
+        self, request: Mapping[str, Any], project: ProjectConfig, settings: AgentSettings, runtime: str, workspace: str
     ) -> tuple[e.SessionCreated, e.TaskCreated, str]:
         layout = find_layout(project.path)
         if layout is None:
@@ -79,7 +79,7 @@ class Creation:
             agent=settings.tool,
             profile=settings.profile,
             runtime=runtime,
-            workspace=request.get("workspace") or settings.workspace,
+            workspace=workspace,
             branch=branch,
             base=base,
             repo=str(project.path),

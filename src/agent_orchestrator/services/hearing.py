@@ -27,6 +27,7 @@ from agent_orchestrator.home import Home
 from agent_orchestrator.host import Host
 from agent_orchestrator.protocols import AgentRun, Heard, Listens
 from agent_orchestrator.services.plugins import Plugins, handle_of
+from agent_orchestrator.services.prices import Prices
 from agent_orchestrator.watch import Watch
 
 RETRY_PAUSE = 1.0
@@ -49,11 +50,13 @@ class Hearing:
         told: Told,
         look_at_head: Callable[[], Awaitable[None]],
         host: Host,
+        prices: Prices,
     ) -> None:
         self.agent = agent
         self.run = run
         self.flow = flow
         self.host = host
+        self.prices = prices
         self._told = told
         self._look_at_head = look_at_head
         self._task = asyncio.get_running_loop().create_task(self._listen())
@@ -115,7 +118,7 @@ class Hearing:
                 taken.add(message)
                 body = e.AgentAck(message) if message else None
             else:
-                body = body_of(report, facts, key)
+                body = body_of(report, facts, key, self.prices)
             if body is not None:
                 when = happened(report, facts, now)
                 events.append(Event(body, when, heard.source, key, facts.project, facts.id, run.generation))
@@ -265,6 +268,14 @@ def happened(report: r.Report, facts: SessionFacts, now: float) -> float:
     return min(now, max(begun, told.timestamp())) if told else now
 
 
+def _usage(report: r.UsageReport, prices: Prices) -> e.AgentUsage:
+    tokens = (report.input, report.output, report.cache_read, report.cache_write)
+    if report.usd is not None:
+        return e.AgentUsage(report.model, *tokens, report.usd)
+    usd = prices.usd(report.model, *tokens)
+    return e.AgentUsage(report.model, *tokens, usd, by_list=usd is not None)
+
+
 def _reply(report: r.ReplyReport, facts: SessionFacts, key: str) -> e.Body:
     """An answer stands in the thread of what it answers."""
     said = {comment.id: comment for comment in facts.pr.comments} if facts.pr else {}
@@ -281,7 +292,7 @@ def _reply(report: r.ReplyReport, facts: SessionFacts, key: str) -> e.Body:
     )
 
 
-def body_of(report: r.Report, facts: SessionFacts, key: str) -> e.Body | None:
+def body_of(report: r.Report, facts: SessionFacts, key: str, prices: Prices) -> e.Body | None:
     """A report as an event's body; none where it is no event by itself."""
     match report:
         case r.ActivityReport():
@@ -291,9 +302,7 @@ def body_of(report: r.Report, facts: SessionFacts, key: str) -> e.Body | None:
         case r.ProgressReport():
             return e.AgentProgress(report.done, report.total, report.step or None, report.tests_passed)
         case r.UsageReport():
-            return e.AgentUsage(
-                report.model, report.input, report.output, report.cache_read, report.cache_write, report.usd
-            )
+            return _usage(report, prices)
         case r.LimitReport():
             return e.AgentLimit(report.resets_at.timestamp() if report.resets_at else None)
         case r.AskReport():

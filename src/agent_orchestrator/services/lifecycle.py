@@ -39,6 +39,7 @@ from agent_orchestrator.protocols import (
     Listens,
     Permission,
     Typable,
+    Types,
     Undeliverable,
     WorkspaceSpec,
 )
@@ -302,7 +303,8 @@ class Lifecycle:
             await runtime.press(handle, ("C-c",) if by_inbox else agent.interrupt_keys)
         if by_inbox:
             return Delivered()
-        return await runtime.deliver(handle, message.id, message.text)
+        text = agent.typed(message.text) if isinstance(agent, Types) else message.text
+        return await runtime.deliver(handle, message.id, text)
 
     def run_of(self, facts: SessionFacts) -> AgentRun:
         """A session's live launch, for its agent plugin."""

@@ -26,6 +26,7 @@ from agent_orchestrator.home import Home
 from agent_orchestrator.protocols import Agent, Exit, Handle, Listens, ScreenRules
 from agent_orchestrator.services.hearing import Hearing, agent_run, body_of, done_if_all_is_committed, happened
 from agent_orchestrator.services.plugins import Plugins, handle_of
+from agent_orchestrator.services.prices import Prices
 from agent_orchestrator.services.transcript import last_lines
 from agent_orchestrator.watch import Watch
 
@@ -69,6 +70,7 @@ class Observer:
         self.home = home
         self.plugins = plugins
         self.watch = watch
+        self.prices = Prices(home.prices)
         self._eyes: dict[str, _Eye] = {}
         self._heads: dict[str, str] = {}
         self._background: set[asyncio.Task[None]] = set()
@@ -115,7 +117,7 @@ class Observer:
         if isinstance(agent, Listens) and not (facts.launch and facts.launch.inbox):
             run = agent_run(facts, self.home, self.plugins, self.watch)
             eye.hearing = Hearing(
-                agent, run, self.flow, self._told, lambda: self._read_head(facts.id), self.plugins.host
+                agent, run, self.flow, self._told, lambda: self._read_head(facts.id), self.plugins.host, self.prices
             )
         elif any((rules.ready, rules.busy, rules.blocked)):
             eye.stops.append(
@@ -182,7 +184,7 @@ class Observer:
         for (start, line), end in zip(lines, ends, strict=True):
             report, now = spool.parse(line), self.flow.clock()
             key = spool_key(session, eye.generation, start, end)
-            body = body_of(report, facts, key)
+            body = body_of(report, facts, key, self.prices)
             if body is not None:
                 when = happened(report, facts, now)
                 events.append(Event(body, when, "spool", key, facts.project, session, eye.generation))

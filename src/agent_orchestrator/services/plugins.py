@@ -12,7 +12,7 @@ from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.home import Home
 from agent_orchestrator.host import Host
 from agent_orchestrator.plugins.runtimes.auto import OLDEST_TMUX, pick, tmux_version
-from agent_orchestrator.protocols import Agent, Handle, Runtime, Workspace
+from agent_orchestrator.protocols import Agent, Handle, NeedsWorkspace, Runtime, Workspace
 from agent_orchestrator.registry import Registry
 
 
@@ -82,6 +82,15 @@ class Plugins:
         project = self.config.project(facts.project)
         registry = self.registry(project) if project else Registry()
         return cast("Workspace", registry.make("workspace", facts.spec.workspace, {}, self.host))
+
+    def workspace_name(self, project: ProjectConfig, settings: AgentSettings, wanted: str | None) -> str:
+        """The workspace that is asked for, else the one that the agent needs, else a worktree; `NotFound` for one there is not."""
+        name = wanted or settings.workspace
+        if name is None:
+            agent = self.agent(project, settings)
+            name = agent.workspace if isinstance(agent, NeedsWorkspace) else "worktree"
+        self.registry(project).get("workspace", name)
+        return name
 
     def settings(self, facts: SessionFacts) -> AgentSettings:
         """How a session's agent is run."""

@@ -128,11 +128,11 @@ class Sessions:
         await self.projects.check_trust(project, settings.profile)
         runtime = await self.plugins.runtime_name(request.get("runtime") or settings.runtime)
         self.plugins.runtime(runtime, self.plugins.registry(project))
-        self.plugins.registry(project).get("workspace", request.get("workspace") or settings.workspace)
+        workspace = self.plugins.workspace_name(project, settings, request.get("workspace"))
         async with self._creating:
             if known := await self._made_by(key):
                 return known
-            body, task, session = await self.creation.spec(request, project, settings, runtime)
+            body, task, session = await self.creation.spec(request, project, settings, runtime, workspace)
             now = self.flow.clock()
             unique = key or uuid.uuid4().hex
             events = [

@@ -137,6 +137,22 @@ async def list_questions(
     return as_json({"questions": services.inbox.questions(await scope_of(services, context, project, everything))})
 
 
+@router.get("/usage", responses=gives(models.UsageTable))
+async def get_usage(
+    services: TheServices,
+    context: TheContext,
+    project: ProjectName = None,
+    everything: All = False,
+    by: Annotated[str, Query(description="`session`, `project`, `agent`, `model` or `day`.")] = "session",
+    since: Annotated[
+        str | None, Query(description="Only from this UTC day on: `2026-11-15`.", pattern=r"^\d{4}-\d{2}-\d{2}$")
+    ] = None,
+) -> Response:
+    """Tokens and dollars, added up."""
+    chosen = await scope_of(services, context, project, everything)
+    return as_json(services.usage.table(chosen, by, since))
+
+
 @router.get("/permissions", responses=gives(models.Permissions))
 async def list_permissions(
     services: TheServices, context: TheContext, project: ProjectName = None, everything: All = False

@@ -1,0 +1,58 @@
+"""What agents used: tokens and dollars, added up by what one asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from agent_orchestrator.errors import UsageError
+from agent_orchestrator.flow.engine import Flow
+from agent_orchestrator.flow.facts import SessionFacts, Usage
+
+KEYS: Mapping[str, Callable[[SessionFacts, str, str], str]] = {
+    "session": lambda facts, _day, _model: facts.id,
+    "project": lambda facts, _day, _model: facts.project,
+    "agent": lambda facts, _day, _model: facts.spec.profile or facts.spec.agent,
+    "model": lambda _facts, _day, model: model or "unknown",
+    "day": lambda _facts, day, _model: day,
+}
+
+
+class Usages:
+    """Adds up what sessions used."""
+
+    def __init__(self, flow: Flow) -> None:
+        self.flow = flow
+
+    def table(self, project: str | None, by: str = "session", since: str | None = None) -> dict[str, Any]:
+        """Rows by session, project, agent, model or day (UTC), the dearest first; `since`: a day, `2026-11-15`."""
+        if by not in KEYS:
+            raise UsageError(f"usage is not kept by {by!r}", f"by one of {', '.join(KEYS)}")
+        key = KEYS[by]
+        rows: dict[str, Usage] = {}
+        for facts in self.flow.sessions.values():
+            if project not in (None, facts.project):
+                continue
+            for place, used in facts.spent.items():
+                day, _, model = place.partition(" ")
+                if since is None or day >= since:
+                    name = key(facts, day, model)
+                    rows[name] = rows.get(name, Usage()).plus(used)
+        total = Usage()
+        for used in rows.values():
+            total = total.plus(used)
+        in_order = sorted(rows.items(), key=lambda row: (-(row[1].usd or 0.0), -row[1].output, row[0]))
+        if by == "day":
+            in_order.sort(key=lambda row: row[0])
+        return {"rows": [{"key": name, **usage_json(used)} for name, used in in_order], "total": usage_json(total)}
+
+
+def usage_json(used: Usage) -> dict[str, Any]:
+    """Usage in the shape that the API promises."""
+    return {
+        "input": used.input,
+        "output": used.output,
+        "cacheRead": used.cache_read,
+        "cacheWrite": used.cache_write,
+        "usd": None if used.usd is None else round(used.usd, 6),
+    }
