@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: help setup demo test check lint types imports docs-test bench faults lock clean
+.PHONY: help setup demo test check lint types imports docs-test bench faults test-agents lock clean
 
 help:            ## what can be done here
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -34,6 +34,11 @@ imports: setup
 
 docs-test: setup
 	@$(BIN)/python -m pytest tests/docs
+
+test-agents: setup   ## the real agent CLIs, installed outside the repository, on the scripted model
+	@scripts/install-tmux
+	@$(BIN)/python scripts/agents
+	@$(BIN)/python -m pytest tests/agents -n 2 $(ARGS)
 
 faults: setup    ## seeded rounds of kill -9 against a real daemon: make faults ROUNDS=100 SEED=1
 	@$(BIN)/python -m tests.faults.run --rounds $(or $(ROUNDS),100) --seed $(or $(SEED),1)

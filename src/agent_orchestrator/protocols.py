@@ -220,6 +220,11 @@ class Undeliverable:
 Delivery = Delivered | Held | Undeliverable
 
 
+@dataclass(frozen=True, slots=True)
+class Typable:
+    """It can be typed into the terminal just now; where its turn was to be interrupted, that has been done."""
+
+
 @runtime_checkable
 class Runtime(Protocol):
     """Keeps an agent's terminal alive, whatever happens to the daemon."""
@@ -240,8 +245,8 @@ class Runtime(Protocol):
         """Write a message to the terminal, once for each message id, and press Enter. `text` has no control characters."""
         ...
 
-    async def press(self, handle: Handle, keys: Sequence[str]) -> None:
-        """Press keys by tmux's names: `Escape`, `C-c`, `Enter`, `y`."""
+    async def press(self, handle: Handle, keys: Sequence[str], *, once: str = "") -> None:
+        """Press keys by tmux's names: `Escape`, `C-c`, `Enter`, `y`; with `once` not again if that was the last one pressed."""
         ...
 
     async def screen(self, handle: Handle) -> str:
@@ -373,6 +378,22 @@ class Agent(Protocol):
         ...
 
 
+@runtime_checkable
+class NeedsWorkspace(Protocol):
+    """An agent that cannot do its work in a worktree; a workspace that the user names is taken all the same."""
+
+    workspace: str
+
+
+@runtime_checkable
+class Types(Protocol):
+    """An agent whose input line takes some texts for commands of its own (`/new`, `!ls`), or Enter for something else."""
+
+    def typed(self, text: str) -> str:
+        """What to type so that it takes this text as a message."""
+        ...
+
+
 class Changes(Protocol):
     """Told of changes to files, at no cost while there are none."""
 
@@ -437,8 +458,8 @@ class Listens(Protocol):
 class Delivers(Protocol):
     """An agent that takes messages by a protocol of its own."""
 
-    async def deliver(self, run: AgentRun, message: str, text: str, *, interrupt: bool) -> Delivery | None:
-        """Hand a message over, once for each message id; none: type it into the terminal."""
+    async def deliver(self, run: AgentRun, message: str, text: str, *, interrupt: bool) -> Delivery | Typable | None:
+        """Hand a message over, once for each message id; none: type it into the terminal, after `interrupt_keys` if asked for."""
         ...
 
 

@@ -43,8 +43,16 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
         "process": "agent_orchestrator.plugins.runtimes.process:Process",
     },
     "agent": {
+        "aider": "agent_orchestrator.plugins.agents.aider:Aider",
+        "claude-code": "agent_orchestrator.plugins.agents.claude_code:ClaudeCode",
         "demo": "agent_orchestrator.plugins.agents.demo:Demo",
+        "goose": "agent_orchestrator.plugins.agents.goose:Goose",
         "command": "agent_orchestrator.plugins.agents.command:Command",
+        "codex": "agent_orchestrator.plugins.agents.codex:Codex",
+        "gemini": "agent_orchestrator.plugins.agents.gemini:Gemini",
+        "copilot": "agent_orchestrator.plugins.agents.copilot:Copilot",
+        "kimicode": "agent_orchestrator.plugins.agents.kimicode:KimiCode",
+        "opencode": "agent_orchestrator.plugins.agents.opencode:OpenCode",
     },
     "workspace": {
         "worktree": "agent_orchestrator.plugins.workspaces.worktree:Worktree",

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent_orchestrator.testing.sandbox import Sandbox
+from tests.acceptance.saying import refused
 
 # Reads typed lines. Its record says busy or idle, its journal has what it took up and what it said: like a real agent's.
 PROGRAM = """\
@@ -223,3 +224,55 @@ def test_headless_restored_goes_on_with_its_conversation(bare_box: Sandbox) -> N
     box.ao("send", "h", "again", "--wait")
     box.until(lambda: "AGAIN (c1)" in box.ao("logs", "h").stdout, "the same conversation")
     assert box.ao("logs", "h").stdout.count("FIRST TASK") == 1
+
+
+def test_what_an_agent_is_told_can_be_seen(bare_box: Sandbox) -> None:
+    box = bare_box
+    _with_agent(box)
+    config = box.repo / "agent-orchestrator.yaml"
+    text = config.read_text().replace(
+        "{app: {path: .}}", "{app: {path: ., agentRules: Be brief., ci: {command: make test}}}"
+    )
+    config.write_text(text)
+    box.ao("new", "hello there", "--name", "t")
+    told = box.json("status", "t", "--prompt")
+    assert "feature/t" in told["system"] and "`make test`" in told["system"] and "Be brief." in told["system"]
+    assert told["prompt"] == "hello there\n\nBe brief."
+    assert "hello there" in box.ao("status", "t", "--prompt").stdout
+    refused(box.ao("status", "--prompt", check=False), 2, "name the session")
+
+
+def test_a_conversation_begun_by_hand_is_gone_on_with(bare_box: Sandbox) -> None:
+    box = bare_box
+    _with_agent(box, headless=True)
+    box.ao("new", "go on", "--name", "h", "--resume-id", "by-hand")
+    box.until(lambda: "GO ON (by-hand)" in box.ao("logs", "h").stdout, "the first turn, in that conversation")
+
+
+def test_a_pull_request_is_taken_over(bare_box: Sandbox) -> None:
+    box = bare_box
+    _with_agent(box)
+    box.ao("new", "commit it", "--name", "l")
+    number = box.until(lambda: (box.session("l")["pr"] or {}).get("number"), "its pull request")
+    refused(box.ao("new", "--pr", str(number), check=False), 1, "ao stop app-l")
+    box.ao("stop", "l")
+    box.ao("new", "--pr", f"#{number}", "--name", "again")
+    again = box.session("again")
+    assert again["branch"] == "feature/l" and again["title"] == "commit it"
+    refused(box.ao("new", "--pr", "999", check=False), 3, "no pull request #999")
+
+
+@pytest.mark.parametrize("runtime", ["process"])
+def test_full_permissions_are_said_twice_or_do_not_count(bare_box: Sandbox) -> None:
+    box = bare_box
+    _with_agent(box)
+    config = box.repo / "agent-orchestrator.yaml"
+    full = config.read_text().replace("{app: {path: .}}", "{app: {path: ., agentConfig: {permissions: full}}}")
+    config.write_text(full)
+    box.ao("new", "needs permission", "--name", "a")
+    box.until(lambda: box.session("a")["status"] == "blocked", "the request: full does not count")
+    assert any("sandbox: none" in note for note in box.session("a")["notes"])
+    config.write_text(full.replace("path: .,", "path: ., sandbox: none,"))
+    box.ao("new", "needs permission", "--name", "b")
+    box.until(lambda: box.session("b")["activity"] == "idle", "everything allowed")
+    assert (Path(box.session("b")["workspacePath"]) / "allowed.txt").exists()

@@ -100,7 +100,7 @@ def answer(
 @scope_options
 @json_option
 def permissions(number: int | None, project: str | None, all_projects: bool, as_json: bool) -> int:
-    """Show what you allowed agents for good, by project, or take one back."""
+    """Show, or take back, what you allowed agents for good, by project."""
     ao = client()
     rules = ao.get("/api/permissions", scope(project, all_projects))["permissions"]
     if number is not None:

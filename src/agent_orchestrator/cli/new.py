@@ -51,6 +51,7 @@ _TEMPLATE = """
 )
 @click.option("--stack", is_flag=True, help="Start at once, on the branch of the session named by --after.")
 @click.option("--pr", metavar="N", help="Take over a pull request.")
+@click.option("--resume-id", metavar="ID", help="Go on with a conversation of the agent's that was begun by hand.")
 @click.option("--label", "labels", metavar="L", multiple=True, help="A label for the task; may be repeated.")
 @click.option("--priority", metavar="N", type=int, help="Higher goes first in the queue.")
 @click.option("--runtime", metavar="R", help="Where the agent's terminal lives: tmux, process …")
@@ -67,9 +68,11 @@ def new(tasks: tuple[str, ...], file: str | None, no_wait: bool, as_json: bool, 
     """
     options["project_id"] = options.pop("project")
     bodies = [_body(task, options) for task in _tasks(tasks, file, options)]
-    if len(bodies) > 1 and (single := next((key for key in ("name", "branch", "issue", "pr") if options[key]), None)):
+    if len(bodies) > 1 and (
+        single := next((key for key in ("name", "branch", "issue", "pr", "resume_id") if options[key]), None)
+    ):
         raise UsageError(
-            f"--{single} is for one task, and {len(bodies)} were given",
+            f"--{single.replace('_', '-')} is for one task, and {len(bodies)} were given",
             "quote a task of several words, or start them one by one",
         )
     return _start(bodies, as_json, wait=not no_wait)
@@ -141,7 +144,8 @@ def _body(task: str, options: dict[str, Any]) -> dict[str, Any]:
     if issue and options["issue"]:
         raise UsageError(f"two issues for one session: {task} and {options['issue']}", "give one of them")
     given = {"issue": task.strip()} if issue else {"prompt": task}
-    renamed = {"projectId" if key == "project_id" else key: value for key, value in options.items()}
+    names = {"project_id": "projectId", "resume_id": "resumeId"}
+    renamed = {names.get(key, key): value for key, value in options.items()}
     return _present(renamed | _present(given))
 
 

@@ -11,23 +11,28 @@ from agent_orchestrator.cli import out
 from agent_orchestrator.cli.board import board_lines, detail_lines
 from agent_orchestrator.cli.common import SESSION, client, follow, json_option, scope, scope_options, session_path
 from agent_orchestrator.client import Client
+from agent_orchestrator.errors import UsageError
 from agent_orchestrator.wire import Stream, with_query
 
 
 @click.command()
 @click.argument("session", metavar="[S]", required=False, type=SESSION)
 @click.option("-w", "--watch", is_flag=True, help="Follow: draw it anew at every change.")
+@click.option("--prompt", is_flag=True, help="Show what S's agent is told: how to work here, and its task.")
 @click.option("--done", is_flag=True, help="Show all that are done, not only the last ten.")
 @scope_options
 @json_option
 def status(
-    session: str | None, watch: bool, done: bool, project: str | None, all_projects: bool, as_json: bool
+    session: str | None, watch: bool, prompt: bool, done: bool, project: str | None, all_projects: bool, as_json: bool
 ) -> None:
     """What runs, how far it is, and what needs you.
 
     Without S all sessions of the project here, those that need you first; with S one session in detail.
     """
     ao = client()
+    if prompt:
+        _show_prompt(ao, session, as_json)
+        return
     if watch:
         _watch(ao, session, scope(project, all_projects), done)
         return
@@ -39,6 +44,17 @@ def status(
         out.show(detail_lines(answer.json()))
     else:
         out.show(board_lines(answer.json()["sessions"], done))
+
+
+def _show_prompt(ao: Client, session: str | None, as_json: bool) -> None:
+    if session is None:
+        raise UsageError("whose prompt?", "name the session: ao status S --prompt")
+    told = ao.get(session_path(session, "/prompt"))
+    if as_json:
+        out.print_json(told)
+        return
+    out.show([out.paint("How to work here (system prompt):", "bold"), *told["system"].splitlines()])
+    out.show(["", out.paint("Task:", "bold"), *(told["prompt"] or "(none yet)").splitlines()])
 
 
 def _watch(ao: Client, session: str | None, query: dict[str, str | int | None], done: bool) -> None:

@@ -46,7 +46,8 @@ class ProjectConfig:
     runtime: str
     agent: str
     """An agent's or a profile's name."""
-    workspace: str
+    workspace: str | None
+    """None: what the agent works in."""
     tracker: Plugin
     scm: Plugin
     terminal: str
@@ -64,6 +65,8 @@ class ProjectConfig:
     budget: Budget
     docker: Docker
     sandbox: str
+    unsandboxed: bool
+    """`sandbox: none` is written there: the user says that there is none."""
     max_parallel_agents: int | None
     """The project's own limit; see `ConfigSet.limits` for all of them."""
     auto_assign: bool
@@ -86,7 +89,8 @@ class AgentSettings:
     """The agent plugin."""
     profile: str | None
     runtime: str
-    workspace: str
+    workspace: str | None
+    """None: what the agent works in."""
     model: str | None
     permissions: str
     mode: str
@@ -133,7 +137,7 @@ def project_config(
         session_prefix=settings.session_prefix or project_id,
         runtime=settings.runtime,
         agent=settings.agent,
-        workspace=settings.workspace,
+        workspace=settings.workspace if "workspace" in settings.model_fields_set else None,
         tracker=settings.tracker,
         scm=settings.scm,
         terminal=settings.terminal,
@@ -151,6 +155,7 @@ def project_config(
         budget=settings.budget,
         docker=settings.docker,
         sandbox=settings.sandbox,
+        unsandboxed=settings.sandbox == "none" and "sandbox" in settings.model_fields_set,
         max_parallel_agents=settings.max_parallel_agents,
         auto_assign=orchestrator.auto_assign,
         coordinator=overlay(orchestrator.coordinator, project.coordinator),

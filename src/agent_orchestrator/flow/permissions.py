@@ -30,13 +30,24 @@ _PLAIN_GIT = re.compile(rf"git (?:{'|'.join(GIT)})(?: [^;&|<>`$\\\n()]*)?")
 _NOT_PLAIN = re.compile(r"--(?:output|ext-diff|textconv|open-files-in-pager|exec)|(?:^| )-[cCO]")
 """Options by which a harmless Git command writes elsewhere or runs another program."""
 
+_INSIDE = re.compile(
+    r"(?!/|~|[A-Za-z]:|\\)(?:(?!\.\.?(?:/|$)|(?i:\.git)(?:/|$))[^/\\\n]+/)*(?!\.\.?$|(?i:\.git)$)[^/\\\n]+"
+)
+"""A path below the workspace, by its letters alone, and none of Git's own files."""
+
 
 def permitted(tool: str, command: str, mode: str, commands: Iterable[str], allowed: Iterable[tuple[str, str]]) -> str:
     """Why this may be done without asking; nothing: a person must be asked."""
     if (tool, command) in set(allowed):
         return "a person allowed it for good"
+    if mode == "full":
+        return "everything is allowed"
     if mode != "auto-edit" or not command:
         return ""
+    if tool == "continue":
+        return "it only goes on with its work"
+    if tool in ("edit", "read") and _INSIDE.fullmatch(command):
+        return "it is a file of its workspace"
     if command in set(commands):
         return "it is the project's own command"
     if plain_git(command):

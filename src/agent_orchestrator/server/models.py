@@ -163,6 +163,13 @@ class Messages(Shown):
     messages: list[Message]
 
 
+class Prompt(Shown):
+    """What an agent is told."""
+
+    system: str
+    prompt: str
+
+
 class Used(Shown):
     """Tokens and dollars."""
 

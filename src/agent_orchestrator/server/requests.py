@@ -46,6 +46,7 @@ class NewSession(Given):
     after: list[str] = Field([], description="Sessions that must be done before.")
     stack: bool = Field(False, description="Start from the branch of the session it comes after.")
     pr: int | str | None = Field(None, description="A pull request to take over.")
+    resume_id: str | None = Field(None, description="A conversation of the agent's, begun by hand, to go on with.")
     labels: list[str] = []
     priority: int | None = None
     runtime: str | None = None

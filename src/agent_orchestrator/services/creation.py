@@ -43,10 +43,10 @@ class Creation:
             raise UsageError(
                 f"{project.path} is not a Git repository", "make one by git init, or correct the project's path"
             )
-        if request.get("pr") or request.get("stack"):
-            raise UsageError(
-                "pull requests of a forge and stacked branches cannot be taken up", "continue a branch: --branch B"
-            )
+        if request.get("stack"):
+            raise UsageError("stacked branches cannot be made", "continue a branch: --branch B")
+        if request.get("pr"):
+            request = {**self._of_pull_request(str(request["pr"]), project), **request}
         if request.get("node"):
             raise NotFound(f"no node {request['node']}", "this machine is the only one: leave the node out")
         issue = naming.checked_issue(str(request["issue"])) if request.get("issue") else None
@@ -75,7 +75,7 @@ class Creation:
             title=title,
             prompt=prompt,
             rules=_rules(project, settings),
-            conversation=str(request["conversation"]) if request.get("conversation") else None,
+            conversation=str(request["resumeId"]) if request.get("resumeId") else None,
             agent=settings.tool,
             profile=settings.profile,
             runtime=runtime,
@@ -96,6 +96,24 @@ class Creation:
             labels=task.labels,
         )
         return body, task, session
+
+    def _of_pull_request(self, wanted: str, project: ProjectConfig) -> dict[str, str]:
+        """Branch and task of a pull request whose session is over."""
+        number = wanted.strip().lstrip("#!")
+        for facts in self.flow.sessions.values():
+            pr = facts.pr
+            if pr is None or facts.project != project.id or str(pr.number) != number:
+                continue
+            if pr.state == "merged":
+                raise Conflict(f"pull request #{number} has landed already", "start a new session instead")
+            if not facts.stopped:
+                raise Conflict(
+                    f"{facts.id} works on pull request #{number}",
+                    f"send it a message, or stop it first: ao stop {facts.id}",
+                )
+            task = f"Continue pull request #{number}: {pr.title}"
+            return {"branch": facts.branch, "title": pr.title, "prompt": f"{task}\n\n{facts.spec.prompt}".strip()}
+        raise NotFound(f"{project.id} has no pull request #{number}", "see what there is: ao status")
 
     def issue(self, project: str, issue: str | None) -> Issue | None:
         """The local tracker's issue; a project that has none there may name those of any other tracker."""

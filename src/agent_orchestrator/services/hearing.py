@@ -225,11 +225,17 @@ def agent_run(facts: SessionFacts, home: Home, plugins: Plugins, watch: Watch) -
 
 
 def message_with(facts: SessionFacts, text: str, but: set[str]) -> str:
-    """The id of the oldest message with this text that was not taken up yet; none: somebody typed it."""
-    wanted = _squeezed(text)
+    """The id of the oldest message with this text that was not taken up yet; none: somebody typed it.
+
+    A message that was typed behind what stood in the prompt already is taken up as the end of both.
+    """
+    taken = _squeezed(text)
     for message in facts.messages:
         open_ = message.state in ("queued", "held", "delivered")
-        if open_ and message.id not in but and _squeezed(message.text) == wanted:
+        if open_ and message.id not in but and _squeezed(message.text) == taken:
+            return message.id
+    for message in facts.messages:
+        if message.state == "delivered" and message.id not in but and taken.endswith(_squeezed(message.text)):
             return message.id
     return ""
 

@@ -17,6 +17,7 @@ from agent_orchestrator.flow.outbox import row_json
 from agent_orchestrator.git import Git
 from agent_orchestrator.home import Home
 from agent_orchestrator.host import Host
+from agent_orchestrator.services import prompting
 from agent_orchestrator.services.lifecycle import Lifecycle
 from agent_orchestrator.services.plugins import Plugins, handle_of
 from agent_orchestrator.services.transcript import readable, tail, whole
@@ -59,6 +60,12 @@ class Inspection:
             "files": [line.rpartition("\t")[2] for line in names.splitlines()],
             "uncommitted": sorted({change.path for change in changes}),
         }
+
+    def prompt(self, session: str) -> dict[str, str]:
+        """What the session's agent is told: how to work here, and its task."""
+        facts = self.flow.sessions[session]
+        commands = prompting.commands(self.plugins.project(facts.project))
+        return {"system": prompting.system_prompt(facts, commands), "prompt": prompting.first_prompt(facts.spec)}
 
     async def log(self, session: str, *, raw: bool, tail_lines: int | None, follow: bool) -> AsyncIterator[bytes]:
         """What its terminal showed; `follow`: and shows, until the session ends."""

@@ -53,6 +53,7 @@ from agent_orchestrator.watch import Watch
 QUIET_ENOUGH = 0.4
 """Seconds without output after which an agent that cannot say so counts as ready for its first prompt."""
 READY_WITHIN = 20.0
+INTERRUPTED_WITHIN = 3.0
 
 Output = Callable[[str, str], None]
 """Session and a line of live output, for whoever waits."""
@@ -193,7 +194,12 @@ class Lifecycle:
             self._append_to_inbox(facts, taken)  # before the program can look for it
         handle = await self._start(facts, generation, plan, env)
         launched = e.AgentLaunched(
-            asdict(handle), resumed=not first, conversation=plan.conversation, inbox=plan.inbox, memo=dict(plan.memo)
+            asdict(handle),
+            resumed=not first,
+            conversation=plan.conversation,
+            env_notes=self._notes(facts),
+            inbox=plan.inbox,
+            memo=dict(plan.memo),
         )
         events = [self._event(facts, launched, f"{intent.key}:done", generation)]
         if plan.paste is None:
@@ -207,12 +213,18 @@ class Lifecycle:
             events.append(self._event(facts, queued, f"{intent.key}:prompt", generation))
         return events
 
+    def _notes(self, facts: SessionFacts) -> tuple[str, ...]:
+        project, settings = self.plugins.project(facts.project), self.plugins.settings(facts)
+        _, note = prompting.granted(project, settings, facts.spec.runtime)
+        return (note,) if note else ()
+
     async def _plan(
         self, facts: SessionFacts, prompt: str, env: Mapping[str, str], fresh: bool, taken: Message | None
     ) -> AgentLaunch:
         settings, private = self.plugins.settings(facts), self.home.session(facts.id)
         project = self.plugins.project(facts.project)
         commands = prompting.commands(project)
+        permissions, _ = prompting.granted(project, settings, facts.spec.runtime)
         context = AgentContext(
             session=facts.id,
             project=facts.project,
@@ -228,7 +240,7 @@ class Lifecycle:
             commands=commands,
             allowed=tuple(Permission(*rule) for rule in self.flow.home.allowed.get(facts.project, ())),
             model=facts.spec.model or settings.model,
-            permissions=settings.permissions,
+            permissions=permissions,
             mode=settings.mode,
             resume=None if fresh else facts.conversation or facts.spec.conversation or "",
             message="" if fresh else taken.text if taken else prompt if facts.launch is None else "",
@@ -301,10 +313,18 @@ class Lifecycle:
         by_inbox = facts.launch is not None and facts.launch.inbox
         if interrupt:
             await runtime.press(handle, ("C-c",) if by_inbox else agent.interrupt_keys)
+            await self._until_interrupted(facts.id)
         if by_inbox:
             return Delivered()
         text = agent.typed(message.text) if isinstance(agent, Types) else message.text
         return await runtime.deliver(handle, message.id, text)
+
+    async def _until_interrupted(self, session: str) -> None:
+        """What is typed while a turn is being stopped may be lost, or be joined to what the agent puts back into its prompt."""
+        for _ in range(int(INTERRUPTED_WITHIN / 0.05)):
+            if self.flow.sessions[session].activity.state not in IN_TURN:
+                return
+            await asyncio.sleep(0.05)
 
     def run_of(self, facts: SessionFacts) -> AgentRun:
         """A session's live launch, for its agent plugin."""

@@ -64,8 +64,9 @@ class Permissions:
             task.add_done_callback(self._background.discard)
 
     def _why(self, facts: SessionFacts, tool: str, command: str) -> str:
-        mode = self.plugins.settings(facts).permissions
-        commands = prompting.commands(self.plugins.project(facts.project))
+        project = self.plugins.project(facts.project)
+        mode, _ = prompting.granted(project, self.plugins.settings(facts), facts.spec.runtime)
+        commands = prompting.commands(project)
         return permitted(tool, command, mode, commands, self.flow.home.allowed.get(facts.project, ()))
 
     async def _by_rule(self, facts: SessionFacts, why: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 from agent_orchestrator.errors import Missing, UsageError
 from agent_orchestrator.protocols import LaunchSpec
@@ -46,3 +47,10 @@ def safe_name(session: str, generation: int) -> str:
         "".join(c if (c.isascii() and c.isalnum()) or c in "-_" else f"~{ord(c):x}~" for c in session)
         + f"@{generation}"
     )
+
+
+def forget_others(private: Path, kind: str) -> None:
+    """Remove what a daemon that was killed had written for one reading; what still comes to read it fails as a whole."""
+    for path in private.glob(f"{kind}.*"):
+        if path.name.split(".")[1] != str(os.getpid()):
+            path.unlink(missing_ok=True)

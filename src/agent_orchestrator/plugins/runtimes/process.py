@@ -99,9 +99,10 @@ class Process:
         socket = Path(launch["socket"])
         for folder in (spec.private, spec.log.parent, socket.parent):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        launching.forget_others(spec.private, "spec")
         # Read by `leftovers`: what there is, also if the daemon forgets it right now.
         _write(socket.with_suffix(".json"), json.dumps(launch).encode())
-        told = _file(launch, f"spec.{os.getpid()}.{time.monotonic_ns()}")
+        told = Path(launch["private"], f"spec.{os.getpid()}.{time.monotonic_ns()}")
         _write(told, _entries(spec, launch))
         argv = [sys.executable, "-I", "-S", "-c", _HOLDER, str(_HERE), str(told)]
         return await self._host.spawn(argv, cwd=Path("/"), env={"LANG": "C.UTF-8"}, log=errors)
@@ -171,7 +172,7 @@ class Process:
         """Write a message and press Enter, once for each message id, unless something holds it."""
         if handle.boot_id != self._host.boot_id():
             return Undeliverable("the machine was started anew", ambiguous=True)
-        key = hashlib.sha256(message.encode()).hexdigest()[:24]
+        key = _key(message)
         request = (b"deliver", key.encode(), b"1" if enter else b"0", text.encode(errors="replace"))
         until = time.monotonic() + _ENTER_WITHIN
         while True:
@@ -197,9 +198,10 @@ class Process:
             return Undeliverable("its terminal is gone", ambiguous=True)
         return Undeliverable("the agent has ended", ambiguous=_exit(handle) is None)
 
-    async def press(self, handle: Handle, keys: Sequence[str]) -> None:
-        """Press keys."""
-        await self._act(handle, b"press", b"".join(map(keyboard.encoded, keys)).hex().encode())
+    async def press(self, handle: Handle, keys: Sequence[str], *, once: str = "") -> None:
+        """Press keys; the holder remembers what was pressed once as it remembers messages."""
+        typed = b"".join(map(keyboard.encoded, keys)).hex().encode()
+        await self._act(handle, b"press", typed, *([_key(f"press {once}").encode()] if once else []))
 
     async def resize(self, handle: Handle, columns: int, rows: int) -> None:
         """Set the terminal's size; a person who attaches changes it again."""
@@ -261,6 +263,10 @@ class Process:
             if launch and launch["socket"] not in sockets and _file(launch, "holder", ".json").exists():
                 found.append(self._handle(launch))
         return found
+
+
+def _key(name: str) -> str:
+    return hashlib.sha256(name.encode()).hexdigest()[:24]
 
 
 def _agent(handle: Handle) -> ProcessId:

@@ -99,6 +99,7 @@ class Tmux:
             launcher.unlink(missing_ok=True)
             raise
         if answer.code == 0:
+            launching.forget_others(spec.private, "launch")
             pane, pid = answer.text.split()
             return self._handle(launch, pane, int(pid))
         launcher.unlink(missing_ok=True)
@@ -143,7 +144,7 @@ class Tmux:
         )
         spec.log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.close(os.open(spec.log, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600))
-        return _private_file(spec.private, f"launch.{spec.generation}.", ".sh", os.fsencode(text))
+        return _private_file(spec.private, f"launch.{os.getpid()}.", ".sh", os.fsencode(text))
 
     # -- look ----------------------------------------------------------------------------------------------------------
 
@@ -218,7 +219,9 @@ class Tmux:
         if handle.boot_id != self._host.boot_id():
             return Undeliverable("the machine was started anew", ambiguous=True)
         # A file and not a pipe: a pipe whose writer dies in the middle looks like a shorter message.
-        file = _private_file(Path(handle.address["private"]), "message.", "", text.encode(errors="replace"))
+        private = Path(handle.address["private"])
+        launching.forget_others(private, "message")
+        file = _private_file(private, f"message.{os.getpid()}.", "", text.encode(errors="replace"))
         try:
             until = time.monotonic() + _ENTER_WITHIN
             while (result := await self._try(handle, message, file, enter)) is None:
@@ -234,7 +237,7 @@ class Tmux:
     async def _try(self, handle: Handle, message: str, file: Path, enter: bool) -> Delivery | None:
         """One attempt; none: the Enter of the message before it is still due."""
         pane, name = handle.address["pane"], handle.address["name"]
-        key, buffer = hashlib.sha256(message.encode()).hexdigest()[:24], f"ao-{secrets.token_hex(8)}"
+        key, buffer = _key(message), f"ao-{secrets.token_hex(8)}"
         recent = f"#{{e|<:#{{e|-:{int(time.time())},#{{@ao_typed}}}},{TYPING_COUNTS}}}"
         typing = every("#{session_attached}", f"#{{?#{{@ao_typed}},{recent},0}}")
         ours, done = f"#{{==:#{{@ao_name}},{name}}}", f"#{{==:#{{@ao_last}},{key}}}"
@@ -273,11 +276,12 @@ class Tmux:
             return None
         raise Temporary(f"tmux did not paste a message for session {handle.session}")
 
-    async def press(self, handle: Handle, keys: Sequence[str]) -> None:
-        """Press keys, in the program and not in copy mode."""
-        pane = handle.address["pane"]
+    async def press(self, handle: Handle, keys: Sequence[str], *, once: str = "") -> None:
+        """Press keys, in the program and not in copy mode; what was pressed once last is an option of the pane."""
+        pane, key = handle.address["pane"], _key(once) if once else ""
         leave_mode = f"if-shell -F -t {pane} '#{{pane_in_mode}}' 'send-keys -X -t {pane} cancel'"
-        await self._act(handle, f"{leave_mode} ; send-keys -t {pane} -- {' '.join(map(quoted, keys))}")
+        remember = f" ; set-option -p -t {pane} @ao_pressed {key}" if once else ""
+        await self._act(handle, f"{leave_mode} ; send-keys -t {pane} -- {' '.join(map(quoted, keys))}{remember}", key)
 
     async def resize(self, handle: Handle, columns: int, rows: int) -> None:
         """Set the terminal's size; a person who attaches changes it again."""
@@ -286,12 +290,14 @@ class Tmux:
             handle, f"resize-window -t {pane} -x {columns:d} -y {rows:d} ; set-option -w -u -t {pane} window-size"
         )
 
-    async def _act(self, handle: Handle, commands: str) -> None:
+    async def _act(self, handle: Handle, commands: str, once: str = "") -> None:
         """Run commands on a live pane that is still the one meant: a new server counts its panes from the start."""
         pane, name = handle.address["pane"], handle.address["name"]
-        alive = every(f"#{{==:#{{@ao_name}},{name}}}", negated("#{pane_dead}"))
+        done = f"#{{==:#{{@ao_pressed}},{once or '-'}}}"
+        wanted = every(f"#{{==:#{{@ao_name}},{name}}}", negated("#{pane_dead}"), negated(done))
+        otherwise = f"display-message -p -t {pane} '#{{?{done},done,gone}}'"
         try:
-            answer = await self._server.ask("if-shell", "-F", "-t", pane, alive, commands, "display-message -p gone")
+            answer = await self._server.ask("if-shell", "-F", "-t", pane, wanted, commands, otherwise)
         except ServerGone:
             raise NotFound(f"the terminal of session {handle.session} is gone", "restore the session") from None
         if answer.text.strip() == "gone":
@@ -335,6 +341,10 @@ def _private_file(folder: Path, prefix: str, suffix: str, content: bytes) -> Pat
     with open(descriptor, "wb") as file:  # noqa: PTH123 - a descriptor
         file.write(content)
     return Path(path)
+
+
+def _key(name: str) -> str:
+    return hashlib.sha256(name.encode()).hexdigest()[:24]
 
 
 def _process(handle: Handle) -> ProcessId:

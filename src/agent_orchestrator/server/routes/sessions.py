@@ -137,6 +137,12 @@ async def list_questions(
     return as_json({"questions": services.inbox.questions(await scope_of(services, context, project, everything))})
 
 
+@router.get("/sessions/{id}/prompt", responses=gives(models.Prompt))
+async def get_prompt(services: TheServices, session: SessionId) -> Response:
+    """What the session's agent is told: how to work here, and its task."""
+    return as_json(services.inspection.prompt(session))
+
+
 @router.get("/usage", responses=gives(models.UsageTable))
 async def get_usage(
     services: TheServices,

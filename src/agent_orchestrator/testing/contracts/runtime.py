@@ -426,6 +426,15 @@ class RuntimeContract:
         await eventually(lambda: len(got.read_bytes()) >= len(expected))
         assert got.read_bytes() == expected
 
+    async def test_keys_that_were_pressed_once_are_not_pressed_again(self, bench: Bench) -> None:
+        handle, got = await bench.recorder()
+        for runtime in (bench.runtime, bench.runtime, bench.restarted()):
+            await runtime.press(handle, ["y"], once="first")
+        await bench.runtime.press(handle, ["n"], once="second")
+        await bench.runtime.press(handle, ["n"])
+        await eventually(lambda: len(got.read_bytes()) >= 3)
+        assert got.read_bytes() == b"ynn"
+
     async def test_control_c_interrupts(self, bench: Bench) -> None:
         handle = await bench.launch(["sleep", "60"])
         await bench.runtime.press(handle, ["C-c"])

@@ -283,8 +283,8 @@ class Holder:
         name = request[0]
         if name == b"deliver" and len(request) == 4:
             return self.deliver(request[1].decode(), request[2] == b"1", request[3])
-        if name == b"press" and len(request) == 2:
-            self.type(bytes.fromhex(request[1].decode()))
+        if name == b"press" and len(request) in (2, 3):
+            self.press(bytes.fromhex(request[1].decode()), "".join(field.decode() for field in request[2:]))
             return [b"done"]
         if name == b"resize" and len(request) == 3:
             self.resize(int(request[1]), int(request[2]))
@@ -308,9 +308,20 @@ class Holder:
         if enter:
             self.enter_pause = ENTER_AFTER_PASTE if paste else ENTER_AFTER
         self.type(b"\x1b[200~" + text + b"\x1b[201~" if paste and text else text)
-        self.delivered.add(message)
-        append(self.spec.file("delivered"), message + "\n")
+        self.remember(message)
         return [b"delivered"]
+
+    def press(self, keys: bytes, once: str) -> None:
+        """Type keys; those with an id once."""
+        if once not in self.delivered:
+            self.type(keys)
+            if once:
+                self.remember(once)
+
+    def remember(self, written: str) -> None:
+        """What was written is not written again."""
+        self.delivered.add(written)
+        append(self.spec.file("delivered"), written + "\n")
 
     def note_typing(self, keys: bytes) -> None:
         """Keystrokes count as unsent until Enter or Ctrl-C."""

@@ -1,0 +1,291 @@
+"""`claude-code`: Anthropic's Claude Code, heard by its status record, transcript and hooks (docs/agents/claude-code.md)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import shlex
+import shutil
+import uuid
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agent_orchestrator.errors import UsageError
+from agent_orchestrator.git_files import find_layout
+from agent_orchestrator.plugins.agents import claude_dialogs, claude_headless, clis
+from agent_orchestrator.plugins.agents.claude_listening import HOOKS, Listener, projects_folder
+from agent_orchestrator.plugins.agents.user_files import lock_folder
+from agent_orchestrator.protocols import (
+    AgentContext,
+    AgentLaunch,
+    AgentRun,
+    Found,
+    Heard,
+    Permission,
+    ScreenRules,
+    Turn,
+    TurnLine,
+)
+
+if TYPE_CHECKING:
+    from agent_orchestrator.host import Host
+
+INSTALL = "install it: npm install -g @anthropic-ai/claude-code"
+
+MODES = {"default": "default", "plan": "plan", "auto-edit": "acceptEdits", "full": "bypassPermissions"}
+"""Claude Code's permission mode for each of ours."""
+
+SHELL = "Bash"
+EDITS = ("Edit", "Write", "NotebookEdit")
+KEY_TAIL = 20
+"""Characters by which Claude Code remembers an API key that was approved."""
+DIALOG_WITHIN = 2.0
+HOOK_WITHIN = 10
+BACKSLASH = "\\"
+
+
+class ClaudeCode:
+    """Runs `claude` in a terminal."""
+
+    screen = ScreenRules(ready=re.compile(r"^❯", re.MULTILINE))
+    interrupt_keys = ("Space", "Escape")
+    """With an empty prompt Escape would put the message that is being worked on back into it; with a blank there it does not."""
+    permission_keys: Mapping[str, tuple[str, ...]] = {}
+
+    def __init__(self, config: Mapping[str, Any], host: Host) -> None:
+        self._host = host
+        self._model = config.get("model")
+        self._arguments = _arguments(config)
+
+    async def detect(self) -> Found | None:
+        """Is `claude` here, and which version?"""
+        return await clis.detect(self._host, "claude")
+
+    async def launch(self, context: AgentContext) -> AgentLaunch:
+        """A new conversation with an id given ahead, or the old one continued; rules as system prompt, the task as first message."""
+        program = clis.program(self._host, "claude", context, INSTALL)
+        folder = config_folder(context.env)
+        await asyncio.to_thread(_answer_ahead, context, folder)
+        hooks = f"claude-hooks-{uuid.uuid4().hex[:12]}.jsonl"
+        conversation, continues = _conversation(context, folder)
+        argv = [program, *self._options(context, _write_settings(context, hooks)), *continues]
+        fresh = "--session-id" in continues
+        prompt = (context.task or context.prompt) if fresh else context.message
+        memo = {"folder": str(folder), "hooks": hooks, "launched": datetime.now(UTC).isoformat()}
+        long = len(prompt.encode(errors="replace")) > clis.LONGEST_ARGUMENT
+        if long and not fresh:
+            return AgentLaunch(tuple(argv), _env(context), paste=prompt, conversation=conversation, memo=memo)
+        if prompt:
+            memo["prompt"] = "1"
+            argv += ["--", self.typed(clis.fitting(prompt, context))]
+        return AgentLaunch(tuple(argv), _env(context), waits=not prompt, conversation=conversation, memo=memo)
+
+    def _options(self, context: AgentContext, settings: Path) -> list[str]:
+        mode = MODES.get(context.permissions, "default")
+        model = context.model or self._model
+        return [
+            *("--settings", str(settings), "--permission-mode", mode),
+            *(("--model", str(model)) if model else ()),
+            *_system_prompt(context),
+            *self._arguments,
+        ]
+
+    def turn(self, context: AgentContext, prompt: str, conversation: str | None) -> Turn:
+        """`claude -p`, the prompt on its standard input; whatever would be asked is denied."""
+        program = clis.program(self._host, "claude", context, INSTALL)
+        _, continues = _conversation(replace(context, resume=conversation), config_folder(context.env))
+        argv = (
+            *(program, "-p", "--output-format", "stream-json", "--verbose"),
+            *self._options(context, _write_settings(context)),
+            *continues,
+        )
+        return Turn(argv, _env(context), stdin=prompt)
+
+    def read_turn(self, line: str) -> TurnLine:
+        """What a line of the stream says."""
+        return claude_headless.read(line)
+
+    def typed(self, text: str) -> str:
+        """A leading `!` would run a shell command, and Enter behind a backslash begins a new line: a blank prevents both."""
+        return f"{' ' if text.startswith('!') else ''}{text}{' ' if text.endswith(BACKSLASH) else ''}"
+
+    def listen(self, run: AgentRun) -> AsyncIterator[Heard]:
+        """By its record, its transcript and its hooks; API errors by its screen."""
+        return Listener(run, Path(run.memo["folder"])).listen()
+
+    async def answer(self, run: AgentRun, permission: Permission, decision: str, text: str) -> Sequence[str] | None:
+        """The dialog's own key, if the dialog on the screen is the one that was asked."""
+        del text  # it is sent as the next message
+        for _ in range(int(DIALOG_WITHIN / 0.1)):
+            dialog = claude_dialogs.read(await run.screen())
+            if dialog and (keys := claude_dialogs.key_for(dialog, permission.command, decision)):
+                return keys
+            await asyncio.sleep(0.1)
+        return None
+
+
+def config_folder(env: Mapping[str, str]) -> Path:
+    """Where Claude Code keeps its settings, records and transcripts."""
+    home = Path(env.get("HOME") or Path.home())
+    return Path(env["CLAUDE_CONFIG_DIR"]) if env.get("CLAUDE_CONFIG_DIR") else home / ".claude"
+
+
+# -- the conversation --------------------------------------------------------------------------------------------------
+
+
+def _conversation(context: AgentContext, folder: Path) -> tuple[str | None, list[str]]:
+    """The conversation's id, and the options that begin or continue it."""
+    here = projects_folder(folder, context.workspace)
+    if context.resume and _bring_here(context.resume, folder, here):
+        return context.resume, ["--resume", context.resume]
+    if context.resume == "" and any(here.glob("*.jsonl")):
+        return None, ["--continue"]
+    conversation = context.resume if context.resume and _is_uuid(context.resume) else str(uuid.uuid4())
+    return conversation, ["--session-id", conversation]
+
+
+def _bring_here(conversation: str, folder: Path, here: Path) -> bool:
+    """Is there such a conversation? One begun in another folder is copied: it is continued here, and stays as it is there."""
+    name = f"{Path(conversation).name}.jsonl"
+    if (here / name).exists():
+        return True
+    found = next(iter(sorted((folder / "projects").glob(f"*/{name}"))), None)
+    if found is None:
+        return False
+    here.mkdir(mode=0o700, parents=True, exist_ok=True)
+    shutil.copy2(found, here / name)
+    return True
+
+
+def _is_uuid(text: str) -> bool:
+    try:
+        return str(uuid.UUID(text)) == text.lower()
+    except ValueError:
+        return False
+
+
+def _system_prompt(context: AgentContext) -> list[str]:
+    """Given at every launch: it is not part of the conversation."""
+    if not context.system:
+        return []
+    if len(context.system.encode(errors="replace")) <= clis.LONGEST_ARGUMENT:
+        return ["--append-system-prompt", context.system.replace("\0", "")]
+    file = context.private / "claude-system-prompt.md"
+    file.write_text(context.system, encoding="utf-8", errors="replace")
+    return ["--append-system-prompt-file", str(file)]
+
+
+def _env(context: AgentContext) -> dict[str, str]:
+    """Its to-do list is switched on, which newer models do without; as root it takes `full` only where it is told of a sandbox."""
+    env = {} if "CLAUDE_CODE_ENABLE_TODO_TOOLS" in context.env else {"CLAUDE_CODE_ENABLE_TODO_TOOLS": "1"}
+    if context.permissions == "full" and hasattr(os, "geteuid") and os.geteuid() == 0:
+        env["IS_SANDBOX"] = "1"
+    return env
+
+
+def _arguments(config: Mapping[str, Any]) -> list[str]:
+    given = config.get("args") or []
+    if not isinstance(given, list | tuple) or not all(isinstance(word, str | int | float) for word in given):
+        raise UsageError("`args` of claude-code is not a list of words", "for example args: [--effort, high]")
+    return [str(word) for word in given]
+
+
+# -- settings ----------------------------------------------------------------------------------------------------------
+
+
+def _write_settings(context: AgentContext, hooks: str = "") -> Path:
+    """Permissions and hooks of this session, beside the user's own settings; hook files of earlier launches go."""
+    settings: dict[str, Any] = {"permissions": {"allow": rules(context)}}
+    if hooks:
+        for old in context.private.glob("claude-hooks-*.jsonl"):
+            old.unlink(missing_ok=True)
+        append = f"cat >> {shlex.quote(str(context.private / hooks))}"
+        hook = {"type": "command", "command": append, "timeout": HOOK_WITHIN}
+        settings["hooks"] = {name: [{"hooks": [hook]}] for name in HOOKS}
+    if context.permissions == "full":
+        settings["skipDangerousModePermissionPrompt"] = True
+    file = context.private / "claude-settings.json"
+    file.touch(mode=0o600)
+    file.write_text(json.dumps(settings, indent=2, ensure_ascii=False), encoding="utf-8")
+    return file
+
+
+def rules(context: AgentContext) -> list[str]:
+    """What it may do without asking, as rules of Claude Code's settings."""
+    found = [f"Read(/{_escaped(str(context.task_file))})"]
+    found += [_rule(permission, context) for permission in context.allowed]
+    if context.permissions == "auto-edit":
+        for command in clis.allowed_commands(context):
+            found += [f"{SHELL}({_escaped(command)})", f"{SHELL}({_escaped(command)}:*)"]
+        found += [f"{SHELL}({_escaped(command)})" for command in context.commands]
+    return list(dict.fromkeys(found))
+
+
+def _rule(permission: Permission, context: AgentContext) -> str:
+    if not permission.command:
+        return permission.tool
+    if permission.tool in EDITS:
+        return f"Edit(/{_escaped(str(context.workspace / permission.command))})"
+    return f"{permission.tool}({_escaped(permission.command)})"
+
+
+def _escaped(text: str) -> str:
+    """Parentheses delimit a rule's content."""
+    return re.sub(r"([\\()])", r"\\\1", text)
+
+
+# -- dialogs answered ahead --------------------------------------------------------------------------------------------
+
+
+def _answer_ahead(context: AgentContext, folder: Path) -> None:
+    """Onboarding, trust in the repository and the API key of the environment, in Claude Code's own file and under its lock."""
+    moved = bool(context.env.get("CLAUDE_CONFIG_DIR"))
+    file = folder / ".claude.json" if moved else folder.parent / ".claude.json"
+    if _already_answered(file, context):
+        return
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with lock_folder(file):
+        clis.merge_json(file, lambda data: _answers(data, context))
+
+
+def _already_answered(file: Path, context: AgentContext) -> bool:
+    try:
+        data = json.loads(file.read_bytes())
+    except (OSError, ValueError):
+        return False
+    return isinstance(data, dict) and not _answers(data, context)
+
+
+def _answers(data: dict[str, Any], context: AgentContext) -> bool:
+    """Put in what is missing; says whether anything was."""
+    before = json.dumps(data)
+    data["hasCompletedOnboarding"] = True
+    data.setdefault("theme", "dark")
+    projects = data.setdefault("projects", {})
+    if isinstance(projects, dict):
+        project = projects.setdefault(str(trusted_root(context.workspace)), {})
+        if isinstance(project, dict):
+            project["hasTrustDialogAccepted"] = True
+    if key := context.env.get("ANTHROPIC_API_KEY"):
+        responses = data.setdefault("customApiKeyResponses", {})
+        if isinstance(responses, dict):
+            approved, rejected = (responses.setdefault(name, []) for name in ("approved", "rejected"))
+            tail = key[-KEY_TAIL:]
+            if isinstance(approved, list) and isinstance(rejected, list) and tail not in (*approved, *rejected):
+                approved.append(tail)
+    return json.dumps(data) != before
+
+
+def trusted_root(workspace: Path) -> Path:
+    """The folder that trust is kept for: a worktree's main checkout, otherwise the workspace itself."""
+    here = Path(os.path.realpath(workspace))
+    layout = find_layout(here)
+    if layout is None or layout.common == layout.git_dir:
+        return here
+    common = Path(os.path.realpath(layout.common))
+    return common.parent if common.name == ".git" else common

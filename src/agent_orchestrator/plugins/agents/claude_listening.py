@@ -1,0 +1,373 @@
+"""Listening to Claude Code: its status record says what it does, its transcript what it took up, said and used, its hooks what it asks.
+
+The record (`sessions/<pid>.json` in its configuration folder) is right about busy, idle and waiting also after Esc, but says nothing
+more; the transcript says how a turn ended, some tenths of a second later. A version without the record is heard by the transcript alone.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from agent_orchestrator import reports as r
+from agent_orchestrator.plugins.agents import claude_dialogs
+from agent_orchestrator.plugins.agents.claude_transcript import Ending, Story
+from agent_orchestrator.plugins.agents.journals import Journal, Line, moment
+from agent_orchestrator.protocols import Activity, AgentRun, Heard
+
+HOOKS = ("SessionStart", "PermissionRequest")
+"""What Claude Code tells by hooks: where its transcript is, and what it asks a permission for."""
+
+SETTLES_WITHIN = 0.6
+"""Seconds that the transcript gets to say how a turn ended, or a hook to say what is asked, before the record alone counts."""
+STARTS_WITHIN = 5.0
+"""Seconds after which a start without any word is looked at on the screen: a login or a notice may stand in the way."""
+RETRY_PAUSE = 1.0
+LOG_STEP = 256 * 1024
+PROMPT_WITHIN = 15.0
+"""Seconds after its launch in which a prompt on the command line may still be on its way into the first turn."""
+LATE_BY = 5.0
+"""Seconds that a request may be older than the dialog it belongs to."""
+
+_BEFORE = timedelta(milliseconds=1)
+_AT_WORK = (Activity.ACTIVE, Activity.RETRYING, Activity.BLOCKED, Activity.WAITING_INPUT)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What Claude Code says of itself."""
+
+    status: str
+    waits_for: str
+    session: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a dialog asks, as a hook or the transcript told it."""
+
+    tool: str
+    given: Mapping[str, Any]
+    id: str
+    seen: float
+
+
+class Listener:
+    """One launch, heard."""
+
+    def __init__(self, run: AgentRun, folder: Path) -> None:
+        self.run = run
+        self.folder = folder
+        self._record_file = folder / "sessions" / f"{run.pid}.json"
+        self._hooks = Journal(run.private / run.memo.get("hooks", "claude-hooks.jsonl"), run, "hooks")
+        self._launched = moment(run.memo.get("launched"))
+        self._journals: dict[Path, Journal] = {}
+        self._story = Story()
+        self._subagents: dict[Path, tuple[Journal, Story]] = {}
+        self._conversation = run.conversation or ""
+        self._transcript: Path | None = None
+        self._request: Request | None = None
+        self._told: tuple[Activity, str] | None = None
+        self._record: Record | None = None
+        self._since = time.monotonic()
+        self._fresh = True
+        self._waited = False
+        self._retrying = ""
+        self._log_at = _size(run.log)
+        run.changes.watch(self._record_file)
+        run.changes.watch(run.log)
+
+    async def listen(self) -> AsyncIterator[Heard]:
+        """Everything, until the process has ended."""
+        while True:
+            for heard in await self._hear():
+                yield heard
+            self._fresh = False
+            if not await self.run.changes.next(self._patience()):
+                for heard in [*self._read(), *self._ended()]:
+                    yield heard
+                return
+
+    async def _hear(self) -> list[Heard]:
+        heard = list(self._read())
+        await self._look_for_retries()
+        return heard + await self._state()
+
+    def _patience(self) -> float | None:
+        """How long to wait for a change: for ever, unless something is known to be due."""
+        if self._waited:
+            return 0.1
+        if self._retrying:
+            return RETRY_PAUSE
+        if self._record is None and self._told is None:
+            return STARTS_WITHIN / 5
+        return None
+
+    # -- what was written ----------------------------------------------------------------------------------------------
+
+    def _read(self) -> Iterator[Heard]:
+        for line in self._hooks.lines():
+            yield from self._hook(line)
+        record = read_record(self._record_file, self.run)
+        if record and record != self._record:
+            if self._record is None or record.status != self._record.status:
+                self._since = time.monotonic()
+            self._record = record
+            yield from self._converses(record.session)
+        yield from self._read_transcript()
+
+    def _hook(self, line: Line) -> Iterator[Heard]:
+        data = line.data
+        match data.get("hook_event_name"):
+            case "SessionStart":
+                session, path = data.get("session_id"), data.get("transcript_path")
+                if isinstance(path, str) and path:
+                    self._transcript = Path(path)
+                if isinstance(session, str) and session:
+                    self._conversation = session
+                    yield self._hooks.heard(line, r.ConversationReport(session))
+            case "PermissionRequest":
+                given = data.get("tool_input")
+                tool = str(data.get("tool_name") or "")
+                self._request = Request(
+                    tool, given if isinstance(given, dict) else {}, f"{self._hooks.place}@{line.start}", time.time()
+                )
+
+    def _converses(self, session: str) -> Iterator[Heard]:
+        """It may go on with another conversation (`/clear`, `/resume`): its hook says where that is, or its folder."""
+        if session and session != self._conversation:
+            self._conversation, self._transcript = session, None
+            yield Heard((r.ConversationReport(session),), "record")
+
+    def _read_transcript(self) -> Iterator[Heard]:
+        path = self._transcript
+        if path is None or (self._conversation and path.stem != self._conversation):
+            path = self._transcript = self._find_transcript()
+        if path is None:
+            return
+        if path not in self._journals:
+            self._journals[path] = Journal(path, self.run)
+            self.run.changes.watch(path.with_suffix("") / "subagents")
+            self._story = Story()
+        journal = self._journals[path]
+        for line in journal.lines():
+            if self._is_old(journal, line):
+                continue
+            reports = self._story.take(line)
+            for ending in self._story.over:
+                yield self._end(journal, ending)
+            self._story.over.clear()
+            if reports:
+                heard, now = journal.heard(line, *reports), self._story.ending
+                # The line is read again after a restart if what it says of the turn's end was not told by then.
+                yield replace(heard, end=line.start) if now and now.line is line else heard
+        yield from self._read_subagents(path.with_suffix("") / "subagents")
+
+    def _find_transcript(self) -> Path | None:
+        if not self._conversation:
+            return None
+        known = transcript_of(self.folder, self.run.workspace, self._conversation)
+        if known.exists():
+            return known
+        return next(iter((self.folder / "projects").glob(f"*/{self._conversation}.jsonl")), None) or known
+
+    def _read_subagents(self, folder: Path) -> Iterator[Heard]:
+        for path in sorted(folder.glob("*.jsonl")):
+            if path not in self._subagents:
+                self._subagents[path] = (Journal(path, self.run), Story())
+            journal, story = self._subagents[path]
+            for line in journal.lines():
+                if not self._is_old(journal, line) and (reports := story.usage_only(line)):
+                    yield journal.heard(line, *reports)
+
+    def _is_old(self, journal: Journal, line: Line) -> bool:
+        """Written before this launch, and not by an earlier launch of this session: what a person did by hand."""
+        when = moment(line.data.get("timestamp"))
+        return bool(self._launched and when and when < self._launched and journal.place not in self.run.cursors)
+
+    # -- what it does --------------------------------------------------------------------------------------------------
+
+    async def _state(self) -> list[Heard]:
+        self._waited = False
+        record = self._record
+        if record is None or not record.status:
+            return await self._state_without_record()
+        if record.status != "waiting" and self._request and self._told and self._told[1] == self._request.id:
+            self._request = None  # it was answered
+        if record.status == "busy":
+            if self._retrying:
+                return self._say(Activity.RETRYING, self._retrying, source="screen")
+            return self._say(Activity.ACTIVE)
+        if record.status == "waiting":
+            return await self._waiting(record)
+        return self._idle(record)
+
+    async def _state_without_record(self) -> list[Heard]:
+        if self._story.ending:
+            return self._ended()
+        if self._story.in_turn:
+            return (
+                self._say(Activity.RETRYING, self._retrying, source="screen")
+                if self._retrying
+                else self._say(Activity.ACTIVE)
+            )
+        if self._told is None and time.monotonic() - self._since > STARTS_WITHIN:
+            dialog = claude_dialogs.read(await self.run.screen())
+            if dialog:
+                return self._say(Activity.BLOCKED, dialog.title, source="screen")
+        return []
+
+    def _idle(self, record: Record) -> list[Heard]:
+        if self._prompt_is_due():
+            self._waited = True
+            return []
+        if self._story.ending:
+            return self._ended()
+        if self._story.began and self._story.began > record.at:
+            return self._say(Activity.ACTIVE, source="transcript")  # the record follows
+        if self._story.in_turn or (self._told and self._told[0] in _AT_WORK):
+            if not self._settled():
+                self._waited = True
+                return []
+            if self._story.in_turn:  # taken back before the model said anything: nothing is written of that
+                self._story.settle()
+                return self._say(Activity.INTERRUPTED, "its turn was interrupted")
+        if self._told and self._told[0] in (Activity.IDLE, Activity.INTERRUPTED, Activity.LIMITED):
+            return []
+        return self._say(Activity.IDLE)
+
+    def _prompt_is_due(self) -> bool:
+        """It says idle for a moment before it takes up the prompt that it was started with."""
+        if self._told or self._story.in_turn or self._story.ending or not self.run.memo.get("prompt"):
+            return False
+        return self._launched is not None and datetime.now(UTC) < self._launched + timedelta(seconds=PROMPT_WITHIN)
+
+    def _ended(self) -> list[Heard]:
+        ending = self._story.settle()
+        if ending is None:
+            return []
+        assert self._transcript is not None
+        return [self._end(self._journals[self._transcript], ending)]
+
+    def _end(self, journal: Journal, ending: Ending) -> Heard:
+        """How a turn ended; when told late, with the time it happened."""
+        self._told = (Activity.IDLE, "")
+        self._retrying = ""
+        when = None
+        if self._fresh:
+            when = moment(ending.line.data.get("timestamp"))
+            if when and self._record and self._record.status == "idle":
+                when = max(when, self._record.at)
+        return journal.heard(ending.line, replace(ending.report, time=when))
+
+    async def _waiting(self, record: Record) -> list[Heard]:
+        request = self._request
+        if request is None or request.seen < record.at.timestamp() - LATE_BY:
+            request = self._called()
+            if not self._settled():
+                self._waited = True
+                return []
+        if request and request.tool == "AskUserQuestion":
+            return self._ask(request)
+        if request and record.waits_for in ("", "permission prompt"):
+            return self._permission(request)
+        dialog = claude_dialogs.read(await self.run.screen())
+        return self._say(Activity.BLOCKED, dialog.title if dialog else record.waits_for or "a dialog")
+
+    def _called(self) -> Request | None:
+        """The oldest call without a result is the one that waits."""
+        return next(
+            (Request(tool, given, call, time.time()) for call, (tool, given) in self._story.asked.items()), None
+        )
+
+    def _ask(self, request: Request) -> list[Heard]:
+        question = claude_dialogs.question(request.given)
+        if self._told == (Activity.WAITING_INPUT, request.id):
+            return []
+        self._told = (Activity.WAITING_INPUT, request.id)
+        return [Heard((r.AskReport(question, self._when()),), "hooks")]
+
+    def _permission(self, request: Request) -> list[Heard]:
+        if self._told == (Activity.BLOCKED, request.id):
+            return []
+        self._told = (Activity.BLOCKED, request.id)
+        command, reason = claude_dialogs.asked(request.given, self.run.workspace)
+        return [Heard((r.PermissionReport(request.tool, command, reason, request.id, self._when()),), "hooks")]
+
+    def _say(self, state: Activity, detail: str = "", source: str = "record") -> list[Heard]:
+        if self._told == (state, detail):
+            return []
+        self._told = (state, detail)
+        return [Heard((r.ActivityReport(state, detail, self._when()),), source)]
+
+    def _when(self) -> datetime | None:
+        """At the first look after a restart the state may be long known: said with its own time, it replaces nothing newer."""
+        return self._record.at - _BEFORE if self._fresh and self._record else None
+
+    def _settled(self) -> bool:
+        return time.monotonic() - self._since > SETTLES_WITHIN
+
+    # -- the terminal --------------------------------------------------------------------------------------------------
+
+    async def _look_for_retries(self) -> None:
+        """API errors are told on the screen alone: it is read when the terminal printed something of the kind, and while it lasts."""
+        size = _size(self.run.log)
+        if size == self._log_at and not self._retrying:
+            return
+        start, self._log_at = max(self._log_at, size - LOG_STEP), size
+        busy = self._record.status == "busy" if self._record else self._story.in_turn
+        if not busy:
+            self._retrying = ""
+        elif self._retrying or _printed_retry(self.run.log, start, size):
+            self._retrying = claude_dialogs.retry(await self.run.screen())
+
+
+def read_record(path: Path, run: AgentRun) -> Record | None:
+    """The status record of this very process; none while there is none, or it is another's with the same pid."""
+    try:
+        data = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    if not isinstance(data, dict):
+        return None
+    started = str(data.get("procStart") or "")
+    if started.isdigit() and run.started.isdigit() and started != run.started:
+        return None
+    changed = data.get("statusUpdatedAt")
+    at = datetime.fromtimestamp(changed / 1000, UTC) if isinstance(changed, int) else datetime.now(UTC)
+    return Record(
+        str(data.get("status") or ""), str(data.get("waitingFor") or ""), str(data.get("sessionId") or ""), at
+    )
+
+
+def transcript_of(folder: Path, workspace: Path, conversation: str) -> Path:
+    """Where the transcript of a conversation in this workspace is."""
+    return projects_folder(folder, workspace) / f"{conversation}.jsonl"
+
+
+def projects_folder(folder: Path, workspace: Path) -> Path:
+    """Where Claude Code keeps the conversations of a workspace."""
+    return folder / "projects" / re.sub(r"[^a-zA-Z0-9]", "-", str(workspace))
+
+
+def _printed_retry(log: Path, start: int, end: int) -> bool:
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, start - 16))
+            return b"Retrying in" in file.read(end - start + 16)
+    except OSError:
+        return False
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

@@ -1,0 +1,135 @@
+"""What plugins of agent CLIs share: finding the program, its first message, permissions, and answering a dialog ahead in a file of the
+user's without losing anything in it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agent_orchestrator.errors import AoError, Missing
+from agent_orchestrator.protocols import AgentContext, Found
+
+if TYPE_CHECKING:
+    from agent_orchestrator.host import Host
+
+VERSION_WITHIN = 10.0
+LONGEST_ARGUMENT = 100 * 1024
+
+OWN_BRANCH_GIT = (
+    "add",
+    "blame",
+    "commit",
+    "diff",
+    "grep",
+    "log",
+    "ls-files",
+    "merge-base",
+    "mv",
+    "restore",
+    "rev-parse",
+    "rm",
+    "show",
+    "stash",
+    "status",
+)
+"""What `git` is asked for in ordinary work on one's own branch; nothing here pushes, or moves another branch."""
+
+_RULES = re.compile(r"\A<rules>\n.*?\n</rules>\n\n", re.DOTALL)
+
+
+def program(host: Host, name: str, context: AgentContext, install: str) -> str:
+    """The CLI's full path, as the agent's own environment finds it."""
+    searched = context.env.get("PATH")
+    found = host.which(name, searched)
+    if found is None:
+        where = "PATH" if searched is None else f"PATH ({searched})"
+        raise Missing(f"the agent's program {name!r} is in no directory of {where}", install)
+    return found
+
+
+async def detect(host: Host, name: str, env: Mapping[str, str] | None = None) -> Found | None:
+    """Is the CLI here, and which version does it say it is? `env` is added to ours."""
+    path = host.which(name)
+    if path is None:
+        return None
+    try:
+        done = await host.run([path, "--version"], env={**os.environ, **(env or {})}, timeout=VERSION_WITHIN)
+    except AoError:
+        return Found(path)
+    version = re.search(r"\d+(?:\.\d+)+[\w.+-]*", done.text)
+    return Found(path, version[0] if version else "")
+
+
+def opening(context: AgentContext) -> str:
+    """The first message to an agent that takes no system prompt: how to work here, then what to do."""
+    if not context.prompt:
+        return ""
+    if not context.system:
+        return fitting(context.prompt, context)
+    return f"<rules>\n{context.system}\n</rules>\n\n{fitting(context.task or context.prompt, context)}"
+
+
+def without_rules(text: str) -> str:
+    """What a person or the task said in a message, without what `opening` put before it."""
+    return _RULES.sub("", text, count=1)
+
+
+def fitting(text: str, context: AgentContext) -> str:
+    """A message as one argument of a command: a very long one is read from the task's file instead."""
+    if len(text.encode(errors="replace")) > LONGEST_ARGUMENT:
+        return f"Read your task in the file {context.task_file}, and do what it says."
+    return text.replace("\0", "")
+
+
+def as_argument(text: str) -> str:
+    """A text that begins with a dash must not be taken for an option."""
+    return f" {text}" if text.startswith("-") else text
+
+
+def allowed_commands(context: AgentContext, shells: frozenset[str] = frozenset()) -> tuple[str, ...]:
+    """The shell commands that need no question, each a beginning: what a person allowed for good, and with `auto-edit` Git on the
+    own branch and the project's own commands. `shells` are the agent's names of its shell tool.
+    """
+    allowed = [one.command for one in context.allowed if one.tool in shells and one.command]
+    if context.permissions == "auto-edit":
+        allowed = [*(f"git {word}" for word in OWN_BRANCH_GIT), *context.commands, *allowed]
+    return tuple(dict.fromkeys(part for command in allowed for part in _parts(command)))
+
+
+def _parts(command: str) -> list[str]:
+    """The simple commands of a compound one: agents ask for each of them."""
+    return [part.strip() for part in re.split(r"&&|\|\||[;|\n]", command) if part.strip()]
+
+
+def merge_json(path: Path, change: Callable[[dict[str, Any]], bool]) -> None:
+    """Let `change` add to a JSON file of the user's; it says whether it did. A file that is no plain JSON object (but for comments at its
+    top) is left alone; the file is replaced in one step, and keeps its mode and its place behind a symlink.
+    """
+    target = Path(os.path.realpath(path))
+    comments = ""
+    try:
+        text = target.read_text(encoding="utf-8")
+        if match := re.match(r"(?:\s*//[^\n]*\n)+", text):
+            comments = match[0]
+        data = json.loads(text[len(comments) :])
+    except FileNotFoundError:
+        data = {}
+    except (OSError, ValueError):
+        return
+    if not isinstance(data, dict) or not change(data):
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    mode = target.stat().st_mode & 0o777 if target.exists() else 0o600
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(comments)
+        json.dump(data, file, indent=2, ensure_ascii=False)
+        file.write("\n")
+    Path(name).chmod(mode)
+    Path(name).replace(target)

@@ -1,0 +1,393 @@
+"""`codex`: OpenAI's Codex CLI, heard by its rollouts and by the status it writes to its terminal (docs/agents/codex.md)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+import tomllib
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agent_orchestrator import reports as r
+from agent_orchestrator.errors import AoError
+from agent_orchestrator.git_files import find_layout
+from agent_orchestrator.plugins.agents import clis, codex_rollouts, codex_screen
+from agent_orchestrator.plugins.agents.codex_rollouts import GUARD, Rollouts
+from agent_orchestrator.plugins.agents.codex_screen import Dialog, Signals
+from agent_orchestrator.protocols import (
+    Activity,
+    AgentContext,
+    AgentLaunch,
+    AgentRun,
+    Delivery,
+    Found,
+    Heard,
+    Held,
+    Permission,
+    ScreenRules,
+    Turn,
+    TurnLine,
+)
+
+if TYPE_CHECKING:
+    from agent_orchestrator.host import Host
+
+INSTALL = "install it: npm install -g @openai/codex"
+MODELS_WITHIN = 5.0
+PAUSE = 0.1
+"""Seconds between readings while it prints without end."""
+LOOK_AGAIN = 0.3
+MOST_LOOKS = 20
+
+POLICIES = {
+    "default": ("read-only", "on-request"),
+    "plan": ("read-only", "never"),
+    "auto-edit": ("workspace-write", "on-request"),
+}
+"""Sandbox and approval policy for each of our permissions; `full` has neither."""
+
+PLAN_ONLY = "Do not change anything now: look around, and end with a plan."
+
+
+class Codex:
+    """Runs `codex` interactively, or `codex exec` a turn."""
+
+    screen = ScreenRules(ready=codex_screen.READY, busy=codex_screen.BUSY, blocked=codex_screen.ASKS)
+    interrupt_keys = ("Escape",)
+    permission_keys: Mapping[str, tuple[str, ...]] = {"allow": ("y",), "deny": ("Escape",)}
+    workspace = "clone"
+    """Its sandbox makes a worktree's Git folder read-only: it could not commit there."""
+
+    def __init__(self, config: Mapping[str, Any], host: Host) -> None:
+        self._host = host
+        self._model = config.get("model")
+        self._said = ""
+        self._conversation = ""
+        self._home = Path()
+        self._counted: dict[str, int] = {}
+
+    async def detect(self) -> Found | None:
+        """Is `codex` here?"""
+        return await clis.detect(self._host, "codex")
+
+    async def launch(self, context: AgentContext) -> AgentLaunch:
+        """`codex` or `codex resume`, with everything it would otherwise ask or save given as flags."""
+        program = clis.program(self._host, "codex", context, INSTALL)
+        home = codex_home(context.env)
+        resumed = context.resume is not None
+        prompt = context.message if resumed else context.task or context.prompt
+        argv = [program, *(["resume"] if resumed else []), "--no-daemon", *self._model_flags(context)]
+        argv += _flags(
+            {
+                "check_for_update_on_startup": False,
+                "notice.hide_rate_limit_model_nudge": True,
+                "notice.hide_full_access_warning": True,
+                "notice.model_migrations": await self._migrations(program, home, context.env),
+                "tui.resume_cwd": "current",
+                **_settings(context, home),
+            }
+        )
+        argv += _permission_flags(context)
+        if resumed and not context.resume:
+            argv.append("--last")
+        words = [context.resume] if context.resume else []
+        if prompt:
+            words.append(guarded(clis.fitting(prompt, context)))
+        if words:
+            argv += ["--", *words]
+        codex_rollouts.remember_start(context.private, home, context.resume, time.time())
+        memo = {"home": str(home), "log": str(_size(context.private / "terminal.log")), "waits": "" if prompt else "1"}
+        return AgentLaunch(tuple(argv), waits=not prompt, conversation=context.resume or None, memo=memo)
+
+    def typed(self, text: str) -> str:
+        """A message as it is typed: `!ls` and `/new` would be commands, and a last `@word` would open a menu that takes Enter."""
+        text = guarded(text)
+        if text.startswith("/"):
+            text = f" {text}"
+        last = text.split()[-1] if text.split() else ""
+        return f"{text} " if "@" in last or "$" in last or "#" in last else text
+
+    def listen(self, run: AgentRun) -> AsyncIterator[Heard]:
+        """Its rollouts tell of turns, messages, plans and usage; its terminal tells of dialogs and retries."""
+        return _Listening(run).listen()
+
+    async def deliver(self, run: AgentRun, message: str, text: str, *, interrupt: bool) -> Delivery | None:
+        """Typed, but not into a menu or a dialog: that would take it for a choice."""
+        del message, text, interrupt
+        return Held("a menu is open in its terminal") if codex_screen.read(await _screen(run)) else None
+
+    async def answer(self, run: AgentRun, permission: Permission, decision: str, text: str) -> Sequence[str] | None:
+        """By the keys of the dialog that it shows just now; none: it shows none any more, or asks something else."""
+        del text
+        dialog = codex_screen.read(await _screen(run))
+        if dialog is None or (dialog.command and not codex_screen.same(dialog.command, permission.command)):
+            return None
+        return dialog.keys(decision)
+
+    async def _migrations(self, program: str, home: Path, env: Mapping[str, str]) -> dict[str, str]:
+        """Each model's successor: it asks at its start whether to change to it, unless it has been told of it."""
+        known: list[Any] = []
+        try:
+            done = await self._host.run(
+                [program, "debug", "models", "--bundled"], env=dict(env) or None, timeout=MODELS_WITHIN
+            )
+            known += json.loads(done.out)["models"]
+        except (AoError, ValueError, KeyError, TypeError):
+            pass
+        try:
+            known += json.loads((home / "models_cache.json").read_text(encoding="utf-8"))["models"]
+        except (OSError, ValueError, KeyError, TypeError):
+            pass
+        pairs = ((model.get("slug"), (model.get("upgrade") or {}).get("model")) for model in known)
+        return {old: new for old, new in pairs if isinstance(old, str) and isinstance(new, str)}
+
+    def _model_flags(self, context: AgentContext) -> list[str]:
+        model = context.model or self._model
+        return ["--model", str(model)] if model else []
+
+    # -- headless ------------------------------------------------------------------------------------------------------
+
+    def turn(self, context: AgentContext, prompt: str, conversation: str | None) -> Turn:
+        """`codex exec`, or `codex exec resume`; the prompt by standard input."""
+        program = clis.program(self._host, "codex", context, INSTALL)
+        home = codex_home(context.env)
+        argv = [program, "exec", *(["resume"] if conversation is not None else [])]
+        argv += ["--json", "--skip-git-repo-check", *self._model_flags(context)]
+        argv += _flags(_settings(context, home)) + _permission_flags(context)
+        if conversation is not None:
+            argv += ["--", conversation] if conversation else ["--last", "--"]
+        argv.append("-")
+        self._said, self._home = "", home
+        if conversation and conversation != self._conversation:
+            self._conversation, self._counted = conversation, codex_rollouts.counted(home, conversation)
+        return Turn(tuple(argv), stdin=prompt)
+
+    def read_turn(self, line: str) -> TurnLine:
+        """One event of `codex exec --json`."""
+        try:
+            event = json.loads(line)
+        except ValueError:
+            return TurnLine(line)
+        if not isinstance(event, dict):
+            return TurnLine(line)
+        match event.get("type"):
+            case "thread.started":
+                self._conversation = str(event.get("thread_id"))
+                return TurnLine(reports=(r.ConversationReport(self._conversation),))
+            case "item.started" | "item.updated" | "item.completed":
+                return self._item(event["type"] == "item.completed", event.get("item") or {})
+            case "turn.completed":
+                return TurnLine(reports=(self._usage(event.get("usage")), r.TurnReport(self._said)))
+            case "turn.failed":
+                return _failed(event.get("error") or {})
+        return TurnLine()
+
+    def _usage(self, counted: object) -> r.UsageReport:
+        """What this turn used: it tells the sum over the whole conversation."""
+        whole = {key: int(value or 0) for key, value in counted.items()} if isinstance(counted, dict) else {}
+        new = {key: max(0, value - self._counted.get(key, 0)) for key, value in whole.items()}
+        self._counted = whole or self._counted
+        return codex_rollouts.usage(new, codex_rollouts.model_of(self._home, self._conversation), None)
+
+    def _item(self, completed: bool, item: Mapping[str, Any]) -> TurnLine:
+        match item.get("type"):
+            case "agent_message" if completed:
+                self._said = str(item.get("text") or "")
+                return TurnLine(self._said)
+            case "command_execution" if completed:
+                code = item.get("exit_code")
+                failed = f"\n(exit {code})" if code else ""
+                return TurnLine(f"$ {item.get('command', '')}\n{item.get('aggregated_output') or ''}".rstrip() + failed)
+            case "file_change" if completed:
+                changes = [change for change in item.get("changes") or () if isinstance(change, dict)]
+                return TurnLine("\n".join(f"{change.get('kind')} {change.get('path')}" for change in changes))
+            case "todo_list":
+                steps = [step for step in item.get("items") or () if isinstance(step, dict)]
+                done = sum(bool(step.get("completed")) for step in steps)
+                following = next((str(step.get("text")) for step in steps if not step.get("completed")), "")
+                return TurnLine(reports=(r.ProgressReport(done, len(steps), following),))
+            case "error" if completed:
+                return TurnLine(f"! {item.get('message', '')}")
+        return TurnLine()
+
+
+class _Listening:
+    """One launch, listened to."""
+
+    def __init__(self, run: AgentRun) -> None:
+        self._run = run
+        self._rollouts = Rollouts(Path(run.memo["home"]), run)
+        begun, told = int(run.memo.get("log") or 0), run.cursors.get(Signals.place, 0)
+        self._signals = Signals(run.log, max(begun, told))
+        self._comes_to_rest = bool(run.memo.get("waits")) and told <= begun
+        self._conversation = run.conversation
+        self._state = ""
+        """What was last heard: `turn`, `rest`, `blocked` or `retrying`."""
+        self._due = "start"
+        """What is to be looked for on the screen, and how often still."""
+        self._looks = MOST_LOOKS
+        self._after: datetime | None = None
+        run.changes.watch(run.log)
+
+    async def listen(self) -> AsyncIterator[Heard]:
+        """Until the agent has ended."""
+        alive = True
+        while True:
+            for heard in self._by_rollouts():
+                yield heard
+            if not alive:
+                return
+            for heard in self._by_signals():
+                yield heard
+            if self._looks and (seen := self._on_screen(await _screen(self._run))):
+                yield seen
+            soon = self._looks and self._due != "start"
+            alive = await self._run.changes.next(LOOK_AGAIN if soon else None)
+            if alive:
+                await asyncio.sleep(PAUSE)
+
+    def _by_rollouts(self) -> Iterator[Heard]:
+        for thread, line in self._rollouts.read():
+            heard = thread.heard(line, self._after)
+            if not heard.reports:
+                continue
+            if thread.main and thread.id != self._conversation:
+                self._conversation = thread.id
+                heard = thread.journal.heard(line, r.ConversationReport(thread.id), *heard.reports)
+            for report in heard.reports:
+                if isinstance(report, r.ActivityReport | r.TurnReport | r.LimitReport):
+                    active = isinstance(report, r.ActivityReport) and report.state == Activity.ACTIVE
+                    self._state, self._looks, self._comes_to_rest = "turn" if active else "rest", 0, False
+            yield heard
+
+    def _by_signals(self) -> Iterator[Heard]:
+        signals = self._signals.read()
+        if not signals:
+            return
+        last = signals[-1]
+        self._due, self._looks = "", 0
+        if last.state in ("blocked", "retrying"):
+            self._due, self._looks = last.state, MOST_LOOKS
+        elif last.state in ("working", "at work") and self._state in ("", "blocked", "retrying"):
+            self._state = "turn"
+            yield self._now("record", r.ActivityReport(Activity.ACTIVE))
+        elif last.state == "idle" and self._comes_to_rest:
+            self._state, self._comes_to_rest = "rest", False
+            report = r.ActivityReport(Activity.IDLE)
+            yield Heard((report,), "record", Signals.place, last.start, last.end)
+
+    def _on_screen(self, screen: str) -> Heard | None:
+        self._looks -= 1
+        if self._due == "retrying":
+            found = codex_screen.RETRYING.search(screen)
+            if found is None:
+                return None
+            self._state, self._looks = "retrying", 0
+            return self._now("record", r.ActivityReport(Activity.RETRYING, (found[2] or found[1]).strip()))
+        if self._due == "start" and codex_screen.LOGIN.search(screen):
+            asks = "Codex is not logged in: run `codex login`, or log in in its terminal"
+            return self._now("record", r.ActivityReport(Activity.WAITING_INPUT, asks))
+        dialog = codex_screen.read(screen)
+        if dialog is None:
+            return None
+        self._state, self._looks = "blocked", MOST_LOOKS if self._due == "start" else 0
+        return self._now("screen", self._permission(dialog))
+
+    def _permission(self, dialog: Dialog) -> r.PermissionReport:
+        """What the dialog asks for; a command in full as it was called, since the screen breaks its lines and cuts it."""
+        for call in self._rollouts.pending():
+            shown = not dialog.tool or codex_screen.same(call.command, dialog.command)
+            if (call.tool, dialog.tool) == ("apply_patch", "edit") or (call.command and shown):
+                command = call.command or dialog.command
+                return r.PermissionReport(dialog.tool or "shell", command, dialog.reason, call.id)
+        if not dialog.tool:
+            return r.PermissionReport("a question of its own", dialog.reason)
+        return r.PermissionReport(dialog.tool, dialog.command, dialog.reason)
+
+    def _now(self, source: str, report: r.ActivityReport | r.PermissionReport) -> Heard:
+        self._after = datetime.now(UTC)
+        return Heard((replace(report, time=self._after),), source)
+
+
+async def _screen(run: AgentRun) -> str:
+    try:
+        return await run.screen()
+    except AoError:
+        return ""  # its end is told by others
+
+
+def codex_home(env: Mapping[str, str]) -> Path:
+    """Where the user's Codex keeps its login, settings and rollouts."""
+    return Path(env.get("CODEX_HOME") or Path(env.get("HOME") or Path.home()) / ".codex")
+
+
+def guarded(text: str) -> str:
+    """A text that begins with `!` would be run as a shell command of the user's, outside of any sandbox."""
+    return f"{GUARD}{text}" if text.lstrip().startswith("!") else text
+
+
+def _settings(context: AgentContext, home: Path) -> dict[str, Any]:
+    """What holds for every way to start it."""
+    own = _configuration(home)
+    instructions = [own.get("developer_instructions"), context.system]
+    if context.permissions == "plan":
+        instructions.append(PLAN_ONLY)
+    settings: dict[str, Any] = {
+        "developer_instructions": "\n\n".join(str(part) for part in instructions if part),
+        "projects": {root: {"trust_level": "trusted"} for root in _roots(context)},
+        "tools.update_plan.enabled": True,
+    }
+    if context.permissions in POLICIES:
+        settings["sandbox_mode"], settings["approval_policy"] = POLICIES[context.permissions]
+    git = context.workspace / ".git"
+    if context.permissions == "auto-edit" and git.is_dir():
+        table = own.get("sandbox_workspace_write")
+        roots = table.get("writable_roots") if isinstance(table, dict) else None
+        settings["sandbox_workspace_write.writable_roots"] = [*(roots or ()), str(git)]
+    return settings
+
+
+def _configuration(home: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads((home / "config.toml").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+
+
+def _roots(context: AgentContext) -> list[str]:
+    """The folders that it may ask trust for: the workspace, or the checkout that its worktree belongs to."""
+    layout = find_layout(context.repo)
+    roots = [context.workspace, context.repo, *([layout.common.parent] if layout else [])]
+    return list(dict.fromkeys(os.path.realpath(root) for root in roots))
+
+
+def _flags(settings: Mapping[str, Any]) -> list[str]:
+    return [
+        word for key, value in settings.items() if value not in ("", {}) for word in ("-c", f"{key}={_toml(value)}")
+    ]
+
+
+def _permission_flags(context: AgentContext) -> list[str]:
+    return ["--dangerously-bypass-approvals-and-sandbox"] if context.permissions == "full" else []
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_toml(key)} = {_toml(each)}" for key, each in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(_toml(each) for each in value) + "]"
+    return json.dumps(value).replace("\x7f", "\\u007F")
+
+
+def _failed(error: Mapping[str, Any]) -> TurnLine:
+    report = codex_rollouts.failure(error, None)
+    return TurnLine(f"! {error.get('message', '')}", (report,) if isinstance(report, r.LimitReport) else ())
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0

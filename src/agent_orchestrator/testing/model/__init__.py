@@ -1,0 +1,77 @@
+"""A model for tests that does as it is told: real agent CLIs are driven against it, with no network and no key.
+
+It listens on loopback and speaks Anthropic Messages, OpenAI Chat Completions, OpenAI Responses and Gemini's
+generateContent, streaming or not, so an agent needs only its base URL changed. It calls the tools that the agent offers,
+by the names and schemas of that agent.
+
+    with ScriptedModel() as model:
+        ...  # start an agent with ANTHROPIC_BASE_URL=model.url, OPENAI_BASE_URL=model.url + "/v1", and so on
+        model.wait_for(lambda exchange: "hello" in exchange.request.user)
+        assert model.count("hello") == 1
+
+What it answers is written into the prompt, as directives that are carried out in order, one tool call an answer:
+
+    [[say: TEXT]]             text; with a tool call after it, both go into one answer
+    [[sh: COMMAND]]           run a command with the agent's shell tool
+    [[write: PATH|TEXT]]      write a file with the agent's own tool (for an agent without tools: a file block in the text)
+    [[edit: PATH|OLD|NEW]]    replace text in a file with the agent's own tool, after reading the file
+    [[todo: x one; > two; - three]]   the agent's plan or to-do list: x done, > in progress, - open
+    [[tool: NAME {JSON}]]     call any tool
+
+and what happens to an answer, before the directive that it concerns (or after the last one):
+
+    [[wait: SECONDS]]         think before the first byte
+    [[slow: SECONDS]]         stretch the text of the stream
+    [[hang]] [[hang: NAME]]   no byte until `model.release()`, or `model.release("NAME")`
+    [[stall]] [[stall: NAME]] the same, in the middle of the stream
+    [[drop]]                  cut the connection in the middle of the stream
+    [[error: STATUS]]         an HTTP error, each time; `[[error: 529 x2]]` twice, then the answer; `retry=3` adds retry-after
+    [[limit: SECONDS]]        the provider's usage limit, which ends in so many seconds; `x1` as above
+    [[usage: input=1 output=2 read=3 written=4]]   the token figures of the answer
+
+A message without directives gets a short answer, or lets the work in hand go on if it came in the middle of a turn. A
+directive ends at the first `]]`. Calls that an agent makes on the side (a title, a commit message, a classifier) are
+answered by themselves and marked `side`.
+
+A test that wants more gives a `rule`: a function of the request that returns a `Reply`, or nothing to leave it to the
+directives. By hand: `python -m agent_orchestrator.testing.model --help`.
+"""
+
+from agent_orchestrator.testing.model.conversation import Entry, Request, Tool
+from agent_orchestrator.testing.model.log import Arrival, Exchange, Turn
+from agent_orchestrator.testing.model.replies import (
+    Call,
+    Edit,
+    Failure,
+    Reply,
+    Shell,
+    Todo,
+    Usage,
+    Write,
+    fail,
+    say,
+    usage_limit,
+)
+from agent_orchestrator.testing.model.scripted import Rule, ScriptedModel
+
+__all__ = [
+    "Arrival",
+    "Call",
+    "Edit",
+    "Entry",
+    "Exchange",
+    "Failure",
+    "Reply",
+    "Request",
+    "Rule",
+    "ScriptedModel",
+    "Shell",
+    "Todo",
+    "Tool",
+    "Turn",
+    "Usage",
+    "Write",
+    "fail",
+    "say",
+    "usage_limit",
+]

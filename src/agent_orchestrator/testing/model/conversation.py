@@ -1,0 +1,210 @@
+"""What an agent sent, the same for every provider: the conversation so far and the tools that it offers.
+
+Agents put words of their own into the user's mouth (the date, the folder, reminders). Those are taken out, so that
+`Request.users` is what somebody typed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+_OWN_TAGS = (
+    "system-reminder|environment_context|session_context|info-msg|user_instructions|permissions instructions|"
+    "collaboration_mode|skills_instructions|current_datetime|reminder|ide_context|turn_context|task-notification"
+)
+_OWN_BLOCK = re.compile(rf"\s*(?:<({_OWN_TAGS})>.*</\1>\s*)+", re.DOTALL)
+_OWN_BEGINNING = re.compile(rf"\s*<({_OWN_TAGS})>.*?</\1>\s*", re.DOTALL)
+_OWN_END = re.compile(r"\s*<(system_notification|reminder|system_reminder)>.*?</\1>\s*\Z", re.DOTALL)
+_OWN_SENTENCE = re.compile(
+    r"\s*(?:# AGENTS\.md instructions|This is the (?:Qwen Code|Gemini CLI)\. We are setting up the context|Tool loaded\.\s*\Z)"
+)
+INTERRUPTED = re.compile(r"\s*(?:\[Request interrupted by user|<turn_aborted>|<interrupted>)")
+_MIDTURN = re.compile(
+    r"The user sent a new message while you were working:\n(.*?)\n\nThis is how Claude Code surfaces.*", re.DOTALL
+)
+_FOLDER = (
+    re.compile(r"[Ww]orking directory: *`?([^\s`]+)"),
+    re.compile(r"<cwd>(.+?)</cwd>"),
+    re.compile(r"working in the directory: *(\S+)"),
+    re.compile(r"Workspace Directories:\*\*\s*-\s*(\S+)"),
+    re.compile(r"(?i)current working directory(?: is)?:? *`?(/[^\s`]+)"),
+)
+_SIDE = re.compile(
+    r"title generator|concise, single-line task title|generates? (?:a )?(?:concise|short)[^.]{0,40}(?:title|commit message)"
+    r"|[Gg]enerate a (?:concise|short|brief)[^.]{0,60}title|[Gg]enerates? concise, one-line Git commit messages"
+    r"|memory extraction subagent|\[SUGGESTION MODE|[Aa]nalyze if this message indicates a new conversation topic"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One piece of the conversation, in its order."""
+
+    role: Literal["system", "user", "assistant", "call", "result"]
+    text: str = ""
+    name: str = ""
+    """Of the tool, for a call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A tool that the agent offers. One with `free_text` takes text in place of arguments."""
+
+    name: str
+    schema: Mapping[str, Any] = field(default_factory=dict)
+    free_text: bool = False
+    namespace: str = ""
+
+    @property
+    def properties(self) -> Mapping[str, Any]:
+        """Its arguments by name."""
+        properties = self.schema.get("properties")
+        return properties if isinstance(properties, Mapping) else {}
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A request's body, read."""
+
+    entries: tuple[Entry, ...]
+    tools: tuple[Tool, ...] = ()
+    model: str = ""
+    stream: bool = False
+    session: str = ""
+    """As the agent names it, if it does."""
+    json_schema: Mapping[str, Any] | None = None
+    """The shape of the answer, if the agent wants JSON."""
+    deferred: frozenset[str] = frozenset()
+    """Tools that the agent has, and gives after a search for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request of an agent."""
+
+    number: int
+    at: float
+    """Unix time of its arrival."""
+    protocol: str
+    path: str
+    headers: Mapping[str, str]
+    body: Mapping[str, Any]
+    entries: tuple[Entry, ...]
+    tools: Mapping[str, Tool]
+    model: str
+    stream: bool
+    session: str
+    folder: str
+    side: bool
+    """Made by the agent for itself: a title, a commit message."""
+    json_schema: Mapping[str, Any] | None
+    deferred: frozenset[str]
+
+    @property
+    def users(self) -> tuple[str, ...]:
+        """What the user said in this conversation, oldest first."""
+        return tuple(entry.text for entry in self.entries if entry.role == "user" and not INTERRUPTED.match(entry.text))
+
+    @property
+    def user(self) -> str:
+        """What the user said last."""
+        return self.users[-1] if self.users else ""
+
+    @property
+    def results(self) -> tuple[str, ...]:
+        """What the tools gave back since then."""
+        found: list[str] = []
+        for entry in self.entries:
+            if entry.role == "user":
+                found.clear()
+            elif entry.role == "result":
+                found.append(entry.text)
+        return tuple(found)
+
+
+def request_of(
+    reading: Reading,
+    *,
+    number: int,
+    at: float,
+    protocol: str,
+    path: str,
+    headers: Mapping[str, str],
+    body: Mapping[str, Any],
+) -> Request:
+    """The request, from what the provider's reader made of it."""
+    everything = "\n".join(entry.text for entry in reading.entries if entry.role in ("system", "user"))
+    folder = next((found[1] for pattern in _FOLDER if (found := pattern.search(everything))), "")
+    entries = tuple(_as_typed(reading.entries))
+    first = next((entry.text[:80] for entry in entries if entry.role == "user"), "")
+    return Request(
+        number=number,
+        at=at,
+        protocol=protocol,
+        path=path,
+        headers=headers,
+        body=body,
+        entries=entries,
+        tools={tool.name: tool for tool in reading.tools},
+        model=reading.model,
+        stream=reading.stream,
+        session=reading.session or _session(headers) or folder or first,
+        folder=folder,
+        side=reading.json_schema is not None or _SIDE.search(everything) is not None,
+        json_schema=reading.json_schema,
+        deferred=reading.deferred,
+    )
+
+
+def _as_typed(entries: Iterable[Entry]) -> Iterable[Entry]:
+    for entry in entries:
+        if entry.role == "system":
+            continue
+        if entry.role != "user" or INTERRUPTED.match(entry.text):
+            yield entry
+            continue
+        if _OWN_BLOCK.fullmatch(entry.text) or _OWN_SENTENCE.match(entry.text):
+            continue
+        begun = _OWN_BEGINNING.match(entry.text)
+        text = _OWN_END.sub("", entry.text[begun.end() :] if begun else entry.text)
+        if midturn := _MIDTURN.fullmatch(text):
+            text = midturn[1]
+        if text.strip():
+            yield Entry("user", text)
+
+
+def _session(headers: Mapping[str, str]) -> str:
+    for name in ("x-claude-code-session-id", "session_id", "x-session-id", "x-session-affinity", "x-opencode-session"):
+        if headers.get(name):
+            return headers[name]
+    return ""
+
+
+def text_of(content: object) -> str:
+    """The text of a provider's content: a string, a block or a list of blocks."""
+    return "\n".join(texts_of(content))
+
+
+def texts_of(content: object) -> list[str]:
+    """The texts of a provider's content, block by block."""
+    if content is None:
+        return []
+    if isinstance(content, str):
+        return [content]
+    blocks = content if isinstance(content, list) else [content]
+    found = []
+    for block in blocks:
+        if isinstance(block, str):
+            found.append(block)
+        elif isinstance(block, Mapping) and isinstance(block.get("text"), str):
+            found.append(block["text"])
+    return found
+
+
+def compact(value: object) -> str:
+    """A value as JSON, as the providers write it."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -1,0 +1,150 @@
+"""The script in the prompt: which directives the user gave, how far they are carried out, and what is next."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from agent_orchestrator.testing.model.conversation import Request
+from agent_orchestrator.testing.model.progress import DIRECTIVE, in_hand
+from agent_orchestrator.testing.model.replies import (
+    Action,
+    Call,
+    Edit,
+    Failure,
+    Reply,
+    Shell,
+    State,
+    Todo,
+    Usage,
+    Write,
+)
+from agent_orchestrator.testing.model.tools import as_text, bind, sample
+
+_MARKS: dict[str, State] = {"x": "done", ">": "in-progress", "-": "open"}
+_FIGURES = {"input": "input", "output": "output", "read": "cache_read", "written": "cache_write"}
+
+
+class BadDirective(ValueError):
+    """A directive that makes no sense; the answer says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One answer of a script, before its action is said with the agent's tools."""
+
+    reply: Reply
+    action: Action | None = None
+
+
+def next_reply(request: Request, now: float, script: str | None = None) -> Reply:
+    """The answer to a request by the directives of its user, or by those of a script in their place."""
+    work = in_hand(request)
+    try:
+        replies = list(_replies(parse(work.text if script is None else script, now), request))
+    except BadDirective as error:
+        return Reply(f"Not understood: {error}")
+    if work.done < len(replies):
+        reply = replies[work.done]
+        return reply if reply.text or reply.calls else replace(reply, text="Done.")
+    return Reply("Done." if work.done else f"Understood: {' '.join(work.text.split())[:60]}")
+
+
+def side_reply(request: Request) -> Reply:
+    """The answer to what an agent asks for itself: a title, a commit message, or JSON of the wanted shape."""
+    if request.json_schema is not None:
+        return Reply(json.dumps(sample(request.json_schema)))
+    return Reply("Scripted change")
+
+
+def parse(script: str, now: float = 0.0) -> list[Step]:
+    """The steps of a script, in order. Text and modifiers belong to the action after them, or to the last answer."""
+    steps: list[Step] = []
+    said: list[str] = []
+    reply = Reply()
+    for name, value in DIRECTIVE.findall(script):
+        try:
+            if name == "say":
+                said.append(value)
+            elif name in _ACTIONS:
+                steps.append(Step(replace(reply, text="\n".join(said)), _ACTIONS[name](value)))
+                said, reply = [], Reply()
+            else:
+                reply = _modified(reply, name, value, now)
+        except (ValueError, KeyError) as error:
+            raise BadDirective(f"[[{name}: {value}]] ({error})") from None
+    if said or reply != Reply():
+        steps.append(Step(replace(reply, text="\n".join(said))))
+    return steps
+
+
+def _replies(steps: Sequence[Step], request: Request) -> Iterator[Reply]:
+    """The answers, one call each. What an agent has no tool for is said, together with what is said next."""
+    said: list[str] = []
+    earlier: list[Call] = []
+    for step in steps:
+        calls = bind(step.action, request, earlier) if step.action else []
+        earlier += calls
+        said.append(step.reply.text)
+        if step.action is not None and not calls:
+            said.append(as_text(step.action, request))
+            if step is not steps[-1]:
+                continue
+        yield replace(step.reply, text="\n".join(filter(None, said)), calls=tuple(calls[:1]))
+        said = []
+        for call in calls[1:]:
+            yield Reply(calls=(call,))
+
+
+def _modified(reply: Reply, name: str, value: str, now: float) -> Reply:
+    match name:
+        case "wait":
+            return replace(reply, wait=reply.wait + float(value))
+        case "slow":
+            return replace(reply, slow=float(value))
+        case "hang":
+            return replace(reply, hang=value)
+        case "stall":
+            return replace(reply, stall=value)
+        case "drop":
+            return replace(reply, drop=True)
+        case "usage":
+            figures = dict(pair.split("=") for pair in value.split())
+            return replace(reply, usage=Usage(**{_FIGURES[key]: int(figure) for key, figure in figures.items()}))
+        case _:
+            first, *options = value.split()
+            times = next((int(option[1:]) for option in options if option.startswith("x")), None)
+            retry = next((float(option[6:]) for option in options if option.startswith("retry=")), None)
+            if name == "limit":
+                return replace(reply, failure=Failure(429, times=times, limit_ends=now + float(first)))
+            return replace(reply, failure=Failure(int(first), times=times, retry_after=retry))
+
+
+def _write(value: str) -> Write:
+    path, _, text = value.partition("|")
+    return Write(path.strip(), text if text.endswith("\n") else text + "\n")
+
+
+def _edit(value: str) -> Edit:
+    path, old, new = value.split("|")
+    return Edit(path.strip(), old, new)
+
+
+def _todo(value: str) -> Todo:
+    steps = (step.strip() for step in value.split(";"))
+    return Todo(tuple((_MARKS[step[0]], step[1:].strip()) for step in steps if step))
+
+
+def _tool(value: str) -> Call:
+    name, _, arguments = value.partition(" ")
+    return Call(name, json.loads(arguments or "{}"))
+
+
+_ACTIONS: dict[str, Callable[[str], Action]] = {
+    "sh": Shell,
+    "write": _write,
+    "edit": _edit,
+    "todo": _todo,
+    "tool": _tool,
+}

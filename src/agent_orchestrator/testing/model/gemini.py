@@ -1,0 +1,98 @@
+"""Gemini's generateContent: Gemini CLI speaks it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from agent_orchestrator.testing.model.conversation import Entry, Reading, Tool, compact, texts_of
+from agent_orchestrator.testing.model.replies import Failure
+from agent_orchestrator.testing.model.wire import Answer, ErrorAnswer, Frame, pieces, retry_headers
+
+_ERRORS = {
+    400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    429: "RESOURCE_EXHAUSTED",
+    503: "UNAVAILABLE",
+}
+_DETAIL = "type.googleapis.com/google.rpc."
+
+
+class Gemini:
+    """`POST /v1beta/models/MODEL:generateContent` and `:streamGenerateContent`."""
+
+    protocol = "gemini"
+
+    def read(self, body: Mapping[str, Any], path: str) -> Reading:
+        entries = [Entry("system", text) for text in texts_of((body.get("systemInstruction") or {}).get("parts"))]
+        for content in body.get("contents", []):
+            entries += _entries(content)
+        declared = [f for tool in body.get("tools") or [] for f in tool.get("functionDeclarations") or []]
+        settings = body.get("generationConfig") or {}
+        wants_json = settings.get("responseMimeType") == "application/json"
+        schema = settings.get("responseJsonSchema") or settings.get("responseSchema") or {}
+        return Reading(
+            tuple(entries),
+            tuple(Tool(f["name"], f.get("parametersJsonSchema") or f.get("parameters") or {}) for f in declared),
+            path.rpartition("/")[2].partition(":")[0],
+            ":streamGenerateContent" in path,
+            json_schema=schema if wants_json else None,
+        )
+
+    def whole(self, answer: Answer) -> Mapping[str, Any]:
+        parts: list[Mapping[str, Any]] = [{"text": answer.text}] if answer.text or not answer.calls else []
+        return _chunk(answer, [*parts, *_calls(answer)], last=True)
+
+    def frames(self, answer: Answer) -> Iterator[Frame]:
+        parts = [*({"text": piece} for piece in pieces(answer.text)), *_calls(answer)] or [{"text": ""}]
+        for number, part in enumerate(parts, 1):
+            yield Frame(_chunk(answer, [part], last=number == len(parts)), text="text" in part)
+
+    def error(self, failure: Failure, now: float) -> ErrorAnswer:
+        headers = retry_headers(failure, now)
+        status = _ERRORS.get(failure.status, "INTERNAL")
+        details: list[Mapping[str, Any]] = []
+        message = failure.message or f"scripted error {failure.status}"
+        if failure.limit_ends is not None:
+            message = failure.message or "You exceeded your current quota, please check your plan and billing details."
+            quota = {"quotaId": "GenerateRequestsPerDayPerProjectPerModel", "quotaMetric": "generate_requests"}
+            details.append({"@type": f"{_DETAIL}QuotaFailure", "violations": [quota]})
+        if wait := headers.get("retry-after"):
+            details.append({"@type": f"{_DETAIL}RetryInfo", "retryDelay": f"{wait}s"})
+        body = {"code": failure.status, "message": message, "status": status, "details": details}
+        return ErrorAnswer(failure.status, {"error": body}, headers)
+
+
+def _entries(content: Mapping[str, Any]) -> Iterator[Entry]:
+    role = "assistant" if content.get("role") == "model" else "user"
+    for part in content.get("parts") or []:
+        if "functionCall" in part:
+            yield Entry("call", compact(part["functionCall"].get("args")), part["functionCall"].get("name", ""))
+        elif "functionResponse" in part:
+            yield Entry("result", compact(part["functionResponse"].get("response")))
+        elif part.get("text") and not part.get("thought"):
+            yield Entry("assistant" if role == "assistant" else "user", part["text"])
+
+
+def _calls(answer: Answer) -> list[Mapping[str, Any]]:
+    return [{"functionCall": {"name": call.name, "args": call.arguments}} for call in answer.calls]
+
+
+def _chunk(answer: Answer, parts: list[Mapping[str, Any]], *, last: bool = False) -> dict[str, Any]:
+    candidate: dict[str, Any] = {"content": {"role": "model", "parts": parts}, "index": 0}
+    if last:
+        candidate["finishReason"] = "STOP"
+    usage = answer.usage
+    sent = usage.input + usage.cache_read + usage.cache_write
+    return {
+        "candidates": [candidate],
+        "usageMetadata": {
+            "promptTokenCount": sent,
+            "candidatesTokenCount": usage.output,
+            "cachedContentTokenCount": usage.cache_read,
+            "totalTokenCount": sent + usage.output,
+        },
+        "modelVersion": answer.model,
+        "responseId": answer.id,
+    }

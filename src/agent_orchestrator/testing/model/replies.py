@@ -1,0 +1,103 @@
+"""What the model can answer, said in no provider's words and with no agent's tools."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+State = Literal["open", "in-progress", "done"]
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """The token figures of one answer; `input` is what came neither from nor into the cache."""
+
+    input: int = 1000
+    output: int = 50
+    cache_read: int = 300
+    cache_write: int = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An HTTP error instead of an answer: so many times, or each time."""
+
+    status: int
+    message: str = ""
+    times: int | None = None
+    retry_after: float | None = None
+    limit_ends: float | None = None
+    """Unix time at which a usage limit ends; makes the error the provider's usage limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A tool call by the agent's own name of the tool. Text in place of arguments is for tools that take free text."""
+
+    name: str
+    arguments: Mapping[str, Any] | str = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Shell:
+    """Run a command with whatever tool the agent has for that."""
+
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Write a file."""
+
+    path: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Replace text in a file."""
+
+    path: str
+    old: str
+    new: str
+
+
+@dataclass(frozen=True, slots=True)
+class Todo:
+    """Set the agent's plan or to-do list."""
+
+    steps: Sequence[tuple[State, str]]
+
+
+Action = Call | Shell | Write | Edit | Todo
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One answer: text, or tool calls, or both; and what happens on the way."""
+
+    text: str = ""
+    calls: tuple[Action, ...] = ()
+    wait: float = 0.0
+    slow: float = 0.0
+    hang: str | None = None
+    stall: str | None = None
+    drop: bool = False
+    failure: Failure | None = None
+    usage: Usage = field(default_factory=Usage)
+
+
+def say(text: str) -> Reply:
+    """Text that ends the turn."""
+    return Reply(text)
+
+
+def fail(status: int, message: str = "", *, times: int | None = None, retry_after: float | None = None) -> Reply:
+    """An HTTP error; without `times` for as long as the rule says so."""
+    return Reply(failure=Failure(status, message, times, retry_after))
+
+
+def usage_limit(ends: float) -> Reply:
+    """The provider's usage limit, which ends at this Unix time."""
+    return Reply(failure=Failure(429, limit_ends=ends))

@@ -1,0 +1,144 @@
+"""OpenAI Responses: Codex speaks it, and Goose with newer models."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from agent_orchestrator.testing.model import openai
+from agent_orchestrator.testing.model.conversation import Entry, Reading, Tool, compact, text_of, texts_of
+from agent_orchestrator.testing.model.replies import Failure
+from agent_orchestrator.testing.model.wire import Answer, BoundCall, ErrorAnswer, Frame, pieces
+
+
+class Responses:
+    """`POST /v1/responses`."""
+
+    protocol = "responses"
+
+    def read(self, body: Mapping[str, Any], path: str) -> Reading:  # noqa: ARG002
+        entries = [Entry("system", text) for text in texts_of(body.get("instructions"))]
+        given = body.get("input", [])
+        items: list[Any] = [{"role": "user", "content": given}] if isinstance(given, str) else given
+        tools = list(_tools(body.get("tools") or []))
+        for item in items:
+            entries += _entries(item)
+            if item.get("type") == "additional_tools":
+                tools += _tools(item.get("tools") or [])
+        wanted = (body.get("text") or {}).get("format") or {}
+        return Reading(
+            tuple(entries),
+            tuple(tools),
+            body.get("model", ""),
+            bool(body.get("stream")),
+            body.get("prompt_cache_key") or "",
+            wanted.get("schema"),
+        )
+
+    def whole(self, answer: Answer) -> Mapping[str, Any]:
+        return {**_head(answer), "status": "completed", "output": list(_items(answer)), "usage": _usage(answer)}
+
+    def frames(self, answer: Answer) -> Iterator[Frame]:
+        numbers = itertools.count()
+
+        def frame(kind: str, data: Mapping[str, Any], *, text: bool = False) -> Frame:
+            return Frame({"type": kind, "sequence_number": next(numbers), **data}, kind, text)
+
+        yield frame("response.created", {"response": _head(answer)})
+        yield frame("response.in_progress", {"response": _head(answer)})
+        for index, item in enumerate(_items(answer)):
+            place = {"item_id": item["id"], "output_index": index}
+            yield frame("response.output_item.added", {"output_index": index, "item": _begun(item)})
+            if item["type"] == "message":
+                part = item["content"][0]
+                place |= {"content_index": 0}
+                yield frame("response.content_part.added", {**place, "part": {**part, "text": ""}})
+                for piece in pieces(part["text"]):
+                    yield frame("response.output_text.delta", {**place, "delta": piece}, text=True)
+                yield frame("response.output_text.done", {**place, "text": part["text"]})
+                yield frame("response.content_part.done", {**place, "part": part})
+            elif item["type"] == "function_call":
+                yield frame("response.function_call_arguments.delta", {**place, "delta": item["arguments"]})
+                yield frame("response.function_call_arguments.done", {**place, "arguments": item["arguments"]})
+            yield frame("response.output_item.done", {"output_index": index, "item": item})
+        yield frame("response.completed", {"response": self.whole(answer)})
+
+    def error(self, failure: Failure, now: float) -> ErrorAnswer:
+        return openai.error(failure, now)
+
+
+def _entries(item: Mapping[str, Any]) -> Iterator[Entry]:
+    kind = item.get("type", "message")
+    role = item.get("role")
+    if kind == "message":
+        if role == "assistant":
+            yield Entry("assistant", text_of(item.get("content")))
+        else:
+            for text in texts_of(item.get("content")):
+                yield Entry("user" if role == "user" else "system", text)
+    elif kind.endswith("_output"):
+        output = item.get("output")
+        yield Entry("result", text_of(output) or compact(output))
+    elif kind.endswith("_call"):
+        yield Entry("call", str(item.get("arguments") or item.get("input") or ""), item.get("name") or kind)
+
+
+def _tools(given: Iterable[Mapping[str, Any]], namespace: str = "") -> Iterator[Tool]:
+    for tool in given:
+        if tool.get("type") == "namespace":
+            yield from _tools(tool.get("tools") or [], tool.get("name", ""))
+        elif "name" in tool:
+            yield Tool(tool["name"], tool.get("parameters") or {}, tool.get("type") == "custom", namespace)
+
+
+def _head(answer: Answer) -> dict[str, Any]:
+    return {
+        "id": f"resp_{answer.id}",
+        "object": "response",
+        "created_at": int(time.time()),
+        "model": answer.model,
+        "status": "in_progress",
+        "output": [],
+        "error": None,
+        "incomplete_details": None,
+        "parallel_tool_calls": False,
+        "tool_choice": "auto",
+        "tools": [],
+    }
+
+
+def _items(answer: Answer) -> Iterator[dict[str, Any]]:
+    if answer.text or not answer.calls:
+        content = [{"type": "output_text", "text": answer.text, "annotations": []}]
+        head = {"type": "message", "id": f"msg_{answer.id}", "role": "assistant", "status": "completed"}
+        yield {**head, "content": content}
+    for call in answer.calls:
+        yield _call(call)
+
+
+def _call(call: BoundCall) -> dict[str, Any]:
+    named = {"call_id": f"call_{call.id}", "name": call.name, "status": "completed"}
+    if call.namespace:
+        named["namespace"] = call.namespace
+    if isinstance(call.arguments, str):
+        return {"type": "custom_tool_call", "id": f"ctc_{call.id}", **named, "input": call.arguments}
+    return {"type": "function_call", "id": f"fc_{call.id}", **named, "arguments": compact(call.arguments)}
+
+
+def _begun(item: Mapping[str, Any]) -> dict[str, Any]:
+    empty: dict[str, Any] = {"content": []} if item["type"] == "message" else {}
+    empty |= {name: "" for name in ("arguments", "input") if name in item}
+    return {**item, "status": "in_progress", **empty}
+
+
+def _usage(answer: Answer) -> dict[str, Any]:
+    sent = openai.sent(answer.usage)
+    return {
+        "input_tokens": sent,
+        "input_tokens_details": {"cached_tokens": answer.usage.cache_read},
+        "output_tokens": answer.usage.output,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": sent + answer.usage.output,
+    }

@@ -1,0 +1,229 @@
+"""Say an action in the words of the agent's own tools: the tool is found by name, its arguments are filled by its schema."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import Any
+
+from agent_orchestrator.testing.model.conversation import Request, Tool, compact
+from agent_orchestrator.testing.model.progress import in_hand
+from agent_orchestrator.testing.model.replies import Action, Call, Edit, Shell, State, Todo, Write
+
+SHELL = (
+    "Bash", "bash", "exec_command", "shell_command", "shell", "local_shell", "run_shell_command", "Shell",
+    "developer__shell", "execute_command", "run_command", "exec",
+)  # fmt: skip
+WRITE = ("Write", "write_file", "create", "write", "create_file", "apply_patch")
+EDIT = ("Edit", "replace", "edit", "str_replace", "apply_patch")
+READ = ("Read", "read_file", "view", "read")
+TODO = ("TodoWrite", "todowrite", "todo_write", "write_todos", "TodoList", "update_plan", "todo__todo_write")
+
+_PATH = ("file_path", "path", "filePath", "filename", "absolute_path")
+_CONTENT = ("content", "file_text", "contents", "text")
+_OLD = ("old_string", "old_str", "oldString", "before")
+_NEW = ("new_string", "new_str", "newString", "after")
+_COMMAND = ("command", "cmd", "script")
+_STEP = ("content", "step", "title", "subject", "description", "text")
+_STATES: dict[State, tuple[str, ...]] = {
+    "open": ("pending", "open", "todo"),
+    "in-progress": ("in_progress", "active"),
+    "done": ("completed", "done"),
+}
+
+
+def bind(action: Action, request: Request, earlier: Sequence[Call] = ()) -> list[Call]:
+    """The tool calls that carry out an action here, one after the other; none if the agent has no tool for it.
+
+    `earlier` are the calls of the same script before it.
+    """
+    match action:
+        case Call():
+            return [action]
+        case Shell():
+            return _shell(action.command, request)
+        case Write():
+            return _write(action, request)
+        case Edit():
+            return _edit(action, request)
+        case Todo():
+            return _todo(action, request, earlier)
+
+
+def as_text(action: Action, request: Request) -> str:
+    """An action in words, for agents that take their changes from the text: Aider, in the format that it asked for."""
+    blocks = "SEARCH/REPLACE" in compact(request.body)
+    match action:
+        case Write(path, text) if blocks:
+            return _block(path, "", text)
+        case Write(path, text):
+            return f"{path}\n```\n{text}```\n"
+        case Edit(path, old, new):
+            return _block(path, old + "\n", new + "\n")
+        case Shell(command):
+            return f"```bash\n{command}\n```\n"
+    return ""
+
+
+def _block(path: str, old: str, new: str) -> str:
+    return f"{path}\n```\n<<<<<<< SEARCH\n{old}=======\n{new}>>>>>>> REPLACE\n```\n"
+
+
+def _shell(command: str, request: Request) -> list[Call]:
+    tool = _find(SHELL, request)
+    if tool is None:
+        return []
+    if tool.free_text:  # Codex runs JavaScript there, which has the other tools as functions
+        return [_javascript(tool, "exec_command", {"cmd": command})]
+    name = _key(tool, _COMMAND) or "command"
+    as_list = tool.properties.get(name, {}).get("type") == "array"
+    return [_call(tool, {name: ["bash", "-lc", command] if as_list else command})]
+
+
+def _write(action: Write, request: Request) -> list[Call]:
+    tool = _find(WRITE, request)
+    patch = f"*** Begin Patch\n*** Add File: {action.path}\n{_lines('+', action.text)}*** End Patch\n"
+    if tool is None:
+        there = shlex.quote(action.path)
+        folder = shlex.quote(str(PurePosixPath(action.path).parent))
+        return _shell(f"mkdir -p {folder} && printf %s {shlex.quote(action.text)} > {there}", request)
+    if tool.name == "apply_patch":
+        return [_patch(tool, patch)]
+    path = {_key(tool, _PATH) or "path": _absolute(action.path, request)}
+    return [_call(tool, {**path, _key(tool, _CONTENT) or "content": action.text})]
+
+
+def _edit(action: Edit, request: Request) -> list[Call]:
+    tool = _find(EDIT, request)
+    if tool is None:
+        old, new = json.dumps(action.old), json.dumps(action.new)
+        code = f"import pathlib; f = pathlib.Path({json.dumps(action.path)}); f.write_text(f.read_text().replace({old}, {new}))"
+        return _shell(f"python3 -c {shlex.quote(code)}", request)
+    if tool.name == "apply_patch":
+        lines = _lines("-", action.old) + _lines("+", action.new)
+        return [_patch(tool, f"*** Begin Patch\n*** Update File: {action.path}\n@@\n{lines}*** End Patch\n")]
+    path = _absolute(action.path, request)
+    change = {_key(tool, _OLD) or "old_string": action.old, _key(tool, _NEW) or "new_string": action.new}
+    edit = _call(tool, {_key(tool, _PATH) or "path": path, **change})
+    reader = _find(READ, request)
+    return [edit] if reader is None else [_call(reader, {_key(reader, _PATH) or "path": path}), edit]
+
+
+def _todo(action: Todo, request: Request, earlier: Sequence[Call]) -> list[Call]:
+    tool = _find(TODO, request)
+    if tool is not None:
+        return [_call(tool, _list(tool, action.steps))]
+    shell = _find(SHELL, request)
+    if shell is not None and shell.free_text:
+        plan = [{"step": text, "status": _STATES[state][0]} for state, text in action.steps]
+        return [_javascript(shell, "update_plan", {"plan": plan})]
+    return list(_tasks(action.steps, request, earlier))
+
+
+def _list(tool: Tool, steps: Sequence[tuple[State, str]]) -> dict[str, Any]:
+    """The list, whole: an array of objects where the tool wants one, else text."""
+    for name, schema in tool.properties.items():
+        if schema.get("type") == "array":
+            return {name: [_step(schema.get("items") or {}, *step, number) for number, step in enumerate(steps, 1)]}
+    marks = {"open": "[ ]", "in-progress": "[-]", "done": "[x]"}
+    return {_key(tool, _CONTENT) or "content": "\n".join(f"- {marks[state]} {text}" for state, text in steps)}
+
+
+def _step(schema: Mapping[str, Any], state: State, text: str, number: int) -> dict[str, Any]:
+    properties = schema.get("properties") or {}
+    words = properties.get("status", {}).get("enum") or ()
+    status = next((word for word in _STATES[state] if word in words), _STATES[state][0])
+    filled: dict[str, Any] = {next((name for name in _STEP if name in properties), "content"): text, "status": status}
+    others = {"id": str(number), "priority": "medium", "activeForm": text}
+    return filled | {name: others.get(name, text) for name in schema.get("required") or () if name not in filled}
+
+
+def _tasks(steps: Sequence[tuple[State, str]], request: Request, earlier: Sequence[Call]) -> Iterator[Call]:
+    """Claude Code keeps its list as tasks, created and changed one by one; their numbers count up from 1.
+
+    Its tools for that may have to be loaded by a search first. Calls of this turn that were made already are told
+    again, as the caller counts them.
+    """
+    place = in_hand(request).place
+    before = [(entry.name, entry.text) for entry in request.entries[:place] if entry.role == "call"]
+    before += [(call.name, compact(call.arguments)) for call in earlier]
+    now = [(entry.name, entry.text) for entry in request.entries[place:] if entry.role == "call"]
+    if "TaskCreate" not in request.deferred | set(request.tools):
+        return
+    loaded_now = any(_loads_tasks(*call) for call in now) or "TaskCreate" not in request.tools
+    if loaded_now and not any(_loads_tasks(*call) for call in before):
+        yield Call("ToolSearch", {"query": "select:TaskCreate,TaskUpdate", "max_results": 5})
+    known = [json.loads(text)["subject"] for name, text in before if name == "TaskCreate"]
+    states = {}
+    for name, text in before:
+        if name == "TaskUpdate":
+            update = json.loads(text)
+            states[known[int(update["taskId"]) - 1]] = update["status"]
+    for _, subject in steps:
+        if subject not in known:
+            known.append(subject)
+            yield Call("TaskCreate", {"subject": subject, "description": subject, "activeForm": subject})
+    for state, subject in steps:
+        if states.get(subject, "pending") != _STATES[state][0]:
+            yield Call("TaskUpdate", {"taskId": str(known.index(subject) + 1), "status": _STATES[state][0]})
+
+
+def _loads_tasks(name: str, arguments: str) -> bool:
+    return name == "ToolSearch" and "TaskCreate" in arguments
+
+
+def _find(names: Sequence[str], request: Request) -> Tool | None:
+    return next((request.tools[name] for name in names if name in request.tools), None)
+
+
+def _key(tool: Tool, names: Sequence[str]) -> str | None:
+    return next((name for name in names if name in tool.properties), None)
+
+
+def _call(tool: Tool, arguments: Mapping[str, Any]) -> Call:
+    """A call with everything that the schema requires."""
+    required = {name: sample(tool.properties.get(name, {})) for name in tool.schema.get("required") or ()}
+    return Call(tool.name, {**required, **arguments})
+
+
+def _patch(tool: Tool, patch: str) -> Call:
+    return Call(tool.name, patch) if tool.free_text else _call(tool, {next(iter(tool.properties), "input"): patch})
+
+
+def _javascript(tool: Tool, function: str, arguments: Mapping[str, Any]) -> Call:
+    code = f"const r = await tools.{function}({compact(arguments)}); text(r.output ?? JSON.stringify(r));"
+    return Call(tool.name, code)
+
+
+def _lines(mark: str, text: str) -> str:
+    return "".join(f"{mark}{line}\n" for line in text.splitlines())
+
+
+def _absolute(path: str, request: Request) -> str:
+    return path if path.startswith("/") or not request.folder else f"{request.folder}/{path}"
+
+
+def sample(schema: Mapping[str, Any], name: str = "") -> Any:
+    """The least value that fits a JSON schema."""
+    if "const" in schema:
+        return schema["const"]
+    if schema.get("enum"):
+        return schema["enum"][0]
+    for choice in ("anyOf", "oneOf"):
+        if schema.get(choice):
+            return sample(schema[choice][0], name)
+    kind = schema.get("type")
+    match str(kind[0] if isinstance(kind, list) else kind).lower():
+        case "object":
+            properties = schema.get("properties") or {}
+            return {key: sample(properties.get(key, {}), key) for key in schema.get("required") or properties}
+        case "array":
+            return [sample(schema.get("items") or {}, name) for _ in range(schema.get("minItems", 0))]
+        case "boolean":
+            return False
+        case "integer" | "number":
+            return schema.get("minimum", 1)
+    return f"scripted {re.sub('[_-]', ' ', name)}".strip()

@@ -1,0 +1,170 @@
+"""How each real agent CLI is pointed to the scripted model: variables, files of its home, and what it can do.
+
+The files stand for what a user has after logging in; everything else (trust, onboarding, permissions) is the plugins' own work.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+Files = Mapping[str, str]
+
+CAN = frozenset({"dialog", "escape", "retrying", "limit", "resume", "usage", "todo", "queue", "headless", "system"})
+"""What the common tests ask of an agent; a lab leaves out what its agent cannot do, and its page says so."""
+
+
+@dataclass(frozen=True)
+class Lab:
+    """One agent on the scripted model."""
+
+    agent: str
+    env: Callable[[str], Mapping[str, str]]
+    files: Callable[[str], Files] = lambda _url: {}
+    """Files below the home, by the model's URL."""
+    model: str | None = None
+    options: Mapping[str, object] = field(default_factory=dict)
+    can: frozenset[str] = CAN
+    start_within: float = 60.0
+
+    def commit(self, path: str, text: str, said: str = "All is done.") -> str:
+        """A task: write a file, commit it, say something."""
+        if self.agent == "aider":
+            return f"[[write: {path}|{text}]] [[say: {said}]]"
+        return f"[[write: {path}|{text}]] [[sh: git add {path}]] [[sh: git commit -m made]] [[say: {said}]]"
+
+
+def _opencode(url: str) -> Files:
+    model = {
+        "name": "gpt-5",
+        "limit": {"context": 200_000, "output": 8000},
+        "cost": {"input": 1, "output": 2, "cache_read": 0.1},
+    }
+    provider = {
+        "npm": "@ai-sdk/openai-compatible",
+        "options": {"baseURL": f"{url}/v1", "apiKey": "k"},
+        "models": {"gpt-5": model},
+    }
+    config = {
+        "model": "scripted/gpt-5",
+        "small_model": "scripted/gpt-5",
+        "autoupdate": False,
+        "share": "disabled",
+        "provider": {"scripted": provider},
+    }
+    return {".config/opencode/opencode.json": json.dumps(config)}
+
+
+def _codex(url: str) -> Files:
+    return {
+        ".codex/config.toml": f"""\
+model = "gpt-5.5"
+model_provider = "scripted"
+check_for_update_on_startup = false
+[model_providers.scripted]
+name = "scripted"
+base_url = "{url}/v1"
+env_key = "OPENAI_API_KEY"
+wire_api = "responses"
+[tools.update_plan]
+enabled = true
+"""
+    }
+
+
+def _kimi(url: str) -> Files:
+    return {
+        ".kimi-code/config.toml": f"""\
+default_model = "scripted/gpt-5"
+telemetry = false
+[providers.scripted]
+type = "openai"
+base_url = "{url}/v1"
+api_key = "k"
+[models."scripted/gpt-5"]
+provider = "scripted"
+model = "gpt-5"
+max_context_size = 200000
+"""
+    }
+
+
+def _gemini(_url: str) -> Files:
+    settings = {
+        "security": {"auth": {"selectedType": "gemini-api-key"}},
+        "general": {"disableAutoUpdate": True, "disableUpdateNag": True},
+        "privacy": {"usageStatisticsEnabled": False},
+    }
+    return {".gemini/settings.json": json.dumps(settings)}
+
+
+KEY = "sk-ant-api03-scripted-key-of-no-value-at-all-0123456789"
+
+LABS = {
+    lab.agent: lab
+    for lab in (
+        Lab(
+            "claude-code",
+            lambda url: {
+                "ANTHROPIC_BASE_URL": url,
+                "ANTHROPIC_API_KEY": KEY,
+                "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+                "IS_SANDBOX": "1",
+            },
+            model="claude-sonnet-4-5",
+        ),
+        Lab("codex", lambda _url: {"OPENAI_API_KEY": "k"}, _codex),
+        Lab("opencode", lambda _url: {}, _opencode),
+        Lab(
+            "aider",
+            lambda url: {"OPENAI_API_BASE": f"{url}/v1", "OPENAI_API_KEY": "k"},
+            model="openai/gpt-5",
+            can=CAN - {"todo", "queue", "limit"},
+        ),
+        Lab(
+            "gemini",
+            lambda url: {"GOOGLE_GEMINI_BASE_URL": url, "GEMINI_API_KEY": "k"},
+            _gemini,
+            model="gemini-2.5-pro",
+            can=frozenset({"resume"}),
+        ),
+        Lab(
+            "copilot",
+            lambda url: {
+                "COPILOT_OFFLINE": "true",
+                "COPILOT_PROVIDER_BASE_URL": f"{url}/v1",
+                "COPILOT_MODEL": "gpt-5",
+                "COPILOT_PROVIDER_API_KEY": "k",
+            },
+            can=frozenset({"resume"}),
+        ),
+        Lab(
+            "goose",
+            lambda url: {
+                "GOOSE_PROVIDER": "openai",
+                "GOOSE_MODEL": "gpt-5",
+                "OPENAI_HOST": url,
+                "OPENAI_API_KEY": "k",
+                "GOOSE_DISABLE_KEYRING": "1",
+                "GOOSE_TELEMETRY_ENABLED": "false",
+            },
+            can=frozenset({"resume"}),
+        ),
+        Lab("kimicode", lambda _url: {}, _kimi, can=frozenset({"resume"})),
+        Lab(
+            "qwen",
+            lambda url: {"OPENAI_BASE_URL": f"{url}/v1", "OPENAI_API_KEY": "k", "OPENAI_MODEL": "gpt-5"},
+            can=frozenset(),
+        ),
+    )
+}
+
+
+def write_files(home: Path, files: Files) -> None:
+    """The files of a user who has logged in."""
+    for name, text in files.items():
+        path = home / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)

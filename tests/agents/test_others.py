@@ -1,0 +1,12 @@
+"""The basic case on more real agent CLIs."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.agents.suite import Basic
+
+
+@pytest.mark.parametrize("agent", ["gemini", "copilot", "goose", "kimicode", "qwen"])
+class TestOthers(Basic):
+    """Each as a user would have it."""
