@@ -26,6 +26,8 @@ class Detected:
     forge: str | None = None
     """The forge's host."""
     test_command: str | None = None
+    commands: tuple[str, ...] = ()
+    """What lints, formats and builds."""
     lock_files: tuple[str, ...] = ()
 
 
@@ -38,6 +40,7 @@ def detect(root: Path) -> Detected:
         remote=remote,
         forge=forge,
         test_command=test_command(root),
+        commands=commands(root),
         lock_files=tuple(name for name in LOCK_FILES if (root / name).is_file()),
     )
 
@@ -79,28 +82,61 @@ def test_command(root: Path) -> str | None:
     return _python_test(root)
 
 
+def commands(root: Path) -> tuple[str, ...]:
+    """The commands that lint, format, check types and build, as far as the usual files tell."""
+    makefile = _read(root / "Makefile") or _read(root / "makefile")
+    found = [f"make {name}" for name in _CHORES if re.search(rf"^{name}\s*:(?!=)", makefile, re.MULTILINE)]
+    scripts = _npm_scripts(root)
+    found += [f"{_npm(root)} run {name}" for name in _CHORES if isinstance(scripts.get(name), str)]
+    if (root / "Cargo.toml").is_file():
+        found += ["cargo build", "cargo clippy", "cargo fmt"]
+    if (root / "go.mod").is_file():
+        found += ["go build ./...", "go vet ./..."]
+    tools = _python_tools(root)
+    run = "uv run " if (root / "uv.lock").is_file() else ""
+    found += [f"{run}{command}" for tool, command in _PYTHON_CHORES if tool in tools]
+    return tuple(dict.fromkeys(found))
+
+
+_CHORES = ("lint", "format", "fmt", "typecheck", "types", "check", "build")
+_PYTHON_CHORES = (("ruff", "ruff check ."), ("ruff", "ruff format ."), ("mypy", "mypy"), ("black", "black ."))
+
+
 def _npm_test(root: Path) -> str | None:
+    script = _npm_scripts(root).get("test")
+    if not isinstance(script, str) or "no test specified" in script:
+        return None
+    tool = _npm(root)
+    return "bun run test" if tool == "bun" else f"{tool} test"
+
+
+def _npm(root: Path) -> str:
+    for lock, tool in (("pnpm-lock.yaml", "pnpm"), ("yarn.lock", "yarn"), ("bun.lock", "bun"), ("bun.lockb", "bun")):
+        if (root / lock).is_file():
+            return tool
+    return "npm"
+
+
+def _npm_scripts(root: Path) -> dict[str, object]:
     try:
         package = json.loads(_read(root / "package.json") or "{}")
     except (ValueError, RecursionError):
-        return None
+        return {}
     scripts = package.get("scripts") if isinstance(package, dict) else None
-    script = scripts.get("test") if isinstance(scripts, dict) else None
-    if not isinstance(script, str) or "no test specified" in script:
-        return None
-    for lock, tool in (("pnpm-lock.yaml", "pnpm"), ("yarn.lock", "yarn"), ("bun.lock", "bun"), ("bun.lockb", "bun")):
-        if (root / lock).is_file():
-            return "bun run test" if tool == "bun" else f"{tool} test"
-    return "npm test"
+    return scripts if isinstance(scripts, dict) else {}
+
+
+def _python_tools(root: Path) -> dict[str, object]:
+    try:
+        tools = tomllib.loads(_read(root / "pyproject.toml")).get("tool", {})
+    except (tomllib.TOMLDecodeError, RecursionError):
+        return {}
+    return tools if isinstance(tools, dict) else {}
 
 
 def _python_test(root: Path) -> str | None:
     text = _read(root / "pyproject.toml")
-    try:
-        tools = tomllib.loads(text).get("tool", {}) if text else {}
-    except (tomllib.TOMLDecodeError, RecursionError):
-        tools = {}
-    configured = isinstance(tools, dict) and "pytest" in tools
+    configured = "pytest" in _python_tools(root)
     mentioned = "pytest" in text or "[tool:pytest]" in _read(root / "setup.cfg")
     if not (configured or mentioned or (root / "pytest.ini").is_file() or (root / "tests" / "conftest.py").is_file()):
         return None

@@ -52,6 +52,8 @@ class ProjectConfig:
     scm: Plugin
     terminal: str
     ci: Mapping[str, Check]
+    commands: tuple[str, ...]
+    """What its agents may run without asking, beside the checks."""
     symlinks: tuple[str, ...]
     copy: tuple[str, ...]
     post_create: tuple[str, ...]
@@ -142,6 +144,7 @@ def project_config(
         scm=settings.scm,
         terminal=settings.terminal,
         ci=settings.ci,
+        commands=settings.commands,
         symlinks=settings.symlinks,
         copy=settings.copy_,
         post_create=settings.post_create,

@@ -49,6 +49,7 @@ def _of_project(project: Project) -> dict[str, Any]:
         {
             "postCreate": list(project.post_create),
             "ci": {name: check.command for name, check in project.ci.items()},
+            "commands": list(project.commands),
             "env": _executing(project.env),
             "reactions": _of_reactions(project.reactions),
             **_permissions(project),

@@ -64,8 +64,8 @@ class Inspection:
     def prompt(self, session: str) -> dict[str, str]:
         """What the session's agent is told: how to work here, and its task."""
         facts = self.flow.sessions[session]
-        commands = prompting.commands(self.plugins.project(facts.project))
-        return {"system": prompting.system_prompt(facts, commands), "prompt": prompting.first_prompt(facts.spec)}
+        checks = prompting.checks(self.plugins.project(facts.project))
+        return {"system": prompting.system_prompt(facts, checks), "prompt": prompting.first_prompt(facts.spec)}
 
     async def log(self, session: str, *, raw: bool, tail_lines: int | None, follow: bool) -> AsyncIterator[bytes]:
         """What its terminal showed; `follow`: and shows, until the session ends."""

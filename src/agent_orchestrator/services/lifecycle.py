@@ -236,7 +236,7 @@ class Lifecycle:
             private=private,
             repo=Path(facts.spec.repo),
             task=facts.spec.prompt if prompt == prompting.first_prompt(facts.spec) else prompt,
-            system=prompting.system_prompt(facts, commands),
+            system=prompting.system_prompt(facts, prompting.checks(project)),
             commands=commands,
             allowed=tuple(Permission(*rule) for rule in self.flow.home.allowed.get(facts.project, ())),
             model=facts.spec.model or settings.model,

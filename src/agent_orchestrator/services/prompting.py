@@ -33,9 +33,14 @@ def granted(project: ProjectConfig, settings: AgentSettings, runtime: str) -> tu
     return "auto-edit", note
 
 
-def commands(project: ProjectConfig) -> tuple[str, ...]:
-    """The project's own test, lint and build commands."""
+def checks(project: ProjectConfig) -> tuple[str, ...]:
+    """What must pass before an agent finishes."""
     return tuple(dict.fromkeys(check.command for check in project.ci.values()))
+
+
+def commands(project: ProjectConfig) -> tuple[str, ...]:
+    """The project's own test, lint and build commands, which `auto-edit` allows."""
+    return tuple(dict.fromkeys((*checks(project), *project.commands)))
 
 
 def first_prompt(spec: SessionCreated) -> str:

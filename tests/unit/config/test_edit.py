@@ -118,7 +118,7 @@ def test_detection(tmp_path: Path) -> None:
     (git / "config").write_text('[core]\n\tbare = false\n[remote "origin"]\n\turl = git@github.com:owner/app.git\n')
     (tmp_path / "Makefile").write_text("all:\n\ntest: all\n\tpytest\n")
     (tmp_path / "uv.lock").write_text("")
-    assert detect(tmp_path) == Detected("topic", "owner/app", "github.com", "make test", ("uv.lock",))
+    assert detect(tmp_path) == Detected("topic", "owner/app", "github.com", "make test", lock_files=("uv.lock",))
     (git / "packed-refs").write_text(f"{'a' * 40} refs/heads/master\n")
     assert detect(tmp_path).default_branch == "master"
     (git / "refs" / "remotes" / "origin" / "HEAD").write_text("ref: refs/remotes/origin/release/1\n")
@@ -142,6 +142,28 @@ def test_detection(tmp_path: Path) -> None:
 def test_test_commands(tmp_path: Path, name: str, content: str, command: str | None) -> None:
     (tmp_path / name).write_text(content)
     assert detect(tmp_path).test_command == command
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "found"),
+    [
+        ("Makefile", "lint:\n\truff\nbuild: x\nformat := no\n", ("make lint", "make build")),
+        (
+            "package.json",
+            '{"scripts": {"lint": "eslint", "build": "vite", "x": "y"}}',
+            ("npm run lint", "npm run build"),
+        ),
+        ("package.json", '{"scripts": []}', ()),
+        ("Cargo.toml", "", ("cargo build", "cargo clippy", "cargo fmt")),
+        ("pyproject.toml", "[tool.ruff]\n[tool.mypy]\n", ("ruff check .", "ruff format .", "mypy")),
+        ("pyproject.toml", "[tool", ()),
+    ],
+)
+def test_what_lints_and_builds(tmp_path: Path, name: str, content: str, found: tuple[str, ...]) -> None:
+    (tmp_path / name).write_text(content)
+    assert detect(tmp_path).commands == found
+    config = load_text(initial("app", detect(tmp_path)), tmp_path / "x.yaml", {}).config
+    assert config.projects["app"].commands == found
 
 
 def test_detection_in_a_worktree(tmp_path: Path) -> None:

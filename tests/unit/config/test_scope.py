@@ -48,7 +48,7 @@ def test_a_project_takes_the_nearest_word(world: World) -> None:
     )
     project = world.configs.project("shop")
     assert project is not None
-    assert (project.runtime, project.agent, project.workspace) == ("process", "claude-code", "worktree")
+    assert (project.runtime, project.agent, project.workspace) == ("process", "claude-code", None)
     assert (project.agent_config.permissions, project.agent_config.model) == ("plan", "big")
     assert (project.path, project.session_prefix, project.name) == (world.folder / "shop", "shop", "shop")
     assert project.routing["info"] == ("slack",)
