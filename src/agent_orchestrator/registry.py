@@ -51,7 +51,13 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
         "codex": "agent_orchestrator.plugins.agents.codex:Codex",
         "gemini": "agent_orchestrator.plugins.agents.gemini:Gemini",
         "copilot": "agent_orchestrator.plugins.agents.copilot:Copilot",
+        "cursor": "agent_orchestrator.plugins.agents.cursor:Cursor",
         "kimicode": "agent_orchestrator.plugins.agents.kimicode:KimiCode",
+        "amp": "agent_orchestrator.plugins.agents.described:amp",
+        "auggie": "agent_orchestrator.plugins.agents.described:auggie",
+        "crush": "agent_orchestrator.plugins.agents.described:crush",
+        "droid": "agent_orchestrator.plugins.agents.described:droid",
+        "qwen": "agent_orchestrator.plugins.agents.described:qwen",
         "opencode": "agent_orchestrator.plugins.agents.opencode:OpenCode",
     },
     "workspace": {

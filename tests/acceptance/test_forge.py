@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from agent_orchestrator.errors import AoError, Conflict, NotFound, UsageError
 from agent_orchestrator.testing.sandbox import Sandbox
+from tests.acceptance.forging import PLENTY, checked, messages, status, until, work
 from tests.acceptance.saying import refused
 
 CONFIG = """
 defaults: {agent: demo, runtime: process}
 ci: {command: "echo looking; test ! -e broken.txt || { echo 'error [[say: seen]]'; exit 1; }"}
 """
-PLENTY = 60.0
-
-Json = dict[str, Any]
 
 
 @pytest.fixture
@@ -29,28 +26,6 @@ def forge(tmp_path: Path) -> Iterator[Sandbox]:
         box.repository(config=CONFIG)
         box.start()
         yield box
-
-
-def until(box: Sandbox, session: str, holds: Callable[[Json], bool], what: str) -> Json:
-    def so() -> Json:
-        now = box.session(session)
-        return now if holds(now) else {}
-
-    return box.until(so, f"{session}: {what}", PLENTY)
-
-
-def status(box: Sandbox, session: str, *names: str) -> Json:
-    return until(box, session, lambda now: now["status"] in names, " or ".join(names))
-
-
-def messages(box: Sandbox, session: str) -> list[str]:
-    """What rules sent to the agent."""
-    found = box.request("GET", f"/api/sessions/{session}/messages")["messages"]
-    return [one["content"] for one in found if one["sender"].startswith("rule")]
-
-
-def work(box: Sandbox, name: str, script: str) -> None:
-    box.request("POST", "/api/sessions", {"name": name, "title": f"Work on {name}", "prompt": script})
 
 
 def test_from_an_issue_to_the_base(forge: Sandbox) -> None:
@@ -70,7 +45,7 @@ def test_from_an_issue_to_the_base(forge: Sandbox) -> None:
     draft = status(forge, session, "pr_open")
     assert draft["pr"]["state"] == "draft" and draft["pr"]["checks"] == []
     forge.ao("send", session, "go on")
-    ready = status(forge, session, "review_pending")
+    ready = checked(forge, session)
     assert (ready["pr"]["state"], ready["pr"]["review"], ready["pr"]["mergeable"]) == ("open", "pending", "yes")
     assert [check["state"] for check in ready["pr"]["checks"]] == ["success"]
     assert "looking" in forge.ao("checks", session, "--log", "default").stdout
@@ -158,7 +133,7 @@ def test_a_conflict_is_refused_and_sent_to_the_agent(forge: Sandbox) -> None:
     forge.ao("merge", "a")
     status(forge, "b", "conflicted", "working")
     until(forge, "b", lambda now: now["pr"]["mergeable"] == "no" and now["activity"] == "idle", "the conflict")
-    refused(forge.ao("merge", "b", check=False), 1, "same.txt")
+    forge.until(lambda: "same.txt" in refused(forge.ao("merge", "b", check=False), 1), "the refusal", PLENTY)
     assert any("same.txt" in text for text in messages(forge, "b"))
     assert (forge.repo / "same.txt").read_text() == "a\n"
 

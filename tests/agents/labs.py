@@ -28,6 +28,17 @@ class Lab:
     options: Mapping[str, object] = field(default_factory=dict)
     can: frozenset[str] = CAN
     start_within: float = 60.0
+    failures: int = 3
+    """So many requests must fail in a row until it shows that it tries again."""
+    gives_up: frozenset[int] = frozenset()
+    """Statuses that end its turn at once."""
+
+    def ask(self, command: str) -> str:
+        """Make it ask for the permission to run a command."""
+        if self.agent == "codex":  # its sandbox refuses what was not asked for
+            asked = {"cmd": command, "sandbox_permissions": "require_escalated", "justification": "May I?"}
+            return f"[[tool: exec_command {json.dumps(asked)}]]"
+        return f"[[sh: {command}]]"
 
     def commit(self, path: str, text: str, said: str = "All is done.") -> str:
         """A task: write a file, commit it, say something."""
@@ -115,11 +126,16 @@ LABS = {
             },
             model="claude-sonnet-4-5",
         ),
-        Lab("codex", lambda _url: {"OPENAI_API_KEY": "k"}, _codex),
+        Lab("codex", lambda _url: {"OPENAI_API_KEY": "k"}, _codex, failures=8, gives_up=frozenset({429})),
         Lab("opencode", lambda _url: {}, _opencode),
         Lab(
             "aider",
-            lambda url: {"OPENAI_API_BASE": f"{url}/v1", "OPENAI_API_KEY": "k"},
+            lambda url: {
+                "OPENAI_API_BASE": f"{url}/v1",
+                "OPENAI_API_KEY": "k",
+                "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+            },
+            lambda _url: {".aider/caches/model_prices_and_context_window.json": '{"gpt-5": {"mode": "chat"}}'},
             model="openai/gpt-5",
             can=CAN - {"todo", "queue", "limit"},
         ),

@@ -12,6 +12,7 @@ import os
 import re
 import signal
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -123,8 +124,11 @@ class Driven(Basic):
                 40,
             )
             self.idle(rbox)
-        states = [one["state"] for one in rbox.request("GET", "/api/sessions/s/messages")["messages"]]
-        assert states[-2:] == ["acknowledged", "acknowledged"]
+
+        def states() -> list[str]:
+            return [one["state"] for one in rbox.request("GET", "/api/sessions/s/messages")["messages"]]
+
+        rbox.until(lambda: states()[-2:] == ["acknowledged", "acknowledged"], "both to be acknowledged", 10)
 
     def test_a_message_to_a_busy_agent_is_taken_up_once(self, rbox: Sandbox, lab: Lab, model: ScriptedModel) -> None:
         self.need(lab, "queue")
@@ -154,7 +158,7 @@ class Driven(Basic):
     @pytest.mark.parametrize("decision", ["allow", "always", "deny"])
     def test_a_permission_dialog(self, rbox: Sandbox, lab: Lab, model: ScriptedModel, decision: str) -> None:
         self.need(lab, "dialog")
-        self.new(rbox, lab, "Do it. [[sh: touch asked.txt]] [[say: Done.]]")
+        self.new(rbox, lab, f"Do it. {lab.ask('touch asked.txt')} [[say: Done.]]")
         rbox.until(lambda: self.look(rbox, "s")["status"] == "blocked", "the dialog", 40)
         asked = rbox.json("answer", "s")["questions"][0]["permission"]
         assert asked and "touch asked.txt" in asked["command"]
@@ -178,7 +182,9 @@ class Driven(Basic):
         model.wait_for(lambda one: one.held == "a", 40)
         rbox.until(lambda: self.look(rbox, "s")["activity"] == "active", "its turn")
         keys = {"aider": ("C-c",), "goose": ("C-c",), "opencode": ("Escape", "Escape")}.get(lab.agent, ("Escape",))
-        self.press(rbox, rbox.session("s"), *keys)
+        for key in keys:
+            self.press(rbox, rbox.session("s"), key)
+            time.sleep(0.2)  # two at once would be another key
         rbox.until(lambda: self.look(rbox, "s")["activity"] == "interrupted", "the interruption", 10)
         assert rbox.session("s")["status"] == "interrupted"
         model.release("a")
@@ -202,8 +208,12 @@ class Driven(Basic):
     ) -> None:
         self.new(rbox, lab, "Begin. [[say: Ready.]]")
         self.idle(rbox)
-        rbox.ao("send", "s", f"try [[error: {status} x3]] [[say: Worked at last.]]")
-        if "retrying" in lab.can:
+        rbox.ao("send", "s", f"try [[error: {status} x{lab.failures}]] [[say: Worked at last.]]")
+        if status in lab.gives_up:
+            rbox.until(lambda: self.look(rbox, "s")["activity"] == "interrupted", "the failed turn", 30)
+            assert str(status) in rbox.session("s")["why"]
+            rbox.ao("send", "s", "once more [[say: Worked at last.]]")
+        elif "retrying" in lab.can:
             rbox.until(lambda: self.look(rbox, "s")["activity"] == "retrying", "the retries to be shown", 30)
             assert rbox.session("s")["status"] == "working"
         rbox.until(lambda: self.look(rbox, "s")["activity"] == "idle", "the end of the turn", 90)
@@ -278,9 +288,10 @@ class HeadlessDriven(Basic):
         assert rbox.session("s")["usage"]["output"] >= 50
         assert "First answer." in rbox.ao("logs", "s").stdout
         rbox.ao("send", "s", "second [[say: Second answer.]]", "--wait")
-        rbox.until(lambda: "Second answer." in rbox.ao("logs", "s").stdout, "the second turn", 40)
+        rbox.until(lambda: any("second" in one.user for one in model.requests), "the second turn", 40)
+        self.idle(rbox)
+        assert rbox.ao("logs", "s").stdout.count("Second answer.") == 2, "the message, and the answer"
         last = next(one for one in reversed(model.requests) if "second" in one.user)
         assert any("xylophone" in text for text in last.users), "it is another conversation"
-        self.idle(rbox)
         output = rbox.session("s")["usage"]["output"]
         assert output + 50 >= 100, f"usage of two turns: {output}"

@@ -484,6 +484,8 @@ class PrMerged(Body):
     head: str
     strategy: str = "squash"
     keep_branch: bool = False
+    left: tuple[str, ...] = ()
+    """Files in its workspace that were not committed, and so did not land."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -532,6 +534,8 @@ class CheckFinished(Body):
     failed: int | None = None
     on_base: bool = False
     """It fails on the base branch too."""
+    broken: bool = False
+    """It could not be run to its end, on the base branch neither: nobody's change mends that, and it is never green."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -242,7 +242,8 @@ def _timer(facts: SessionFacts, event: Event, body: e.TimerDue) -> SessionFacts:
 
 
 def _activity(facts: SessionFacts, event: Event, body: e.AgentActivity) -> SessionFacts:
-    own_word = event.source not in ("screen", "terminal", "process")
+    # What an agent's plugin read off the screen is no guess: it knows its records, and looks where they are silent.
+    own_word = event.source not in ("screen", "terminal", "process") or event.key.startswith(("now:", "heard:"))
     if not facts.live or _outdated(facts, event, own_word=own_word) or (facts.spoke and not own_word):
         return facts
     answered = body.state in ("active", "idle") and own_word

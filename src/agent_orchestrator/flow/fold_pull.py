@@ -42,6 +42,7 @@ def _merged(facts: SessionFacts, _event: Event, body: e.PrMerged) -> SessionFact
         landed=body.commit,
         base_before=body.base_before,
         keep_branch=body.keep_branch,
+        left=body.left,
         refused="",
     )
 
@@ -71,7 +72,17 @@ def _check_started(facts: SessionFacts, _event: Event, body: e.CheckStarted) -> 
 
 
 def _check_finished(facts: SessionFacts, _event: Event, body: e.CheckFinished) -> SessionFacts:
-    run = CheckRun(body.name, body.head, body.state, body.summary, body.log, body.tree, body.on_base, body.passed)
+    run = CheckRun(
+        name=body.name,
+        head=body.head,
+        state=body.state,
+        summary=body.summary,
+        log=body.log,
+        tree=body.tree,
+        on_base=body.on_base,
+        passed=body.passed,
+        broken=body.broken,
+    )
     return _checked(facts, run)
 
 
@@ -117,7 +128,7 @@ def _comment(facts: SessionFacts, event: Event, body: e.CommentAdded) -> Session
 def _merge(facts: SessionFacts, event: Event, body: e.MergeRequested) -> SessionFacts:
     if facts.pr is None or facts.pr.state != "open" or facts.pr.landing:
         return facts
-    landing = Landing(body.strategy, body.force, body.delete_after, event.time)
+    landing = Landing(body.strategy, body.force, body.delete_after, event.time, head=facts.head or "")
     return _with(facts, landing=landing, refused="", draft=False)
 
 

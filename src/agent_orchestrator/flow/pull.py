@@ -22,6 +22,7 @@ class CheckRun:
     tree: str = ""
     on_base: bool = False
     passed: int | None = None
+    broken: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,8 @@ class Landing:
     delete_after: bool
     at: float
     waits: str = ""
+    head: str = ""
+    """The commit that may land, and no other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,8 @@ class PullRequest:
     base_before: str | None = None
     """Where the base was before it landed."""
     keep_branch: bool = False
+    left: tuple[str, ...] = ()
+    """What was not committed when it landed."""
 
     @property
     def shown_state(self) -> str:
@@ -105,6 +110,14 @@ class PullRequest:
         """Checks that fail at this commit through the change's own fault."""
         return [run for run in self.checks.values() if run.head == head and run.state in BAD and not run.on_base]
 
+    def broken(self, head: str | None) -> list[CheckRun]:
+        """Checks that could not be run to their end: a person's matter."""
+        return [run for run in self.checks.values() if run.head == head and run.broken]
+
+    def red(self, head: str | None) -> list[CheckRun]:
+        """Checks that stand in the way of landing this commit."""
+        return self.failing(head) + self.broken(head)
+
     def running(self, head: str | None) -> bool:
         """Some check at this commit has no result yet."""
         return any(run.head == head and run.state in UNDER_WAY for run in self.checks.values())
@@ -114,7 +127,7 @@ class PullRequest:
         if self.settled != head:
             return False
         return self.unchecked or all(
-            run.state in GOOD or run.on_base for run in self.checks.values() if run.head == head
+            run.state in GOOD or (run.on_base and not run.broken) for run in self.checks.values() if run.head == head
         )
 
     def verdict(self, head: str | None) -> str:

@@ -95,12 +95,22 @@ def derive(facts: SessionFacts, now: float, stuck_after: float = STUCK_AFTER) ->
 
 def _ended(facts: SessionFacts) -> Status | None:
     if facts.pr and facts.pr.state == "merged":
-        return Status("merged", "pr", facts.updated_at, f"landed on {facts.pr.base} as {(facts.pr.landed or '')[:8]}")
+        landed = f"landed on {facts.pr.base} as {(facts.pr.landed or '')[:8]}"
+        return Status("merged", "pr", facts.updated_at, f"{landed}{_left(facts, facts.pr.left)}")
     if facts.stopped:
         return Status("stopped", "person", facts.updated_at, "a person stopped it; its work is saved")
     if facts.pr and facts.pr.state == "closed":
         return Status("closed", "pr", facts.updated_at, "its pull request was closed")
     return None
+
+
+def _left(facts: SessionFacts, files: tuple[str, ...]) -> str:
+    """What was not committed did not land: which files, and where they are once the workspace is gone."""
+    if not files:
+        return ""
+    some = ", ".join(files[:3]) + (f" and {len(files) - 3} more" if len(files) > 3 else "")
+    where = f"saved as {facts.rescues[-1]}" if facts.stopped and facts.rescues else "kept"
+    return f"; not committed, and {where}: {some}"
 
 
 def _before_launch(facts: SessionFacts) -> Status | None:
@@ -208,6 +218,9 @@ def _of_change(facts: SessionFacts) -> Status | None:
         )
     if failing := pr.failing(head):
         return _trouble(facts, "ci_failed", "ci-failed", f"checks fail: {', '.join(run.name for run in failing)}")
+    if broken := pr.broken(head):
+        why = f"checks cannot be run: {', '.join(run.name for run in broken)}"
+        return Status("ci_failed", "checks", at, f"{why} ({broken[0].summary.partition(chr(10))[0]})", "you", True)
     if verdict == "changes_requested":
         return _trouble(facts, "changes_requested", "changes-requested", "a reviewer asks for changes")
     if pr.running(head):

@@ -1,4 +1,5 @@
-"""Watching base branches: whoever moves one, every open pull request onto it is told."""
+"""Watching branches: whoever moves a base, every open pull request onto it is told; whoever moves a change's own branch once its agent
+has ended, that change is. (While the agent lives, the observer watches its workspace.)"""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from agent_orchestrator.watch import Watch
 
 
 class Bases:
-    """Keeps an eye on the branches that changes are to land on."""
+    """Keeps an eye on the branches that changes are to land on, and on those that they are on."""
 
     def __init__(self, flow: Flow, watch: Watch) -> None:
         self.flow = flow
@@ -40,39 +41,45 @@ class Bases:
         layout = find_layout(Path(facts.spec.repo))
         if layout is None:
             return
-        key = (layout.common, facts.pr.base)
-        if key not in self._watched:
-            self._watched.add(key)
-            ref = layout.common / "refs" / "heads" / facts.pr.base
-            for path in (ref, layout.common / "packed-refs"):
-                self.watch.entry(path, lambda: self._moved(*key))
-        self._moved(*key)
+        for branch in (facts.pr.base, facts.branch):
+            self._watch(layout.common, branch)
+            self._moved(layout.common, branch)
 
-    def _moved(self, common: Path, base: str) -> None:
-        head = read_ref(common, f"refs/heads/{base}")
+    def _watch(self, common: Path, branch: str) -> None:
+        if (common, branch) not in self._watched:
+            self._watched.add((common, branch))
+            for path in (common / "refs" / "heads" / branch, common / "packed-refs"):
+                self.watch.entry(path, lambda: self._moved(common, branch))
+
+    def _moved(self, common: Path, branch: str) -> None:
+        head = read_ref(common, f"refs/heads/{branch}")
         if head is None:
             return
-        stale = [
-            facts
-            for facts in self.flow.sessions.values()
-            if self._concerns(facts, common, base) and facts.base_head != head
-        ]
-        if stale:
-            task = asyncio.get_running_loop().create_task(self._tell(stale, head))
+        now = self.flow.clock()
+        told = []
+        for facts in self.flow.sessions.values():
+            body = _news(facts, branch, head)
+            if body is not None and self._is_in(facts, common):
+                key = f"{body.type}:{facts.id}:{head}:{now:.6f}"
+                told.append(Event(body, now, "git", key, facts.project, facts.id))
+        if told:
+            task = asyncio.get_running_loop().create_task(self._tell(told))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    def _concerns(self, facts: SessionFacts, common: Path, base: str) -> bool:
-        if facts.pr is None or facts.pr.state != "open" or facts.pr.base != base:
-            return False
+    def _is_in(self, facts: SessionFacts, common: Path) -> bool:
         layout = find_layout(Path(facts.spec.repo))
         return layout is not None and layout.common == common
 
-    async def _tell(self, stale: Sequence[SessionFacts], head: str) -> None:
-        now = self.flow.clock()
-        await self.flow.append(
-            *(
-                Event(e.BaseMoved(head), now, "git", f"base:{facts.id}:{head}:{now:.6f}", facts.project, facts.id)
-                for facts in stale
-            )
-        )
+    async def _tell(self, events: Sequence[Event]) -> None:
+        await self.flow.append(*events)
+
+
+def _news(facts: SessionFacts, branch: str, head: str) -> e.Body | None:
+    """What a branch's place means for a session that did not know it."""
+    if facts.pr is None or facts.pr.state != "open":
+        return None
+    if facts.pr.base == branch and facts.base_head != head:
+        return e.BaseMoved(head)
+    mine = facts.branch == branch and not facts.live and facts.place is not None and facts.place.shared
+    return e.HeadMoved(head) if mine and facts.head != head else None

@@ -45,8 +45,19 @@ AGENT_SECRETS: Mapping[str, tuple[str, ...]] = {
     "opencode": _MODEL_KEYS,
     "kimicode": ("KIMI_API_KEY", "MOONSHOT_API_KEY"),
     "gemini": ("GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_APPLICATION_CREDENTIALS"),
-    "copilot": ("COPILOT_GITHUB_TOKEN", "GH_TOKEN", "GITHUB_TOKEN"),
+    "copilot": (
+        "COPILOT_GITHUB_TOKEN",
+        "GH_TOKEN",
+        "GITHUB_TOKEN",
+        "COPILOT_PROVIDER_API_KEY",
+        "COPILOT_PROVIDER_BEARER_TOKEN",
+    ),
     "goose": _MODEL_KEYS,
+    "amp": ("AMP_API_KEY",),
+    "auggie": ("AUGMENT_API_TOKEN", "AUGMENT_SESSION_AUTH"),
+    "crush": _MODEL_KEYS,
+    "droid": ("FACTORY_API_KEY",),
+    "qwen": (*_MODEL_KEYS, "DASHSCOPE_API_KEY", "BAILIAN_CODING_PLAN_API_KEY"),
 }
 """The secrets each agent logs in with. Any other agent gets none but those that `env` names."""
 

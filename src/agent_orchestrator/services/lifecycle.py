@@ -43,7 +43,7 @@ from agent_orchestrator.protocols import (
     Undeliverable,
     WorkspaceSpec,
 )
-from agent_orchestrator.services import prompting, rescue
+from agent_orchestrator.services import launches, prompting, rescue
 from agent_orchestrator.services.environment import AGENT_SECRETS, agent_environment, session_variables
 from agent_orchestrator.services.hearing import agent_run
 from agent_orchestrator.services.plugins import Plugins, handle_of
@@ -53,6 +53,8 @@ from agent_orchestrator.watch import Watch
 QUIET_ENOUGH = 0.4
 """Seconds without output after which an agent that cannot say so counts as ready for its first prompt."""
 READY_WITHIN = 20.0
+KNOWN_READY_WITHIN = 120.0
+"""Seconds that a CLI whose plugin knows it gets: a busy machine must not make us type into one that does not listen yet."""
 INTERRUPTED_WITHIN = 3.0
 
 Output = Callable[[str, str], None]
@@ -180,16 +182,14 @@ class Lifecycle:
                 f"the workspace {facts.place.path} is not there any more", f"bring it back: ao restore {facts.id}"
             )
         await self.login_ready.wait()
-        message = facts.next_message
-        first = facts.launch is None
-        task = first and bool(facts.spec.prompt)
-        whole = prompting.first_prompt(facts.spec)
-        prompt = whole if task or message is None else message.text
-        taken = message if message and prompt == message.text else None
+        first, private = facts.launch is None, self.home.session(facts.id)
         env = self.environment(facts, generation)
-        self._write_files(facts, generation, prompt)
-        fresh = first and facts.spec.conversation is None
-        plan = await self._plan(facts, prompt, env, fresh, taken)
+        begun = launches.kept(private, generation, facts.run)
+        if begun is None:
+            begun = await self._begin(facts, generation, env, first)
+            launches.keep(private, generation, facts.run, begun)
+        plan, prompt = begun.plan, begun.prompt
+        taken = next((one for one in facts.messages if one.id == begun.message and one.pending), None)
         if taken and plan.paste is None:
             self._append_to_inbox(facts, taken)  # before the program can look for it
         handle = await self._start(facts, generation, plan, env)
@@ -212,6 +212,17 @@ class Lifecycle:
             queued = e.MessageQueued(f"task-{facts.id}-{generation}", plan.paste, "daemon", task=True)
             events.append(self._event(facts, queued, f"{intent.key}:prompt", generation))
         return events
+
+    async def _begin(self, facts: SessionFacts, generation: int, env: Mapping[str, str], first: bool) -> launches.Begun:
+        message = facts.next_message
+        task = first and bool(facts.spec.prompt)
+        whole = prompting.first_prompt(facts.spec)
+        prompt = whole if task or message is None else message.text
+        taken = message if message and prompt == message.text else None
+        self._write_files(facts, generation, prompt)
+        fresh = first and facts.spec.conversation is None
+        plan = await self._plan(facts, prompt, env, fresh, taken)
+        return launches.Begun(plan, prompt, taken.id if taken else None)
 
     def _notes(self, facts: SessionFacts) -> tuple[str, ...]:
         project, settings = self.plugins.project(facts.project), self.plugins.settings(facts)
@@ -353,8 +364,9 @@ class Lifecycle:
         assert facts.launch is not None
         log, now = self.home.terminal_log(facts.id), self.flow.clock()
         waited = now - facts.launch.at
-        rules = self.plugins.agent_of(facts).screen
-        if rules.ready is not None and waited < READY_WITHIN:
+        agent = self.plugins.agent_of(facts)
+        rules, patience = agent.screen, KNOWN_READY_WITHIN if isinstance(agent, Listens) else READY_WITHIN
+        if rules.ready is not None and waited < patience:
             if not rules.ready.search(await self.plugins.runtime_of(facts).screen(Handle(**facts.launch.handle))):
                 raise Again(0.2, *self._held(facts, message, "the agent is not ready yet"))
         elif rules.ready is None and waited < READY_WITHIN / 4:

@@ -7,6 +7,7 @@ tree, and only then is the base moved there, by compare-and-swap.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -34,6 +35,8 @@ from agent_orchestrator.services.projects import Projects
 TRIES = 5
 """How often a landing is built anew when the base moves under it."""
 LOOK_AGAIN = 3.0
+MOST_LEFT = 100
+"""Uncommitted files that a landing names."""
 
 
 class Pulls:
@@ -112,7 +115,6 @@ class Pulls:
         project = self.plugins.project(facts.project)
         if not project.ci:
             return [self._event(facts, e.ChecksSettled(head, none=True), f"{intent.key}:done", "checks")]
-        await self.projects.check_trust(project, None, ci=True)
         due = {name: check for name, check in project.ci.items() if _is_due(check, pr)}
         if not due:
             return []
@@ -120,13 +122,29 @@ class Pulls:
             *(self._run(facts, project, name, one, head, intent.key) for name, one in due.items())
         )
         wanted = {name for name, check in project.ci.items() if check.on != "manual" or pr.asked}
-        if wanted <= set(due) and all(result.state != "cancelled" for result in results):
+        if wanted <= set(due) and "cancelled" not in results:
             return [self._event(facts, e.ChecksSettled(head), f"{intent.key}:done", "checks")]
         return []
 
     async def _run(
         self, facts: SessionFacts, project: ProjectConfig, name: str, check: Check, head: str, key: str
-    ) -> Result:
+    ) -> str:
+        """Run one, and tell what came of it; returns its state."""
+        try:
+            body = await self._result(facts, project, name, check, head, key)
+        except AoError as error:
+            if error.retryable:
+                raise
+            body = e.CheckFinished(name, head, "failure", f"it could not be run: {error}", on_base=True, broken=True)
+        events = [self._event(facts, body, f"{key}:{name}:finished", "checks")]
+        if body.on_base:
+            events.append(self._notice(facts, body))
+        await self.flow.append(*events)
+        return body.state
+
+    async def _result(
+        self, facts: SessionFacts, project: ProjectConfig, name: str, check: Check, head: str, key: str
+    ) -> e.CheckFinished:
         spec = self.check_spec(facts, project, name, check, head)
         again = bool(facts.pr and facts.pr.asked)
 
@@ -141,11 +159,12 @@ class Pulls:
 
         telling: list[asyncio.Future[list[Event]]] = []
         await self.flow.append(self._event(facts, e.CheckStarted(name, head), f"{key}:{name}:started", "checks"))
+        await self.projects.check_trust(project, None, ci=True)
         result = await self.checks.verdict(spec, again=again, started=started)
         await asyncio.gather(*telling)
-        on_base = result.state == "failure" and await self._fails_without_it(facts, spec)
+        on_base = result.state == "failure" and await self._fails_without_it(facts, spec, result)
         tests = result.tests
-        body = e.CheckFinished(
+        return e.CheckFinished(
             name,
             head,
             result.state,
@@ -155,18 +174,30 @@ class Pulls:
             passed=tests.passed if tests else None,
             failed=tests.failed if tests else None,
             on_base=on_base,
+            broken=on_base and not result.about_content,
         )
-        await self.flow.append(self._event(facts, body, f"{key}:{name}:finished", "checks"))
-        return result
 
-    async def _fails_without_it(self, facts: SessionFacts, spec: CheckSpec) -> bool:
+    def _notice(self, facts: SessionFacts, body: e.CheckFinished) -> Event:
+        """A person is told once for each commit of the base: no agent's change mends it."""
+        how = body.summary.partition("\n")[0]
+        told = f"{how}; it is run again by: ao checks {facts.id} --run" if body.broken else f"it fails there too: {how}"
+        where = f"{facts.project}:{body.name}:{facts.base_head}"
+        notice = e.Notified(
+            "ci-failed",
+            f"the check {body.name} cannot be run" if body.broken else f"the check {body.name} fails on {facts.base}",
+            told,
+            "urgent" if body.broken else "warning",
+        )
+        return self._event(facts, notice, f"base-fails:{where}:{body.broken}", "checks")
+
+    async def _fails_without_it(self, facts: SessionFacts, spec: CheckSpec, result: Result) -> bool:
         """Does the check fail on the base too: as it is now, or as it was where the branch left it?"""
         if not facts.base_head:
             return False
         left = await Git(self.host, spec.repo).merge_base(spec.commit, facts.base_head)
         commits = dict.fromkeys(commit for commit in (facts.base_head, left) if commit)
         for commit in commits:
-            if await self.checks.base_fails(spec, commit):
+            if await self.checks.base_fails(spec, commit, result):
                 return True
         return False
 
@@ -205,7 +236,16 @@ class Pulls:
     # -- landing -------------------------------------------------------------------------------------------------------
 
     async def land(self, intent: Intent, _attempts: int) -> Sequence[Event]:
-        """Land the change, if it is good on top of the base as it is now."""
+        """Land the change, if it is good on top of the base as it is now; what cannot be done is told as a refusal."""
+        try:
+            return await self._land(intent)
+        except AoError as error:
+            if error.retryable:
+                raise
+            refused = e.LandingFailed(str(error), "error")
+            return [self._event(self.flow.sessions[intent.session], refused, f"{intent.key}:failed")]
+
+    async def _land(self, intent: Intent) -> Sequence[Event]:
         facts = self.flow.sessions[intent.session]
         async with self._landing[facts.project]:
             facts = self.flow.sessions[intent.session]
@@ -213,7 +253,9 @@ class Pulls:
                 return []
             spec = self.landing_spec(facts)
             if earlier := await landing.find_landing(self.host, spec):
-                return self._landed(facts, intent, earlier.commit, earlier.base_before)
+                return await self._landed(facts, intent, earlier.commit, earlier.base_before)
+            if facts.head != spec.head:
+                return self._moved(facts, intent, facts.head)
             for _ in range(TRIES):
                 built = await landing.build(self.host, spec)
                 if isinstance(built, landing.Conflicted):
@@ -223,12 +265,11 @@ class Pulls:
                 outcome = await landing.land(self.host, spec, built)
                 match outcome:
                     case landing.Landed():
-                        return self._landed(facts, intent, outcome.commit, outcome.base_before)
+                        return await self._landed(facts, intent, outcome.commit, outcome.base_before)
                     case landing.Waits():
                         raise Again(LOOK_AGAIN, *self._waits(facts, outcome.reason))
                     case landing.BranchMoved():
-                        reason = "its branch moved meanwhile; what is there now was not checked"
-                        return [self._event(facts, e.LandingFailed(reason, "moved"), f"{intent.key}:failed")]
+                        return self._moved(facts, intent, outcome.now)
         raise Again(LOOK_AGAIN, *self._waits(facts, "the base branch to come to rest"))
 
     def landing_spec(self, facts: SessionFacts) -> landing.LandingSpec:
@@ -240,7 +281,7 @@ class Pulls:
             session=facts.id,
             repo=Path(facts.spec.repo),
             branch=facts.branch,
-            head=facts.head or "",
+            head=(facts.pr.landing.head if facts.pr.landing else None) or facts.head or "",
             base=facts.pr.base,
             strategy=cast("landing.Strategy", strategy),
             title=f"{facts.pr.title} (#{facts.pr.number})",
@@ -261,7 +302,9 @@ class Pulls:
         )
         for name, result in zip(project.ci, await asyncio.gather(*runs), strict=True):
             spec = self.check_spec(facts, project, name, project.ci[name], built.commit)
-            if result.state not in GOOD and not await self.checks.base_fails(spec, built.base_before):
+            if result.state not in GOOD and not (
+                result.about_content and await self.checks.base_fails(spec, built.base_before, result)
+            ):
                 why = result.summary.partition("\n")[0] or result.state
                 return f"the check {name} fails on top of {facts.pr.base}: {why}"
         return ""
@@ -281,11 +324,33 @@ class Pulls:
             return []
         return [self._event(facts, e.LandingWaits(reason), f"landing-waits:{facts.id}:{self.flow.clock():.3f}")]
 
-    def _landed(self, facts: SessionFacts, intent: Intent, commit: str, before: str) -> list[Event]:
+    async def _left(self, facts: SessionFacts) -> tuple[str, ...]:
+        """What is in its workspace, not committed, and so does not land."""
+        place = facts.place
+        if place is None or not place.present or not Path(place.path).is_dir():
+            return ()
+        try:
+            changes = await Git(self.host, Path(place.path)).status()
+        except AoError:
+            return ()  # nobody knows; what is there is saved before the workspace goes
+        names = {os.fsencode(change.path).decode(errors="replace") for change in changes}
+        return tuple(sorted(names)[:MOST_LEFT])
+
+    def _moved(self, facts: SessionFacts, intent: Intent, now: str | None) -> list[Event]:
+        """The branch is not where it was when it was checked: nothing lands, and where it is now is what counts."""
+        reason = "its branch moved meanwhile; what is there now was not checked" if now else "its branch is gone"
+        events = [self._event(facts, e.LandingFailed(reason, "moved"), f"{intent.key}:failed")]
+        if now and facts.place and facts.place.shared and now != facts.head:
+            events.insert(0, self._event(facts, e.HeadMoved(now), f"{intent.key}:head", "git"))
+        return events
+
+    async def _landed(self, facts: SessionFacts, intent: Intent, commit: str, before: str) -> list[Event]:
         assert facts.pr is not None
+        left = await self._left(facts)
         how = facts.pr.landing.strategy if facts.pr.landing else "squash"
         keep = bool(facts.pr.landing and not facts.pr.landing.delete_after)
-        body = e.PrMerged(commit, before, facts.head or "", how, keep_branch=keep)
+        head = facts.pr.landing.head if facts.pr.landing else facts.head or ""
+        body = e.PrMerged(commit, before, head, how, keep_branch=keep, left=left)
         events = [self._event(facts, body, f"{intent.key}:done")]
         issue = self.flow.home.issues.get(f"{facts.project}#{facts.spec.issue}")
         if issue and issue.state == "open":

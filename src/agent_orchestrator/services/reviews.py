@@ -52,7 +52,7 @@ class Reviews:
             "conflicts": list(pr.conflicts),
             "failing": [
                 {"name": run.name, "state": run.state, "summary": run.summary, "log": run.log}
-                for run in pr.failing(facts.head)
+                for run in pr.red(facts.head)
             ],
             "reviews": [
                 {
@@ -142,7 +142,7 @@ class Reviews:
         if pr.state == "merged" or on_its_way or await self._said(unique, key):
             return self.sessions.view(session)
         self._refuse_unless_open(facts, pr)
-        red = [run.name for run in pr.failing(facts.head)]
+        red = [run.name for run in pr.red(facts.head)]
         if red and not force:
             raise Conflict(
                 f"{session} is red: {', '.join(red)}", "let the agent mend it, or land it all the same: --force"

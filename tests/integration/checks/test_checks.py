@@ -228,8 +228,12 @@ async def test_flaky_and_confirmed_failures(stage: Stage) -> None:
 async def test_the_bases_own_failures_are_known(stage: Stage) -> None:
     base = stage.commit({"broken": "yes\n"})
     head = stage.commit({"a.txt": "mine\n", "mine": "x\n"})
-    assert await stage.checks.base_fails(stage.spec("test ! -e broken", commit=head), base)
-    assert not await stage.checks.base_fails(stage.spec("test ! -e mine", commit=head), base)
+    for command, theirs in (("test ! -e broken", True), ("test ! -e mine", False), ("no-such-program", True)):
+        spec = stage.spec(command, commit=head)
+        assert await stage.checks.base_fails(spec, base, await stage.checks.verdict(spec)) is theirs
+    spec = stage.spec("test ! -e mine || exit 1; no-such-program", commit=head)
+    failed = await stage.checks.verdict(spec)
+    assert not await stage.checks.base_fails(spec, base, failed), "a missing program says nothing of the failure"
 
 
 async def test_a_commit_or_repository_that_is_not_there(stage: Stage, tmp_path: Path) -> None:

@@ -86,6 +86,7 @@ _ERROR = re.compile(r"litellm\.\w+: |Model \S+ has hit a token limit|No LLM mode
 _QUOTA = re.compile(r"quota|usage limit|credit balance|insufficient credits", re.IGNORECASE)
 _AGAIN_IN = re.compile(r"try again in (?:(\d+)h)?(?:(\d+)m(?!s))?(?:([\d.]+)s)?", re.IGNORECASE)
 _MODEL = re.compile(r"(?:Main m|M)odel: (\S+)")
+_CACHED = re.compile(r"([\d.]+k?) cache (hit|write)")
 _USER = "#### "
 _EVENT, _SAID = "\x1ee", "\x1ec"
 """How a turn without a terminal marks the lines of its event log and of its chat history."""
@@ -130,8 +131,8 @@ class Aider:
     permission_keys: Mapping[str, tuple[str, ...]] = {"allow": ("y", "Enter"), "deny": ("n", "Enter")}
 
     def __init__(self, config: Mapping[str, Any], host: Host) -> None:
-        del config
         self._host = host
+        self._stream = bool(config.get("stream"))
         self._story = _Story()
         self._blank = False
 
@@ -150,6 +151,7 @@ class Aider:
         files.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         _adopt(context, files, context.resume)
         argv = [self._program(context), *_arguments(context, files), "--fancy-input", "--no-multiline"]
+        argv.append("--stream" if self._stream else "--no-stream")
         _keep_out_of_sight(context.workspace)
         text = context.message if context.resume is not None else context.task or context.prompt
         if len(text.encode()) > LONGEST_TASK:
@@ -201,7 +203,7 @@ class Aider:
                 yield heard
             for line in events.lines():
                 chat.answering = line.data.get("event") == "message_send_starting"
-                if usage := _usage(line.data, chat.story.model):
+                if usage := _usage(line.data, chat.story):
                     yield events.heard(line, usage)
             if prompt is None and asking:
                 asking = False
@@ -248,7 +250,14 @@ class Aider:
         _adopt(context, files, conversation)
         _keep_out_of_sight(context.workspace)
         files.task.write_text(_as_message(prompt), encoding="utf-8")
-        command = [self._program(context), *_arguments(context, files), *YES, "--no-pretty"]
+        command = [
+            self._program(context),
+            *_arguments(context, files),
+            *YES,
+            "--no-pretty",
+            "--no-fancy-input",
+            "--no-stream",
+        ]
         argv = ("/bin/sh", "-c", HEADLESS, "sh", str(files.chat), str(files.events), *command)
         self._story = _Story()
         return Turn((*argv, "--message-file", str(files.task)), {"BROWSER": "true"})
@@ -264,7 +273,7 @@ class Aider:
                 record = json.loads(line[len(_EVENT) :])
             except ValueError:
                 return TurnLine()
-            if usage := _usage(record, self._story.model):
+            if usage := _usage(record, self._story):
                 return TurnLine(reports=(usage,))
             if record.get("event") == "exit":
                 return TurnLine(reports=(_as_turn(self._story),))
@@ -350,6 +359,7 @@ class _Story:
         self.error = ""
         self.interrupted = False
         self.retrying = False
+        self.cached: dict[str, int] = {}
         self._speaks = ""
 
     def line(self, text: str, *, gap: bool) -> Report | None:
@@ -378,6 +388,7 @@ class _Story:
         elif text == "^C again to exit":
             self.interrupted = True
         elif text.startswith("Tokens: "):
+            self.cached = {kind: _number(number) for number, kind in _CACHED.findall(text)}
             return self._recovered()
         elif named := _MODEL.match(text):
             self.model = named[1]
@@ -488,7 +499,8 @@ def _seen(prompt: Prompt, chat: _Chat, workspace: Path) -> Report | None:
         question = asked["question"]
         if question == SEVERAL or (chat.answering and not chat.story.error):
             # No rule may answer: lines of a command can hide others, and a model's text can look like a question.
-            return PermissionReport(f"aider {prompt.start}", "", f"{question}\n{chr(10).join(chat.story.subject)}")
+            shown = "\n".join([question, *chat.story.subject])
+            return PermissionReport(f"aider {prompt.start}", "", shown)
         if question in ASKS:
             about = "\n".join(chat.story.subject)
             if ASKS[question] in ("edit", "read"):
@@ -502,21 +514,30 @@ def _seen(prompt: Prompt, chat: _Chat, workspace: Path) -> Report | None:
     return ActivityReport(Activity.IDLE) if chat.idle_first and not chat.turns else None
 
 
-def _usage(record: Mapping[str, Any], model: str) -> UsageReport | None:
+def _usage(record: Mapping[str, Any], story: _Story) -> UsageReport | None:
+    """What a request took. The sum of what was sent counts cached tokens too, and those written to the cache twice."""
     counts = record.get("properties")
     if record.get("event") != "message_send" or not isinstance(counts, dict):
         return None
     named = str(counts.get("main_model") or "")
+    hit, written = story.cached.get("hit", 0), story.cached.get("write", 0)
     try:
         return UsageReport(
-            model=model or ("" if named.endswith("REDACTED") else named),
-            input=int(counts.get("prompt_tokens") or 0),
+            model=story.model or ("" if named.endswith("REDACTED") else named),
+            input=max(0, int(counts.get("prompt_tokens") or 0) - hit - 2 * written),
             output=int(counts.get("completion_tokens") or 0),
+            cache_read=hit,
+            cache_write=written,
             usd=float(counts["cost"]) if counts.get("cost") else None,
             time=datetime.fromtimestamp(record["time"], UTC) if record.get("time") else None,
         )
     except (TypeError, ValueError, OverflowError, OSError):
         return None
+
+
+def _number(text: str) -> int:
+    """`850`, `1.2k`, `28k`."""
+    return round(float(text.rstrip("k")) * (1000 if text.endswith("k") else 1))
 
 
 def _as_turn(story: _Story) -> Report:

@@ -207,6 +207,8 @@ def _write_settings(context: AgentContext, hooks: str = "") -> Path:
         append = f"cat >> {shlex.quote(str(context.private / hooks))}"
         hook = {"type": "command", "command": append, "timeout": HOOK_WITHIN}
         settings["hooks"] = {name: [{"hooks": [hook]}] for name in HOOKS}
+    if context.permissions == "plan":
+        settings["useAutoModeDuringPlan"] = False
     if context.permissions == "full":
         settings["skipDangerousModePermissionPrompt"] = True
     file = context.private / "claude-settings.json"

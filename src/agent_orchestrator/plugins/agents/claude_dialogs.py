@@ -13,9 +13,10 @@ LONGEST = 2000
 COMPARED = 48
 """Characters of a command by which a dialog is known to be about it; longer ones are shown cut."""
 
-_OPTION = re.compile(r"^\s*(?P<at>❯)?\s*(?P<number>\d)\.\s+(?P<label>\S.*?)\s*$")
-_RULE = re.compile(r"^\s*[─━═▔╌]{20,}\s*$")
-_HINT = re.compile(r"\bEsc to (?:cancel|exit|go back)\b|\bEnter to (?:confirm|select|continue)\b", re.IGNORECASE)
+_CHOSEN = re.compile(r"^(?P<indent>\s*)❯\s+(?:(?P<number>\d)\.\s+)?(?P<label>\S.*)$")
+_NUMBERED = re.compile(r"^\s*(?:❯\s*)?(?P<number>\d)\.\s+(?P<label>\S.*)$")
+_RULE = re.compile(r"^\s*[─━═▔╌]{20}")
+_EDGE = re.compile(r"^\s*[─━═▔]{20}")
 _RETRY = re.compile(r"^\W*(?P<what>\S.*?)\s*·\s*Retrying in \S+(?:\s*·\s*(?P<attempt>attempt \d+/\d+))?", re.MULTILINE)
 
 _SUBJECTS = ("command", "file_path", "notebook_path", "path", "url", "query", "pattern", "skill", "plan", "prompt")
@@ -24,10 +25,10 @@ _SUBJECTS = ("command", "file_path", "notebook_path", "path", "url", "query", "p
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One line that can be chosen."""
+    """One line that can be chosen, and the keys that choose it."""
 
-    key: str
     label: str
+    keys: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,16 @@ def asked(given: Mapping[str, Any], workspace: Path) -> tuple[str, str]:
     return subject[:LONGEST], str(given.get("description") or "")[:LONGEST]
 
 
+def can_be_typed(given: Mapping[str, Any]) -> bool:
+    """A single question takes what is typed as its answer; several, or one with several answers, have keys of their own."""
+    questions = given.get("questions")
+    return isinstance(questions, list) and len(questions) == 1 and not _is_multiple(questions[0])
+
+
+def _is_multiple(one: object) -> bool:
+    return isinstance(one, dict) and bool(one.get("multiSelect"))
+
+
 def question(given: Mapping[str, Any]) -> str:
     """The questions that a dialog puts, each with its choices."""
     asked_ones = [one for one in given.get("questions") or () if isinstance(one, dict)]
@@ -67,27 +78,47 @@ def _one_question(one: Mapping[str, Any]) -> str:
 def read(screen: str) -> Dialog | None:
     """The dialog at the bottom of the screen; none where there is none."""
     lines = [line.rstrip() for line in screen.splitlines()]
-    while lines and not lines[-1]:
-        lines.pop()
-    numbers = [number for number, line in enumerate(lines) if _OPTION.match(line)]
-    hinted = any(_HINT.search(line) for line in lines[-6:])
-    if not numbers or not (hinted or any("❯" in lines[number] for number in numbers)):
+    chosen = next((number for number in range(len(lines) - 1, -1, -1) if _CHOSEN.match(lines[number])), None)
+    if chosen is None:
         return None
-    first = _first_option(lines, numbers)
-    start = next((number + 1 for number in range(first - 1, -1, -1) if re.match(r"^\s*[─━═▔]{20,}", lines[number])), 0)
-    body = lines[start:first]
-    options = tuple(Option(match["number"], match["label"]) for line in lines[first:] if (match := _OPTION.match(line)))
-    title = next((line.strip() for line in body if line.strip() and not _RULE.match(line)), "a dialog")
-    return Dialog(title, "\n".join(lines[start:]), options)
+    edges = [number for number in range(chosen) if _EDGE.match(lines[number])]
+    start = edges[-1] + 1 if edges else 0
+    options = _numbered(lines, start) or _listed(lines, chosen)
+    body = [line.strip() for line in lines[start:] if line.strip() and not _RULE.match(line)]
+    if not options or not body or _CHOSEN.match(lines[start]):
+        return None  # the prompt itself
+    return Dialog(body[0], "\n".join(lines[start:]), options)
 
 
-def _first_option(lines: list[str], numbers: list[int]) -> int:
-    """The last list on the screen that begins with 1."""
-    for number in reversed(numbers):
-        match = _OPTION.match(lines[number])
-        if match and match["number"] == "1":
-            return number
-    return numbers[0]
+def _numbered(lines: list[str], start: int) -> tuple[Option, ...]:
+    """Options with a number: that key chooses it at once."""
+    found = [match for line in lines[start:] if (match := _NUMBERED.match(line))]
+    first = next((number for number, match in enumerate(found) if match["number"] == "1"), None)
+    if first is None or not any("❯" in match[0] for match in found):
+        return ()
+    return tuple(Option(match["label"].strip(), (match["number"],)) for match in found[first:])
+
+
+def _listed(lines: list[str], chosen: int) -> tuple[Option, ...]:
+    """Options without numbers, one below the other: the arrow keys go to it, Enter chooses it."""
+    column = re.search(r"❯\s+", lines[chosen])
+    assert column is not None
+    listed = re.compile(rf"^\s{{{column.end()}}}\S")
+    first = last = chosen
+    while first > 0 and listed.match(lines[first - 1]):
+        first -= 1
+    while last + 1 < len(lines) and listed.match(lines[last + 1]):
+        last += 1
+    if first == last:
+        return ()
+    return tuple(
+        Option(lines[number][column.end() :].strip(), (*_moves(number - chosen), "Enter"))
+        for number in range(first, last + 1)
+    )
+
+
+def _moves(distance: int) -> tuple[str, ...]:
+    return ("Down",) * distance if distance >= 0 else ("Up",) * -distance
 
 
 def key_for(dialog: Dialog, command: str, decision: str) -> tuple[str, ...] | None:
@@ -98,7 +129,7 @@ def key_for(dialog: Dialog, command: str, decision: str) -> tuple[str, ...] | No
         return ("Escape",)
     plain = [option for option in dialog.options if re.match(r"Yes\b", option.label)]
     once = [option for option in plain if not re.match(r"Yes,? (?:and|allow|always)\b", option.label)] or plain
-    return (once[0].key,) if once else None
+    return once[0].keys if once else None
 
 
 def _is_about(dialog: Dialog, command: str) -> bool:

@@ -104,8 +104,15 @@ def _usage(data: Mapping[str, Any]) -> list[r.UsageReport]:
         return []
     models = data.get("modelUsage")
     model = next(iter(models), "") if isinstance(models, dict) else ""
-    keys = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
-    return [r.UsageReport(str(model), *(_count(used, key) for key in keys))]
+    return [
+        r.UsageReport(
+            str(model),
+            _count(used, "input_tokens"),
+            _count(used, "output_tokens"),
+            _count(used, "cache_read_input_tokens"),
+            _count(used, "cache_creation_input_tokens"),
+        )
+    ]
 
 
 def _blocks(data: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -19,7 +19,7 @@ from agent_orchestrator import reports as r
 from agent_orchestrator.plugins.agents import claude_dialogs
 from agent_orchestrator.plugins.agents.claude_transcript import Ending, Story
 from agent_orchestrator.plugins.agents.journals import Journal, Line, moment
-from agent_orchestrator.protocols import Activity, AgentRun, Heard
+from agent_orchestrator.protocols import Activity, AgentRun, Clock, Heard
 
 HOOKS = ("SessionStart", "PermissionRequest")
 """What Claude Code tells by hooks: where its transcript is, and what it asks a permission for."""
@@ -35,6 +35,8 @@ PROMPT_WITHIN = 15.0
 LATE_BY = 5.0
 """Seconds that a request may be older than the dialog it belongs to."""
 
+SEVERAL = "several questions at once: answer them in its terminal, or deny with the answers as text"
+
 _BEFORE = timedelta(milliseconds=1)
 _AT_WORK = (Activity.ACTIVE, Activity.RETRYING, Activity.BLOCKED, Activity.WAITING_INPUT)
 
@@ -46,7 +48,9 @@ class Record:
     status: str
     waits_for: str
     session: str
+    started: datetime
     at: datetime
+    """Since when its status is so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +66,9 @@ class Request:
 class Listener:
     """One launch, heard."""
 
-    def __init__(self, run: AgentRun, folder: Path) -> None:
+    def __init__(self, run: AgentRun, folder: Path, clock: Clock = time.time) -> None:
         self.run = run
+        self._clock = clock
         self.folder = folder
         self._record_file = folder / "sessions" / f"{run.pid}.json"
         self._hooks = Journal(run.private / run.memo.get("hooks", "claude-hooks.jsonl"), run, "hooks")
@@ -76,7 +81,7 @@ class Listener:
         self._request: Request | None = None
         self._told: tuple[Activity, str] | None = None
         self._record: Record | None = None
-        self._since = time.monotonic()
+        self._since = self._clock()
         self._fresh = True
         self._waited = False
         self._retrying = ""
@@ -115,13 +120,28 @@ class Listener:
     def _read(self) -> Iterator[Heard]:
         for line in self._hooks.lines():
             yield from self._hook(line)
-        record = read_record(self._record_file, self.run)
-        if record and record != self._record:
-            if self._record is None or record.status != self._record.status:
-                self._since = time.monotonic()
+        before, record = self._record, self._look_at_record()
+        if record and record != before:
             self._record = record
-            yield from self._converses(record.session)
+            if before is None or record.status != before.status:
+                self._since = self._clock()
+            if before is None or record.session != before.session:
+                yield from self._converses(record.session)
         yield from self._read_transcript()
+
+    def _look_at_record(self) -> Record | None:
+        """By its pid; where `claude` is a script around the program, by the conversation."""
+        if record := read_record(self._record_file, self.run.started):
+            return record
+        if self._told or not self._launched or not self._conversation:
+            return None
+        for path in self._record_file.parent.glob("*.json"):
+            record = read_record(path) if path != self._record_file else None
+            if record and record.session == self._conversation and record.started > self._launched:
+                self._record_file = path
+                self.run.changes.watch(path)
+                return record
+        return None
 
     def _hook(self, line: Line) -> Iterator[Heard]:
         data = line.data
@@ -137,7 +157,7 @@ class Listener:
                 given = data.get("tool_input")
                 tool = str(data.get("tool_name") or "")
                 self._request = Request(
-                    tool, given if isinstance(given, dict) else {}, f"{self._hooks.place}@{line.start}", time.time()
+                    tool, given if isinstance(given, dict) else {}, f"{self._hooks.place}@{line.start}", self._clock()
                 )
 
     def _converses(self, session: str) -> Iterator[Heard]:
@@ -202,23 +222,22 @@ class Listener:
         if record.status != "waiting" and self._request and self._told and self._told[1] == self._request.id:
             self._request = None  # it was answered
         if record.status == "busy":
-            if self._retrying:
-                return self._say(Activity.RETRYING, self._retrying, source="screen")
-            return self._say(Activity.ACTIVE)
+            return self._at_work("record")
         if record.status == "waiting":
             return await self._waiting(record)
         return self._idle(record)
+
+    def _at_work(self, source: str) -> list[Heard]:
+        if self._retrying:
+            return self._say(Activity.RETRYING, self._retrying, "screen")
+        return self._say(Activity.ACTIVE, source=source)
 
     async def _state_without_record(self) -> list[Heard]:
         if self._story.ending:
             return self._ended()
         if self._story.in_turn:
-            return (
-                self._say(Activity.RETRYING, self._retrying, source="screen")
-                if self._retrying
-                else self._say(Activity.ACTIVE)
-            )
-        if self._told is None and time.monotonic() - self._since > STARTS_WITHIN:
+            return self._at_work("transcript")
+        if self._told is None and self._clock() - self._since > STARTS_WITHIN:
             dialog = claude_dialogs.read(await self.run.screen())
             if dialog:
                 return self._say(Activity.BLOCKED, dialog.title, source="screen")
@@ -247,7 +266,7 @@ class Listener:
         """It says idle for a moment before it takes up the prompt that it was started with."""
         if self._told or self._story.in_turn or self._story.ending or not self.run.memo.get("prompt"):
             return False
-        return self._launched is not None and datetime.now(UTC) < self._launched + timedelta(seconds=PROMPT_WITHIN)
+        return self._launched is not None and self._clock() < self._launched.timestamp() + PROMPT_WITHIN
 
     def _ended(self) -> list[Heard]:
         ending = self._story.settle()
@@ -277,28 +296,29 @@ class Listener:
         if request and request.tool == "AskUserQuestion":
             return self._ask(request)
         if request and record.waits_for in ("", "permission prompt"):
-            return self._permission(request)
+            return self._permission(request, *claude_dialogs.asked(request.given, self.run.workspace))
         dialog = claude_dialogs.read(await self.run.screen())
         return self._say(Activity.BLOCKED, dialog.title if dialog else record.waits_for or "a dialog")
 
     def _called(self) -> Request | None:
         """The oldest call without a result is the one that waits."""
         return next(
-            (Request(tool, given, call, time.time()) for call, (tool, given) in self._story.asked.items()), None
+            (Request(tool, given, call, self._clock()) for call, (tool, given) in self._story.asked.items()), None
         )
 
     def _ask(self, request: Request) -> list[Heard]:
         question = claude_dialogs.question(request.given)
+        if not claude_dialogs.can_be_typed(request.given):
+            return self._permission(request, question, SEVERAL)
         if self._told == (Activity.WAITING_INPUT, request.id):
             return []
         self._told = (Activity.WAITING_INPUT, request.id)
         return [Heard((r.AskReport(question, self._when()),), "hooks")]
 
-    def _permission(self, request: Request) -> list[Heard]:
+    def _permission(self, request: Request, command: str, reason: str) -> list[Heard]:
         if self._told == (Activity.BLOCKED, request.id):
             return []
         self._told = (Activity.BLOCKED, request.id)
-        command, reason = claude_dialogs.asked(request.given, self.run.workspace)
         return [Heard((r.PermissionReport(request.tool, command, reason, request.id, self._when()),), "hooks")]
 
     def _say(self, state: Activity, detail: str = "", source: str = "record") -> list[Heard]:
@@ -312,25 +332,26 @@ class Listener:
         return self._record.at - _BEFORE if self._fresh and self._record else None
 
     def _settled(self) -> bool:
-        return time.monotonic() - self._since > SETTLES_WITHIN
+        return self._clock() - self._since > SETTLES_WITHIN
 
     # -- the terminal --------------------------------------------------------------------------------------------------
 
     async def _look_for_retries(self) -> None:
         """API errors are told on the screen alone: it is read when the terminal printed something of the kind, and while it lasts."""
         size = _size(self.run.log)
-        if size == self._log_at and not self._retrying:
+        looks = bool(self._retrying) or self._fresh
+        if size == self._log_at and not looks:
             return
         start, self._log_at = max(self._log_at, size - LOG_STEP), size
         busy = self._record.status == "busy" if self._record else self._story.in_turn
         if not busy:
             self._retrying = ""
-        elif self._retrying or _printed_retry(self.run.log, start, size):
+        elif looks or _printed_retry(self.run.log, start, size):
             self._retrying = claude_dialogs.retry(await self.run.screen())
 
 
-def read_record(path: Path, run: AgentRun) -> Record | None:
-    """The status record of this very process; none while there is none, or it is another's with the same pid."""
+def read_record(path: Path, process: str = "") -> Record | None:
+    """A status record; none while there is none, or it is of an earlier process with the same pid."""
     try:
         data = json.loads(path.read_bytes())
     except (OSError, ValueError):
@@ -338,13 +359,19 @@ def read_record(path: Path, run: AgentRun) -> Record | None:
     if not isinstance(data, dict):
         return None
     started = str(data.get("procStart") or "")
-    if started.isdigit() and run.started.isdigit() and started != run.started:
+    if started.isdigit() and process.isdigit() and started != process:
         return None
-    changed = data.get("statusUpdatedAt")
-    at = datetime.fromtimestamp(changed / 1000, UTC) if isinstance(changed, int) else datetime.now(UTC)
     return Record(
-        str(data.get("status") or ""), str(data.get("waitingFor") or ""), str(data.get("sessionId") or ""), at
+        status=str(data.get("status") or ""),
+        waits_for=str(data.get("waitingFor") or ""),
+        session=str(data.get("sessionId") or ""),
+        started=_from_milliseconds(data.get("startedAt")),
+        at=_from_milliseconds(data.get("statusUpdatedAt")),
     )
+
+
+def _from_milliseconds(value: object) -> datetime:
+    return datetime.fromtimestamp(value / 1000 if isinstance(value, int) else 0, UTC)
 
 
 def transcript_of(folder: Path, workspace: Path, conversation: str) -> Path:

@@ -14,6 +14,8 @@ from agent_orchestrator.plugins.agents.journals import Line, moment
 from agent_orchestrator.protocols import Activity
 
 INTERRUPTED = "[Request interrupted by user"
+SYNTHETIC = "<synthetic>"
+"""The model of what it says itself, to fill a gap or to tell of an error."""
 ENDS = frozenset({"end_turn", "stop_sequence", "max_tokens", "refusal", "model_context_window_exceeded"})
 """Why the model stopped, where the turn is over unless a hook makes it go on."""
 
@@ -106,7 +108,9 @@ class Story:
         if isinstance(origin, dict) and origin.get("kind") not in (None, "human"):
             self._begin(data)
             return []
-        if not _COMMAND.search(text) and not _SHELL.match(text):
+        if _COMMAND.search(text) or _SHELL.match(text):
+            self._turn_is_over()  # and it need not lead to another one
+        else:
             self._begin(data)
         return [r.TookReport(typed(text), moment(data.get("timestamp")))]
 
@@ -145,6 +149,8 @@ class Story:
         data, message = line.data, _message(line.data)
         if data.get("isApiErrorMessage"):
             self._failed(line)
+            return []
+        if message.get("model") == SYNTHETIC:
             return []
         self.in_turn, self.ending = True, None
         told = self._usage(data)
@@ -207,12 +213,15 @@ class Story:
     # -- turns ---------------------------------------------------------------------------------------------------------
 
     def _begin(self, data: Mapping[str, Any]) -> None:
-        if self.ending:
-            self.over.append(self.ending)
-        self.ending = None
+        self._turn_is_over()
         self.in_turn, self.began = True, moment(data.get("timestamp"))
         self._said, self._message = "", ""
         self.asked.clear()
+
+    def _turn_is_over(self) -> None:
+        if self.ending:
+            self.over.append(self.ending)
+            self.settle()
 
     def _end(self, line: Line, report: r.TurnReport | r.ActivityReport | r.LimitReport) -> None:
         self.ending = Ending(line, report)

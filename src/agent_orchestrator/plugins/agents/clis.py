@@ -92,6 +92,11 @@ def as_argument(text: str) -> str:
     return f" {text}" if text.startswith("-") else text
 
 
+def inside(workspace: Path, path: str) -> str:
+    """A file of the workspace by its path in it; any other as it is."""
+    return os.path.relpath(path, workspace) if Path(path).is_relative_to(workspace) else path
+
+
 def allowed_commands(context: AgentContext, shells: frozenset[str] = frozenset()) -> tuple[str, ...]:
     """The shell commands that need no question, each a beginning: what a person allowed for good, and with `auto-edit` Git on the
     own branch and the project's own commands. `shells` are the agent's names of its shell tool.

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent_orchestrator import reports as r
-from agent_orchestrator.errors import AoError
+from agent_orchestrator.errors import AoError, UsageError
 from agent_orchestrator.git_files import find_layout
 from agent_orchestrator.plugins.agents import clis, codex_rollouts, codex_screen
 from agent_orchestrator.plugins.agents.codex_rollouts import GUARD, Rollouts
@@ -66,6 +66,7 @@ class Codex:
     def __init__(self, config: Mapping[str, Any], host: Host) -> None:
         self._host = host
         self._model = config.get("model")
+        self._args = _args(config)
         self._said = ""
         self._conversation = ""
         self._home = Path()
@@ -92,7 +93,7 @@ class Codex:
                 **_settings(context, home),
             }
         )
-        argv += _permission_flags(context)
+        argv += [*_permission_flags(context), *self._args]
         if resumed and not context.resume:
             argv.append("--last")
         words = [context.resume] if context.resume else []
@@ -158,7 +159,7 @@ class Codex:
         home = codex_home(context.env)
         argv = [program, "exec", *(["resume"] if conversation is not None else [])]
         argv += ["--json", "--skip-git-repo-check", *self._model_flags(context)]
-        argv += _flags(_settings(context, home)) + _permission_flags(context)
+        argv += [*_flags(_settings(context, home)), *_permission_flags(context), *self._args]
         if conversation is not None:
             argv += ["--", conversation] if conversation else ["--last", "--"]
         argv.append("-")
@@ -290,8 +291,7 @@ class _Listening:
             self._state, self._looks = "retrying", 0
             return self._now("record", r.ActivityReport(Activity.RETRYING, (found[2] or found[1]).strip()))
         if self._due == "start" and codex_screen.LOGIN.search(screen):
-            asks = "Codex is not logged in: run `codex login`, or log in in its terminal"
-            return self._now("record", r.ActivityReport(Activity.WAITING_INPUT, asks))
+            return self._now("record", r.ActivityReport(Activity.WAITING_INPUT, codex_screen.NOT_LOGGED_IN))
         dialog = codex_screen.read(screen)
         if dialog is None:
             return None
@@ -329,6 +329,13 @@ def codex_home(env: Mapping[str, str]) -> Path:
 def guarded(text: str) -> str:
     """A text that begins with `!` would be run as a shell command of the user's, outside of any sandbox."""
     return f"{GUARD}{text}" if text.lstrip().startswith("!") else text
+
+
+def _args(config: Mapping[str, Any]) -> list[str]:
+    given = config.get("args") or []
+    if not isinstance(given, list | tuple) or not all(isinstance(word, str | int | float) for word in given):
+        raise UsageError("`args` of codex is not a list of words", "for example args: [--search]")
+    return [str(word) for word in given]
 
 
 def _settings(context: AgentContext, home: Path) -> dict[str, Any]:

@@ -12,6 +12,7 @@ BUSY = re.compile(r"esc to interrupt")
 ASKS = re.compile(r"^  Press enter to confirm or esc to cancel", re.MULTILINE)
 RETRYING = re.compile(r"^\W*(Reconnecting\.\.\.[^(\n]*)\(.*esc to interrupt.*\n(?: *└ (.*))?", re.MULTILINE)
 LOGIN = re.compile(r"Sign in with ChatGPT")
+NOT_LOGGED_IN = "Codex is not logged in: run `codex login`, or log in in its terminal"
 
 _OPTION = re.compile(r"^(?P<chosen>[›>] |  )(?P<number>\d)\. (?P<text>.*?)(?: \((?P<key>\w{1,3})\))?$")
 _HEAD = re.compile(r"^  (?!\w+: )\S.*\?$")

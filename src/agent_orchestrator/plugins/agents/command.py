@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent_orchestrator import templates
 from agent_orchestrator.errors import Missing, UsageError
+from agent_orchestrator.plugins.agents import clis
 from agent_orchestrator.protocols import AgentContext, AgentLaunch, Found, ScreenRules
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 PROMPT_WAYS = ("argument", "file", "stdin", "paste")
 VARIABLES = [
     "prompt",
+    "task",
+    "system",
     "taskFile",
     "workspacePath",
     "branch",
@@ -33,6 +36,9 @@ VARIABLES = [
 PERMISSION_KEYS = {"allow": ("y", "Enter"), "deny": ("n", "Enter")}
 LONGEST_ARGUMENT = 128 * 1024 - 1
 """Linux's bound for one argument, its final zero left out."""
+
+_OPTIONAL = re.compile(r"\{\{[^{}]+ if [^{}]+\}\}")
+"""A word that is there only on a condition, `{{'--yolo' if permissions == 'full'}}`: it is left out when it comes to nothing."""
 
 _SHELL_WORDS = frozenset({"&&", "||", "|", ";", "&", ">", ">>", "<", "<<"})
 
@@ -50,6 +56,8 @@ class Command:
         self._resume = _argv(config, "resume")
         self._env = _env(config)
         self._model = config.get("model")
+        self._rules_before = _rules(config)
+        self._install = str(config.get("install") or "")
         self.screen = _screen(config)
         self.interrupt_keys = (
             ("Escape",) if self.screen.busy and "esc" in self.screen.busy.pattern.lower() else ("C-c",)
@@ -69,9 +77,13 @@ class Command:
         """The command with its variables filled in; on a restore, `resume` if there is one, with the message it is for."""
         resumes = context.resume is not None and bool(self._resume)
         command = self._resume if resumes else self._command
-        prompt = context.message if resumes else context.prompt
-        argv = _filled(command, _variables(context, self._model))
-        if self._way == "argument" and not _names(command, "prompt") and prompt:
+        if resumes:
+            prompt = task = context.message
+        else:
+            prompt = clis.opening(context) if self._rules_before else context.prompt
+            task = context.task or context.prompt
+        argv = _filled(command, _variables(context, self._model) | {"prompt": _plain(prompt), "task": _plain(task)})
+        if self._way == "argument" and not _names(command, "prompt", "task") and prompt:
             argv.append(_as_argument(prompt))
         too_long = max(len(argument.encode(errors="surrogateescape")) for argument in argv)
         if too_long > LONGEST_ARGUMENT:
@@ -103,15 +115,14 @@ class Command:
         found = self._host.which(program, searched)
         if found is None:
             where = "PATH" if searched is None else f"PATH ({searched})"
-            raise Missing(
-                f"the agent's program {program!r} is in no directory of {where}", f"install {program}, or name its path"
-            )
+            remedy = f"install it: {self._install}" if self._install else f"install {program}, or name its path"
+            raise Missing(f"the agent's program {program!r} is in no directory of {where}", remedy)
         return found
 
 
 def _variables(context: AgentContext, model: object) -> dict[str, object]:
     return {
-        "prompt": context.prompt.replace("\0", ""),
+        "system": _plain(context.system),
         "taskFile": str(context.task_file),
         "workspacePath": str(context.workspace),
         "branch": context.branch,
@@ -129,7 +140,9 @@ def _filled(command: list[str], variables: Mapping[str, object]) -> list[str]:
     argv: list[str] = []
     for position, element in enumerate(command):
         rendered = templates.render(element, variables)
-        if element == "{{prompt}}":
+        if not rendered and _OPTIONAL.fullmatch(element):
+            continue
+        if element in ("{{prompt}}", "{{task}}"):
             if not rendered and position and not command[position - 1].startswith("-"):
                 continue  # no task yet: a positional prompt is left out, an option keeps its (empty) value
             rendered = _as_argument(rendered)
@@ -137,14 +150,25 @@ def _filled(command: list[str], variables: Mapping[str, object]) -> list[str]:
     return argv
 
 
+def _plain(text: str) -> str:
+    return text.replace("\0", "")
+
+
 def _as_argument(prompt: str) -> str:
     """A prompt that begins with a dash must not be taken for an option."""
-    prompt = prompt.replace("\0", "")
-    return f" {prompt}" if prompt.startswith("-") else prompt
+    return clis.as_argument(_plain(prompt))
 
 
-def _names(command: list[str], variable: str) -> bool:
-    return any(variable in templates.variables_of(element) for element in command)
+def _names(command: list[str], *variables: str) -> bool:
+    return any(not templates.variables_of(element).isdisjoint(variables) for element in command)
+
+
+def _rules(config: Mapping[str, Any]) -> bool:
+    """Whether the first message begins with how to work here; unsaid: the task alone."""
+    rules = config.get("rules")
+    if rules not in (None, "before"):
+        raise UsageError(f"`rules` of the command agent is {rules!r}", "write rules: before, or leave it out")
+    return rules == "before"
 
 
 def _argv(config: Mapping[str, Any], key: str) -> list[str]:

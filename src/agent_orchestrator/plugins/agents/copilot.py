@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 INSTALL = "install it: npm install -g @github/copilot"
 SHELL = "shell"
+FILES = {"write": "edit"}
+"""What it calls a file's use, where others call it something else."""
 
 LOOK_AGAIN = 0.5
 MOST_LOOKS = 120
@@ -129,7 +131,7 @@ class _Ear:
         self._journal.place = f"copilot-{path.parent.name}"
         self._told = run.cursors.get(self._journal.place, 0)
         self._before = int(run.memo.get("before") or 0)
-        self._events = Events()
+        self._events = Events(run.workspace)
         self._state = Activity.STARTING
         self._tries = 0
         run.changes.watch(run.log)
@@ -183,7 +185,8 @@ class _Ear:
 class Events:
     """A session as its events tell it."""
 
-    def __init__(self) -> None:
+    def __init__(self, workspace: Path) -> None:
+        self._workspace = workspace
         self.waits = False
         """A request to the model is under way."""
         self._said: str | None = None
@@ -214,7 +217,10 @@ class Events:
                 self._asked.discard(str(data.get("requestId")))
                 return [] if self._asked else [r.ActivityReport(Activity.ACTIVE, "", when)]
             case "user_input.requested" | "elicitation.requested":
-                return [r.AskReport(str(data.get("question") or data.get("message") or ""), when)]
+                what = data.get("question") or data.get("message") or "it asks something"
+                return [r.ActivityReport(Activity.BLOCKED, f"{what} (answer in its terminal)", when)]
+            case "user_input.completed" | "elicitation.completed":
+                return [r.ActivityReport(Activity.ACTIVE, "", when)]
             case "abort":
                 self._asked.clear()
                 return [r.ActivityReport(Activity.INTERRUPTED, "", when)]
@@ -226,11 +232,15 @@ class Events:
         request = data.get("permissionRequest") or {}
         identity = str(data.get("requestId") or "")
         self._asked.add(identity)
-        what = next(
-            (request[key] for key in ("fullCommandText", "fileName", "path", "url", "toolName") if request.get(key)), ""
-        )
-        reason = str(request.get("intention") or "")
-        return [r.PermissionReport(str(request.get("kind") or "a tool"), str(what), reason, identity, when)]
+        tool, reason = str(request.get("kind") or "a tool"), str(request.get("intention") or "")
+        if path := request.get("fileName") or request.get("path"):
+            return [
+                r.PermissionReport(
+                    FILES.get(tool, tool), clis.inside(self._workspace, str(path)), reason, identity, when
+                )
+            ]
+        what = next((request[key] for key in ("fullCommandText", "url", "toolName") if request.get(key)), "")
+        return [r.PermissionReport(tool, str(what), reason, identity, when)]
 
 
 def _usage(usage: Mapping[str, Any], when: datetime | None) -> list[r.Report]:
@@ -310,7 +320,9 @@ def _permissions(context: AgentContext) -> list[str]:
         case "plan":
             return ["--plan"]
     flags = ["--allow-tool=write"] if context.permissions == "auto-edit" else []
-    flags += [f"--allow-tool={one.tool}" for one in context.allowed if one.tool != SHELL]
+    names = {ours: its for its, ours in FILES.items()}
+    patterns = [(names.get(one.tool, one.tool), one.command) for one in context.allowed if one.tool != SHELL]
+    flags += [f"--allow-tool={tool}({what})" if what else f"--allow-tool={tool}" for tool, what in patterns]
     flags += [f"--allow-tool=shell({name})" for name in _names(clis.allowed_commands(context, frozenset({SHELL})))]
     return list(dict.fromkeys(flags))
 

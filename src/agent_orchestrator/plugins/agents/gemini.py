@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import time
@@ -15,14 +16,17 @@ from agent_orchestrator import reports as r
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.plugins.agents import clis
 from agent_orchestrator.plugins.agents.journals import Journal, moment
+from agent_orchestrator.plugins.agents.prompts import log_size
 from agent_orchestrator.plugins.agents.titles import Title, Titles
 from agent_orchestrator.protocols import (
     Activity,
     AgentContext,
     AgentLaunch,
     AgentRun,
+    Delivery,
     Found,
     Heard,
+    Held,
     Permission,
     ScreenRules,
 )
@@ -86,7 +90,7 @@ class Gemini:
             argv += ["--resume", conversation or "latest"]
             prompt = clis.fitting(context.message, context)
         if prompt:
-            argv += ["--prompt-interactive", clis.as_argument(prompt)]
+            argv += ["--prompt-interactive", clis.as_argument(self.typed(prompt))]
         _answer_login(home, context.env)
         return AgentLaunch(
             tuple(argv),
@@ -95,6 +99,7 @@ class Gemini:
             conversation=conversation or None,
             memo={
                 "home": str(home),
+                "log": str(log_size(context)),
                 "prompt": "yes" if prompt else "",
                 "resumed": "yes" if "--resume" in argv else "",
                 "before": json.dumps({path.name: path.stat().st_size for path in _chats(home, conversation)}),
@@ -131,6 +136,15 @@ class Gemini:
                     yield heard
                 return
 
+    async def deliver(self, run: AgentRun, message: str, text: str, *, interrupt: bool) -> Delivery | None:
+        """Typed, but not before it has set its conversation up: until then it shows an input line that loses what it gets."""
+        del message, text, interrupt
+        return None if _begun(run) else Held("the agent is not ready yet")
+
+    def typed(self, text: str) -> str:
+        """A text that begins like one of its commands gets a space in front."""
+        return f" {text}" if text.startswith(("/", "!", "?")) else text
+
     async def answer(self, run: AgentRun, permission: Permission, decision: str, text: str) -> Sequence[str] | None:
         """Its dialog's numbers differ: a command that changes build files cannot be allowed for the session."""
         del permission, text
@@ -145,7 +159,7 @@ class _Ear:
 
     def __init__(self, run: AgentRun) -> None:
         self._run = run
-        self._titles = Titles(run)
+        self._titles = Titles(run, int(run.memo.get("log") or 0))
         self._chats: dict[Path, Journal] = {}
         self._chat = Chat(resumed=bool(run.memo.get("resumed")))
         self._before: dict[str, int] = json.loads(run.memo.get("before") or "{}")
@@ -355,6 +369,19 @@ def _chats(home: Path, conversation: str) -> list[Path]:
     if not _is_uuid(conversation):
         return []
     return sorted(home.glob(f"tmp/*/chats/session-*-{conversation[:8]}.jsonl"))
+
+
+def _begun(run: AgentRun) -> bool:
+    """This launch has set its conversation up, and takes messages."""
+    before: dict[str, int] = json.loads(run.memo.get("before") or "{}")
+    chat = Chat(resumed=bool(run.memo.get("resumed")))
+    for path in _chats(Path(run.memo["home"]), run.conversation or ""):
+        with path.open("rb") as file:
+            file.seek(before.get(path.name, 0))
+            for line in file:
+                with contextlib.suppress(ValueError):
+                    chat.take(json.loads(line))
+    return chat.begun
 
 
 def _spoken(home: Path, conversation: str) -> bool:

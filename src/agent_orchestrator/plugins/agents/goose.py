@@ -11,13 +11,13 @@ import sqlite3
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from agent_orchestrator.errors import UsageError
 from agent_orchestrator.host import ProcessId
 from agent_orchestrator.plugins.agents import clis
-from agent_orchestrator.plugins.agents.journals import Journal, moment
+from agent_orchestrator.plugins.agents.journals import Journal
 from agent_orchestrator.plugins.agents.prompts import OpenTurn, Prompt, PromptLog, below, log_size
 from agent_orchestrator.protocols import (
     Activity,
@@ -55,6 +55,8 @@ MODES = {"default": "approve", "plan": "chat", "auto-edit": "approve", "full": "
 MESSAGES, USAGE = "goose-messages", "goose-usage"
 """Where in the session store something was read: a message's number, a count of tokens."""
 SETTLED = 0.2
+LOGGED_WITHIN = 2.0
+"""Seconds that goose's log and store may be behind its terminal."""
 
 QUESTION = "Goose would like to call the above tool, do you allow?"
 ARGUMENTS = {"write": 2, "edit": 3}
@@ -86,7 +88,7 @@ class Goose:
         self._pieces: list[str] = []
         self._model = ""
         self._conversation = ""
-        self._before = (0, 0)
+        self._before: list[float] = [0, 0, 0.0]
 
     async def detect(self) -> Found | None:
         """It starts in a moment."""
@@ -103,8 +105,10 @@ class Goose:
         known = place.store.find(context.resume) if context.resume else None
         name = known or f"{context.session}-{secrets.token_hex(4)}"
         argv = ["--session-id" if known else "--name", name, *(["--resume"] if known else [])]
+        if MODES.get(context.permissions) == "approve":
+            argv.append("--debug")  # whole commands and paths where something is asked
         text = context.message if context.resume is not None else context.task or context.prompt
-        env = {**_env(context), "XDG_STATE_HOME": str(place.state), "GOOSE_SHOW_FULL_OUTPUT": "true"}
+        env = {**_env(context), "XDG_STATE_HOME": str(place.state)}
         if text:
             system = [f"--system={context.system}"] if context.system else []
             text = self.typed(clis.fitting(text, context))
@@ -117,6 +121,8 @@ class Goose:
         memo = {
             "session": name,
             "store": str(place.store.path),
+            "logs": str(place.logs),
+            "spent": json.dumps(place.store.sums(known) if known else [0, 0, 0.0]),
             "row": str(place.store.last_row()),
             "log": str(log_size(context)),
         }
@@ -160,6 +166,11 @@ class Goose:
 
     def turn(self, context: AgentContext, prompt: str, conversation: str | None) -> Turn:
         """`goose run`, one JSON object a line; it reads its instructions from standard input."""
+        if MODES.get(context.permissions) == "approve":
+            raise UsageError(
+                f"goose without a terminal has nobody to ask, as permissions: {context.permissions} wants it",
+                "set mode: tui, or permissions: plan or full",
+            )
         program = clis.program(self._host, "goose", context, INSTALL)
         place = _Place.of(context.env, context.private)
         known = place.store.find(conversation) if conversation else None
@@ -167,10 +178,9 @@ class Goose:
         which = ["--session-id", name, "--resume"] if known else ["--name", name]
         system = [f"--system={context.system}"] if context.system else []
         argv = (program, "run", *which, *system, "--output-format=stream-json", "--instructions=-")
-        mode = {"GOOSE_MODE": "chat" if context.permissions == "plan" else "auto"}
         self._words, self._pieces, self._model, self._conversation = "", [], context.model or "", name
-        self._before = place.store.tokens(known) if known else (0, 0)
-        return Turn(argv, {**_env(context), **mode}, stdin=self.typed(prompt))
+        self._before = place.store.sums(known) if known else [0, 0, 0.0]
+        return Turn(argv, _env(context), stdin=self.typed(prompt))
 
     def read_turn(self, line: str) -> TurnLine:
         """Messages come in pieces; the last object says what was spent."""
@@ -201,9 +211,8 @@ class Goose:
     def _spent(self, data: Mapping[str, Any]) -> tuple[Report, ...]:
         """Its sums are those of the whole conversation."""
         given, taken = int(data.get("input_tokens") or 0), int(data.get("output_tokens") or 0)
-        if given + taken <= sum(self._before):
-            return ()
-        return (UsageReport(self._model, given - self._before[0], taken - self._before[1]),)
+        given, taken = given - int(self._before[0]), taken - int(self._before[1])
+        return (UsageReport(self._model, given, taken),) if given + taken > 0 else ()
 
     def _ended(self) -> tuple[Report, ...]:
         conversation = ConversationReport(self._conversation)
@@ -294,11 +303,13 @@ class _Store:
         found = self.ask(query, session, session, session)
         return str(found[0][0]) if found else None
 
-    def tokens(self, session: str) -> tuple[int, int]:
-        """What a session has taken so far, in and out."""
-        query = "SELECT accumulated_input_tokens, accumulated_output_tokens FROM sessions WHERE id = ?"
+    def sums(self, session: str) -> list[float]:
+        """What a session has taken so far: tokens in, tokens out, dollars."""
+        query = (
+            "SELECT accumulated_input_tokens, accumulated_output_tokens, accumulated_cost FROM sessions WHERE id = ?"
+        )
         found = self.ask(query, session)
-        return (int(found[0][0] or 0), int(found[0][1] or 0)) if found else (0, 0)
+        return [number or 0 for number in found[0]] if found else [0, 0, 0.0]
 
     def last_row(self) -> int:
         """The number of the last message of all."""
@@ -312,15 +323,18 @@ class _Place:
 
     store: _Store
     state: Path
+    logs: Path
 
     @classmethod
     def of(cls, env: Mapping[str, str], private: Path) -> _Place:
         """As the environment says."""
         home = Path(env.get("HOME") or Path.home())
         if root := env.get("GOOSE_PATH_ROOT"):
-            return cls(_Store(Path(root) / "data" / "sessions" / "sessions.db"), Path(root) / "state")
+            state = Path(root) / "state"
+            return cls(_Store(Path(root) / "data" / "sessions" / "sessions.db"), state, state / "logs")
         data = Path(env.get("XDG_DATA_HOME") or home / ".local" / "share")
-        return cls(_Store(data / "goose" / "sessions" / "sessions.db"), private / "goose" / "state")
+        state = private / "goose" / "state"
+        return cls(_Store(data / "goose" / "sessions" / "sessions.db"), state, state / "goose" / "logs")
 
 
 # -- hearing -----------------------------------------------------------------------------------------------------------
@@ -333,7 +347,7 @@ class _Ear:
         self.run = run
         self.prompts = PromptLog(run.log, int(run.memo.get("log", "0")))
         self.store = _Store(Path(run.memo.get("store", "")))
-        self.logs = run.private / "goose" / "state" / "goose" / "logs"
+        self.logs = Path(run.memo.get("logs", ""))
         for path in (run.log, self.store.path, self.store.journal):
             run.changes.watch(path)
         self._journals: dict[Path, Journal] = {}
@@ -343,23 +357,31 @@ class _Ear:
         self._model = ""
         self._steps = ""
         self._turn: OpenTurn | None = None
+        self._turns = 0
         self._words = ""
         self._retrying = False
         self._prompt = -1
         self._caught_up = False
+        self._again = False
+        self._answered = False
         self._asks = False
         self._settling = False
         self._printed = -1
+        self._since = -1.0
         self._started: list[str] = []
         """The tools called since `_begin`, a place in the terminal's log; meaningless unless `_counts`."""
         self._begin = int(run.memo.get("log", "0"))
         self._counts = self._told_row <= self._row
-        self._spent = _Spending(run.private / "goose" / "usage.jsonl", run.cursors.get(USAGE, 0))
+        self._spent = _Spending(run)
 
     @property
     def pending(self) -> bool:
         """It cannot be told yet whether the turn is over, or whether something is asked."""
-        return self._settling or (self._turn is not None and self._turn.doubtful(self.prompts.look(), time.monotonic()))
+        return (
+            self._again
+            or self._settling
+            or (self._turn is not None and self._turn.doubtful(self.prompts.look(), time.monotonic()))
+        )
 
     def hear(self) -> Iterator[Heard]:
         """What came since."""
@@ -375,19 +397,22 @@ class _Ear:
     # -- its store -----------------------------------------------------------------------------------------------------
 
     def _read_store(self) -> Iterator[Heard]:
-        if not self.store.changed():
+        """What is written can be read only a moment later, and nothing tells of that: so it is looked at twice."""
+        if self.store.changed():
+            self._again = True
+        elif self._again:
+            self._again = False
+        else:
             return
         if not self._session:
             self._session = self.store.find(self.run.memo.get("session", "")) or ""
             if not self._session:
                 return
             yield Heard((ConversationReport(self._session),), "record")
-        query = (
-            "SELECT id, role, content_json, created_timestamp FROM messages WHERE session_id = ? AND id > ? ORDER BY id"
-        )
-        for row, role, content, created in self.store.ask(query, self._session, self._row):
+        query = "SELECT id, role, content_json FROM messages WHERE session_id = ? AND id > ? ORDER BY id"
+        for row, role, content in self.store.ask(query, self._session, self._row):
             self._row = row
-            yield from self._message(row, role, _parts(_json(content)), datetime.fromtimestamp(created, UTC))
+            yield from self._message(row, role, _parts(_json(content)))
         query = """SELECT accumulated_input_tokens, accumulated_output_tokens, accumulated_cost, model_config_json, extension_data
                    FROM sessions WHERE id = ?"""
         for given, taken, cost, model, extensions in self.store.ask(query, self._session):
@@ -396,17 +421,21 @@ class _Ear:
             yield from self._spent.since(given or 0, taken or 0, cost, self._model)
             yield from self._progress(extensions)
 
-    def _message(self, row: int, role: str, parts: list[dict[str, Any]], at: datetime) -> Iterator[Heard]:
+    def _message(self, row: int, role: str, parts: list[dict[str, Any]]) -> Iterator[Heard]:
         said = "\n".join(str(part.get("text", "")) for part in parts if part.get("type") == "text").strip()
         reports: list[Report] = []
         if role == "user" and said:
             reports += [self._end()] if self._turn else []
-            reports += [TookReport(said, at), ActivityReport(Activity.ACTIVE, time=at)]
+            reports += [TookReport(said), ActivityReport(Activity.ACTIVE)]
             self._turn, self._words = self.prompts.turn(known=self._caught_up), ""
+            self._turns += 1
+            self._answered = False
+        elif role == "user":
+            self._answered = False  # a tool's result: more is to come
         elif role == "assistant":
-            self._words = said or self._words
+            self._words, self._answered = said or self._words, bool(said)
             if self._retrying:
-                reports.append(ActivityReport(Activity.ACTIVE, time=at))
+                reports.append(ActivityReport(Activity.ACTIVE))
             self._retrying = False
         if reports and row > self._told_row:
             yield Heard(tuple(reports), "transcript", MESSAGES, row - 1, row)
@@ -441,8 +470,7 @@ class _Ear:
                     self._started.append(str(fields.get("tool_name")))
                 elif message.startswith("Request failed, retrying") and self._turn:
                     self._retrying = True
-                    state = ActivityReport(Activity.RETRYING, message, moment(line.data.get("timestamp")))
-                    yield journal.heard(line, state)
+                    yield journal.heard(line, ActivityReport(Activity.RETRYING, message))
 
     # -- its terminal --------------------------------------------------------------------------------------------------
 
@@ -454,16 +482,24 @@ class _Ear:
                 yield Heard((ActivityReport(Activity.ACTIVE),), "mode")
         elif self.prompts.printed != self._printed:
             self._printed, self._settling = self.prompts.printed, True  # it is the last thing printed, if it is one
+            self._since = time.monotonic()
         elif not self._asks or self._started:
-            region = self.run.log.read_bytes()[self._begin : self._printed] if self._counts else b""
-            request = asked(region, self._started, self.run.workspace)
+            request = asked(self._shown(), self._started, self.run.workspace) if self._counts else None
             number = str(self._printed)
+            if request is None and self._counts and time.monotonic() - self._since < LOGGED_WITHIN:
+                self._settling = True
+                return
             if request is None:  # no rule may answer what cannot be read for certain
                 shown = self.prompts.tail().partition("◆")[0].rpartition("───")[2].strip()
                 request = Permission(f"goose {number}", "", f"{QUESTION}\n{shown}")
             self._asks, self._counts, self._begin, self._started = True, True, self._printed, []
             report = PermissionReport(request.tool, request.command, request.reason, number)
             yield Heard((report,), "screen", self.run.log.name, self._printed, self._printed)
+
+    def _shown(self) -> bytes:
+        with self.run.log.open("rb") as file:
+            file.seek(self._begin)
+            return file.read(self._printed - self._begin)
 
     def _at_prompt(self, prompt: Prompt) -> Iterator[Heard]:
         self._settling, self._asks = False, False
@@ -472,12 +508,21 @@ class _Ear:
         self._begin, self._started, self._counts = prompt.start, [], True
         if self._turn is None:
             self._prompt = prompt.start
-            if not self._caught_up or self._row <= int(self.run.memo.get("row", "0")):
+            if not self._turns:
                 yield Heard((ActivityReport(Activity.IDLE),), "mode")
         elif self._turn.over(prompt, time.monotonic()):
-            self._prompt = prompt.start
+            if self._since < 0:
+                self._since = time.monotonic()
+            if self._lacks_words(prompt) and time.monotonic() - self._since < LOGGED_WITHIN:
+                self._settling = True
+                return
+            self._prompt, self._since = prompt.start, -1.0
             report = self._end(prompt)
             yield Heard((report,), "mode", self.run.log.name, prompt.start, prompt.end)
+
+    def _lacks_words(self, prompt: Prompt) -> bool:
+        """Its prompt may be shown before its answer is stored."""
+        return not self._answered and _INTERRUPTED not in prompt.text and not _FAILED.search(prompt.before)
 
     def _end(self, prompt: Prompt | None = None) -> Report:
         """How the turn ended."""
@@ -495,13 +540,14 @@ class _Ear:
 class _Spending:
     """What was spent, from sums that only grow. The sums told are kept in a file, found again by their count of tokens."""
 
-    def __init__(self, path: Path, told: int) -> None:
-        self._path = path
-        self._told = (0, 0, 0.0)
-        for line in path.read_text().splitlines() if path.exists() else []:
+    def __init__(self, run: AgentRun) -> None:
+        self._path = run.private / "goose" / "usage.jsonl"
+        before, told = _json(run.memo.get("spent")) or [0, 0, 0.0], run.cursors.get(USAGE, 0)
+        for line in self._path.read_text().splitlines() if self._path.exists() else []:
             sums = _json(line)
             if isinstance(sums, list) and len(sums) == 3 and sums[0] + sums[1] == told:
-                self._told = (int(sums[0]), int(sums[1]), float(sums[2]))
+                before = sums
+        self._told = (int(before[0]), int(before[1]), float(before[2]))
 
     def since(self, given: int, taken: int, cost: float | None, model: str) -> Iterator[Heard]:
         """What was spent since the last call."""

@@ -31,17 +31,6 @@ MOST_LOOKS = 120
 _READY = re.compile(r"^\s*│ >", re.MULTILINE)
 _TRUST = re.compile(r"Trust this folder\?")
 _LIMIT = re.compile(r"quota|usage limit|rate.?limit|exceeded.*limit", re.IGNORECASE)
-_AGENT = """\
----
-name: worker
-description: Works on one task in a worktree of its own.
----
-${{base_prompt}}
-
-# How to work here
-
-{rules}
-"""
 
 
 class KimiCode:
@@ -65,13 +54,11 @@ class KimiCode:
         return await clis.detect(self._host, "kimi", own_node(path, os.environ)) if path else None
 
     async def launch(self, context: AgentContext) -> AgentLaunch:
-        """`kimi`, with rules as its agent file; it takes no first prompt that way, so the task is typed once it is ready."""
+        """`kimi`; it takes neither a first prompt nor rules of ours on its command line, so both are typed once it is ready."""
         home = _home(context.env)
         argv = [clis.program(self._host, "kimi", context, INSTALL)]
         if context.resume is None:
-            prompt = context.task or context.prompt
-            if context.system:
-                argv += ["--agent-file", str(_agent_file(context))]
+            prompt = clis.opening(context)
         else:
             prompt = context.message
             argv += ["--session", context.resume] if context.resume else ["--continue"]
@@ -243,13 +230,10 @@ class Wire:
         shown, tool = request.get("display") or {}, str(request.get("toolName") or "a tool")
         path = shown.get("path") or shown.get("file_path") or shown.get("filePath")
         if path:
-            tool, what = "read" if shown.get("operation") == "read" else "edit", self._inside(str(path))
+            tool, what = "read" if shown.get("operation") == "read" else "edit", clis.inside(self._workspace, str(path))
         else:
             what = str(shown.get("command") or shown.get("url") or "")
         return [r.PermissionReport(tool, what, str(request.get("action") or ""), identity, when)]
-
-    def _inside(self, path: str) -> str:
-        return os.path.relpath(path, self._workspace) if Path(path).is_relative_to(self._workspace) else path
 
     def _ended(self, record: Mapping[str, Any], when: datetime | None) -> list[r.Report]:
         self._asked.clear()
@@ -330,13 +314,6 @@ def folder_key(workspace: Path) -> str:
 
 def _wires(home: Path, workspace: Path) -> Sequence[Path]:
     return sorted(home.glob(f"sessions/{folder_key(workspace)}/session_*/agents/main/wire.jsonl"))
-
-
-def _agent_file(context: AgentContext) -> Path:
-    """Its own system prompt with our rules behind it, as an agent of this session's."""
-    path = context.private / "worker.md"
-    path.write_text(_AGENT.format(rules=context.system.replace("${", "$ {")), encoding="utf-8")
-    return path
 
 
 def _trust(home: Path, workspace: Path) -> None:

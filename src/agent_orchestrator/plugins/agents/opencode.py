@@ -54,6 +54,8 @@ KEPT = 100
 """Messages whose ids are remembered over a restart of the agent."""
 
 _READING = ("glob", "grep", "list", "lsp", "question", "skill", "task", "todoread", "todowrite")
+_NOT_PLAIN_GIT = {f"git * {option}*": "ask" for option in ("--output", "--ext-diff", "--open-files-in-pager", "-O")}
+"""Options by which a harmless Git command writes elsewhere or runs another program."""
 _READ = {"*": "allow", "*.env": "ask", "*.env.*": "ask", "*.env.example": "allow"}
 
 _HOME = re.compile(r"^\W*Ask anything", re.MULTILINE)
@@ -121,6 +123,7 @@ class OpenCode:
                 "since": str(time.time()),
                 "model": model or "",
                 "agent": "plan" if context.permissions == "plan" else "",
+                "told": "" if text else "nothing",
             },
         )
 
@@ -140,7 +143,11 @@ class OpenCode:
     async def listen(self, run: AgentRun) -> AsyncIterator[Heard]:
         """Its server's events, after what was missed of them."""
         ears = Ears(
-            run.conversation, float(run.memo["since"]), run.cursors, lambda: bool(_door(run.private).interrupting)
+            run.conversation,
+            float(run.memo["since"]),
+            run.cursors,
+            awaits=not run.memo["told"],
+            going_on=lambda: bool(_door(run.private).interrupting),
         )
         while True:
             server = _server(run)
@@ -251,16 +258,22 @@ def _permissions(context: AgentContext) -> dict[str, Any]:
     """
     if context.permissions == "full":
         return {"**": "allow"}
-    shell = {f"{command} *": "allow" for command in clis.allowed_commands(context, frozenset({"bash"}))}
-    rules: dict[str, Any] = {
-        "read": _READ,
-        **dict.fromkeys(_READING, "allow"),
-        "edit": {"plan": "deny", "auto-edit": "allow"}.get(context.permissions, "ask"),
-        "bash": {"*": "ask", **shell},
+    rules: dict[str, dict[str, str]] = {
+        "read": dict(_READ),
+        **{tool: {"*": "allow"} for tool in _READING},
+        "edit": {"*": {"plan": "deny", "auto-edit": "allow"}.get(context.permissions, "ask")},
+        "bash": {
+            "*": "ask",
+            **{f"{command} *": "allow" for command in clis.allowed_commands(context)},
+            **_NOT_PLAIN_GIT,
+        },
     }
     for one in context.allowed:
-        if one.tool != "bash":
-            rules[one.tool] = "allow"
+        if not re.search(r"[*?]", one.command) or one.tool == "external_directory":
+            for what in (one.command,) if one.tool == "bash" else one.command.split(", "):
+                rules.setdefault(one.tool, {"*": "ask"})[what or "*"] = "allow"
+    if context.permissions == "plan":
+        rules["edit"] = {"*": "deny"}
     return {"**": "ask", **{f"{tool[:-1]}?": rule for tool, rule in rules.items()}}
 
 
@@ -311,7 +324,8 @@ async def _missed(server: Loopback, ears: Ears, run: AgentRun) -> AsyncIterator[
     """What its records tell of the time before its events were heard."""
     conversation = ears.conversation = ears.conversation or _door(run.private).conversation
     if conversation is None:
-        yield Heard((r.ActivityReport(Activity.IDLE),), "http")
+        for heard in ears.status({}, missed=True):
+            yield heard
         return
     if conversation != run.conversation:
         yield Heard((r.ConversationReport(conversation),), "http")

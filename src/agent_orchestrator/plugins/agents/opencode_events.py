@@ -34,10 +34,13 @@ class Ears:
         conversation: str | None,
         since: float,
         cursors: Mapping[str, int],
+        *,
+        awaits: bool = False,
         going_on: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`going_on`: a turn that is stopped now is followed by another at once."""
+        """`awaits`: it was started for a message, which is still to come. `going_on`: after a turn that is stopped now another begins."""
         self.conversation = conversation
+        self._awaits = awaits
         self._going_on = going_on
         self._since = int(since * 1000)
         self._cursors = cursors
@@ -50,6 +53,7 @@ class Ears:
         self._permissions: dict[str, Data] = {}
         self._questions: dict[str, Data] = {}
         self._ended = ""
+        self._busy = self._broken = False
 
     # -- events --------------------------------------------------------------------------------------------------------
 
@@ -66,7 +70,7 @@ class Ears:
             case "message.part.updated":
                 self.part(data.get("part") or {})
             case "session.error" if data.get("sessionID") == self.conversation:
-                self._error = data.get("error") or {}
+                yield from self._failed(data.get("error") or {})
             case "session.status" if data.get("sessionID") == self.conversation:
                 yield from self.status(data.get("status") or {})
             case "todo.updated" if data.get("sessionID") == self.conversation:
@@ -108,6 +112,7 @@ class Ears:
         main = session == self.conversation
         if info.get("role") == "user" and main and key not in self._taken:
             self._untaken.setdefault(key, {})
+            self._awaits = self._awaits and _time(info, "created") < self._since
         elif info.get("role") == "assistant" and (main or session in self._family):
             if main:
                 if key != self._last.get("id"):
@@ -129,11 +134,14 @@ class Ears:
     def status(self, status: Data, *, missed: bool = False) -> Iterator[Heard]:
         """The conversation is in a turn, tries again, or rests. `missed`: it came to be so while nobody listened."""
         if status.get("type") == "retry":
+            self._busy = True
             yield _now(_retry(status))
         elif status.get("type") == "busy":
+            self._busy, self._broken = True, False
             if not self._permissions and not self._questions:
                 yield _now(r.ActivityReport(Activity.ACTIVE))
-        else:
+        elif self._busy or missed:
+            self._busy = False
             yield from self._rest(missed)
 
     def todo(self, todos: Sequence[Data]) -> Iterator[Heard]:
@@ -155,6 +163,14 @@ class Ears:
         yield from self._first_asked()
 
     # -- what follows from them ----------------------------------------------------------------------------------------
+
+    def _failed(self, error: Data) -> Iterator[Heard]:
+        """In a turn it is the turn's end that tells; outside of one, a message was not even begun with."""
+        if self._busy:
+            self._error = error
+        elif error.get("name") != ABORTED and not self._broken:
+            self._broken = True  # what comes behind it is its trace
+            yield _now(failure(error))
 
     def _first_asked(self) -> Iterator[Heard]:
         for asked in self._permissions.values():
@@ -195,16 +211,19 @@ class Ears:
         self._questions.clear()
         ended = _time(last, "completed") or _time(last, "created")
         key = f"{last.get('id')}:{ended}"
-        if error and (error is not last.get("error") or ended >= self._since):
-            self._ended = key
+        old, again = not last or ended < self._since, key == self._ended
+        if not error and not old and not last.get("finish"):
+            error = {"name": ABORTED}  # stopped while the provider was about to be asked again
+        if error and not (old and error is last.get("error")):
             if not (error.get("name") == ABORTED and self._going_on()):
                 yield _now(failure(error))
-        elif ended < self._since or (key == self._ended and not missed):
-            yield _now(r.ActivityReport(Activity.IDLE))
+        elif old or (again and not missed):
+            if not self._awaits:
+                yield _now(r.ActivityReport(Activity.IDLE))
         elif self._fresh("turns", ended):
-            self._ended = key
             words = "\n\n".join(text for text in self._words.values() if text)
             yield Heard((r.TurnReport(words),), SOURCE, self._place("turns"), _time(last, "created"), ended)
+        self._ended = key
 
     def _place(self, what: str) -> str:
         return f"{self.conversation}.{what}"
@@ -255,7 +274,7 @@ def _retry(status: Data) -> r.Report:
 def failure(error: Data) -> r.Report:
     """A turn that ended without an answer."""
     name, data = str(error.get("name") or ""), error.get("data") or {}
-    message = " ".join(str(data.get("message") or name).split())
+    message = " ".join(str(data.get("message") or name).partition("\n    at ")[0].split())
     if name == ABORTED:
         return r.ActivityReport(Activity.INTERRUPTED)
     headers = data.get("responseHeaders") or {}

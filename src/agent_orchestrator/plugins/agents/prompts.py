@@ -103,7 +103,8 @@ class PromptLog:
         if opened >= 0:
             self.last = offset + opened
         if opened > closed:
-            self._before = (self._before * (closed < 0) + data[max(0, closed) : opened])[-_SHOWN:]
+            told = self._before + chunk if closed < 0 else data[closed + _WIDTH :]
+            self._before = told[: len(told) - (len(data) - opened)][-_SHOWN:]
             self._open, self._shown = self.last, data[opened + _WIDTH :][:_SHOWN]
         elif closed >= 0:
             self._open, self._shown, self._before = None, b"", data[closed + _WIDTH :][-_SHOWN:]

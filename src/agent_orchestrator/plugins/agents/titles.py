@@ -30,9 +30,10 @@ class Titles:
 
     place = "title"
 
-    def __init__(self, run: AgentRun) -> None:
+    def __init__(self, run: AgentRun, begin: int = 0) -> None:
+        """Nothing before `begin` counts: an earlier launch printed it."""
         self._log = run.log
-        self._offset = run.cursors.get(self.place, 0)
+        self._offset = max(begin, run.cursors.get(self.place, 0))
         run.changes.watch(run.log)
 
     def read(self) -> Iterator[Title]:

@@ -113,10 +113,13 @@ class Checks:
         self._remember(spec, _key(spec, await find(self._host, spec)), told)
         return told
 
-    async def base_fails(self, spec: CheckSpec, base_commit: str) -> bool:
-        """Does the same check fail at the base's commit too, and not by chance? What could not be found out is no."""
-        result = await self.verdict(replace(spec, commit=base_commit))
-        return result.state in ("failure", "timed_out")
+    async def base_fails(self, spec: CheckSpec, base_commit: str, result: Result) -> bool:
+        """Does the check fail at the base's commit as it did here, and not by chance? What could not be found out is no.
+
+        A failure that tells something of the content and one that does not are not the same.
+        """
+        base = await self.verdict(replace(spec, commit=base_commit))
+        return base.state == result.state == "failure" and base.about_content == result.about_content
 
     async def known(self, spec: CheckSpec) -> Result | None:
         """What is known of this content, without running anything."""

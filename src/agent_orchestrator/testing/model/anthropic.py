@@ -20,6 +20,8 @@ _ERRORS = {
     529: "overloaded_error",
 }
 _DEFERRED = re.compile(r"deferred tools are now available via ToolSearch.*?:\n((?:\w+\n)+)", re.DOTALL)
+_TELLS = ("system", "user")
+"""Whose words name tools to be loaded: models that take no system messages are told in a user's."""
 _MESSAGES = {429: "This request would exceed your rate limit.", 529: "Overloaded", 500: "Internal server error"}
 
 
@@ -39,7 +41,7 @@ class Anthropic:
             body.get("model", ""),
             bool(body.get("stream")),
             json_schema=wanted.get("schema"),
-            deferred=frozenset(name for entry in entries if entry.role == "system" for name in _deferred(entry.text)),
+            deferred=frozenset(name for entry in entries if entry.role in _TELLS for name in _deferred(entry.text)),
         )
 
     def whole(self, answer: Answer) -> Mapping[str, Any]:

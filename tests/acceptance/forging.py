@@ -1,0 +1,39 @@
+"""What tests of the local forge share: sessions that do as told, and waiting for what becomes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from agent_orchestrator.testing.sandbox import Sandbox
+
+PLENTY = 60.0
+
+Json = dict[str, Any]
+
+
+def until(box: Sandbox, session: str, holds: Callable[[Json], object], what: str) -> Json:
+    def so() -> Json:
+        now = box.session(session)
+        return now if holds(now) else {}
+
+    return box.until(so, f"{session}: {what}", PLENTY)
+
+
+def status(box: Sandbox, session: str, *names: str) -> Json:
+    return until(box, session, lambda now: now["status"] in names, " or ".join(names))
+
+
+def checked(box: Sandbox, session: str) -> Json:
+    """The session, once its checks have passed and it waits for a review."""
+    return until(box, session, lambda now: now["status"] == "review_pending" and now["pr"]["checks"], "its checks")
+
+
+def messages(box: Sandbox, session: str) -> list[str]:
+    """What rules sent to the agent."""
+    found = box.request("GET", f"/api/sessions/{session}/messages")["messages"]
+    return [one["content"] for one in found if one["sender"].startswith("rule")]
+
+
+def work(box: Sandbox, name: str, script: str) -> None:
+    box.request("POST", "/api/sessions", {"name": name, "title": f"Work on {name}", "prompt": script})

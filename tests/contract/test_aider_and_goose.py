@@ -1,0 +1,57 @@
+"""aider and goose keep the contract that any agent plugin runs; stand-ins take the place of their programs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from agent_orchestrator.host import LocalHost
+from agent_orchestrator.protocols import Agent
+from agent_orchestrator.registry import Registry
+from agent_orchestrator.testing.contracts.agent import AgentContract
+
+
+def make(name: str) -> Agent:
+    agent = Registry().make("agent", name, {}, LocalHost())
+    assert isinstance(agent, Agent)
+    return agent
+
+
+def with_program(folder: Path, name: str) -> Mapping[str, str]:
+    """An environment in which a program of this name is found."""
+    program = folder / "bin" / name
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    return {"PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}", "HOME": str(folder)}
+
+
+class TestAider(AgentContract):
+    @pytest.fixture
+    def agent(self) -> Agent:
+        return make("aider")
+
+    @pytest.fixture
+    def absent(self) -> Agent:
+        return make("aider")
+
+    @pytest.fixture
+    def env(self, tmp_path: Path) -> Mapping[str, str]:
+        return with_program(tmp_path, "aider")
+
+
+class TestGoose(AgentContract):
+    @pytest.fixture
+    def agent(self) -> Agent:
+        return make("goose")
+
+    @pytest.fixture
+    def absent(self) -> Agent:
+        return make("goose")
+
+    @pytest.fixture
+    def env(self, tmp_path: Path) -> Mapping[str, str]:
+        return with_program(tmp_path, "goose")

@@ -1,0 +1,36 @@
+"""`codex` keeps the contract that any agent plugin runs; a stand-in on PATH is its program."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from agent_orchestrator.host import LocalHost
+from agent_orchestrator.protocols import Agent
+from agent_orchestrator.registry import Registry
+from agent_orchestrator.testing.contracts.agent import AgentContract
+
+
+class TestCodex(AgentContract):
+    @pytest.fixture
+    def agent(self) -> Agent:
+        made = Registry().make("agent", "codex", {}, LocalHost())
+        assert isinstance(made, Agent)
+        return made
+
+    @pytest.fixture
+    def absent(self, agent: Agent) -> Agent:
+        return agent
+
+    @pytest.fixture
+    def env(self, tmp_path: Path) -> Mapping[str, str]:
+        program = tmp_path / "bin" / "codex"
+        program.parent.mkdir()
+        program.write_text("#!/bin/sh\nexit 0\n")
+        program.chmod(0o755)
+        home = tmp_path / "home"
+        home.mkdir()
+        return {"HOME": str(home), "PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}"}

@@ -1,0 +1,291 @@
+"""A real daemon that is killed at a chosen statement: `python -m tests.faults.crashing --port 0`.
+
+Every statement of the product that touches the outside is counted: a process started, its input written, its end taken note of, a
+signal sent, bytes sent to a holder, a file or folder made, written, renamed or removed, a transaction written and committed. At one of
+them the daemon is killed by SIGKILL, right after it. (Right before it is the same as right after the one before.) `AO_CRASH_PLAN`
+names a file: its first line says where this daemon dies, the next line where the next one does, and so on. A place is a statement's
+number, its words, or `3# words`: when it comes for the third time. Beside the plan, `trace` gets a line for each statement and each
+death. The product knows nothing of this.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import asyncio.subprocess
+import builtins
+import fcntl
+import functools
+import io
+import os
+import signal
+import subprocess
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import agent_orchestrator
+from agent_orchestrator.host import LocalHost
+from agent_orchestrator.store import database
+
+PRODUCT = str(Path(agent_orchestrator.__file__).parent) + os.sep
+PLUMBING = (
+    "host.py",
+    "git.py",
+    "flow/effects.py",
+    "flow/engine.py",
+    "store/database.py",
+    "daemon.py:main",
+    "daemon.py:_run",
+)
+"""Frames that every statement of a kind has: they say nothing about which one it is."""
+KILLED = "killed"
+CHANGES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+FILES = (
+    "mkdir",
+    "rmdir",
+    "unlink",
+    "remove",
+    "rename",
+    "replace",
+    "link",
+    "symlink",
+    "chmod",
+    "utime",
+    "truncate",
+    "mkfifo",
+)
+
+_kill, _write = os.kill, os.write
+
+
+class Counter:
+    """Counts statements and ends the daemon at the one that is asked for."""
+
+    def __init__(self, at: str, trace: Path) -> None:
+        times, mark, words = at.partition("# ")
+        self.at, self.words = (at, "") if not mark else ("", words)
+        self.times = int(times) if mark else 0
+        self.trace = os.open(trace, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self.count = 0
+        self.lock = threading.RLock()
+        self.inside = threading.local()
+
+    def call(self, what: str, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        """One statement. Those that it consists of are not counted beside it, and one that fails changes nothing."""
+        words = None if getattr(self.inside, "on", False) else label(what, sys._getframe(2))
+        if words is None:
+            return function(*args, **options)
+        self.inside.on = True
+        try:
+            answer = function(*args, **options)
+        finally:
+            self.inside.on = False
+        self.point(words)
+        return answer
+
+    def point(self, words: str) -> None:
+        """Another one."""
+        with self.lock:
+            self.count += 1
+            _write(self.trace, f"{self.count} {words}\n".encode())
+            self.times -= words == self.words
+            if self.at in (str(self.count), words) or (words == self.words and not self.times):
+                _write(self.trace, f"{KILLED} {words}\n".encode())
+                _kill(os.getpid(), signal.SIGKILL)
+                threading.Event().wait()
+
+
+def label(what: str, frame: FrameType | None) -> str | None:
+    """A statement in words: what it does, and the product's functions that it is done for, innermost first; none: not the product's."""
+    names: list[str] = []
+    ours = False
+    while frame is not None:
+        code = frame.f_code
+        if code.co_filename.startswith(PRODUCT):
+            ours = True
+            name = code.co_filename.removeprefix(PRODUCT)
+            if not {name, f"{name}:{code.co_name}"} & {*PLUMBING} and not code.co_name.startswith("<"):
+                names.append(f"{Path(name).stem}.{code.co_name}")
+        frame = frame.f_back
+    return f"{what}: {' < '.join(names[:4])}" if ours else None
+
+
+class CountedFile(io.FileIO):
+    """A file whose writes are counted, each as it reaches the kernel."""
+
+    counter: Counter
+
+    def write(self, data: Any) -> int:
+        written = self.counter.call("write", super().write, data)
+        assert isinstance(written, int)
+        return written
+
+
+def install(counter: Counter) -> None:
+    """Put the counting around everything through which the product reaches the outside."""
+    CountedFile.counter = counter
+    for name in FILES:
+        _count(counter, os, name, name)
+    for holder, name in ((os, "kill"), (os, "killpg"), (signal, "pidfd_send_signal"), (os, "write"), (os, "sendfile")):
+        _count(counter, holder, name, name)
+    real_open = os.open
+
+    def opened(path: Any, flags: int, *args: Any, **options: Any) -> int:
+        if flags & CHANGES:
+            return int(counter.call("open", real_open, path, flags, *args, **options))
+        return real_open(path, flags, *args, **options)
+
+    os.open = opened
+    for module in (io, builtins):
+        module.open = functools.partial(_open, counter, io.open if module is io else builtins.open)  # type: ignore[attr-defined]
+    _count_starts(counter)
+    _count(counter, database, "migrate", "migrate")
+    _count(counter, database.Database, "_save_snapshot", "snapshot")
+    _count_transactions(counter)
+    for name in ("run", "stream"):
+        _count_async(counter, LocalHost, name, "ended")
+    _count_async(counter, asyncio.subprocess.Process, "_feed_stdin", "input")
+    connect = asyncio.open_unix_connection
+
+    async def connected(*args: Any, **options: Any) -> Any:
+        reader, writer = await connect(*args, **options)
+        plain = writer.write
+        writer.write = lambda data: counter.call("send", plain, data)  # type: ignore[method-assign]
+        return reader, writer
+
+    asyncio.open_unix_connection = connected
+
+
+def _count(counter: Counter, holder: Any, name: str, what: str) -> None:
+    plain = getattr(holder, name)
+
+    @functools.wraps(plain)
+    def counted(*args: Any, **options: Any) -> Any:
+        return counter.call(what, plain, *args, **options)
+
+    setattr(holder, name, counted)
+    for able in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks):
+        if plain in able:
+            able.add(counted)
+
+
+def _count_starts(counter: Counter) -> None:
+    plain = subprocess.Popen.__init__
+
+    def started(child: Any, argv: Any, *args: Any, **options: Any) -> None:
+        words = [word for word in map(str, argv) if word[:1].isalpha() and word.replace("-", "").isalpha()]
+        counter.call(f"start {Path(argv[0]).name} {' '.join(words[1:2])}", plain, child, argv, *args, **options)
+
+    subprocess.Popen.__init__ = started  # type: ignore[assignment, method-assign]
+
+
+def _count_transactions(counter: Counter) -> None:
+    """Written, and committed: each is named by what it records first, for which others share it is chance."""
+    write, insert = database.Database._write, database._insert
+    names: list[str] = [""]
+
+    def inserted(connection: Any, batch: Any) -> None:
+        told = [one.type for one in batch.events] + [f"{row.intent.kind} {row.state}" for row in batch.rows]
+        names[0] = told[0] if told else "nothing"
+        insert(connection, batch)
+        counter.point(f"insert: {names[0]}")
+
+    def written(store: Any, compute: Any) -> Any:
+        answer = write(store, compute)
+        counter.point(f"commit: {names[0]}")
+        return answer
+
+    database._insert = inserted
+    database.Database._write = written  # type: ignore[assignment, method-assign]
+
+
+def _count_async(counter: Counter, holder: Any, name: str, what: str) -> None:
+    plain = getattr(holder, name)
+
+    @functools.wraps(plain)
+    async def counted(*args: Any, **options: Any) -> Any:
+        try:
+            return await plain(*args, **options)
+        finally:
+            if words := label(what, sys._getframe(1)):
+                counter.point(words)
+
+    setattr(holder, name, counted)
+
+
+def _open(counter: Counter, plain: Callable[..., Any], file: Any, mode: str = "r", *args: Any, **options: Any) -> Any:
+    """As `open`, but with a raw file that counts, where it is opened to be written."""
+    if not set(mode) & set("wax+") or "daemon.log" in str(file) or label("", sys._getframe(1)) is None:
+        return plain(file, mode, *args, **options)
+    names = ("buffering", "encoding", "errors", "newline", "closefd", "opener")
+    given = dict(zip(names, args, strict=False)) | options
+    raw = counter.call(
+        "open",
+        CountedFile,
+        file,
+        mode.replace("b", "").replace("t", ""),
+        given.get("closefd", True),
+        opener=given.get("opener"),
+    )
+    if given.get("buffering") == 0:
+        return raw
+    buffered = io.BufferedRandom(raw) if "+" in mode else io.BufferedWriter(raw)
+    if "b" in mode:
+        return buffered
+    text = io.TextIOWrapper(
+        buffered, given.get("encoding"), given.get("errors"), given.get("newline"), given.get("buffering") == 1
+    )
+    text.mode = mode  # type: ignore[misc]
+    return text
+
+
+def install_planned() -> None:
+    """Count, and die where the plan says."""
+    plan = Path(os.environ.pop("AO_CRASH_PLAN"))
+    with plan.open("r+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        at, *rest = [*file.read().split("\n"), ""]
+        file.seek(0)
+        file.truncate()
+        file.write("\n".join(rest))
+    install(Counter(at, plan.with_name("trace")))
+
+
+def fork(env: Mapping[str, str], log: Path) -> int:
+    """A counted daemon with this environment, by a fork instead of a fresh interpreter; returns its pid."""
+    from agent_orchestrator import daemon
+
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        os.setsid()
+        null, told = os.open(os.devnull, os.O_RDONLY), os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        for end, standard in ((null, 0), (told, 1), (told, 2)):
+            os.dup2(end, standard)
+        os.environ.clear()
+        os.environ.update(env)
+        sys.argv = ["agent_orchestrator.daemon", "--port", "0"]
+        install_planned()
+        code = daemon.main()
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+def main() -> int:
+    """The daemon, counted."""
+    install_planned()
+    from agent_orchestrator import daemon
+
+    return daemon.main()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

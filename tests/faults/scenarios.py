@@ -1,0 +1,449 @@
+"""What is done while the daemon is killed: one small story each, played by a person on the command line, and what must be true in the end.
+
+Every end is compared with evidence that the daemon did not write: the agents' own log, Git's history, files and processes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from agent_orchestrator.client import alive
+from agent_orchestrator.errors import AoError
+from agent_orchestrator.testing.sandbox import Sandbox
+from tests.faults.crashing import KILLED, fork
+
+T = TypeVar("T")
+
+HERE = Path(__file__).parent
+PATIENCE = 30.0
+LITTER = ("launch.", "spec.", "message.")
+"""What a terminal is started with, and what is to be typed into it: meant for one reading."""
+LOST = ("Traceback", "unexpectedly", "level=error")
+
+
+class Stage:
+    """A home, a repository, a daemon that is killed at one statement, and the person who goes on as if nothing had been."""
+
+    def __init__(self, box: Sandbox) -> None:
+        self.box = box
+        self.truth = Path(box.env["AO_DEMO_LOG"])
+        self.plan, self.trace = box.folder / "plan", box.folder / "trace"
+        box.env["PYTHONPATH"] = os.pathsep.join((str(HERE / "site"), str(HERE.parents[1]), *sys.path))
+        box.env["AO_CRASH_PLAN"] = str(self.plan)
+        self.daemon = 0
+        self.refused: list[str] = []
+
+    # -- the daemon ----------------------------------------------------------------------------------------------------
+
+    def start(self, plan: Sequence[str]) -> None:
+        """Start the first daemon; each dies where the plan says, those that come after it not at all."""
+        self.plan.write_text("\n".join(plan))
+        self._fork()
+
+    def _fork(self) -> None:
+        """Start a daemon, and wait until it serves or is dead."""
+        self.box.home.info.unlink(missing_ok=True)
+        self.daemon = fork(self.box.env, self.box.folder / "early.log")
+        self.box.until(
+            lambda: not self.lives() or self.box.daemon_pid() == self.daemon, "the daemon to serve or die", 30
+        )
+
+    def lives(self) -> bool:
+        """Does the daemon that was started here live?"""
+        if self.daemon and os.waitpid(self.daemon, os.WNOHANG)[0]:
+            self.daemon = 0
+        return bool(self.daemon)
+
+    def traced(self) -> tuple[list[str], list[str]]:
+        """All statements so far, and those at which a daemon was killed."""
+        lines = self.trace.read_text().splitlines() if self.trace.exists() else []
+        told = [line.partition(" ")[::2] for line in lines]
+        return [words for first, words in told if first != KILLED], [words for first, words in told if first == KILLED]
+
+    def end(self) -> None:
+        """End the daemon in good order, if it still lives; it may be killed while it does."""
+        if self.lives():
+            os.kill(self.daemon, signal.SIGTERM)
+            self.box.until(lambda: not self.lives(), "the daemon to end", 60)
+
+    def close(self) -> None:
+        """The play is over: whichever daemon serves is killed."""
+        for pid in {self.daemon, self.box.daemon_pid()} - {0, None}:
+            assert pid is not None
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.box.until(lambda: not self.lives(), "the daemon to end")
+        self.box.home.info.unlink(missing_ok=True)
+
+    # -- the person ----------------------------------------------------------------------------------------------------
+
+    def ao(self, *argv: str) -> str:
+        """A command; one that is refused is told at the end."""
+        done = self.box.ao(*argv, check=False)
+        if done.returncode:
+            self.refused.append(f"ao {' '.join(argv)}: exit {done.returncode}: {done.stderr.strip()}")
+        return done.stdout
+
+    def ask(self, path: str) -> Any:
+        """Read something; a dead daemon is started anew."""
+        pid = self.box.daemon_pid()
+        if not self.lives() and (pid is None or not alive(pid)):
+            self._fork()
+        return self.box.request("GET", path)
+
+    def session(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.ask(f"/api/sessions/{name}")
+        return found
+
+    def messages(self, name: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.ask(f"/api/sessions/{name}/messages")["messages"]
+        return found
+
+    def until(self, holds: Callable[[], T], what: str) -> T:
+        """Look until something is so."""
+        end = time.monotonic() + PATIENCE
+        while True:
+            with contextlib.suppress(AoError):
+                if value := holds():
+                    return value
+            if time.monotonic() > end:
+                shown = [(one["id"], one["status"], one["why"]) for one in self.ask("/api/sessions?all=1")["sessions"]]
+                raise TimeoutError(f"waited {PATIENCE:g} s in vain for {what}; the sessions: {shown}")
+            time.sleep(0.05)
+
+    # -- evidence ------------------------------------------------------------------------------------------------------
+
+    def log(self, event: str) -> list[dict[str, Any]]:
+        """What the agents wrote down themselves."""
+        lines = self.truth.read_text(errors="replace").splitlines() if self.truth.exists() else []
+        return [entry for line in lines if (entry := json.loads(line))["event"] == event]
+
+    def heard(self) -> list[str]:
+        """The messages that reached an agent, in order."""
+        return [entry["text"] for entry in self.log("message")]
+
+    def agents(self) -> dict[str, list[int]]:
+        """Live agents by session, as the kernel knows them."""
+        found: dict[str, list[int]] = {}
+        spool = f"AO_SPOOL={self.box.home.path}".encode()
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdigit():
+                continue
+            with contextlib.suppress(OSError):
+                command = (entry / "cmdline").read_bytes()
+                environ = (entry / "environ").read_bytes().split(b"\0")
+                if b"agent.py" not in command or b"holding" in command or not any(v.startswith(spool) for v in environ):
+                    continue
+                if (entry / "stat").read_text().rpartition(")")[2].split()[0] != "Z":
+                    named = next(v for v in environ if v.startswith(b"AO_SESSION="))
+                    found.setdefault(named.partition(b"=")[2].decode(), []).append(int(entry.name))
+        return found
+
+    def wrong(self) -> list[str]:
+        """What is wrong whatever was played."""
+        wrong = list(self.refused)
+        agents = self.agents()
+        shown = {one["id"]: one["pid"] for one in self.ask("/api/sessions?all=1")["sessions"]}
+        for session in shown.keys() | agents.keys():
+            pids, pid = agents.get(session, []), shown.get(session)
+            if pids != ([] if pid is None else [pid]):
+                wrong.append(f"{session}: agents {pids} live, {pid} is shown")
+        events = [one for page in self._pages() for one in page]
+        if [one["seq"] for one in events] != list(range(1, len(events) + 1)):
+            wrong.append("the event log has gaps")
+        twice = [key for key, count in Counter(one["key"] for one in events).items() if count > 1]
+        wrong += [f"event {key} is in the log twice" for key in twice]
+        text = self.box.home.log.read_text(errors="replace") if self.box.home.log.exists() else ""
+        wrong += [f"the daemon's log: {line}" for line in text.splitlines() if any(word in line for word in LOST)]
+        changed = self.box.git("status", "--porcelain", "--untracked-files=no")
+        wrong += [f"the user's checkout is changed: {changed}"] if changed else []
+        locks = [str(path) for path in (self.box.repo / ".git").rglob("*.lock")]
+        wrong += [f"locks are left behind: {locks}"] * bool(locks)
+        litter = [path.name for path in self.box.home.path.glob("sessions/*/*") if path.name.startswith(LITTER)]
+        return wrong + [f"files with secrets or messages are left behind: {litter}"] * bool(litter)
+
+    def _pages(self) -> Any:
+        last = 0
+        while page := self.ask(f"/api/events?after={last}&limit=1000")["events"]:
+            yield page
+            last = page[-1]["seq"]
+
+    def once(self, session: str, expected: list[str], starts: tuple[int, int] = (1, 0)) -> list[str]:
+        """Were exactly these messages heard, each once and in order, and its agent started and resumed so often?"""
+        wrong = []
+        if self.heard() != expected:
+            wrong.append(f"{session} heard {self.heard()}, not {expected}")
+        begun = Counter(bool(entry["resume"]) for entry in self.log("start"))
+        if (begun[False], begun[True]) != starts:
+            wrong.append(f"{session} was started {begun[False]} times and resumed {begun[True]} times, not {starts}")
+        bad = [one for one in self.messages(session) if one["state"] not in ("delivered", "acknowledged")]
+        return wrong + [f"{session}: message {one['messageId']} is {one['state']}: {one['reason']}" for one in bad]
+
+
+class Scenario:
+    """A story and its end."""
+
+    config = "defaults: {{agent: demo, runtime: {runtime}}}\n"
+
+    def __init__(self, runtime: str) -> None:
+        self.runtime = runtime
+
+    def prepare(self, stage: Stage) -> None:
+        """The repository, before any daemon runs."""
+        stage.box.repository(config=self.config.format(runtime=self.runtime))
+
+    def play(self, stage: Stage) -> None:
+        """What the person does, each step when it is time for it."""
+        raise NotImplementedError
+
+    def settled(self, stage: Stage) -> bool:
+        """Has all that was asked for happened?"""
+        raise NotImplementedError
+
+    def wrong(self, stage: Stage) -> list[str]:
+        """What is not as it must be in the end."""
+        raise NotImplementedError
+
+
+class Messages(Scenario):
+    """A session and three messages; the agent acknowledges what it takes up."""
+
+    said: tuple[str, ...] = ("[[say: one]]", "[[say: two]]", "[[say: three]]")
+
+    def play(self, stage: Stage) -> None:
+        stage.ao("new", "[[say: begun]]", "--name", "talk")
+        for text in self.said:
+            stage.ao("send", "talk", text)
+
+    def settled(self, stage: Stage) -> bool:
+        final = [one["state"] in ("acknowledged", "failed") for one in stage.messages("talk")]
+        return len(final) >= len(self.said) and all(final) and stage.session("talk")["status"] == "idle"
+
+    def wrong(self, stage: Stage) -> list[str]:
+        return stage.once("app-talk", list(self.said))
+
+
+READER = """\
+import json, os, sys
+def note(**entry):
+    with open(os.environ["READER_LOG"], "a") as log:
+        log.write(json.dumps(entry) + "\\n")
+note(event="start", resume="--resume" in sys.argv, pid=os.getpid())
+while True:
+    text = input("> ")
+    note(event="message", text=text)
+    print("heard", text)
+"""
+
+
+class Typed(Messages):
+    """The same with any command line program, to which even its task is typed, and which acknowledges nothing."""
+
+    said = ("one", "two", "three")
+
+    def prepare(self, stage: Stage) -> None:
+        program = stage.box.folder / "reader_agent.py"
+        program.write_text(READER)
+        command = json.dumps([sys.executable, "-I", "-S", str(program)])
+        screen = "screen: {ready: '^> $'}"
+        log = json.dumps({"READER_LOG": str(stage.truth)})
+        agent = f"agents:\n  reader: {{tool: command, command: {command}, prompt: paste, {screen}, env: {log}}}\n"
+        stage.box.repository(config=f"defaults: {{agent: reader, runtime: {self.runtime}}}\n{agent}")
+
+    def play(self, stage: Stage) -> None:
+        stage.ao("new", "begun", "--name", "talk")
+        for text in self.said:
+            stage.ao("send", "talk", text)
+
+    def settled(self, stage: Stage) -> bool:
+        final = [one["state"] in ("delivered", "failed") for one in stage.messages("talk")]
+        return len(final) > len(self.said) and all(final) and len(stage.heard()) > len(self.said)
+
+    def wrong(self, stage: Stage) -> list[str]:
+        return stage.once("app-talk", ["begun", *self.said])
+
+
+class Landing(Scenario):
+    """An issue is taken up, a check fails, the agent is told and repairs it, a person approves, it lands."""
+
+    config = (
+        "defaults: {{agent: demo, runtime: {runtime}}}\n"
+        'ci: {{command: "test ! -e broken.txt"}}\n'
+        "reactions:\n"
+        '  ci-failed: {{message: "[[sh: rm broken.txt]] [[commit: mend]] [[done: mended]]", backoff: 1s..1s}}\n'
+        "  approved-and-green: {{auto: true}}\n"
+    )
+    task = "[[write: broken.txt|x]] [[write: kept.txt|kept]] [[commit: break]] [[done: broken]]"
+
+    def play(self, stage: Stage) -> None:
+        stage.ao("issue", "new", "Mend it", "-m", self.task)
+        stage.ao("new", "#1", "--name", "mend")
+        stage.until(lambda: stage.session("mend")["status"] == "review_pending", "the check to be mended")
+        stage.ao("review", "mend", "--approve")
+
+    def settled(self, stage: Stage) -> bool:
+        now = stage.session("mend")
+        return now["status"] == "merged" and now["workspacePath"] is None and now["pid"] is None
+
+    def wrong(self, stage: Stage) -> list[str]:
+        issues = [(one["title"], one["state"]) for one in stage.ask("/api/issues?all=1&state=all")["issues"]]
+        wrong = [] if issues == [("Mend it", "closed")] else [f"the issues are {issues}"]
+        wrong += stage.once("app-mend", ["[[sh: rm broken.txt]] [[commit: mend]] [[done: mended]]"])
+        return wrong + landed(stage, ["Mend it (#2)"], {"README.md", "kept.txt"})
+
+
+class Review(Scenario):
+    """A reviewer comments on a line; the agent gets it once and answers; a person's word lands it, and takes it back."""
+
+    config = "defaults: {{agent: demo, runtime: {runtime}}}\n"
+    task = (
+        "Write a\n[[write: a.txt|x]] [[commit: a]] [[done: a]] [[wait]] "
+        "[[write: a.txt|y]] [[commit: better]] [[reply: {comment}|better now]] [[done: b]]"
+    )
+
+    def play(self, stage: Stage) -> None:
+        stage.ao("new", self.task, "--name", "rev")
+        stage.until(lambda: stage.session("rev")["status"] == "review_pending", "the pull request to be ready")
+        stage.ao("review", "rev", "--comment", "a.txt:1:why x?")
+        stage.until(lambda: len(self._comments(stage)) > 1, "the agent's answer")
+        stage.until(lambda: stage.session("rev")["activity"] == "idle", "the end of its turn")
+        stage.ao("merge", "rev")
+        stage.until(lambda: self._gone(stage, "rev"), "the first landing")
+        stage.ao("undo", "rev")
+        stage.ao("merge", "revert-write-a")
+
+    def _comments(self, stage: Stage) -> list[str]:
+        threads = stage.ask("/api/sessions/rev/review")["threads"]
+        return [comment["body"] for thread in threads for comment in thread["comments"]]
+
+    def _gone(self, stage: Stage, name: str) -> bool:
+        now = stage.session(name)
+        return now["status"] == "merged" and now["workspacePath"] is None and now["pid"] is None
+
+    def settled(self, stage: Stage) -> bool:
+        return self._gone(stage, "rev") and self._gone(stage, "revert-write-a")
+
+    def wrong(self, stage: Stage) -> list[str]:
+        heard, comments = stage.heard(), self._comments(stage)
+        wrong = [] if len(heard) == 1 and "why x?" in heard[0] else [f"the comment was heard as {heard}"]
+        wrong += [] if comments == ["why x?", "better now"] else [f"the thread is {comments}"]
+        text = stage.box.git("show", "main~1:a.txt")
+        wrong += [] if text == "y" else [f"what landed is {text!r}"]
+        titles = ["Revert Write a (#2)", "Write a (#1)"]
+        return wrong + landed(stage, titles, {"README.md"}) + stage.once("app-rev", heard)
+
+
+def landed(stage: Stage, titles: list[str], files: set[str]) -> list[str]:
+    """Are these landings on the base, the last one first, each once and nothing else, and is all of it cleaned up?"""
+    git, wrong = stage.box.git, []
+    if (there := git("log", "--format=%s", "main").splitlines()) != [*titles, "start"]:
+        wrong.append(f"main has {there}")
+    if (found := set(git("ls-tree", "--name-only", "main").splitlines())) != files:
+        wrong.append(f"main holds {found}, not {files}")
+    if (branches := git("branch", "--format=%(refname:short)").split()) != ["main"]:
+        wrong.append(f"the branches are {branches}")
+    worktrees = git("worktree", "list", "--porcelain").count("worktree ")
+    return wrong + [f"{worktrees - 1} worktrees are left behind"] * (worktrees > 1)
+
+
+RECALLING = """\
+import dataclasses, sys, uuid
+from agent_orchestrator.plugins.agents.demo import Demo
+
+NOTE = "import json, os, sys; file = open(os.environ['AO_DEMO_LOG'], 'a'); "
+NOTE += "file.write(json.dumps({'event': 'conversation', 'id': sys.argv[1]}) + chr(10)); file.close(); "
+NOTE += "os.execv(sys.argv[2], sys.argv[2:])"
+
+class Recalling(Demo):
+    slot, name = "agent", "recalling"
+
+    async def launch(self, context):
+        plan, conversation = await super().launch(context), context.resume or uuid.uuid4().hex
+        argv = (sys.executable, "-I", "-S", "-c", NOTE, conversation, *plan.argv)
+        return dataclasses.replace(plan, argv=argv, conversation=conversation)
+"""
+
+
+class Life(Scenario):
+    """Stopped with uncommitted work, restored with it and in the same conversation, told something, stopped again."""
+
+    config = "defaults: {{agent: recalling, runtime: {runtime}}}\nplugins: [{{path: ../recalling.py}}]\n"
+
+    def prepare(self, stage: Stage) -> None:
+        (stage.box.folder / "recalling.py").write_text(RECALLING)
+        super().prepare(stage)
+
+    def play(self, stage: Stage) -> None:
+        stage.ao("new", "[[write: draft.txt|unsaved]]", "--name", "life")
+        stage.until(lambda: stage.session("life")["status"] == "idle", "the end of its turn")
+        stage.ao("stop", "life")
+        stage.ao("restore", "life")
+        stage.until(lambda: stage.session("life")["status"] == "idle", "it to be back")
+        stage.ao("send", "life", "[[edit: draft.txt|more]]")
+        stage.until(lambda: stage.messages("life")[-1]["state"] == "acknowledged", "the message to be taken up")
+        stage.until(lambda: stage.session("life")["status"] == "idle", "the end of its turn")
+        stage.ao("stop", "life")
+
+    def settled(self, stage: Stage) -> bool:
+        return bool(stage.session("life")["status"] == "stopped")
+
+    def wrong(self, stage: Stage) -> list[str]:
+        now = stage.session("life")
+        wrong = stage.once("app-life", ["[[edit: draft.txt|more]]"], starts=(1, 1))
+        conversations = [entry["id"] for entry in stage.log("conversation")]
+        if len(conversations) != 2 or len({*conversations}) != 1:
+            wrong.append(f"the conversations were {conversations}")
+        try:
+            saved = stage.box.git("show", "refs/ao/rescue/app-life:draft.txt").split()
+        except subprocess.CalledProcessError:
+            saved = []
+        if saved != ["unsaved", "more"]:
+            wrong.append(f"what was saved is {saved}")
+        if now["workspacePath"] or (stage.box.home.path / "worktrees/app/life").exists():
+            wrong.append(f"the workspace {now['workspacePath']} is left behind")
+        return wrong
+
+
+class Answers(Scenario):
+    """An agent asks for permission twice, then a question; each answer counts for what it was given to."""
+
+    task = "[[block: First?]] [[say: first]] [[block: Second?]] [[say: second]] [[ask: Which?]] [[say: {answer}]]"
+
+    def play(self, stage: Stage) -> None:
+        stage.ao("new", self.task, "--name", "ask")
+        for question, answer in (("First?", "--allow"), ("Second?", "--deny"), ("Which?", "blue")):
+            stage.until(functools.partial(self._asks, stage, question), f"the question {question}")
+            stage.ao("answer", "ask", answer)
+
+    def _asks(self, stage: Stage, question: str) -> bool:
+        return any(question in one["text"] for one in stage.ask("/api/questions?all=1")["questions"])
+
+    def settled(self, stage: Stage) -> bool:
+        return bool(stage.session("ask")["status"] == "idle")
+
+    def wrong(self, stage: Stage) -> list[str]:
+        chosen = [(entry["question"], entry["key"]) for entry in stage.log("choice")]
+        wrong = [] if chosen == [("First?", "y"), ("Second?", "n")] else [f"the agent was answered {chosen}"]
+        stray = [entry["text"] for entry in stage.log("dialog-input")]
+        return wrong + [f"typed into the dialog: {stray}"] * bool(stray) + stage.once("app-ask", ["blue"])
+
+
+SCENARIOS: dict[str, Callable[[str], Scenario]] = {
+    "messages": Messages,
+    "typed": Typed,
+    "landing": Landing,
+    "review": Review,
+    "life": Life,
+    "answers": Answers,
+}

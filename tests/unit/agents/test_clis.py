@@ -1,0 +1,54 @@
+"""What plugins of agent CLIs share."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from agent_orchestrator.plugins.agents import clis
+from agent_orchestrator.protocols import AgentContext
+
+
+def context(**more: object) -> AgentContext:
+    given = {"prompt": "Fix it", "task_file": Path("/t/task.md"), "private": Path("/t"), **more}
+    return AgentContext("s", "p", Path("/w"), "b", "main", **given)  # type: ignore[arg-type]
+
+
+def test_the_first_message_has_the_rules_before_it() -> None:
+    text = clis.opening(context(system="Work here."))
+    assert text == "<rules>\nWork here.\n</rules>\n\nFix it"
+    assert clis.without_rules(text) == "Fix it"
+    assert clis.without_rules("Say <rules>") == "Say <rules>"
+    assert clis.opening(context(prompt="", system="Work here.")) == ""
+
+
+def test_a_very_long_message_is_read_from_a_file() -> None:
+    assert "/t/task.md" in clis.fitting("ä" * 60_000, context())
+
+
+def test_a_users_file_keeps_what_is_in_it(tmp_path: Path) -> None:
+    real, link = tmp_path / "real.json", tmp_path / "link.json"
+    real.write_text('// top\n{"mine": 1}')
+    real.chmod(0o640)
+    link.symlink_to(real)
+
+    def add(data: dict[str, object]) -> bool:
+        data["ours"] = 2
+        return True
+
+    clis.merge_json(link, add)
+    assert link.is_symlink() and real.stat().st_mode & 0o777 == 0o640
+    assert real.read_text().startswith("// top\n")
+    assert json.loads(real.read_text()[7:]) == {"mine": 1, "ours": 2}
+    clis.merge_json(tmp_path / "new/x.json", add)
+    assert json.loads((tmp_path / "new/x.json").read_text()) == {"ours": 2}
+    real.write_text('{"mine": 1, /* inside */ "x": 2}')
+    clis.merge_json(link, add)
+    assert real.read_text() == '{"mine": 1, /* inside */ "x": 2}', "what we cannot read we do not write"
+    assert list(tmp_path.glob(".*")) == []
+
+
+def test_what_needs_no_question() -> None:
+    allowed = clis.allowed_commands(context(permissions="auto-edit", commands=("npm ci && npm test",)))
+    assert {"git commit", "npm ci", "npm test"} <= set(allowed)
+    assert clis.allowed_commands(context(permissions="default", commands=("npm test",))) == ()
