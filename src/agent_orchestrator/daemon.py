@@ -43,6 +43,7 @@ from agent_orchestrator.server.serve import Servers
 from agent_orchestrator.services import Services
 from agent_orchestrator.services.admission import Admission
 from agent_orchestrator.services.agents import Agents
+from agent_orchestrator.services.backlog import Backlog
 from agent_orchestrator.services.bases import Bases
 from agent_orchestrator.services.checks import Checks
 from agent_orchestrator.services.configuration import Configuration
@@ -98,7 +99,7 @@ class Daemon:
         self.pulls = Pulls(self.flow, home, self.host, self.plugins, self.projects, self.lifecycle, self.checks)
         self.lifecycle.after_landing = self.pulls.forget_branch
         self.bases = Bases(self.flow, self.watch)
-        reacting = Reacting(self.flow, Wording(self.views))
+        reacting = Reacting(self.flow, Wording(self.views, self.projects.trusted_authors))
         self.runner = Runner(self.flow, {**self.lifecycle.effects(), **self.pulls.effects(), **reacting.effects()})
         self.permissions = Permissions(self.flow, self.plugins, self.lifecycle)
         self.observer = Observer(self.flow, home, self.plugins, self.watch)
@@ -123,6 +124,7 @@ class Daemon:
             inspection=inspection,
             reviews=Reviews(self.flow, self.home, self.host, self.sessions, self.views, self.watch),
             issues=Issues(self.flow, self.pulls.numbering),
+            backlog=Backlog(self.flow, self.config),
             feed=self.feed,
             projects=self.projects,
             config=Configuration(self.home, self.projects),

@@ -224,6 +224,9 @@ Delivery = Delivered | Held | Undeliverable
 class Typable:
     """It can be typed into the terminal just now; where its turn was to be interrupted, that has been done."""
 
+    first: tuple[str, ...] = ()
+    """Keys to be pressed before, to remove what the agent itself left in its prompt."""
+
 
 @runtime_checkable
 class Runtime(Protocol):

@@ -125,6 +125,7 @@ LABS = {
                 "IS_SANDBOX": "1",
             },
             model="claude-sonnet-4-5",
+            can=CAN - {"limit"},  # with an API key it is told of no reset; tested with a login of its own
         ),
         Lab("codex", lambda _url: {"OPENAI_API_KEY": "k"}, _codex, failures=8, gives_up=frozenset({429})),
         Lab("opencode", lambda _url: {}, _opencode),
@@ -166,7 +167,7 @@ LABS = {
                 "GOOSE_DISABLE_KEYRING": "1",
                 "GOOSE_TELEMETRY_ENABLED": "false",
             },
-            can=frozenset({"resume"}),
+            can=CAN - {"queue", "limit"},
         ),
         Lab("kimicode", lambda _url: {}, _kimi, can=frozenset({"resume"})),
         Lab(

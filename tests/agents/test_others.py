@@ -7,6 +7,6 @@ import pytest
 from tests.agents.suite import Basic
 
 
-@pytest.mark.parametrize("agent", ["gemini", "copilot", "goose", "kimicode", "qwen"])
+@pytest.mark.parametrize("agent", ["gemini", "copilot", "kimicode", "qwen"])
 class TestOthers(Basic):
     """Each as a user would have it."""

@@ -154,7 +154,8 @@ class Stage:
         """What is wrong whatever was played."""
         wrong = list(self.refused)
         agents = self.agents()
-        shown = {one["id"]: one["pid"] for one in self.ask("/api/sessions?all=1")["sessions"]}
+        sessions = self.ask("/api/sessions?all=1")["sessions"]
+        shown = {one["id"]: one["pid"] for one in sessions}
         for session in shown.keys() | agents.keys():
             pids, pid = agents.get(session, []), shown.get(session)
             if pids != ([] if pid is None else [pid]):
@@ -168,6 +169,12 @@ class Stage:
         wrong += [f"the daemon's log: {line}" for line in text.splitlines() if any(word in line for word in LOST)]
         changed = self.box.git("status", "--porcelain", "--untracked-files=no")
         wrong += [f"the user's checkout is changed: {changed}"] if changed else []
+        places = {one["workspacePath"] for one in sessions if one["workspacePath"]} | {str(self.box.repo)}
+        listed = self.box.git("worktree", "list", "--porcelain").splitlines()
+        known = {line.removeprefix("worktree ") for line in listed if line.startswith("worktree ")}
+        wrong += [f"the worktrees are {sorted(known)}, not {sorted(places)}"] * (known != places)
+        links = [path for path in self.box.repo.glob(".worktrees/*") if not path.exists()]
+        wrong += [f"links to nowhere are left behind: {links}"] * bool(links)
         locks = [str(path) for path in (self.box.repo / ".git").rglob("*.lock")]
         wrong += [f"locks are left behind: {locks}"] * bool(locks)
         litter = [path.name for path in self.box.home.path.glob("sessions/*/*") if path.name.startswith(LITTER)]
@@ -353,8 +360,7 @@ def landed(stage: Stage, titles: list[str], files: set[str]) -> list[str]:
         wrong.append(f"main holds {found}, not {files}")
     if (branches := git("branch", "--format=%(refname:short)").split()) != ["main"]:
         wrong.append(f"the branches are {branches}")
-    worktrees = git("worktree", "list", "--porcelain").count("worktree ")
-    return wrong + [f"{worktrees - 1} worktrees are left behind"] * (worktrees > 1)
+    return wrong
 
 
 RECALLING = """\

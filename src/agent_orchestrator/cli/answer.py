@@ -38,11 +38,22 @@ _KEYS = {
     "no": "deny",
 }
 
+_HINTS = {
+    "permission": "  a allow, A always, d deny, or text; Enter skips, q ends",
+    "message": "  a let it reach the agent, d refuse it; Enter skips, q ends",
+}
+"""What is decided, and how."""
+
 
 @click.command()
 @click.argument("session", metavar="[S]", required=False, type=SESSION)
 @click.argument("text", metavar="[TEXT]...", nargs=-1)
-@click.option("--allow", "decision", flag_value="allow", help="Allow what it asks permission for, this once.")
+@click.option(
+    "--allow",
+    "decision",
+    flag_value="allow",
+    help="Allow what it asks permission for, this once; let a message through.",
+)
 @click.option("--always", "decision", flag_value="always", help="Allow it from now on.")
 @click.option("--deny", "decision", flag_value="deny", help="Deny it; a TEXT tells the agent why.")
 @scope_options
@@ -58,7 +69,8 @@ def answer(
     """Answer the questions and permission requests that wait for you.
 
     Without S it goes through all of them, oldest first, each with its context. With S and a TEXT or a decision it answers that
-    session's question. `-` reads the text from standard input.
+    session's question. `-` reads the text from standard input. A message with words of somebody who may not write to the repository
+    waits for your word, too: --allow lets it reach the agent, --deny does not.
     """
     ao = client()
     if session is not None and (text or decision):
@@ -77,13 +89,11 @@ def answer(
         print("Nothing waits for you." if session is None else f"{session} asks nothing.")
         return 0
     if decision:
-        asking = [each for each in questions if each.get("kind") == "permission"]
+        asking = [each for each in questions if each.get("kind") in _HINTS]
         if len(asking) != 1:
             out.show(question_lines(questions))
-            raise UsageError(
-                f"{out.plural(len(asking), 'permission request')} waiting", f"say which: ao answer S --{decision}"
-            )
-        _post(ao, session_id(asking[0]), decision, "", as_json)
+            raise UsageError(f"{out.plural(len(asking), 'decision')} waiting", f"say which: ao answer S --{decision}")
+        _post(ao, session_id(asking[0]), decision, "", as_json, asking[0].get("message"))
         return 0
     if not interactive():
         out.show(question_lines(questions))
@@ -133,8 +143,9 @@ def question_lines(questions: Sequence[Question]) -> list[str]:
     ]
 
 
-def _post(ao: Client, session: str, decision: str | None, text: str, as_json: bool) -> None:
-    body = {key: value for key, value in (("decision", decision), ("text", text)) if value}
+def _post(ao: Client, session: str, decision: str | None, text: str, as_json: bool, message: str | None = None) -> None:
+    given = (("decision", decision), ("text", text), ("message", message))
+    body = {key: value for key, value in given if value}
     result = ao.post(session_path(session, "/answer"), body)
     if as_json:
         out.print_json(result)
@@ -156,20 +167,16 @@ def _go_through(ao: Client, questions: Sequence[Question]) -> None:
         print(f"  {out.clean(question.get('text') or '')}")
         if reason := (question.get("permission") or {}).get("reason"):
             print(out.paint(f"  why: {out.one_line(reason)}", "dim"))
-        permission = question.get("kind") == "permission"
-        print(
-            "  a allow, A always, d deny, or text; Enter skips, q ends"
-            if permission
-            else "  your answer; Enter skips, q ends"
-        )
+        kind = str(question.get("kind"))
+        print(_HINTS.get(kind, "  your answer; Enter skips, q ends"))
         reply = _read()
         if reply in (None, "q"):
             return
-        decision = _KEYS.get(reply or "") if permission else None
+        decision = _KEYS.get(reply or "") if kind in _HINTS else None
         if not reply:
             continue
         try:
-            _post(ao, session, decision, "" if decision else reply, False)
+            _post(ao, session, decision, "" if decision else reply, False, question.get("message"))
         except AoError as error:  # it was answered elsewhere meanwhile
             out.note(str(error))
 

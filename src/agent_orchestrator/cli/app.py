@@ -55,6 +55,7 @@ MORE = {
     "remove-project": Entry("projects:remove_project", "Forget a project; its files stay."),
     "issues": Entry("issues:issues", "List the tracker's issues."),
     "issue": Entry("issues:issue", "Open, show and change issues of the tracker."),
+    "backlog": Entry("issues:backlog", "Show what would be taken up next, by which profile, and why not yet."),
     "checks": Entry("review:checks", "Show a session's checks, run them, or print what one says."),
     "queue": Entry("review:queue", "Show what is to land, in order."),
     "undo": Entry("review:undo", "Take a landing back by a new change."),

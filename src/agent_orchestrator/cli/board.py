@@ -142,6 +142,8 @@ def footer_lines(needing: Sequence[Session], reviewed: Sequence[Session] = ()) -
     """What needs you, and the next command."""
     lines = []
     asking = [each for each in needing if each["status"] in _ASKING]
+    if held := sum(each.get("held") or 0 for each in needing):
+        lines.append(f"{out.plural(held, 'message')} {'waits' if held == 1 else 'wait'} for your word: ao answer")
     if asking:
         lines.append(f"{out.plural(len(asking), 'session')} {'asks' if len(asking) == 1 else 'ask'} you: ao answer")
     for each in needing:
@@ -206,7 +208,7 @@ def _pull_request(pr: dict[str, Any]) -> list[tuple[str, object]]:
 def next_line(session: Session) -> str:
     """The commands that come next for this session."""
     id_, state = session["id"], session["status"]
-    if state in _ASKING:
+    if state in _ASKING or session.get("held"):
         return f"  ao answer {id_}    ao attach {id_}"
     if state in ("stopped", "interrupted", "failed", "exited"):
         return f"  ao restore {id_}    ao logs {id_}    ao why {id_}"

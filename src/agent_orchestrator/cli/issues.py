@@ -1,4 +1,4 @@
-"""The tracker: `ao issues`, `ao issue`."""
+"""The tracker: `ao issues`, `ao issue`, `ao backlog`."""
 
 from __future__ import annotations
 
@@ -65,6 +65,34 @@ def _row(issue: Issue, with_project: bool) -> out.Row:
         issue["assignee"] or "-",
         issue["waitingFor"] or "-",
     )
+
+
+@click.command()
+@scope_options
+@json_option
+def backlog(project: str | None, all_projects: bool, as_json: bool) -> None:
+    """Show what would be taken up next, by which profile, and why not yet.
+
+    A profile takes issues by its `filters`; `orchestrator.autoAssign` lets it do so by itself.
+    """
+    found: dict[str, Any] = client().get("/api/backlog", scope(project, all_projects))
+    if as_json:
+        out.print_json(found)
+        return
+    rows = [
+        (
+            str(each["position"]),
+            each["id"] if all_projects else f"#{each['issue']}",
+            each["title"],
+            ", ".join(each["labels"]) or "-",
+            each["profile"] or each["agent"] or "-",
+            "; ".join(each["reasons"]) or "-",
+        )
+        for each in found["entries"]
+    ]
+    header = ("", "ISSUE", "TITLE", "LABELS", "BY", "NOT YET BECAUSE")
+    none = 'No issue is open. Open one: ao issue new "what is wanted"'
+    out.show(out.table(header, rows, shrink=2) if rows else [none])
 
 
 @click.group()
@@ -136,13 +164,13 @@ def _lines(found: Issue) -> list[str]:
         ("After", ", ".join(f"#{number}" for number in found["after"])),
         ("Sessions", ", ".join(found["sessions"])),
         ("Waits for", found["waitingFor"]),
-        ("Opened", f"{out.age(found['createdAt'])} ago by {found['author']}"),
+        ("Opened", f"{out.age(found['createdAt'])} ago by {out.author(found)}"),
     ]
     lines = [out.paint(f"#{found['number']} {out.one_line(found['title'])}", "bold")]
     lines += [f"  {label:<10} {out.one_line(value)}" for label, value in pairs if value]
     lines += ["", *(f"  {line}" for line in out.clean(found["body"]).splitlines())] if found["body"] else []
     for each in found["comments"]:
-        lines += ["", f"  {out.one_line(each['author'])}, {out.age(each['at'])} ago:"]
+        lines += ["", f"  {out.author(each)}, {out.age(each['at'])} ago:"]
         lines += [f"    {line}" for line in out.clean(each["body"]).splitlines()]
     return lines
 

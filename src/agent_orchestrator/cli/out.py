@@ -144,6 +144,12 @@ def note(text: str) -> None:
     print(f"ao: {one_line(text)}", file=sys.stderr, flush=True)
 
 
+def author(each: dict[str, Any]) -> str:
+    """Who said something, and whether he is a stranger to the repository."""
+    strange = {"no": " (may not write to the repository)", "unknown": " (perhaps may not write to the repository)"}
+    return f"{one_line(each['author'])}{strange.get(str(each.get('writeAccess')), '')}"
+
+
 def age(time: object, now: datetime | None = None) -> str:
     """How long ago a time was: `40 s`, `12 min`, `3 h`, `5 d`; empty if unknown."""
     if not isinstance(time, str):

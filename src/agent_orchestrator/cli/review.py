@@ -85,13 +85,13 @@ def _review_lines(found: Pull) -> list[str]:
     lines += [f"  did not land: {out.one_line(found['refused'])}"] if found["refused"] else []
     lines += _check_lines(found)
     for each in (one for one in found["reviews"] if one["verdict"] != "commented"):  # that is a thread too
-        lines.append(f"  {out.one_line(each['author'])} {each['verdict']}, {out.age(each['at'])} ago")
+        lines.append(f"  {out.author(each)} {each['verdict']}, {out.age(each['at'])} ago")
         lines += _quoted(each["body"], "    ")
     for thread in found["threads"]:
         where = f"{thread['path']}:{thread['line']}" if thread["line"] else thread["path"] or "the whole"
         lines.append(f"  on {out.one_line(where)}")
         for each in thread["comments"]:
-            lines.append(f"    {out.one_line(each['author'])} ({each['id']}):")
+            lines.append(f"    {out.author(each)} ({each['id']}):")
             lines += _quoted(each["body"], "      ")
     return [*lines, ""]
 

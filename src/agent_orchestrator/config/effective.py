@@ -64,6 +64,7 @@ class ProjectConfig:
     agent_rules: str
     agent_rules_file: Path | None
     agent_config: AgentConfig
+    trusted_authors: tuple[str, ...]
     budget: Budget
     docker: Docker
     sandbox: str
@@ -155,6 +156,7 @@ def project_config(
         agent_rules=settings.agent_rules,
         agent_rules_file=_below(root, settings.agent_rules_file, environ),
         agent_config=settings.agent_config,
+        trusted_authors=settings.trusted_authors,
         budget=settings.budget,
         docker=settings.docker,
         sandbox=settings.sandbox,

@@ -251,6 +251,9 @@ class Project(Defaults):
     )
     agent_rules: Text = Field(default="", description="text added to each prompt")
     agent_rules_file: Text | None = Field(default=None, description="file with such text, relative to the repository")
+    trusted_authors: Texts = Field(
+        default=(), description="authors whose words need no person's, though they may not write to the repository"
+    )
     budget: Budget = Field(default=Budget(), description="what may be spent")
     docker: Docker = Field(default=Docker(), description="container of runtime docker")
     sandbox: Sandbox = Field(default="none", description="bwrap: a sandbox for tmux and process on Linux")

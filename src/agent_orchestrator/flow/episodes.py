@@ -60,7 +60,7 @@ def _lasts(trigger: str, facts: SessionFacts, status: Status) -> bool:
 
 def open_comment(facts: SessionFacts, pr: PullRequest) -> Comment | None:
     """The newest thing that a person said beside a judgement, and that the agent neither answered nor worked on."""
-    judged = {review.id for review in pr.reviews if review.verdict == "changes_requested"}
+    judged = {review.id for review in pr.judgements if review.verdict == "changes_requested"}
     for comment in reversed(pr.comments):
         if comment.by_agent:
             return None
@@ -79,7 +79,7 @@ def _ci_failed(facts: SessionFacts, pr: PullRequest) -> str | None:
 def _changes_requested(facts: SessionFacts, pr: PullRequest) -> str | None:
     if pr.state != "open" or pr.verdict(facts.head) != "changes_requested":
         return None
-    return next(review.id for review in reversed(pr.reviews) if review.verdict == "changes_requested")
+    return next(review.id for review in reversed(pr.judgements) if review.verdict == "changes_requested")
 
 
 def _review_comment(facts: SessionFacts, pr: PullRequest) -> str | None:

@@ -397,6 +397,8 @@ class MessageQueued(Body):
     interrupt: bool = False
     task: bool = False
     """It is the session's first prompt."""
+    hold: str = ""
+    """Why it waits for a person's word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -405,6 +407,13 @@ class MessageHeld(Body):
 
     message: str
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class MessageReleased(Body):
+    """A person's word that a message may reach the agent."""
+
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -555,6 +564,8 @@ class ReviewSubmitted(Body):
     head: str
     author: str = "person"
     body: str = ""
+    write_access: str = "yes"
+    """May the author write to the repository: `yes`, `no` or `unknown`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -572,6 +583,8 @@ class CommentAdded(Body):
     by_agent: bool = False
     head: str = ""
     """The commit that was looked at."""
+    write_access: str = "yes"
+    """May the author write to the repository: `yes`, `no` or `unknown`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -637,6 +650,8 @@ class IssueOpened(Body):
     author: str = "person"
     after: tuple[int, ...] = ()
     """Issues that must be closed before."""
+    write_access: str = "yes"
+    """May the author write to the repository: `yes`, `no` or `unknown`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -675,6 +690,8 @@ class IssueComment(Body):
     comment: str
     body: str
     author: str = "person"
+    write_access: str = "yes"
+    """May the author write to the repository: `yes`, `no` or `unknown`."""
 
 
 # -- The engine itself -------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from typing import Any
 from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.pull import Episode, Issue, PullRequest
 
-VERSION = 3
+VERSION = 4
 """Raised when the meaning of a fold changes: stored facts are then folded anew from the log."""
 
 
@@ -30,6 +30,8 @@ class Message:
     reason: str = ""
     interrupt: bool = False
     task: bool = False
+    needs_word: bool = False
+    """It waits for a person's word, and holds nobody else's message up."""
     delivered_at: float | None = None
     acknowledged_at: float | None = None
 
@@ -218,7 +220,12 @@ class SessionFacts:
     @property
     def next_message(self) -> Message | None:
         """The message whose turn it is."""
-        return next((message for message in self.messages if message.pending), None)
+        return next((message for message in self.messages if message.pending and not message.needs_word), None)
+
+    @property
+    def held_messages(self) -> tuple[Message, ...]:
+        """Messages that wait for a person's word, oldest first."""
+        return tuple(message for message in self.messages if message.pending and message.needs_word)
 
     @property
     def committed(self) -> bool:

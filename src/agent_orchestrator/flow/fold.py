@@ -382,6 +382,8 @@ def _queued(facts: SessionFacts, event: Event, body: e.MessageQueued) -> Session
     if any(message.id == body.message for message in facts.messages):
         return facts
     message = Message(body.message, body.text, body.sender, event.time, interrupt=body.interrupt, task=body.task)
+    if body.hold:
+        message = replace(message, state="held", reason=body.hold, needs_word=True)
     if facts.stopped:
         message = replace(message, state="failed", reason="the session was stopped")
     ahead = 0 if body.task else len(facts.messages)
@@ -390,6 +392,14 @@ def _queued(facts: SessionFacts, event: Event, body: e.MessageQueued) -> Session
 
 def _held(facts: SessionFacts, event: Event, body: e.MessageHeld) -> SessionFacts:
     return _raise_message(facts, body.message, "held", event.time, body.reason)
+
+
+def _released(facts: SessionFacts, _event: Event, body: e.MessageReleased) -> SessionFacts:
+    def free(message: Message) -> Message:
+        mine = message.id == body.message and message.pending and message.needs_word
+        return replace(message, needs_word=False, reason="") if mine else message
+
+    return replace(facts, messages=tuple(free(message) for message in facts.messages))
 
 
 def _delivered(facts: SessionFacts, event: Event, body: e.MessageDelivered) -> SessionFacts:
@@ -421,8 +431,10 @@ def _raise_message(facts: SessionFacts, message_id: str, state: str, at: float, 
 
 
 def _fail_pending(facts: SessionFacts, reason: str, before: float | None = None) -> SessionFacts:
+    """What waits for its delivery has failed; what waits for a person's word may still have it after the agent's end."""
+
     def failed(message: Message) -> Message:
-        early = before is None or message.at <= before
+        early = before is None or (message.at <= before and not message.needs_word)
         return replace(message, state="failed", reason=reason) if message.pending and early else message
 
     return replace(facts, messages=tuple(failed(message) for message in facts.messages))
@@ -469,6 +481,7 @@ _STEPS: Mapping[type[e.Body], Step] = {
     e.WorkPublished: _published,
     e.MessageQueued: _queued,
     e.MessageHeld: _held,
+    e.MessageReleased: _released,
     e.MessageDelivered: _delivered,
     e.MessageFailed: _message_failed,
 }

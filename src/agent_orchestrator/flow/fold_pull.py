@@ -103,7 +103,7 @@ def _settled(facts: SessionFacts, _event: Event, body: e.ChecksSettled) -> Sessi
 def _review(facts: SessionFacts, event: Event, body: e.ReviewSubmitted) -> SessionFacts:
     if facts.pr is None or any(review.id == body.review for review in facts.pr.reviews):
         return facts
-    review = Review(body.review, body.verdict, body.head, body.author, body.body, event.time)
+    review = Review(body.review, body.verdict, body.head, body.author, body.body, event.time, body.write_access)
     return _with(facts, reviews=(*facts.pr.reviews, review))
 
 
@@ -121,6 +121,7 @@ def _comment(facts: SessionFacts, event: Event, body: e.CommentAdded) -> Session
         review=body.review,
         by_agent=body.by_agent,
         head=body.head,
+        write_access=body.write_access,
     )
     return _with(facts, comments=(*facts.pr.comments, comment))
 
@@ -197,6 +198,7 @@ def reduce_issues(facts: HomeFacts, event: Event) -> HomeFacts:
             body.labels,
             body.author,
             after=body.after,
+            write_access=body.write_access,
         )
         return replace(facts, issues={**facts.issues, key: opened})
     if not isinstance(body, e.IssueChanged | e.LabelAdded | e.LabelRemoved | e.IssueComment):
@@ -224,6 +226,6 @@ def _changed(issue: Issue, event: Event, body: e.Body) -> Issue:
         case e.LabelRemoved():
             return replace(issue, labels=tuple(label for label in issue.labels if label != body.label))
         case e.IssueComment() if all(comment.id != body.comment for comment in issue.comments):
-            said = Comment(body.comment, body.body, body.author, event.time)
+            said = Comment(body.comment, body.body, body.author, event.time, write_access=body.write_access)
             return replace(issue, comments=(*issue.comments, said))
     return issue

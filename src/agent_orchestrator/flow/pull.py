@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from agent_orchestrator.flow.authors import WRITES
+
 GOOD = frozenset({"success", "flaky", "skipped"})
 BAD = frozenset({"failure", "timed_out", "cancelled"})
 UNDER_WAY = frozenset({"queued", "running"})
@@ -35,6 +37,8 @@ class Review:
     author: str
     body: str
     at: float
+    write_access: str = WRITES
+    """May the author write to the repository: `yes`, `no` or `unknown`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,7 @@ class Comment:
     by_agent: bool = False
     head: str = ""
     """The commit that was looked at."""
+    write_access: str = WRITES
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +135,14 @@ class PullRequest:
             run.state in GOOD or (run.on_base and not run.broken) for run in self.checks.values() if run.head == head
         )
 
+    @property
+    def judgements(self) -> list[Review]:
+        """The reviews that count: those of people who may write to the repository. Anybody else's is but a comment."""
+        return [one for one in self.reviews if one.verdict != "commented" and one.write_access == WRITES]
+
     def verdict(self, head: str | None) -> str:
         """`none`, `pending`, `approved` or `changes_requested`: the last judgement, as far as it is about this commit."""
-        judged = [review for review in self.reviews if review.verdict != "commented"]
+        judged = self.judgements
         if not judged:
             return "none"
         last = judged[-1]
@@ -172,3 +182,4 @@ class Issue:
     assignee: str | None = None
     after: tuple[int, ...] = ()
     comments: tuple[Comment, ...] = ()
+    write_access: str = WRITES

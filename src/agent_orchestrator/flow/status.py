@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agent_orchestrator.flow.facts import SessionFacts
 
@@ -82,8 +82,8 @@ class Status:
 
 
 def derive(facts: SessionFacts, now: float, stuck_after: float = STUCK_AFTER) -> Status:
-    """The first status that holds."""
-    return (
+    """The first status that holds; a message that waits for a person's word calls him, whatever it is."""
+    status = (
         _ended(facts)
         or _before_launch(facts)
         or _needs_you(facts, now, stuck_after)
@@ -91,6 +91,14 @@ def derive(facts: SessionFacts, now: float, stuck_after: float = STUCK_AFTER) ->
         or _of_change(facts)
         or _quiet(facts)
     )
+    return _called_for_word(facts, status) if facts.held_messages else status
+
+
+def _called_for_word(facts: SessionFacts, status: Status) -> Status:
+    if status.column == "Done" or status.name in ("needs_input", "blocked"):
+        return status
+    what = f"your word on a message: {facts.held_messages[0].reason}"
+    return replace(status, waiting_for=what, called=True)
 
 
 def _ended(facts: SessionFacts) -> Status | None:

@@ -219,9 +219,10 @@ class Question(Shown):
     """Something that waits for a person."""
 
     session: str
-    kind: Literal["question", "permission"]
+    kind: Literal["question", "permission", "message"]
     text: str
     permission: Permission | None
+    message: str | None
     since: str
     context: list[str]
 
@@ -297,6 +298,7 @@ class Review(Shown):
     id: str
     verdict: Literal["approved", "changes_requested", "commented"]
     author: str
+    write_access: Literal["yes", "no", "unknown"]
     body: str
     head: str
     at: str
@@ -307,6 +309,7 @@ class ThreadComment(Shown):
 
     id: str
     author: str
+    write_access: Literal["yes", "no", "unknown"]
     body: str
     by_agent: bool
     at: str
@@ -366,6 +369,7 @@ class IssueComment(Shown):
 
     id: str
     author: str
+    write_access: Literal["yes", "no", "unknown"]
     body: str
     at: str
 
@@ -381,6 +385,7 @@ class Issue(Shown):
     state: Literal["open", "closed"]
     labels: list[str]
     author: str
+    write_access: Literal["yes", "no", "unknown"]
     assignee: str | None
     after: list[int]
     comments: list[IssueComment]
@@ -395,6 +400,27 @@ class Issues(Shown):
     """Issues of the tracker."""
 
     issues: list[Issue]
+
+
+class BacklogEntry(Shown):
+    """An open issue, who would take it, and why that has not come yet."""
+
+    position: int
+    issue: int
+    id: str
+    project: str
+    title: str
+    labels: list[str]
+    profile: str | None
+    agent: str | None
+    ready: bool
+    reasons: list[str]
+
+
+class Backlog(Shown):
+    """Open issues in the order that they would be taken."""
+
+    entries: list[BacklogEntry]
 
 
 class Notification(Shown):

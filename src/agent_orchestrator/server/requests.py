@@ -8,6 +8,9 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
+from agent_orchestrator.flow.authors import WRITES, Words
+from agent_orchestrator.spool import clean_text
+
 
 class Given(BaseModel):
     """A request's body: keys in camelCase, and no others than these."""
@@ -67,6 +70,9 @@ class NewAnswer(Given):
 
     text: str | None = None
     decision: Literal["allow", "always", "deny"] | None = None
+    message: str | None = Field(
+        None, description="The message that waits for a person's word, if the decision is on one."
+    )
 
     @model_validator(mode="after")
     def _say_something(self) -> NewAnswer:
@@ -83,7 +89,24 @@ class WithdrawnPermission(Given):
     command: str
 
 
-class NewIssue(Given):
+class Said(Given):
+    """Words, the caller's own or somebody else's whom he brings here."""
+
+    author: str | None = Field(
+        None, min_length=1, max_length=80, description="Whose words these are; absent: the caller's."
+    )
+    write_access: Literal["yes", "no", "unknown"] | None = Field(
+        None,
+        description="May the author write to the repository? Absent: the caller may; of somebody else it is unknown.",
+    )
+
+    def words(self, caller: str | None) -> Words:
+        """Whose words these are, and what he may."""
+        author = " ".join(clean_text(self.author or "").split())
+        return Words(author or caller or "person", self.write_access or ("unknown" if author else WRITES))
+
+
+class NewIssue(Said):
     """An issue to be opened."""
 
     title: str = Field(min_length=1)
@@ -103,7 +126,7 @@ class IssueChange(Given):
     after: list[int] | None = Field(None, description="Issues that must be closed before.")
 
 
-class NewComment(Given):
+class NewComment(Said):
     """Something said about an issue."""
 
     body: str = Field(min_length=1)
@@ -124,7 +147,7 @@ class LineComment(Given):
     thread: str | None = Field(None, description="The comment that it answers.")
 
 
-class NewReview(Given):
+class NewReview(Said):
     """A judgement on a change."""
 
     verdict: Literal["approved", "changes_requested", "commented", "approve", "request-changes", "comment"] = Field(

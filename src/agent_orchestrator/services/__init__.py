@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from agent_orchestrator.home import Home
     from agent_orchestrator.services.agents import Agents
+    from agent_orchestrator.services.backlog import Backlog
     from agent_orchestrator.services.configuration import Configuration
     from agent_orchestrator.services.doctor import Doctor
     from agent_orchestrator.services.feed import Feed
@@ -40,6 +41,7 @@ class Services:
     inspection: Inspection
     reviews: Reviews
     issues: Issues
+    backlog: Backlog
     feed: Feed
     projects: Projects
     config: Configuration

@@ -53,7 +53,7 @@ class Creation:
         known = self.issue(project.id, issue)
         if known is not None and known.state != "open":
             raise Conflict(f"issue {issue} is closed", f"open it again: ao issue reopen {issue}")
-        title, prompt = _wording(request, issue, known)
+        title, prompt = _wording(request, issue, known, project.trusted_authors)
         name, session = self._names(request, project, issue, _short_name(request, issue, known, title))
         base = str(request.get("base") or project.default_branch or detect(project.path).default_branch or "main")
         branch, existing = await self._branch(request, project, layout, name, issue, base)
@@ -238,12 +238,14 @@ class Creation:
         return tuple(range(first, first + project.ports.count))
 
 
-def _wording(request: Mapping[str, Any], issue: str | None, known: Issue | None) -> tuple[str, str]:
+def _wording(
+    request: Mapping[str, Any], issue: str | None, known: Issue | None, trusted: Sequence[str]
+) -> tuple[str, str]:
     """Title and prompt as given, else the issue's, else each made of the other."""
     title = clean_text(str(request.get("title") or "")).strip()
     prompt = clean_text(str(request.get("prompt") or "")).strip()
     if known is not None:
-        return naming.title_of(title or prompt) or known.title, prompt or task_text(known)
+        return naming.title_of(title or prompt) or known.title, prompt or task_text(known, trusted)
     if not title and not prompt and issue:
         return f"Issue {issue}", f"Work on issue {issue}."
     if not title and not prompt and not request.get("defer"):

@@ -32,7 +32,7 @@ class Inbox:
         self.permissions = permissions
         self.sessions = sessions
         self.views = views
-        self._answered: dict[tuple[str, float], str] = {}
+        self._answered: dict[tuple[str, float | str], str] = {}
 
     async def send(
         self, session: str, content: str, *, key: str | None = None, interrupt: bool = False, sender: str = "person"
@@ -93,13 +93,17 @@ class Inbox:
         """Everything that waits for a person's answer, oldest first."""
         found = []
         for facts in self.flow.sessions.values():
+            if project not in (None, facts.project):
+                continue
+            found += [(one.at, _held_json(facts, one)) for one in facts.held_messages]
             status = self.views.status(facts)
-            if project in (None, facts.project) and status.name in ("needs_input", "blocked"):
+            if status.name in ("needs_input", "blocked"):
                 question = {
                     "session": facts.id,
                     "kind": "question" if status.name == "needs_input" else "permission",
                     "text": status.waiting_for,
                     "permission": _permission_json(facts),
+                    "message": None,
                     "since": rfc3339(status.at),
                     "context": last_lines(self.home.terminal_log(facts.id), 8).splitlines(),
                 }
@@ -107,11 +111,19 @@ class Inbox:
         return [question for _, question in sorted(found, key=lambda pair: pair[0])]
 
     async def answer(
-        self, session: str, *, text: str | None = None, decision: str | None = None, key: str | None = None
+        self,
+        session: str,
+        *,
+        text: str | None = None,
+        decision: str | None = None,
+        message: str | None = None,
+        key: str | None = None,
     ) -> dict[str, Any]:
-        """A person's answer: text to a question, a decision to a permission request."""
+        """A person's answer: text to a question, a decision to a permission request or to a message that waits for it."""
         facts = self.flow.sessions[session]
         status = self.views.status(facts).name
+        if message is not None:
+            return await self._release(facts, message, decision, key)
         if decision and await self.permissions.given(session, key):
             return await self._decide(facts, decision, text, key)
         if key and (sent := self._message(facts, _id(key))):
@@ -121,6 +133,8 @@ class Inbox:
                 raise UsageError(f"{session} waits for a permission, not for text", "say --allow, --always or --deny")
             self._first(facts, key)
             return await self._decide(facts, decision, text, key)
+        if decision is not None and facts.held_messages:
+            return await self._release(facts, _only(facts), decision, key)
         if decision is not None:
             raise Conflict(f"{session} waits for no permission ({status})", "see what it waits for: ao status")
         if status != "needs_input":
@@ -134,11 +148,50 @@ class Inbox:
             return await self.send(facts.id, text, key=key)
         return {"messageId": None, "state": "delivered"}
 
-    def _first(self, facts: SessionFacts, key: str | None) -> None:
+    async def _release(
+        self, facts: SessionFacts, message: str, decision: str | None, key: str | None
+    ) -> dict[str, Any]:
+        """A person's word on a message that waits for it."""
+        if decision not in ("allow", "deny"):
+            raise UsageError(
+                f"a message is let through or refused, not by {decision or 'text'}",
+                "say --allow or --deny; name an author in trustedAuthors to trust him for good",
+            )
+        self._first(facts, key, message)
+        held = any(one.id == message for one in facts.held_messages)
+        if not held and await self.flow.store.event_by_key(f"word:{message}:{key}") is None:
+            raise Conflict(f"{message} waits for nobody's word", f"see what does: ao answer {facts.id}")
+        allowed = decision == "allow"
+        body = e.MessageReleased(message) if allowed else e.MessageFailed(message, "a person refused it")
+        unique = f"word:{message}:{key or uuid.uuid4().hex}"
+        await self.flow.append(Event(body, self.flow.clock(), "person", unique, facts.project, facts.id))
+        return {"messageId": message, "state": "queued" if allowed else "failed"}
+
+    def _first(self, facts: SessionFacts, key: str | None, message: str = "") -> None:
         """Of two people who answer at once, the second is told so; the same request again is no second one."""
-        asked, mine = (facts.id, facts.activity.at), key or uuid.uuid4().hex
+        asked, mine = (facts.id, message or facts.activity.at), key or uuid.uuid4().hex
         if self._answered.setdefault(asked, mine) != mine:
             raise Conflict(f"{facts.id} has been answered already", "see what it does now: ao status")
+
+
+def _only(facts: SessionFacts) -> str:
+    """The message that waits for a person's word, if it is clear which."""
+    if len(facts.held_messages) > 1:
+        count = len(facts.held_messages)
+        raise Conflict(f"{count} messages to {facts.id} wait for your word", f"go through them: ao answer {facts.id}")
+    return facts.held_messages[0].id
+
+
+def _held_json(facts: SessionFacts, message: Message) -> dict[str, Any]:
+    return {
+        "session": facts.id,
+        "kind": "message",
+        "text": message.reason,
+        "permission": None,
+        "message": message.id,
+        "since": rfc3339(message.at),
+        "context": message.text.splitlines(),
+    }
 
 
 def _permission_json(facts: SessionFacts) -> dict[str, str | None] | None:

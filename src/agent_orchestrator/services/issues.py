@@ -8,17 +8,18 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from agent_orchestrator.errors import NotFound, UsageError
 from agent_orchestrator.flow import events as e
+from agent_orchestrator.flow.authors import A_PERSON, Words, free, held
 from agent_orchestrator.flow.engine import Flow
 from agent_orchestrator.flow.events import Event, rfc3339
-from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.flow.fold_pull import issue_key
 from agent_orchestrator.flow.pull import Issue
 from agent_orchestrator.services.pulls import next_number
+from agent_orchestrator.services.routing import is_about, works_on
 from agent_orchestrator.services.scheduler import open_before
 from agent_orchestrator.spool import clean_text
 
@@ -74,12 +75,20 @@ class Issues:
             "state": issue.state,
             "labels": list(issue.labels),
             "author": issue.author,
+            "writeAccess": issue.write_access,
             "assignee": issue.assignee or None,
             "after": list(issue.after),
             "comments": [
-                {"id": one.id, "author": one.author, "body": one.body, "at": rfc3339(one.at)} for one in issue.comments
+                {
+                    "id": one.id,
+                    "author": one.author,
+                    "writeAccess": one.write_access,
+                    "body": one.body,
+                    "at": rfc3339(one.at),
+                }
+                for one in issue.comments
             ],
-            "sessions": [facts.id for facts in self.flow.sessions.values() if _works_on(issue, facts)],
+            "sessions": [facts.id for facts in self.flow.sessions.values() if is_about(issue, facts)],
             "waitingFor": self._waiting_for(issue),
             "createdAt": rfc3339(issue.created_at),
             "updatedAt": rfc3339(issue.updated_at),
@@ -90,9 +99,8 @@ class Issues:
         """Why nobody takes it just now."""
         if issue.state != "open":
             return None
-        for facts in self.flow.sessions.values():
-            if _works_on(issue, facts) and not facts.stopped and not (facts.pr and facts.pr.state != "open"):
-                return f"{facts.id}, which works on it"
+        if facts := works_on(issue, self.flow.sessions.values()):
+            return f"{facts.id}, which works on it"
         if before := open_before(issue, self.flow.home.issues):
             return f"{', '.join(f'issue {number}' for number in before)} to be closed"
         return None
@@ -106,7 +114,7 @@ class Issues:
         body: str = "",
         labels: Iterable[str] = (),
         after: Iterable[int] = (),
-        author: str = "person",
+        words: Words = A_PERSON,
         key: str | None = None,
     ) -> dict[str, Any]:
         """Open an issue; the same key gives the same issue."""
@@ -120,7 +128,7 @@ class Issues:
             if known is not None and isinstance(known.body, e.IssueOpened):
                 return self.get(project, known.body.number)
             number = next_number(self.flow, project)
-            opened = e.IssueOpened(number, title, body, labels, author, before)
+            opened = e.IssueOpened(number, title, body, labels, words.author, before, words.write_access)
             await self._tell(project, opened, unique)
         return self.get(project, number)
 
@@ -159,7 +167,7 @@ class Issues:
         return await self.change(project, number, assignee=who or "", key=key)
 
     async def comment(
-        self, project: str, number: int, body: str, author: str = "person", key: str | None = None
+        self, project: str, number: int, body: str, words: Words = A_PERSON, key: str | None = None
     ) -> dict[str, Any]:
         """Say something about an issue."""
         self._find(project, number)
@@ -168,7 +176,8 @@ class Issues:
             raise UsageError("the comment is empty", "write something: -m TEXT")
         unique = f"issue-comment:{project}:{number}:{key or uuid.uuid4().hex}"
         comment = f"c-{hashlib.sha256(unique.encode()).hexdigest()[:12]}"
-        await self._tell(project, e.IssueComment(number, comment, text, author), unique)
+        said = e.IssueComment(number, comment, text, words.author, words.write_access)
+        await self._tell(project, said, unique)
         return self.get(project, number)
 
     async def label(self, project: str, number: int, labels: Iterable[str], key: str | None = None) -> dict[str, Any]:
@@ -213,21 +222,24 @@ def find_issue(flow: Flow, project: str, number: int) -> Issue:
     return issue
 
 
-def task_text(issue: Issue) -> str:
-    """An issue as a task: what people wrote is quoted, whatever it says."""
+def task_text(issue: Issue, trusted: Collection[str] = ()) -> str:
+    """An issue as a task: what people wrote is quoted, whatever it says.
+
+    Who names an issue has read it; what strangers added to it is left out, and said to be.
+    """
     parts = [f"Issue {issue.number}: {issue.title}"]
     if issue.body.strip():
         parts.append(f"{issue.author} wrote:\n{_quoted(issue.body)}")
-    parts += [f"{one.author} added:\n{_quoted(one.body)}" for one in issue.comments]
+    for one in issue.comments:
+        if free(one, trusted):
+            parts.append(f"{one.author} added:\n{_quoted(one.body)}")
+        else:
+            parts.append(f"(A comment is left out: {held([one], trusted)}.)")
     return "\n\n".join(parts)
 
 
 def _quoted(text: str) -> str:
     return "\n".join(f"> {line}".rstrip() for line in text.strip().splitlines())
-
-
-def _works_on(issue: Issue, facts: SessionFacts) -> bool:
-    return facts.project == issue.project and facts.spec.issue == str(issue.number)
 
 
 def _title(text: str) -> str:

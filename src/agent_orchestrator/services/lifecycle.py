@@ -319,6 +319,8 @@ class Lifecycle:
             outcome = await agent.deliver(self.run_of(facts), message.id, message.text, interrupt=interrupt)
             if isinstance(outcome, Typable):
                 interrupt = False
+                if outcome.first:
+                    await runtime.press(handle, outcome.first)
             elif outcome is not None:
                 return outcome
         by_inbox = facts.launch is not None and facts.launch.inbox

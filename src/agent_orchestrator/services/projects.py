@@ -258,6 +258,11 @@ class Projects:
         tracked = await Git(self.host, file.parent).run("ls-files", "--error-unmatch", "--", file.name, ok=(0, 1))
         return tracked.code != 0
 
+    def trusted_authors(self, project: str) -> tuple[str, ...]:
+        """Whose words reach a project's agents although their author may not write to its repository."""
+        found = self.config.project(project)
+        return found.trusted_authors if found else ()
+
     async def check_trust(self, project: ProjectConfig, profile: str | None, *, ci: bool = False) -> None:
         """Refuse to run what came with the repository and nobody trusted; checks only what this session would run."""
         if project.file is None or project.file.is_relative_to(self.home.path):

@@ -40,23 +40,25 @@ class Reacting:
             return []
         text = render(rule.message, variables) if rule.message else self.wording.plain(facts, rule)
         offered = not rule.auto or (rule.approval_after is not None and intent.args["attempt"] > rule.approval_after)
-        body = self._offer(facts, rule, text) if offered else self._act(facts, rule, text, intent)
+        hold = "" if offered or rule.action != "send-to-agent" else self.wording.hold(facts, rule, intent.args)
+        body = self._offer(facts, rule, text) if offered else self._act(facts, rule, text, intent, hold)
         done = e.Reacted(rule.name, rule.trigger, intent.args["occurrence"], rule.action, intent.args["attempt"])
         return [
             *(self._event(facts, one, f"{intent.key}:{number}", rule) for number, one in enumerate(body)),
             self._event(facts, done, f"{intent.key}:done", rule),
             *(
-                [self._event(facts, self._call(rule, "the rule asks you"), f"{intent.key}:called", rule)]
-                if offered
+                [self._event(facts, self._call(rule, hold or "the rule asks you"), f"{intent.key}:called", rule)]
+                if offered or hold
                 else []
             ),
         ]
 
-    def _act(self, facts: SessionFacts, rule: Rule, text: str, intent: Intent) -> list[e.Body]:
+    def _act(self, facts: SessionFacts, rule: Rule, text: str, intent: Intent, hold: str) -> list[e.Body]:
         match rule.action:
             case "send-to-agent":
                 message = f"r-{hashlib.sha256(intent.key.encode()).hexdigest()[:16]}"
-                return [e.MessageQueued(message, text, f"rule {rule.name}")]
+                queued = e.MessageQueued(message, text, f"rule {rule.name}", hold=hold)
+                return [queued, *([self._held(facts, rule, hold)] if hold else [])]
             case "merge":
                 return [e.MergeRequested(rule.strategy or "squash", delete_after=rule.delete_after)]
             case "stop" | "clean-up":
@@ -69,6 +71,10 @@ class Reacting:
 
     def _offer(self, facts: SessionFacts, rule: Rule, text: str) -> list[e.Body]:
         return [self._notification(facts, rule, f"{text} — your word is asked: {rule.action}")]
+
+    def _held(self, facts: SessionFacts, rule: Rule, hold: str) -> e.Notified:
+        what = f"{hold}: read it and decide with ao answer {facts.id} --allow, or --deny"
+        return e.Notified(rule.trigger, f"{facts.id}: a message waits for your word", what, "action")
 
     def _notification(self, facts: SessionFacts, rule: Rule, text: str) -> e.Notified:
         rules = self.flow.rules(facts.project, facts.spec.profile)

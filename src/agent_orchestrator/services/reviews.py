@@ -12,6 +12,7 @@ from typing import Any
 
 from agent_orchestrator.errors import Conflict, NotFound, UsageError
 from agent_orchestrator.flow import events as e
+from agent_orchestrator.flow.authors import A_PERSON, WRITES, Words
 from agent_orchestrator.flow.engine import Change, Flow
 from agent_orchestrator.flow.events import Event, rfc3339
 from agent_orchestrator.flow.facts import SessionFacts
@@ -60,6 +61,7 @@ class Reviews:
                     "verdict": one.verdict,
                     "author": one.author,
                     "body": one.body,
+                    "writeAccess": one.write_access,
                     "head": one.head,
                     "at": rfc3339(one.at),
                 }
@@ -76,9 +78,12 @@ class Reviews:
         comments: Sequence[Mapping[str, Any]] = (),
         *,
         key: str | None = None,
-        author: str = "person",
+        words: Words = A_PERSON,
     ) -> dict[str, Any]:
-        """Judge the change, with any number of comments on lines; one review is one message to the agent."""
+        """Judge the change, with any number of comments on lines; one review is one message to the agent.
+
+        The judgement of somebody who may not write to the repository is recorded, and counts as a comment.
+        """
         if verdict not in VERDICTS:
             raise UsageError(f"{verdict!r} is no judgement", f"one of {', '.join(VERDICTS)}")
         facts, pr = self._open(session)
@@ -89,22 +94,22 @@ class Reviews:
         text = clean_text(body).strip()
         if verdict != "approved" and not text and not comments:
             raise UsageError("nothing is said", "say what is to be changed: -m TEXT")
-        events = []
-        for number, said in enumerate(comments):
-            events.append(
-                self._comment(facts, said, f"{review}:{number}", author, review if verdict != "commented" else None)
-            )
-        if verdict == "commented" and text:
-            events.append(self._comment(facts, {"body": text}, f"{review}:body", author, None))
-        judged = e.ReviewSubmitted(review, verdict, facts.head or "", author, text)
-        events.append(self._event(facts, judged, f"review:{session}:{review}", author))
-        if verdict == "approved" and pr.draft:
-            events.append(self._event(facts, e.PrReady(), f"ready:{session}:{review}", author))
+        counts = verdict != "commented" and words.write_access == WRITES
+        events = [
+            self._comment(facts, said, f"{review}:{number}", words, review if counts else None)
+            for number, said in enumerate(comments)
+        ]
+        if text and not counts:
+            events.append(self._comment(facts, {"body": text}, f"{review}:body", words, None))
+        judged = e.ReviewSubmitted(review, verdict, facts.head or "", words.author, text, words.write_access)
+        events.append(self._event(facts, judged, f"review:{session}:{review}", words.author))
+        if counts and verdict == "approved" and pr.draft:
+            events.append(self._event(facts, e.PrReady(), f"ready:{session}:{review}", words.author))
         await self.flow.append(*events)
         return self.view(session)
 
     def _comment(
-        self, facts: SessionFacts, said: Mapping[str, Any], name: str, author: str, review: str | None
+        self, facts: SessionFacts, said: Mapping[str, Any], name: str, words: Words, review: str | None
     ) -> Event:
         text = clean_text(str(said.get("body") or "")).strip()
         if not text:
@@ -115,14 +120,15 @@ class Reviews:
         comment = e.CommentAdded(
             comment=f"c-{uuid.uuid5(uuid.NAMESPACE_OID, facts.id + name).hex[:12]}",
             body=text,
-            author=author,
+            author=words.author,
             path=str(said["path"]) if said.get("path") else None,
             line=int(said["line"]) if said.get("line") else None,
             thread=thread,
             review=review,
             head=facts.head or "",
+            write_access=words.write_access,
         )
-        return self._event(facts, comment, f"comment:{facts.id}:{name}", author)
+        return self._event(facts, comment, f"comment:{facts.id}:{name}", words.author)
 
     async def merge(
         self,
@@ -315,6 +321,7 @@ def _threads(comments: Sequence[Comment]) -> list[dict[str, Any]]:
             "author": comment.author,
             "body": comment.body,
             "byAgent": comment.by_agent,
+            "writeAccess": comment.write_access,
             "at": rfc3339(comment.at),
         }
         if root == comment.id:

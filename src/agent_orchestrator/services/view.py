@@ -110,6 +110,7 @@ def session_json(facts: SessionFacts, status: Status) -> dict[str, Any]:
         "usage": {"input": usage.input, "output": usage.output, "usd": usage.usd},
         "attempts": {trigger: episode.attempts for trigger, episode in facts.episodes.items()},
         "waitingFor": status.waiting_for,
+        "held": len(facts.held_messages),
         "why": status.why,
         "notes": list(facts.notes),
         "lastOutput": launch.output or None if launch and launch.ended else None,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
+from agent_orchestrator.flow.authors import WRITES, Said, Words, free, held
 from agent_orchestrator.flow.episodes import open_comment
 from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.flow.pull import Comment, PullRequest
@@ -18,8 +19,10 @@ MOST = 12_000
 class Wording:
     """Text from outside is data here: values of variables, fenced and attributed, never part of a template."""
 
-    def __init__(self, views: Views) -> None:
+    def __init__(self, views: Views, trusted: Callable[[str], Collection[str]]) -> None:
         self.views = views
+        self.trusted = trusted
+        """Project → authors whose words need no person's."""
 
     def variables(self, facts: SessionFacts, rule: Rule, args: Mapping[str, Any]) -> dict[str, Any]:
         """Everything that a rule's message or condition may speak of."""
@@ -38,7 +41,7 @@ class Wording:
             "pr": shown["pr"] or {},
             "checks": (shown["pr"] or {}).get("checks", []),
             "errors": errors(facts, pr),
-            "comments": comments(facts, pr, rule.trigger),
+            "comments": comments(pr, self._said(facts, rule.trigger), rule.trigger),
             "files": "\n".join(f"- {name}" for name in pr.conflicts) if pr else "",
             "labels": list(facts.spec.labels),
             "label": told.get("label", ""),
@@ -54,6 +57,23 @@ class Wording:
             "retries": rule.retries,
         }
         return {name: known.get(name, "") for name in TEMPLATE_VARIABLES}
+
+    def hold(self, facts: SessionFacts, rule: Rule, args: Mapping[str, Any]) -> str:
+        """Why what the rule sends waits for a person's word: it has words of strangers in it. Nothing: it need not."""
+        told = args.get("event") or {}
+        words: list[Said] = [*self._said(facts, rule.trigger)]
+        if told.get("body"):
+            words.append(Words(str(told.get("author", "person")), str(told.get("writeAccess", WRITES))))
+        return held(words, self.trusted(facts.project))
+
+    def _said(self, facts: SessionFacts, trigger: str) -> list[Comment]:
+        """The comments that a message is about: a stranger's brings all, and anybody else's brings no stranger's along."""
+        newest = open_comment(facts, facts.pr) if facts.pr and trigger == "review-comment" else None
+        if newest is None or facts.pr is None:
+            return []
+        trusted = self.trusted(facts.project)
+        here = [one for one in facts.pr.comments if not one.by_agent and one.head == newest.head]
+        return [one for one in here if free(one, trusted) or not free(newest, trusted)]
 
     def plain(self, facts: SessionFacts, rule: Rule) -> str:
         """What happened, in one line."""
@@ -74,15 +94,13 @@ def errors(facts: SessionFacts, pr: PullRequest | None) -> str:
     return "\n\n".join(parts)[:MOST]
 
 
-def comments(facts: SessionFacts, pr: PullRequest | None, trigger: str) -> str:
+def comments(pr: PullRequest | None, said: Sequence[Comment], trigger: str) -> str:
     """What reviewers said, with file, line and author."""
     if pr is None:
         return ""
     if trigger == "review-comment":
-        newest = open_comment(facts, pr)
-        chosen = [comment for comment in pr.comments if newest and not comment.by_agent and comment.head == newest.head]
-        return "\n\n".join(_said(comment) for comment in chosen)[:MOST]
-    review = next((one for one in reversed(pr.reviews) if one.verdict == "changes_requested"), None)
+        return "\n\n".join(_said(comment) for comment in said)[:MOST]
+    review = next((one for one in reversed(pr.judgements) if one.verdict == "changes_requested"), None)
     if review is None:
         return ""
     parts = [f"{review.author}:\n{_fenced(review.body)}"] if review.body else []

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -133,10 +134,22 @@ class Claude:
         self.transcript.parent.mkdir(parents=True, exist_ok=True)
         self.memo = {"hooks": "hooks.jsonl", "launched": self.iso(), **(memo or {})}
         self.cursors: dict[str, int] = {}
-        self.begin()
+        self._begin()
 
-    def begin(self) -> None:
+    async def restart(self) -> None:
         """Listen anew, as a restarted daemon does."""
+        await self.close()
+        self._begin()
+
+    async def close(self) -> None:
+        """Listen no more."""
+        if self._next is not None:
+            self._next.cancel()
+            with contextlib.suppress(asyncio.CancelledError, StopAsyncIteration):
+                await self._next
+        await self._heard.aclose()
+
+    def _begin(self) -> None:
         ended = asyncio.Event()
         self.changes = Changes(ended)
 
@@ -159,7 +172,7 @@ class Claude:
             ended=ended,
         )
         self.changes.changed.set()
-        self._heard = Listener(self.run, self.folder, lambda: self.now).listen()
+        self._heard: AsyncGenerator[Heard, None] = Listener(self.run, self.folder, lambda: self.now).listen()
         self._next: asyncio.Task[Heard] | None = None
 
     def iso(self) -> str:

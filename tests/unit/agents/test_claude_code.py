@@ -6,6 +6,7 @@ import json
 import os
 import stat
 import subprocess
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,7 +22,7 @@ from agent_orchestrator.plugins.agents.claude_code import ClaudeCode, rules, tru
 from agent_orchestrator.plugins.agents.claude_listening import projects_folder
 from agent_orchestrator.plugins.agents.claude_transcript import limit_reset, typed
 from agent_orchestrator.plugins.agents.user_files import lock_folder
-from agent_orchestrator.protocols import Activity, AgentContext, Answers, Headless, Listens, Permission, Types
+from agent_orchestrator.protocols import Activity, AgentContext, Answers, Headless, Listens, Permission, Typable, Types
 from tests.unit.agents import claude
 from tests.unit.agents.claude import BEGIN, SESSION, Claude, api_error
 
@@ -65,10 +66,11 @@ def context(tmp_path: Path) -> AgentContext:
 
 
 @pytest.fixture
-async def run(tmp_path: Path) -> Claude:
+async def run(tmp_path: Path) -> AsyncIterator[Claude]:
     made = Claude(tmp_path)
     assert await made.hear() == []
-    return made
+    yield made
+    await made.close()
 
 
 def settings(context: AgentContext) -> dict[str, Any]:
@@ -307,8 +309,8 @@ async def test_a_turn_from_its_prompt_to_its_last_words(run: Claude) -> None:
     assert run.changes.patience is None, "nothing is asked while nothing happens"
 
 
-async def test_idle_for_a_moment_before_the_first_prompt_is_not_idle(tmp_path: Path) -> None:
-    run = Claude(tmp_path, memo={"prompt": "1"})
+async def test_idle_for_a_moment_before_the_first_prompt_is_not_idle(run: Claude) -> None:
+    run.memo["prompt"] = "1"
     run.record("idle")
     assert await run.hear() == []
     run.record("busy")
@@ -452,6 +454,15 @@ async def test_subagents_count_and_say_nothing(run: Claude) -> None:
     assert [type(report) for report in heard] == [r.UsageReport]
 
 
+async def test_what_it_says_itself_to_fill_a_gap_is_no_turn(run: Claude) -> None:
+    run.record("idle")
+    await run.hear()
+    filler = run.said("No response requested.", "u1")
+    filler["message"]["model"] = "<synthetic>"
+    run.write(filler)
+    assert await run.hear(1) == []
+
+
 async def test_a_message_in_several_lines_is_counted_once(run: Claude) -> None:
     run.record("busy")
     run.write(run.user("one"), run.said("a", stop=None), run.said("b"))
@@ -593,6 +604,28 @@ async def test_nothing_is_pressed_where_no_dialog_is(
     assert await agent.answer(run.run, Permission("Bash", "x"), "allow", "") is None
 
 
+# -- what Escape leaves behind -----------------------------------------------------------------------------------------
+
+
+async def test_what_escape_put_back_into_its_prompt_is_removed_before_a_message(agent: ClaudeCode, run: Claude) -> None:
+    async def delivered(shown: str, *, interrupt: bool = False) -> Typable | None:
+        run.shown = claude.PROMPT.replace("1. this is being typed", shown)
+        return await agent.deliver(run.run, "m-1", "next", interrupt=interrupt)
+
+    run.memo["folder"] = str(run.folder)
+    run.write(run.user("do a long thing\nin two lines"))
+    run.record("busy")
+    assert await delivered("do a long thing") is None, "it is at work: that is a person's"
+    run.record("idle")
+    assert await delivered("do a long thing") == Typable(("C-c",))
+    assert await delivered("[Pasted text #1 +80 lines]") == Typable(("C-c",))
+    assert await delivered("something else") is None, "a person's"
+    assert await delivered("") is None
+    assert await delivered("do a long thing", interrupt=True) is None
+    run.write(run.said("Done."))
+    assert await delivered("do a long thing") is None, "it was answered"
+
+
 # -- restarts ----------------------------------------------------------------------------------------------------------
 
 
@@ -603,7 +636,7 @@ async def test_a_restarted_daemon_tells_nothing_twice(run: Claude) -> None:
     await run.hear()
     run.record("idle")
     assert r.TurnReport("Which one?") in await run.hear()
-    run.begin()
+    await run.restart()
     heard = await run.hear(60)
     (idle,) = heard
     assert isinstance(idle, r.ActivityReport) and idle.time is not None
@@ -615,7 +648,7 @@ async def test_a_turn_that_ended_while_nobody_listened(run: Claude) -> None:
     run.write(run.user("one"), run.said("Done."))
     heard = await run.heard()
     last = next(one for one in heard if isinstance(one.reports[0], r.UsageReport))
-    run.begin()
+    await run.restart()
     run.now += 5
     run.record("idle")
     again = await run.heard()
@@ -624,12 +657,10 @@ async def test_a_turn_that_ended_while_nobody_listened(run: Claude) -> None:
     assert again[1].end > again[1].start
 
 
-async def test_what_a_person_did_by_hand_before_is_not_this_sessions(tmp_path: Path) -> None:
-    run = Claude(tmp_path, now=BEGIN - 3600)
+async def test_what_a_person_did_by_hand_before_is_not_this_sessions(run: Claude) -> None:
+    run.now = BEGIN - 3600
     run.write(run.user("by hand"), run.said("Yes."))
-    run.memo["launched"] = datetime.fromtimestamp(BEGIN, UTC).isoformat()
     run.now = BEGIN + 1
-    run.begin()
     await run.hear()
     run.record("idle")
     assert await run.hear() == [IDLE]

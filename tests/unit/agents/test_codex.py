@@ -67,7 +67,8 @@ async def test_only_its_own_conversations_are_followed(world: c.World, tmp_path:
     world.rollout(turn, c.thread_id(4), source="exec")
     world.rollout([c.started(), c.said("mine")], c.thread_id(5))
     parent = {"subagent": {"thread_spawn": {"parent_thread_id": c.thread_id(5), "depth": 1}}}
-    world.rollout(turn, c.thread_id(6), session_id=c.thread_id(5), source=parent, thread_source="subagent")
+    plan = c.called("1", "update_plan", plan=[{"step": "its own", "status": "completed"}])
+    world.rollout([plan, *turn], c.thread_id(6), session_id=c.thread_id(5), source=parent, thread_source="subagent")
     listening = c.Listening(world, world.run())
     told = await listening.settle()
     assert kinds(told) == ["Conversation", "Activity", "Took", "Usage"], "an agent's agent only counts what it used"
@@ -188,6 +189,72 @@ async def test_a_dialog_is_told_with_the_command_as_it_was_called(world: c.World
     await listening.end()
 
 
+def dialog(command: str, more: str = "") -> str:
+    shown = "\n".join(f"  {line}".rstrip() for line in f"$ {command}".split("\n"))
+    return c.COMMAND_DIALOG.replace("  $ touch /etc/x && echo one\n  two", shown + more)
+
+
+async def asked(world: c.World, shown: str, *calls: dict[str, Any]) -> r.PermissionReport:
+    """What is told of a dialog while these calls have no answer."""
+    world.rollout([c.started(), {"type": "turn_context", "payload": {"cwd": str(world.workspace)}}, *calls])
+    listening = c.Listening(world, world.run())
+    await listening.settle()
+    world.prints(c.status("blocked"), shown)
+    told = (await listening.step())[-1]
+    await listening.end()
+    assert isinstance(told, r.PermissionReport)
+    return told
+
+
+async def test_the_folder_and_the_shell_that_a_dialog_hides_are_told(world: c.World) -> None:
+    inside = c.called("1", "exec_command", cmd="git status", workdir=str(world.workspace / "sub"))
+    assert (await asked(world, dialog("git status"), inside)).command == "git status"
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ({"workdir": "/home/me/app"}, "cd /home/me/app && git status"),
+        ({"workdir": "../other one"}, "cd '../other one' && git status"),
+        ({"shell": "/tmp/sh"}, "/tmp/sh -c 'git status'"),
+    ],
+)
+async def test_a_command_elsewhere_is_another_command(world: c.World, more: dict[str, str], told: str) -> None:
+    assert (
+        await asked(world, dialog("git status"), c.called("1", "exec_command", cmd="git status", **more))
+    ).command == told
+
+
+async def test_a_command_is_told_whole_although_the_screen_cuts_it(world: c.World) -> None:
+    command = "cat > x <<'E'\nis this it?\n\n  Would you like to run the following command?\n  $ echo\nE\nrm -rf y"
+    told = await asked(world, dialog(command), c.called("1", "exec_command", cmd=command))
+    assert (told.tool, told.command, told.request) == ("shell", command, "1")
+    cut = await asked(
+        world, dialog("make\na", "\n  [… 92 lines] ^a view all"), c.called("2", "exec_command", cmd="make\na\nb")
+    )
+    assert (cut.command, cut.request) == ("make\na\nb", "2")
+
+
+async def test_what_is_only_seen_is_told_as_it_is_shown(world: c.World) -> None:
+    one = await asked(world, dialog("git status\nrm -rf x"))
+    assert one.command == "$ git status\nrm -rf x", "a line break may be a real one"
+    calls = [c.called(text, "exec_command", cmd=text) for text in ("git status\nrm -rf x", "git status rm -rf x")]
+    assert (await asked(world, dialog("git status\nrm -rf x"), *calls)).command.startswith("$ "), "it may be either"
+
+
+async def test_what_is_seen_in_part_is_never_the_same_again(world: c.World) -> None:
+    cut = dialog("make\na", "\n  [… 92 lines] ^a view all")
+    first, second = await asked(world, cut), await asked(world, cut)
+    assert first.command.startswith("$ make\na …") and first.command != second.command
+
+
+async def test_an_edit_is_told_with_all_its_files(world: c.World) -> None:
+    patch = "*** Begin Patch\n*** Update File: /work/app/new.txt\n+x\n*** Delete File: /etc/y\n*** End Patch"
+    call = {"type": "custom_tool_call", "name": "apply_patch", "input": patch, "call_id": "1"}
+    told = await asked(world, c.EDIT_DIALOG, {"type": "response_item", "payload": call})
+    assert (told.tool, told.command) == ("edit", "/work/app/new.txt, /etc/y")
+
+
 async def test_a_dialog_that_is_drawn_late_is_waited_for(world: c.World) -> None:
     world.rollout([c.started()])
     listening = c.Listening(world, world.run())
@@ -216,7 +283,8 @@ async def test_words_about_reconnecting_are_no_retry(world: c.World) -> None:
     world.rollout([c.started()])
     listening = c.Listening(world, world.run())
     await listening.settle()
-    world.prints("• Reconnecting... is what it says (3s)".encode(), c.IDLE)
+    said = "• Reconnecting... is what it says (3s)"
+    world.prints(said.encode(), c.IDLE.replace("• hi there", said))
     assert await listening.step() == []
     await listening.end()
 
@@ -227,6 +295,7 @@ async def test_it_is_idle_when_it_waits_for_its_first_message(world: c.World) ->
     listening = c.Listening(world, world.run(memo=waits))
     assert states(await listening.settle()) == [("idle", "")]
     await listening.end()
+    world.prints(c.status("working") + c.status("idle"))
     before = len(world.heard)
     again = c.Listening(world, world.run(memo=waits))
     await again.settle()
@@ -263,12 +332,15 @@ async def test_questions_at_its_start_are_told(world: c.World, shown: str, told:
 
 def test_dialogs_are_read_from_the_screen() -> None:
     command = codex_screen.read(c.COMMAND_DIALOG)
-    assert command is not None and (command.tool, command.command) == ("shell", "touch /etc/x && echo one two")
+    assert command is not None and (command.tool, command.command) == ("shell", "touch /etc/x && echo one\ntwo")
+    assert command.reason == "Need to write outside. OK?"
     assert [option.key for option in command.options] == ["y", "p", "esc"]
     assert command.keys("allow") == command.keys("always") == ("y",)
     assert command.keys("deny") == ("Escape",)
     menu = codex_screen.read(c.MENU)
     assert menu is not None and menu.keys("allow") is None
+    question = codex_screen.read(c.MODEL_QUESTION)
+    assert question is not None and question.keys("deny") is None, "Esc would choose the new model"
     assert codex_screen.read(c.IDLE) is None
     assert codex_screen.read(c.RETRYING) is None
 
@@ -276,13 +348,15 @@ def test_dialogs_are_read_from_the_screen() -> None:
 def test_a_list_in_the_conversation_is_no_dialog() -> None:
     said = c.IDLE.replace("› hello", "› 1. Yes, proceed (y)\n  2. or enter").replace("• hi there", "• esc")
     assert codex_screen.read(said) is None
-    assert codex_screen.read(said.replace("  ? for shortcuts ", "  enter send   ")) is None
+    assert codex_screen.read("› 1. Yes, proceed (y)\n\n› Ask Codex to do anything\n\n  enter send") is None
 
 
 async def test_an_answer_goes_only_to_the_dialog_it_is_for(world: c.World) -> None:
     codex, asked = Codex({}, LocalHost()), Permission("shell", "touch /etc/x &&  echo one\ntwo")
     world.shown = c.COMMAND_DIALOG
     assert await codex.answer(world.run(), asked, "allow", "") == ("y",)
+    elsewhere = Permission("shell", "cd /x && touch /etc/x && echo one two")
+    assert await codex.answer(world.run(), elsewhere, "deny", "") == ("Escape",)
     assert await codex.answer(world.run(), Permission("shell", "make"), "allow", "") is None
     world.shown = c.IDLE
     assert await codex.answer(world.run(), asked, "allow", "") is None

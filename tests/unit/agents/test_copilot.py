@@ -69,7 +69,19 @@ async def test_a_permission(tmp_path: Path, events: Path) -> None:
         await launch.after(events, event("user.message", content="Fix it"), event("assistant.turn_start"))
         (report,) = await launch.after(events, event("permission.requested", requestId="1", permissionRequest=asked))
         assert (report.tool, report.command, report.reason, report.request) == ("shell", "touch a", "make it", "1")
-        assert kinds(await launch.after(events, event("permission.completed", requestId="1"))) == ["active"]
+        done = event("permission.completed", requestId="1", result={"kind": "approved"})
+        assert kinds(await launch.after(events, done)) == ["active"]
+
+
+async def test_a_denial_ends_the_turn(tmp_path: Path, events: Path) -> None:
+    asked = event("permission.requested", requestId="1", permissionRequest={"kind": "shell", "fullCommandText": "rm a"})
+    async with play(tmp_path) as launch:
+        await launch.after(events, event("user.message", content="Fix it"), event("assistant.turn_start"), asked)
+        denied = event("permission.completed", requestId="1", result={"kind": "cancelled"})
+        assert await launch.after(events, denied) == [], "nothing may be typed into it yet"
+        assert await launch.after(events, event("abort", reason="user_initiated")) == [], "it still shows that it stops"
+        launch.visible = READY
+        assert kinds(await launch.after()) == ["interrupted"]
 
 
 async def test_a_file_is_asked_for_by_its_place_in_the_workspace(tmp_path: Path, events: Path) -> None:
@@ -81,7 +93,7 @@ async def test_a_file_is_asked_for_by_its_place_in_the_workspace(tmp_path: Path,
 
 async def test_an_interruption_and_an_error_are_no_end_of_a_turn(tmp_path: Path, events: Path) -> None:
     begin = [event("user.message", content="Fix it"), event("assistant.turn_start")]
-    async with play(tmp_path) as launch:
+    async with replace(play(tmp_path), visible=READY) as launch:
         await launch.after(events, message("old words"), *begin)
         stopped = [event("assistant.turn_end"), event("abort", reason="user_initiated")]
         assert kinds(await launch.after(events, *stopped)) == ["interrupted"]

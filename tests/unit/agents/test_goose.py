@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import sqlite3
@@ -15,7 +16,7 @@ import pytest
 from agent_orchestrator import reports as r
 from agent_orchestrator.errors import UsageError
 from agent_orchestrator.host import LocalHost
-from agent_orchestrator.plugins.agents.goose import QUESTION, Goose, asked
+from agent_orchestrator.plugins.agents.goose import QUESTION, Goose, _Store, asked
 from agent_orchestrator.protocols import (
     Activity,
     AgentContext,
@@ -239,6 +240,33 @@ async def test_a_turn(agent: Goose, store: Store) -> None:
         r.UsageReport("gpt-5", 1500, 50, usd=0.25),
         r.TurnReport("Done one"),
     ]
+
+
+async def test_an_answer_may_be_stored_after_its_prompt_is_shown(agent: Goose, store: Store) -> None:
+    def later() -> None:
+        store.says("assistant", "Let me see.").message("user", {"type": "toolResponse", "id": "c"}).show(prompt())
+        asyncio.get_running_loop().call_later(0.5, lambda: store.says("assistant", "Done one"))
+
+    steps: list[Step] = [lambda: store.session().says("user", "go"), later]
+    assert reports(await heard(agent, store.run(steps)))[-1] == r.TurnReport("Done one")
+
+
+async def test_what_is_written_may_be_seen_a_moment_later(
+    agent: Goose, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file changes first, its index, which nothing tells of, after that."""
+    found = _Store.ask
+    hidden = [True]
+
+    def lagging(self: _Store, query: str, *values: object) -> list[tuple[object, ...]]:
+        if "FROM messages" in query and hidden.pop():
+            return []
+        hidden.append(False)
+        return found(self, query, *values)
+
+    store.session().says("user", "go")
+    monkeypatch.setattr(_Store, "ask", lagging)
+    assert r.TookReport("go") in reports(await heard(agent, store.run([])))
 
 
 async def test_it_waits_for_its_first_message(agent: Goose, store: Store) -> None:

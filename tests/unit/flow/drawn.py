@@ -78,7 +78,8 @@ LIKELY = st.one_of(
     st.builds(e.AgentLost, TEXT),
     st.builds(e.AgentStopped),
     st.sampled_from(["c0", "c1", "c2"]).map(e.HeadMoved),
-    st.builds(e.MessageQueued, NAMES, TEXT, task=st.booleans()),
+    st.builds(e.MessageQueued, NAMES, TEXT, task=st.booleans(), hold=st.sampled_from(["", "", "why"])),
+    st.builds(e.MessageReleased, NAMES),
     st.builds(e.MessageHeld, NAMES, TEXT),
     st.builds(e.MessageDelivered, NAMES),
     st.builds(e.MessageFailed, NAMES, TEXT),
@@ -86,6 +87,7 @@ LIKELY = st.one_of(
 
 MESSAGES = st.one_of(
     st.builds(e.MessageQueued, NAMES, TEXT),
+    st.builds(e.MessageReleased, NAMES),
     st.builds(e.MessageHeld, NAMES, TEXT),
     st.builds(e.MessageDelivered, NAMES),
     st.builds(e.MessageFailed, NAMES, TEXT),

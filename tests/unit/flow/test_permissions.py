@@ -54,3 +54,23 @@ def test_what_a_person_allowed_holds_for_that_tool_and_command_in_every_mode() -
     assert permitted("Bash", "npm ci", "default", (), rules)
     assert not permitted("Write", "npm ci", "default", (), rules)
     assert not permitted("Bash", "npm ci --force", "default", (), rules)
+
+
+@pytest.mark.parametrize("path", ["a.txt", "src/a b.py", ".env", ".gitignore", "a..b/c", "ünï.txt"])
+def test_files_of_the_workspace_may_be_edited(path: str) -> None:
+    assert permitted("edit", path, "auto-edit", (), ()) and permitted("read", path, "auto-edit", (), ())
+    assert not permitted("edit", path, "default", (), ()) and not permitted("Write", path, "auto-edit", (), ())
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/etc/passwd", "../x", "a/../x", "..", "./a", "~/x", "C:\\x", "a\\b", ".git", ".git/hooks/x", "a/.GIT/config", ""],
+)
+def test_other_files_are_asked(path: str) -> None:
+    assert not permitted("edit", path, "auto-edit", (), ())
+
+
+def test_going_on_needs_no_question_and_full_needs_none_at_all() -> None:
+    assert permitted("continue", "Attempt to fix lint errors?", "auto-edit", (), ())
+    assert not permitted("continue", "Attempt to fix lint errors?", "default", (), ())
+    assert permitted("shell", "rm -rf /", "full", (), ()) and permitted("aider 17", "", "full", (), ())

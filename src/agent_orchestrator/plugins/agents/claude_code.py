@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from agent_orchestrator.errors import UsageError
 from agent_orchestrator.git_files import find_layout
 from agent_orchestrator.plugins.agents import claude_dialogs, claude_headless, clis
-from agent_orchestrator.plugins.agents.claude_listening import HOOKS, Listener, projects_folder
+from agent_orchestrator.plugins.agents.claude_listening import HOOKS, Listener, projects_folder, put_back
 from agent_orchestrator.plugins.agents.user_files import lock_folder
 from agent_orchestrator.protocols import (
     AgentContext,
@@ -30,6 +30,7 @@ from agent_orchestrator.protocols import (
     ScreenRules,
     Turn,
     TurnLine,
+    Typable,
 )
 
 if TYPE_CHECKING:
@@ -113,6 +114,14 @@ class ClaudeCode:
     def typed(self, text: str) -> str:
         """A leading `!` would run a shell command, and Enter behind a backslash begins a new line: a blank prevents both."""
         return f"{' ' if text.startswith('!') else ''}{text}{' ' if text.endswith(BACKSLASH) else ''}"
+
+    async def deliver(self, run: AgentRun, message: str, text: str, *, interrupt: bool) -> Typable | None:
+        """Typed; but what Escape put back into its prompt would be joined to it, and is removed first."""
+        del message, text
+        before = "" if interrupt else put_back(run, Path(run.memo["folder"]))
+        if before and claude_dialogs.is_put_back(claude_dialogs.draft(await run.screen()), before):
+            return Typable(("C-c",))
+        return None
 
     def listen(self, run: AgentRun) -> AsyncIterator[Heard]:
         """By its record, its transcript and its hooks; API errors by its screen."""

@@ -139,6 +139,22 @@ def _is_about(dialog: Dialog, command: str) -> bool:
     return beginning in shown or bool(name and name in shown)
 
 
+def draft(screen: str) -> str:
+    """The first line of what stands in the prompt."""
+    lines = screen.splitlines()
+    edges = [number for number, line in enumerate(lines) if _EDGE.match(line)]
+    first = lines[edges[-2] + 1] if len(edges) > 1 and edges[-2] + 1 < len(lines) else ""
+    return first.removeprefix("❯").strip() if first.startswith("❯") else ""
+
+
+def is_put_back(shown: str, message: str) -> bool:
+    """Is what stands in the prompt the message that was being worked on? A long one is shown by a mark."""
+    beginning = re.sub(r"\s+", "", shown)[:COMPARED]
+    return bool(beginning) and (
+        beginning.startswith("[Pastedtext") or re.sub(r"\s+", "", message).startswith(beginning)
+    )
+
+
 def retry(screen: str) -> str:
     """Which error is being retried, by the line above the prompt; nothing where none is."""
     lines = list(_RETRY.finditer(screen))

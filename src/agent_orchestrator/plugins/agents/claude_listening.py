@@ -6,10 +6,11 @@ more; the transcript says how a turn ended, some tenths of a second later. A ver
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any
 
 from agent_orchestrator import reports as r
 from agent_orchestrator.plugins.agents import claude_dialogs
-from agent_orchestrator.plugins.agents.claude_transcript import Ending, Story
+from agent_orchestrator.plugins.agents.claude_transcript import Ending, Story, unanswered
 from agent_orchestrator.plugins.agents.journals import Journal, Line, moment
 from agent_orchestrator.protocols import Activity, AgentRun, Clock, Heard
 
@@ -89,7 +90,7 @@ class Listener:
         run.changes.watch(self._record_file)
         run.changes.watch(run.log)
 
-    async def listen(self) -> AsyncIterator[Heard]:
+    async def listen(self) -> AsyncGenerator[Heard, None]:
         """Everything, until the process has ended."""
         while True:
             for heard in await self._hear():
@@ -348,6 +349,25 @@ class Listener:
             self._retrying = ""
         elif looks or _printed_retry(self.run.log, start, size):
             self._retrying = claude_dialogs.retry(await self.run.screen())
+
+
+def put_back(run: AgentRun, folder: Path) -> str:
+    """The message that Escape took back before the model said anything, as far as its files tell."""
+    record = read_record(folder / "sessions" / f"{run.pid}.json", run.started)
+    if record is None or record.status != "idle":
+        return ""
+    try:
+        with transcript_of(folder, run.workspace, record.session).open("rb") as file:
+            file.seek(max(0, file.seek(0, 2) - LOG_STEP))
+            tail = file.read().splitlines()
+    except OSError:
+        return ""
+    found = []
+    for text in tail:
+        with contextlib.suppress(ValueError):
+            if isinstance(data := json.loads(text), dict):
+                found.append(Line(data, 0, 0))
+    return unanswered(found)
 
 
 def read_record(path: Path, process: str = "") -> Record | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -233,6 +233,15 @@ class Story:
             self._end(line, r.LimitReport(resets))
         else:
             self._end(line, r.ActivityReport(Activity.INTERRUPTED, text))
+
+
+def unanswered(lines: Iterable[Line]) -> str:
+    """The last message that was taken up, if nothing came after it."""
+    story, text = Story(), ""
+    for line in lines:
+        took = [report.text for report in story.take(line) if isinstance(report, r.TookReport)]
+        text = took[-1] if took else "" if story.ending or line.data.get("type") == "assistant" else text
+    return text
 
 
 def typed(text: str) -> str:

@@ -126,7 +126,7 @@ class Codex:
         """By the keys of the dialog that it shows just now; none: it shows none any more, or asks something else."""
         del text
         dialog = codex_screen.read(await _screen(run))
-        if dialog is None or (dialog.command and not codex_screen.same(dialog.command, permission.command)):
+        if dialog is None or not (dialog.tool == "edit" or dialog.may_be(permission.command)):
             return None
         return dialog.keys(decision)
 
@@ -299,15 +299,25 @@ class _Listening:
         return self._now("screen", self._permission(dialog))
 
     def _permission(self, dialog: Dialog) -> r.PermissionReport:
-        """What the dialog asks for; a command in full as it was called, since the screen breaks its lines and cuts it."""
-        for call in self._rollouts.pending():
-            shown = not dialog.tool or codex_screen.same(call.command, dialog.command)
-            if (call.tool, dialog.tool) == ("apply_patch", "edit") or (call.command and shown):
-                command = call.command or dialog.command
-                return r.PermissionReport(dialog.tool or "shell", command, dialog.reason, call.id)
-        if not dialog.tool:
+        """What the dialog asks for: as it was called, if that is certain, since the screen breaks lines, cuts, and keeps the folder to
+        itself. Otherwise as it is shown, with a `$` before it: no rule may take that for the command.
+        """
+        if not dialog.tool and dialog.keys("allow") is None:
             return r.PermissionReport("a question of its own", dialog.reason)
-        return r.PermissionReport(dialog.tool, dialog.command, dialog.reason)
+        if dialog.tool == "edit":
+            calls = [call for call in self._rollouts.pending() if call.tool == "apply_patch"]
+        else:
+            typed = [call for call in self._rollouts.pending() if call.typed]
+            calls = [call for call in typed if not dialog.tool or dialog.shows(call.typed)]
+        if len({call.command for call in calls}) == 1:
+            return r.PermissionReport(dialog.tool or "shell", calls[0].command, dialog.reason, calls[0].id)
+        if (
+            dialog.cut or not dialog.tool
+        ):  # what is out of sight may differ the next time: this text must never come again
+            shown = f"$ {dialog.command} … (seen in part, {datetime.now(UTC).isoformat(timespec='milliseconds')})"
+        else:
+            shown = f"$ {dialog.command}" if dialog.tool == "shell" else dialog.command
+        return r.PermissionReport(dialog.tool or "shell", shown, dialog.reason)
 
     def _now(self, source: str, report: r.ActivityReport | r.PermissionReport) -> Heard:
         self._after = datetime.now(UTC)

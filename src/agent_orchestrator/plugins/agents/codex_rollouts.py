@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -22,6 +23,7 @@ GUARD = "Message: "
 
 _START = "codex.json"
 _NAME = re.compile(r"rollout-[\d-]+T[\d-]+-(?P<id>[0-9a-f-]{36})\.jsonl")
+_PATCHED = re.compile(r"^\*\*\* (?:(?:Add|Update|Delete) File|Move to): (.+)$", re.MULTILINE)
 _TODAY = re.compile(r"try again at (\d{1,2}:\d{2} [AP]M)")
 _LATER = re.compile(r"try again at (\w{3}) (\d{1,2})\w{2}, (\d{4}) (\d{1,2}:\d{2} [AP]M)")
 
@@ -128,7 +130,10 @@ class Call:
 
     id: str
     tool: str
+    typed: str
+    """A command as its dialog shows it."""
     command: str
+    """The command with what the dialog keeps to itself: another folder, another shell. The files that an edit is about."""
 
 
 class Thread:
@@ -139,7 +144,7 @@ class Thread:
         self.journal = journal
         self.main = main
         self.pending: dict[str, Call] = {}
-        self._model = ""
+        self._model, self._cwd = "", ""
         for data in _before(journal.path, offset):
             for _ in self._reports(data, None):
                 pass
@@ -158,6 +163,7 @@ class Thread:
         kind = data.get("type")
         if kind == "turn_context":
             self._model = str(payload.get("model") or self._model)
+            self._cwd = str(payload.get("cwd") or self._cwd)
         elif kind == "token_usage_record":
             yield usage(payload.get("usage"), self._model, when)
         elif kind == "response_item":
@@ -171,13 +177,26 @@ class Thread:
         match item.get("type"):
             case "function_call":
                 arguments = _object(item.get("arguments"))
-                self.pending[call] = Call(call, str(item.get("name")), str(arguments.get("cmd") or ""))
+                typed = str(arguments.get("cmd") or "")
+                self.pending[call] = Call(call, str(item.get("name")), typed, _whole(typed, arguments, self._cwd))
                 if item.get("name") == "update_plan" and (told := _progress(arguments.get("plan"), when)):
                     yield told
             case "custom_tool_call":
-                self.pending[call] = Call(call, str(item.get("name")), "")
+                files = _PATCHED.findall(str(item.get("input") or ""))
+                self.pending[call] = Call(call, str(item.get("name")), "", ", ".join(files))
             case "function_call_output" | "custom_tool_call_output":
                 self.pending.pop(call, None)
+
+
+def _whole(typed: str, arguments: Mapping[str, Any], cwd: str) -> str:
+    """A command with the folder it is run in, where that is not the workspace, and with the shell that is to read it."""
+    shell, folder = str(arguments.get("shell") or ""), str(arguments.get("workdir") or "")
+    command = f"{shell} -c {shlex.quote(typed)}" if shell and typed else typed
+    if not folder or not typed:
+        return command
+    there, here = os.path.realpath(Path(cwd) / folder), os.path.realpath(cwd)
+    inside = bool(cwd) and (there == here or there.startswith(here + os.sep))
+    return command if inside else f"cd {shlex.quote(folder)} && {command}"
 
 
 def _event(event: Mapping[str, Any], when: datetime | None) -> Iterator[r.Report]:

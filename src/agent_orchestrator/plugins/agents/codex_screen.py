@@ -16,6 +16,8 @@ NOT_LOGGED_IN = "Codex is not logged in: run `codex login`, or log in in its ter
 
 _OPTION = re.compile(r"^(?P<chosen>[›>] |  )(?P<number>\d)\. (?P<text>.*?)(?: \((?P<key>\w{1,3})\))?$")
 _HEAD = re.compile(r"^  (?!\w+: )\S.*\?$")
+_ASKS = "  Would you like to "
+_CUT = re.compile(r"  \[… \d+ lines?\]")
 _FOOT = re.compile(r"  .*\b(?:enter|esc)\b")
 _SIGNAL = re.compile(rb"\x1b\]7501;([^\x07\x1b]*)(?:\x07|\x1b\\)|(Reconnecting\.\.\.)|(Working)")
 _LONGEST_SIGNAL = 200
@@ -38,17 +40,34 @@ class Dialog:
     tool: str
     """Empty where it does not say: its beginning is out of sight, or it is one of the questions at a start."""
     command: str
+    """As the screen shows it: lines are broken at its edge."""
     reason: str
     options: tuple[Option, ...]
+    cut: bool = False
+    """Only the beginning of the command is shown."""
+    others: tuple[str, ...] = ()
+    """What the command is if what looks like its beginning belongs to something else."""
 
     def keys(self, decision: str) -> Sequence[str] | None:
-        """What to press; `always` is once here, since the rule is kept by us."""
-        if decision == "deny":
-            return ("Escape",)
+        """What to press; `always` is once here, since the rule is kept by us. None: it is no question of yes or no."""
         yes = next((option for option in self.options if option.text.startswith("Yes")), None)
         if yes is None:
             return None
+        if decision == "deny":
+            return ("Escape",)
         return (yes.key,) if yes.key else (yes.number,)
+
+    def shows(self, command: str) -> bool:
+        """Is this the command that is shown, as far as it can be told?"""
+        whole = _squeezed(command)
+        shown = [_squeezed(text) for text in (self.command, *self.others)]
+        return any(text and (whole.startswith(text) if self.cut else whole == text) for text in shown)
+
+    def may_be(self, permission: str) -> bool:
+        """Can this be the dialog that a permission was told of?"""
+        whole = _squeezed(permission)
+        shown = [_squeezed(text) for text in (self.command, *self.others)]
+        return not self.command or any(text in whole if self.cut else whole.endswith(text) for text in shown)
 
 
 def read(screen: str) -> Dialog | None:
@@ -72,39 +91,30 @@ def read(screen: str) -> Dialog | None:
 
 
 def _dialog(above: list[str], options: tuple[Option, ...]) -> Dialog:
-    head = next((number for number in range(len(above) - 1, -1, -1) if _HEAD.match(above[number])), None)
-    if head is None:  # it began above what is visible, or is one of the questions at its start
+    heads = [number for number, line in enumerate(above) if _HEAD.match(line)]
+    known = [number for number in heads if above[number].startswith(_ASKS)]
+    if not heads:  # it began above what is visible, or is one of the questions at its start
         shown = [line.strip() for line in above if line.strip()]
         return Dialog("", "", shown[0] if shown else "", options)
+    head = known[0] if known else heads[-1]
     question, body = above[head].strip(), above[head + 1 :]
     fields = dict(re.findall(r"^  (\w+): (.*(?:\n  (?!\w+: )\S.*)*)", "\n".join(body), re.MULTILINE))
-    reason = _joined(fields.get("Reason", ""))
-    if "run the following command" in question:
-        return Dialog("shell", _command(body), reason, options)
+    reason = " ".join(fields.get("Reason", "").split())
     if "make the following edits" in question:
-        return Dialog("edit", _joined(fields.get("Destination", "")), reason, options)
-    return Dialog(question.removeprefix("Would you like to ").rstrip("?"), _command(body), reason, options)
+        return Dialog("edit", "".join(fields.get("Destination", "").split("\n  ")), reason, options)
+    tool = "shell" if "run the following command" in question else question.removeprefix(_ASKS.strip()).strip(" ?")
+    cut = any(_CUT.match(line) for line in body)
+    body = [line for line in body if not _CUT.match(line)]
+    commands = [_command(body, number) for number, line in enumerate(body) if line.startswith("  $ ")]
+    return Dialog(tool, commands[0] if commands else "", reason, options, cut, tuple(commands[1:]))
 
 
-def _command(body: list[str]) -> str:
-    start = next((number for number, line in enumerate(body) if line.startswith("  $ ")), None)
-    if start is None:
-        return ""
-    found = [body[start][4:]]
-    for line in body[start + 1 :]:
-        if not line.strip():
-            break
-        found.append(line[2:])
-    return _joined("\n".join(found))
+def _command(body: list[str], start: int) -> str:
+    return "\n".join([body[start][4:], *(line[2:] for line in body[start + 1 :])]).rstrip()
 
 
-def _joined(text: str) -> str:
-    return " ".join(text.split())
-
-
-def same(one: str, other: str) -> bool:
-    """The same command, however the screen breaks its lines."""
-    return "".join(one.split()) == "".join(other.split())
+def _squeezed(text: str) -> str:
+    return "".join(text.split())
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,6 @@ from agent_orchestrator.protocols import (
     AgentRun,
     Found,
     Heard,
-    Permission,
     ScreenRules,
 )
 
@@ -33,14 +32,14 @@ SHELL = "shell"
 FILES = {"write": "edit"}
 """What it calls a file's use, where others call it something else."""
 
-LOOK_AGAIN = 0.5
-MOST_LOOKS = 120
+LOOK_AGAIN = 0.3
+MOST_LOOKS = 200
+MOST_WAITS = 8
 
 _READY = re.compile(r"/ commands · \? help")
 _TRUST = re.compile(r"Do you trust the files in this folder\?")
 _LOGIN = re.compile(r"(?:use|run) /login|You are not logged in|Please log ?in", re.IGNORECASE)
 _RETRIES = re.compile(r"^\W*(Request failed.*Retrying\.\.\.)[\W]*$", re.MULTILINE)
-_ALWAYS = re.compile(r"(\d)\. Yes, and don't ask again")
 _LIMIT = re.compile(r"rate.?limit|quota|usage limit|premium requests", re.IGNORECASE)
 
 
@@ -53,7 +52,8 @@ class Copilot:
         blocked=re.compile(r"^\W*Do you (?:want|trust).*\?", re.MULTILINE),
     )
     interrupt_keys = ("C-c",)
-    permission_keys: Mapping[str, tuple[str, ...]] = {"allow": ("1",), "always": ("2",), "deny": ("Escape",)}
+    permission_keys: Mapping[str, tuple[str, ...]] = {"allow": ("1",), "always": ("1",), "deny": ("Escape",)}
+    """For good is a rule of ours, kept for the project: its own would hold for more than was asked."""
 
     def __init__(self, config: Mapping[str, Any], host: Host) -> None:
         self._host = host
@@ -108,17 +108,9 @@ class Copilot:
             if ear.looks and (seen := ear.see(await _screen(run))):
                 yield seen
             if not await run.changes.next(ear.patience):
-                for heard in ear.read():
+                for heard in (*ear.read(), *ear.left()):
                     yield heard
                 return
-
-    async def answer(self, run: AgentRun, permission: Permission, decision: str, text: str) -> Sequence[str] | None:
-        """Not every dialog offers to ask no more."""
-        del permission, text
-        if decision == "always":
-            option = _ALWAYS.search(await _screen(run))
-            return (option[1],) if option else self.permission_keys["allow"]
-        return self.permission_keys.get(decision)
 
 
 class _Ear:
@@ -134,35 +126,61 @@ class _Ear:
         self._events = Events(run.workspace)
         self._state = Activity.STARTING
         self._tries = 0
+        self._stopped: Heard | None = None
+        """Its turn was stopped; told once it takes messages again, for what is typed before that is lost."""
         run.changes.watch(run.log)
 
     @property
     def looks(self) -> bool:
         """Something may be on the screen that is no event: before the first turn, and while the model keeps it waiting."""
-        return (self._state == Activity.STARTING and self._tries < MOST_LOOKS) or self._events.waits
+        return self._starts or self._events.waits or self._stopped is not None
 
     @property
     def patience(self) -> float | None:
         """How long to wait for a change when something is known to come."""
-        return LOOK_AGAIN if self._state == Activity.STARTING and self._tries < MOST_LOOKS else None
+        return LOOK_AGAIN if self._starts or self._stopped else None
+
+    @property
+    def _starts(self) -> bool:
+        return self._state == Activity.STARTING and self._tries < MOST_LOOKS
 
     def read(self) -> Iterator[Heard]:
         """The events that came since."""
         for line in self._journal.lines():
             now = line.start >= self._before
-            found = [report for report in self._events.take(line.data, now=now) if not (now and self._known(report))]
+            found = [report for report in self._events.take(line.data, now=now) if not self._known(report, now=now)]
             for report in found if now else ():
                 self._state = _state_of(report) or self._state
-            if found and line.end > self._told:
-                yield self._journal.heard(line, *found)
+            if not found or line.end <= self._told:
+                continue
+            if self._stopped:
+                yield self._stopped
+                self._stopped = None
+            heard = self._journal.heard(line, *found)
+            if any(isinstance(report, r.ActivityReport) and report.state == Activity.INTERRUPTED for report in found):
+                self._stopped, self._tries = heard, 0
+            else:
+                yield heard
 
-    def _known(self, report: r.Report) -> bool:
-        return isinstance(report, r.ActivityReport) and report.state == self._state == Activity.ACTIVE
+    def left(self) -> list[Heard]:
+        """What was not told yet when it ended."""
+        return [self._stopped] if self._stopped else []
+
+    def _known(self, report: r.Report, *, now: bool) -> bool:
+        """It is active all the time, or it is what an earlier process was doing."""
+        state = _state_of(report)
+        return state is not None and (not now or (state == self._state == Activity.ACTIVE))
 
     def see(self, screen: str) -> Heard | None:
         """What the screen says that no event does."""
         self._tries += 1
         report: r.Report | None = None
+        if self._stopped:
+            heard = (
+                self._stopped if _READY.search(screen) or self._tries > MOST_WAITS or self._run.ended.is_set() else None
+            )
+            self._stopped = None if heard else self._stopped
+            return heard
         if self._state != Activity.STARTING:
             retries = retried(screen)
             if retries and self._state != Activity.RETRYING:
@@ -206,6 +224,7 @@ class Events:
                 return [r.TookReport(str(data.get("content") or ""), when), r.ActivityReport(Activity.ACTIVE, "", when)]
             case "assistant.turn_start":
                 self._said = None
+                return [r.ActivityReport(Activity.ACTIVE, "", when)]
             case "assistant.message":
                 self._said = None if data.get("toolRequests") else str(data.get("content") or "")
                 return [r.ActivityReport(Activity.ACTIVE, "", when)]
@@ -215,7 +234,8 @@ class Events:
                 return self._permission(data, when)
             case "permission.completed":
                 self._asked.discard(str(data.get("requestId")))
-                return [] if self._asked else [r.ActivityReport(Activity.ACTIVE, "", when)]
+                refused = (data.get("result") or {}).get("kind") != "approved"  # which may end the turn, in a moment
+                return [] if self._asked or refused else [r.ActivityReport(Activity.ACTIVE, "", when)]
             case "user_input.requested" | "elicitation.requested":
                 what = data.get("question") or data.get("message") or "it asks something"
                 return [r.ActivityReport(Activity.BLOCKED, f"{what} (answer in its terminal)", when)]

@@ -27,7 +27,6 @@ from agent_orchestrator.protocols import (
     Found,
     Heard,
     Held,
-    Permission,
     ScreenRules,
 )
 
@@ -49,7 +48,6 @@ _READY = re.compile(r"^\s*[>*!]\s+Type your message", re.MULTILINE)
 _LOGIN = re.compile(r"How would you like to authenticate|Enter Gemini API Key|Waiting for auth", re.IGNORECASE)
 _ASKED = re.compile(r"^\W*\?\s+(?P<tool>\S+(?: \S+)*?)(?:\s{2,}(?P<what>.*?))?\W*$", re.MULTILINE)
 _CONFIRM = re.compile(r"^\W*((?:Allow|Apply|Do you want).*\?)\W*$", re.MULTILINE)
-_SESSION_OPTION = re.compile(r"(\d)\. Allow (?:tool )?for this session")
 _LIMIT = re.compile(r"usage limit reached|exhausted your (?:daily )?(?:quota|capacity)|quota will reset", re.IGNORECASE)
 
 
@@ -62,7 +60,8 @@ class Gemini:
         blocked=re.compile(r"^\W*(?:Allow execution of|Apply this change|Do you want to proceed).*\?", re.MULTILINE),
     )
     interrupt_keys = ("Escape",)
-    permission_keys: Mapping[str, tuple[str, ...]] = {"allow": ("1",), "always": ("2",), "deny": ("Escape",)}
+    permission_keys: Mapping[str, tuple[str, ...]] = {"allow": ("1",), "always": ("1",), "deny": ("Escape",)}
+    """For good is a rule of ours, kept for the project: its own would hold for more than was asked."""
 
     def __init__(self, config: Mapping[str, Any], host: Host) -> None:
         self._host = host
@@ -145,14 +144,6 @@ class Gemini:
         """A text that begins like one of its commands gets a space in front."""
         return f" {text}" if text.startswith(("/", "!", "?")) else text
 
-    async def answer(self, run: AgentRun, permission: Permission, decision: str, text: str) -> Sequence[str] | None:
-        """Its dialog's numbers differ: a command that changes build files cannot be allowed for the session."""
-        del permission, text
-        if decision == "always":
-            option = _SESSION_OPTION.search(await _screen(run))
-            return (option[1],) if option else self.permission_keys["allow"]
-        return self.permission_keys.get(decision)
-
 
 class _Ear:
     """What was heard of one launch so far."""
@@ -179,9 +170,12 @@ class _Ear:
         for journal in self._open():
             told, before = self._run.cursors.get(journal.place, 0), self._before.get(journal.path.name, 0)
             for line in journal.lines():
-                found = self._chat.take(line.data, now=line.start >= before)
+                now = line.start >= before
+                found = self._chat.take(line.data, now=now)
+                if not now:  # what an earlier process was doing
+                    found = [report for report in found if not isinstance(report, r.ActivityReport)]
                 for report in found:
-                    if isinstance(report, r.ActivityReport) and self._chat.open:
+                    if isinstance(report, r.ActivityReport):
                         self._state, self.looks = report.state, False
                 if found and line.end > told:
                     yield journal.heard(line, *found)

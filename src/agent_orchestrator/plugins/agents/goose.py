@@ -367,7 +367,8 @@ class _Ear:
         self._asks = False
         self._settling = False
         self._printed = -1
-        self._since = -1.0
+        self._ending = -1
+        self._since = 0.0
         self._started: list[str] = []
         """The tools called since `_begin`, a place in the terminal's log; meaningless unless `_counts`."""
         self._begin = int(run.memo.get("log", "0"))
@@ -511,12 +512,12 @@ class _Ear:
             if not self._turns:
                 yield Heard((ActivityReport(Activity.IDLE),), "mode")
         elif self._turn.over(prompt, time.monotonic()):
-            if self._since < 0:
-                self._since = time.monotonic()
+            if prompt.start != self._ending:
+                self._ending, self._since = prompt.start, time.monotonic()
             if self._lacks_words(prompt) and time.monotonic() - self._since < LOGGED_WITHIN:
                 self._settling = True
                 return
-            self._prompt, self._since = prompt.start, -1.0
+            self._prompt = prompt.start
             report = self._end(prompt)
             yield Heard((report,), "mode", self.run.log.name, prompt.start, prompt.end)
 

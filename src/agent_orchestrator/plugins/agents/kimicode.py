@@ -42,7 +42,8 @@ class KimiCode:
         blocked=re.compile(r"1/2/3(?:/4)? choose|Trust this folder\?"),
     )
     interrupt_keys = ("Escape",)
-    permission_keys: Mapping[str, tuple[str, ...]] = {"allow": ("1",), "always": ("2",), "deny": ("3",)}
+    permission_keys: Mapping[str, tuple[str, ...]] = {"allow": ("1",), "always": ("1",), "deny": ("3",)}
+    """For good is a rule of ours, kept for the project: its own would hold for more than was asked."""
 
     def __init__(self, config: Mapping[str, Any], host: Host) -> None:
         self._host = host
@@ -128,7 +129,9 @@ class _Ear:
             for line in journal.lines():
                 now = agent != "main" or line.start >= before
                 reports = self._wire.take(line.data, now=now) if agent == "main" else used(line.data)
-                for report in reports if now else ():
+                if not now:  # what an earlier process was doing
+                    reports = [report for report in reports if _state_of(report) is None]
+                for report in reports:
                     self._state = _state_of(report) or self._state
                 if reports and line.end > told:
                     yield journal.heard(line, *reports)

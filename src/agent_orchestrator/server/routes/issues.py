@@ -14,7 +14,7 @@ from agent_orchestrator.server.describe import as_json, gives
 from agent_orchestrator.services import Services
 from agent_orchestrator.services.projects import Context
 
-router = APIRouter(prefix="/api/issues", tags=["issues"])
+router = APIRouter(prefix="/api", tags=["issues"])
 
 Number = Annotated[int, InPath(ge=1, description="The issue's number in its project.")]
 
@@ -33,7 +33,7 @@ async def _meant(services: Services, context: Context, project: str | None, *, a
     return meant
 
 
-@router.get("", responses=gives(models.Issues))
+@router.get("/issues", responses=gives(models.Issues))
 async def list_issues(
     services: TheServices,
     context: TheContext,
@@ -58,7 +58,7 @@ async def list_issues(
     return as_json({"issues": found})
 
 
-@router.post("", status_code=201, responses=gives(models.Issue, 201))
+@router.post("/issues", status_code=201, responses=gives(models.Issue, 201))
 async def open_issue(
     services: TheServices,
     context: TheContext,
@@ -71,18 +71,18 @@ async def open_issue(
 
     Issues and pull requests of a project are numbered together."""
     meant = await _meant(services, context, body.project_id or project, adopt=True)
-    author = identity.name or "person"
-    made = await services.issues.create(meant, body.title, body.body, body.labels, body.after, author, key)
+    words = body.words(identity.name)
+    made = await services.issues.create(meant, body.title, body.body, body.labels, body.after, words, key)
     return as_json(made, 201)
 
 
-@router.get("/{number}", responses=gives(models.Issue))
+@router.get("/issues/{number}", responses=gives(models.Issue))
 async def get_issue(services: TheServices, project: TheProject, number: Number) -> Response:
     """One issue."""
     return as_json(services.issues.get(project, number))
 
 
-@router.patch("/{number}", responses=gives(models.Issue))
+@router.patch("/issues/{number}", responses=gives(models.Issue))
 async def change_issue(
     services: TheServices, project: TheProject, number: Number, body: requests.IssueChange, key: Key = None
 ) -> Response:
@@ -93,7 +93,7 @@ async def change_issue(
     return as_json(await services.issues.change(project, number, **given, key=key))
 
 
-@router.post("/{number}/comments", status_code=201, responses=gives(models.Issue, 201))
+@router.post("/issues/{number}/comments", status_code=201, responses=gives(models.Issue, 201))
 async def comment_on_issue(
     services: TheServices,
     identity: TheIdentity,
@@ -103,11 +103,10 @@ async def comment_on_issue(
     key: Key = None,
 ) -> Response:
     """Say something about an issue."""
-    author = identity.name or "person"
-    return as_json(await services.issues.comment(project, number, body.body, author, key), 201)
+    return as_json(await services.issues.comment(project, number, body.body, body.words(identity.name), key), 201)
 
 
-@router.post("/{number}/labels", responses=gives(models.Issue))
+@router.post("/issues/{number}/labels", responses=gives(models.Issue))
 async def label_issue(
     services: TheServices, project: TheProject, number: Number, body: requests.NewLabels, key: Key = None
 ) -> Response:
@@ -115,9 +114,22 @@ async def label_issue(
     return as_json(await services.issues.label(project, number, body.labels, key))
 
 
-@router.delete("/{number}/labels/{label:path}", responses=gives(models.Issue))
+@router.delete("/issues/{number}/labels/{label:path}", responses=gives(models.Issue))
 async def unlabel_issue(
     services: TheServices, project: TheProject, number: Number, label: str, key: Key = None
 ) -> Response:
     """Take a label off an issue."""
     return as_json(await services.issues.unlabel(project, number, label, key))
+
+
+@router.get("/backlog", responses=gives(models.Backlog))
+async def list_backlog(
+    services: TheServices,
+    context: TheContext,
+    project: ProjectName = None,
+    everything: Annotated[bool, Query(alias="all", description="All projects.")] = False,
+) -> Response:
+    """List the open issues in the order that they would be taken, by which profile, and why not yet.
+
+    `ready`: it may be taken now; with `autoAssign` it is, otherwise when somebody asks for it."""
+    return as_json({"entries": services.backlog.list(await scope_of(services, context, project, everything))})

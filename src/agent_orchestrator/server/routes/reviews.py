@@ -45,7 +45,7 @@ async def review_session(
         body.body,
         [comment.as_given() for comment in body.comments],
         key=key,
-        author=identity.name or "person",
+        words=body.words(identity.name),
     )
     return as_json(reviewed)
 

@@ -179,8 +179,13 @@ async def withdraw_permission(services: TheServices, body: requests.WithdrawnPer
 async def answer_session(
     services: TheServices, session: SessionId, body: requests.NewAnswer, key: Key = None
 ) -> Response:
-    """Answer what the agent asks: with text, or with a decision on a permission it wants."""
-    return as_json(await services.inbox.answer(session, text=body.text, decision=body.decision, key=key), 202)
+    """Answer what the agent asks: with text, or with a decision on a permission it wants.
+
+    A decision is also a person's word on a message that waits for it."""
+    answered = await services.inbox.answer(
+        session, text=body.text, decision=body.decision, message=body.message, key=key
+    )
+    return as_json(answered, 202)
 
 
 @router.get("/sessions/{id}/diff", responses=gives(models.Diff))

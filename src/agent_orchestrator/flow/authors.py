@@ -1,0 +1,59 @@
+"""Whose words may reach an agent by themselves: `held(words, trusted) -> why not`. Pure.
+
+A forge says of each author whether he may write to the repository. Who may could have put his words there himself; the words of
+anybody else, and of those of whom nobody knows, wait for a person, unless the project trusts their author.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+WRITES = "yes"
+"""Of `yes`, `no` and `unknown`, the only answer that counts."""
+
+
+class Said(Protocol):
+    """Something that somebody said."""
+
+    @property
+    def author(self) -> str:
+        """Who."""
+        ...
+
+    @property
+    def write_access(self) -> str:
+        """May he write to the repository: `yes`, `no` or `unknown`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """Somebody's words, whatever they are."""
+
+    author: str
+    write_access: str = WRITES
+
+
+A_PERSON = Words("person")
+"""Whoever uses the command line here."""
+
+
+def free(said: Said, trusted: Collection[str]) -> bool:
+    """May these words reach an agent by themselves? Names are compared as forges do, whatever their case."""
+    return said.write_access == WRITES or said.author.casefold() in {name.casefold() for name in trusted}
+
+
+def held(words: Iterable[Said], trusted: Collection[str]) -> str:
+    """Why all these words together wait for a person; nothing: they need not."""
+    strangers = {one.author: one.write_access for one in words if not free(one, trusted)}
+    if not strangers:
+        return ""
+    known = all(access == "no" for access in strangers.values())
+    names = ", ".join(strangers)
+    return (
+        f"words of {names}, who may not write to the repository"
+        if known
+        else (f"words of {names}, of whom it is not known whether they may write to the repository")
+    )
