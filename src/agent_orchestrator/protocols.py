@@ -397,6 +397,15 @@ class Types(Protocol):
         ...
 
 
+@runtime_checkable
+class Submits(Protocol):
+    """An agent that takes Enter for a line break when it comes too soon after a text, as on a busy machine it may."""
+
+    def unsent(self, screen: str, text: str) -> bool:
+        """Is this text, which was typed, still in its input line? Then Enter is pressed once more."""
+        ...
+
+
 class Changes(Protocol):
     """Told of changes to files, at no cost while there are none."""
 

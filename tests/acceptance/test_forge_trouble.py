@@ -80,6 +80,7 @@ def test_a_check_whose_command_is_missing_is_a_persons_matter_and_never_green(bo
     refused(box.ao("merge", "m", check=False), 1, "is red: default", "--force")
     box.request("POST", "/api/sessions/m/review", {"verdict": "approved"})
     assert box.session("m")["status"] == "ci_failed"
+    assert not [event for event in box.events("m") if event["data"].get("trigger") == "approved-and-green"]
     configure(box, "true")
     box.ao("checks", "m", "--run")
     status(box, "m", "mergeable")

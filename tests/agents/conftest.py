@@ -68,7 +68,13 @@ def rbox(
         agent_config = {"permissions": permissions, "mode": mode, **({"model": lab.model} if lab.model else {})}
         settings = {
             "defaults": {"agent": lab.agent, "runtime": "tmux"},
-            "projects": {"app": {"path": ".", "agentConfig": {**agent_config, **lab.options}}},
+            "projects": {
+                "app": {
+                    "path": ".",
+                    "agentConfig": {**agent_config, **lab.options},
+                    **({"sandbox": "none"} if permissions == "full" else {}),
+                }
+            },
         }
         box.repository(config=json.dumps(settings))
         box.start()

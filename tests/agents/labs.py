@@ -145,7 +145,8 @@ LABS = {
             lambda url: {"GOOGLE_GEMINI_BASE_URL": url, "GEMINI_API_KEY": "k"},
             _gemini,
             model="gemini-2.5-pro",
-            can=frozenset({"resume"}),
+            can=CAN - {"headless", "retrying", "todo", "limit"},
+            start_within=120.0,
         ),
         Lab(
             "copilot",
@@ -155,7 +156,8 @@ LABS = {
                 "COPILOT_MODEL": "gpt-5",
                 "COPILOT_PROVIDER_API_KEY": "k",
             },
-            can=frozenset({"resume"}),
+            can=CAN - {"headless", "retrying", "todo", "limit"},
+            start_within=120.0,
         ),
         Lab(
             "goose",
@@ -169,11 +171,13 @@ LABS = {
             },
             can=CAN - {"queue", "limit"},
         ),
-        Lab("kimicode", lambda _url: {}, _kimi, can=frozenset({"resume"})),
+        Lab("kimicode", lambda _url: {}, _kimi, can=CAN - {"headless", "limit"}, start_within=120.0),
         Lab(
             "qwen",
             lambda url: {"OPENAI_BASE_URL": f"{url}/v1", "OPENAI_API_KEY": "k", "OPENAI_MODEL": "gpt-5"},
-            can=frozenset(),
+            lambda _url: {".qwen/settings.json": '{"general": {"enableAutoUpdate": false}}'},
+            can=frozenset({"resume"}),
+            start_within=120.0,
         ),
     )
 }

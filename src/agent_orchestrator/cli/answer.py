@@ -162,12 +162,12 @@ def _go_through(ao: Client, questions: Sequence[Question]) -> None:
                 "bold",
             )
         )
-        for line in list(question.get("context") or ())[-_CONTEXT_LINES:]:
+        kind, context = str(question.get("kind")), list(question.get("context") or ())
+        for line in context if kind == "message" else context[-_CONTEXT_LINES:]:  # a message is read as a whole
             print(out.paint(f"  | {out.one_line(line)}", "dim"))
         print(f"  {out.clean(question.get('text') or '')}")
         if reason := (question.get("permission") or {}).get("reason"):
             print(out.paint(f"  why: {out.one_line(reason)}", "dim"))
-        kind = str(question.get("kind"))
         print(_HINTS.get(kind, "  your answer; Enter skips, q ends"))
         reply = _read()
         if reply in (None, "q"):

@@ -6,7 +6,7 @@ import hashlib
 import uuid
 from typing import Any
 
-from agent_orchestrator.errors import Conflict, NotFound, UsageError
+from agent_orchestrator.errors import AoError, Conflict, NotFound, UsageError
 from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.engine import Flow
 from agent_orchestrator.flow.events import Event, rfc3339
@@ -143,7 +143,11 @@ class Inbox:
         return await self.send(session, text or "", key=key)
 
     async def _decide(self, facts: SessionFacts, decision: str, text: str | None, key: str | None) -> dict[str, Any]:
-        await self.permissions.decide(facts, decision, text or "", key=key)
+        try:
+            await self.permissions.decide(facts, decision, text or "", key=key)
+        except AoError:
+            self._answered.pop((facts.id, facts.activity.at), None)  # it was not given: another answer may be
+            raise
         if text and decision == "deny":
             return await self.send(facts.id, text, key=key)
         return {"messageId": None, "state": "delivered"}

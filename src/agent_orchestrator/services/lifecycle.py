@@ -14,7 +14,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from agent_orchestrator import headless
-from agent_orchestrator.errors import Conflict, Temporary
+from agent_orchestrator.errors import AoError, Conflict, Temporary
 from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.effects import Again, Effect
 from agent_orchestrator.flow.engine import Flow
@@ -38,6 +38,7 @@ from agent_orchestrator.protocols import (
     LaunchSpec,
     Listens,
     Permission,
+    Submits,
     Typable,
     Types,
     Undeliverable,
@@ -53,6 +54,8 @@ from agent_orchestrator.watch import Watch
 QUIET_ENOUGH = 0.4
 """Seconds without output after which an agent that cannot say so counts as ready for its first prompt."""
 READY_WITHIN = 20.0
+SUBMIT_AFTER, SUBMIT_TRIES = 2.0, 5
+"""How often, and after how many seconds, it is made sure that a typed message was sent off."""
 KNOWN_READY_WITHIN = 120.0
 """Seconds that a CLI whose plugin knows it gets: a busy machine must not make us type into one that does not listen yet."""
 INTERRUPTED_WITHIN = 3.0
@@ -78,6 +81,7 @@ class Lifecycle:
         self.after_landing: Callable[[SessionFacts], Awaitable[str]] | None = None
         self.login: Mapping[str, str] = os.environ
         self.login_ready = asyncio.Event()
+        self._submitting: set[asyncio.Task[None]] = set()
 
     def effects(self) -> dict[str, Effect]:
         """By kind of intent."""
@@ -330,7 +334,28 @@ class Lifecycle:
         if by_inbox:
             return Delivered()
         text = agent.typed(message.text) if isinstance(agent, Types) else message.text
-        return await runtime.deliver(handle, message.id, text)
+        written = await runtime.deliver(handle, message.id, text)
+        if isinstance(agent, Submits) and isinstance(written, Delivered):
+            task = asyncio.get_running_loop().create_task(self._submit(facts.id, handle, message, agent))
+            self._submitting.add(task)
+            task.add_done_callback(self._submitting.discard)
+        return written
+
+    async def _submit(self, session: str, handle: Handle, message: Message, agent: Submits) -> None:
+        """Press Enter again while a typed message stands in the agent's input line."""
+        for number in range(SUBMIT_TRIES):
+            await asyncio.sleep(SUBMIT_AFTER)
+            facts = self.flow.sessions[session]
+            known = next((one for one in facts.messages if one.id == message.id), None)
+            over = known is None or known.state not in ("queued", "held", "delivered")
+            if over or not facts.live or facts.generation != handle.generation or facts.activity.state == "blocked":
+                return
+            runtime = self.plugins.runtime_of(facts)
+            try:
+                if agent.unsent(await runtime.screen(handle), message.text):
+                    await runtime.press(handle, ("Enter",), once=f"{message.id}-{number}")
+            except AoError:
+                return
 
     async def _until_interrupted(self, session: str) -> None:
         """What is typed while a turn is being stopped may be lost, or be joined to what the agent puts back into its prompt."""
@@ -408,15 +433,19 @@ class Lifecycle:
         events = await self._end_strays(facts, handle)
         saved: list[str] = []
         kept = False
-        if facts.place is not None and facts.place.present and Path(facts.place.path).is_dir():
-            spec = self.workspace_spec(facts)
-            await self._unless_in_use(spec.path, attempts, keep=facts.keep)
-            report = await rescue.rescue(self.host, spec.repo, spec.path, facts.id, spec.copy)
+        if facts.place is not None and facts.place.present:
+            spec, why = self.workspace_spec(facts), ""
+            if spec.path.is_dir():
+                await self._unless_in_use(spec.path, attempts, keep=facts.keep)
+                report = await rescue.rescue(self.host, spec.repo, spec.path, facts.id, spec.copy)
+                kept, why = await self._remove(facts, spec)
+            else:  # its removal was cut short, or somebody else removed it
+                report = await rescue.saved_before(self.host, spec.repo, facts.id)
+                await self.plugins.workspace_of(facts).remove(spec)
             if report.ref:
                 rescued = e.WorkRescued(report.ref, report.commit or "", tuple(report.saved))
                 events.append(self._event(facts, rescued, f"{intent.key}:rescued"))
                 saved.append(f"{', '.join(report.saved)}: {report.ref}")
-            kept, why = await self._remove(facts, spec)
             if kept:
                 saved.append(f"the workspace stays ({why}): {spec.path}")
         if facts.place is not None:

@@ -32,6 +32,8 @@ from agent_orchestrator.watch import Watch
 
 SCREEN_PAUSE = 0.15
 """Seconds that a screen must have been left alone before it is read."""
+SETTLED = 2.0
+"""Seconds that a screen must have shown an idle agent until its turn counts as over."""
 RETRY_PAUSE = 1.0
 
 log = structlog.get_logger()
@@ -269,6 +271,20 @@ class Observer:
             key = f"screen:{session}:{eye.generation}:{now:.6f}"
             activity = e.AgentActivity(state, detail)
             await self._told([Event(activity, now, "screen", key, facts.project, session, eye.generation)])
+            if state == "idle" and facts.activity.state == "active":
+                loop = asyncio.get_running_loop()
+                loop.call_later(SETTLED, lambda: self._spawn(self._done_by_screen(session, eye, now)))
+
+    async def _done_by_screen(self, session: str, eye: _Eye, since: float) -> None:
+        """A turn is over for good, as far as the screen tells."""
+        facts = self.flow.sessions[session]
+        if not facts.live or facts.spoke or (facts.activity.state, facts.activity.at) != ("idle", since):
+            return
+        await self._read_head(session)
+        key = f"screen:{session}:{eye.generation}:{since:.6f}:done"
+        done = await done_if_all_is_committed(self.flow, self.plugins.host, session, "screen", key, "")
+        if done is not None:
+            await self._told([done])
 
 
 def screen_state(text: str, rules: ScreenRules) -> tuple[str, str]:

@@ -75,6 +75,24 @@ PLAN_DIALOG = """\
       2. No
 """
 
+QUESTION_DIALOG = """\
+❯ go
+────────────────────────────────────────────────────────────────────────────────
+←  ☐ DB  ☐ C  ✔ Submit  →
+
+Which database?
+
+❯ 1. PostgreSQL
+     big
+  2. SQLite
+     small
+  3. Type something.
+────────────────────────────────────────────────────────────────────────────────
+  4. Chat about this
+
+Enter to select · Tab/Arrow keys to navigate · Esc to cancel
+"""
+
 PROMPT = """\
 ❯ hello
 

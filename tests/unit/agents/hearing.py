@@ -12,6 +12,29 @@ from agent_orchestrator.reports import Report
 Step = Callable[[], object]
 
 
+class Clock:
+    """Time that passes only while a plugin waits; `after` lets something happen meanwhile."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.due: list[tuple[float, Step]] = []
+
+    def __call__(self) -> float:
+        return self.now
+
+    def after(self, seconds: float, step: Step) -> None:
+        self.due.append((self.now + seconds, step))
+
+    def pass_by(self, seconds: float) -> None:
+        self.now += seconds
+        for due in [one for one in self.due if one[0] <= self.now]:
+            self.due.remove(due)
+            due[1]()
+
+
+CLOCK = Clock()
+
+
 class Steps:
     """`protocols.Changes`: each look is followed by the next step; after the last one the agent has ended."""
 
@@ -26,7 +49,7 @@ class Steps:
     async def next(self, within: float | None = None) -> bool:
         self.patience.append(within)
         if within is not None:
-            await asyncio.sleep(within)  # nothing changed: the time was up
+            CLOCK.pass_by(within)  # nothing changed: the time was up
             return True
         if not self.steps:
             return False

@@ -13,9 +13,10 @@ import pytest
 from agent_orchestrator import reports as r
 from agent_orchestrator.errors import UsageError
 from agent_orchestrator.host import LocalHost
+from agent_orchestrator.plugins.agents import aider, prompts
 from agent_orchestrator.plugins.agents.aider import Aider
 from agent_orchestrator.protocols import Activity, AgentContext, Delivers, Headless, Held, Listens, Typable, Types
-from tests.unit.agents.hearing import heard, make_run, reports
+from tests.unit.agents.hearing import CLOCK, Clock, heard, make_run, reports
 
 pytestmark = pytest.mark.anyio
 
@@ -39,6 +40,13 @@ def asks(question: str) -> str:
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    for module in (aider, prompts):
+        monkeypatch.setattr(module, "monotonic", CLOCK)
+    return CLOCK
 
 
 @pytest.fixture
@@ -454,6 +462,8 @@ async def test_it_is_interrupted_once_for_a_message(
     assert len(killed) == 1, "a second one in short order would end aider"
     mark = files.folder / "interrupted"
     os.utime(mark, (0, 0))
+    await agent.deliver(run, "m", "stop", interrupt=True)
+    assert len(killed) == 1, "the same message"
     await agent.deliver(run, "n", "stop again", interrupt=True)
     assert len(killed) == 2
 

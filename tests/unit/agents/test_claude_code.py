@@ -583,6 +583,8 @@ async def test_a_start_that_never_speaks_is_looked_at(run: Claude) -> None:
         (claude.FILE_DIALOG, "/home/me/plans/n.txt", "allow", ("Down", "Enter")),
         (claude.PLAN_DIALOG, "", "allow", ("1",)),
         (claude.PLAN_DIALOG, "", "deny", ("Escape",)),
+        (claude.QUESTION_DIALOG, "Which database?\n- PostgreSQL: big\n- SQLite", "deny", ("Escape",)),
+        (claude.QUESTION_DIALOG, "Which database?\n- PostgreSQL: big\n- SQLite", "allow", None),
     ],
 )
 async def test_answers_are_the_keys_of_the_dialog_that_is_shown(

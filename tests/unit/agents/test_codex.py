@@ -279,6 +279,17 @@ async def test_retries_are_told_and_their_end(world: c.World) -> None:
     await listening.end()
 
 
+async def test_words_in_a_dialog_mean_nothing(world: c.World) -> None:
+    world.rollout([c.started()])
+    listening = c.Listening(world, world.run())
+    await listening.settle()
+    world.prints(c.status("working") + c.status("blocked") + b"$ echo Working; echo Reconnecting...", c.COMMAND_DIALOG)
+    assert kinds(await listening.step()) == ["Permission"]
+    world.prints(b"$ echo Working")
+    assert await listening.step() == []
+    await listening.end()
+
+
 async def test_words_about_reconnecting_are_no_retry(world: c.World) -> None:
     world.rollout([c.started()])
     listening = c.Listening(world, world.run())

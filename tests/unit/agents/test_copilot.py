@@ -215,3 +215,9 @@ async def test_it_is_resumed(context: AgentContext, tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["/clear", "!ls", "? what"])
 def test_a_message_is_no_command(text: str) -> None:
     assert Copilot({}, LocalHost()).typed(text) == f" {text}"
+
+
+@pytest.mark.parametrize(("shown", "unsent"), [("fix it now", True), ("", False), ("somebody else's", False)])
+def test_a_text_that_was_not_sent_off_is_seen(shown: str, unsent: bool) -> None:
+    screen = ("❯ old words\n" + "─" * 40 + "\n❯ {}\n" + "─" * 40 + "\n ctrl+q enqueue").format(shown)
+    assert Copilot({}, LocalHost()).unsent(screen, "fix it\nnow, please") == unsent

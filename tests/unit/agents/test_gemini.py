@@ -226,3 +226,9 @@ async def test_it_is_resumed_if_it_ever_spoke(context: AgentContext, tmp_path: P
     chat.write_text("\n".join(json.dumps(record, separators=(",", ":")) for record in (HEAD, SET_UP, user("Fix it"))))
     argv = await launched(again)
     assert argv[argv.index("--resume") + 1] == ID and argv[-1] == "And now?"
+
+
+@pytest.mark.parametrize(("shown", "unsent"), [("fix it now", True), ("", False), ("somebody else's", False)])
+def test_a_text_that_was_not_sent_off_is_seen(shown: str, unsent: bool) -> None:
+    screen = f" > old words\n ────\n > {shown} \n ────\n workspace"
+    assert Gemini({}, LocalHost()).unsent(screen, "fix it\nnow, please") == unsent

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +15,7 @@ import pytest
 from agent_orchestrator import reports as r
 from agent_orchestrator.errors import UsageError
 from agent_orchestrator.host import LocalHost
+from agent_orchestrator.plugins.agents import goose, prompts
 from agent_orchestrator.plugins.agents.goose import QUESTION, Goose, _Store, asked
 from agent_orchestrator.protocols import (
     Activity,
@@ -29,7 +29,7 @@ from agent_orchestrator.protocols import (
     Typable,
     Types,
 )
-from tests.unit.agents.hearing import Step, heard, make_run, reports
+from tests.unit.agents.hearing import CLOCK, Clock, Step, heard, make_run, reports
 
 pytestmark = pytest.mark.anyio
 
@@ -73,6 +73,13 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    for module in (goose, prompts):
+        monkeypatch.setattr(module, "monotonic", CLOCK)
+    return CLOCK
+
+
 @pytest.fixture
 def agent() -> Goose:
     return Goose({}, LocalHost())
@@ -88,7 +95,8 @@ class Store:
         self.logs = folder / "private" / "goose" / "state" / "goose" / "logs"
         self.logs.mkdir(parents=True)
         (folder / "private" / "terminal.log").touch()
-        self.ask("PRAGMA journal_mode = wal")
+        self._kept = sqlite3.connect(self.path)  # as goose keeps it, and with it what was written last
+        self._kept.execute("PRAGMA journal_mode = wal")
         self.ask(
             "CREATE TABLE sessions (id TEXT PRIMARY KEY, name TEXT, updated_at TIMESTAMP DEFAULT CURRENT_TIMESTAMP, extension_data TEXT,"
             " accumulated_input_tokens INTEGER, accumulated_output_tokens INTEGER, accumulated_cost REAL, model_config_json TEXT)"
@@ -96,6 +104,8 @@ class Store:
         self.ask(
             "CREATE TABLE messages (id INTEGER PRIMARY KEY AUTOINCREMENT, session_id TEXT, role TEXT, content_json TEXT)"
         )
+
+        self._kept.execute("SELECT id FROM messages").fetchall()
 
     def ask(self, query: str, *values: object) -> Store:
         with closing(sqlite3.connect(self.path)) as store:
@@ -138,10 +148,14 @@ class Store:
         memo = {"session": "app-fix-1", "store": str(self.path), "logs": str(self.logs), "spent": "[0, 0, 0.0]"}
         return make_run(self.folder, steps, memo, cursors)
 
+    def close(self) -> None:
+        self._kept.close()
+
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path)
+def store(tmp_path: Path) -> Iterator[Store]:
+    with closing(Store(tmp_path)) as made:
+        yield made
 
 
 # -- starting ----------------------------------------------------------------------------------------------------------
@@ -245,7 +259,7 @@ async def test_a_turn(agent: Goose, store: Store) -> None:
 async def test_an_answer_may_be_stored_after_its_prompt_is_shown(agent: Goose, store: Store) -> None:
     def later() -> None:
         store.says("assistant", "Let me see.").message("user", {"type": "toolResponse", "id": "c"}).show(prompt())
-        asyncio.get_running_loop().call_later(0.5, lambda: store.says("assistant", "Done one"))
+        CLOCK.after(0.5, lambda: store.says("assistant", "Done one"))
 
     steps: list[Step] = [lambda: store.session().says("user", "go"), later]
     assert reports(await heard(agent, store.run(steps)))[-1] == r.TurnReport("Done one")
@@ -255,13 +269,12 @@ async def test_what_is_written_may_be_seen_a_moment_later(
     agent: Goose, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The file changes first, its index, which nothing tells of, after that."""
-    found = _Store.ask
-    hidden = [True]
+    found, hidden = _Store.ask, ["once"]
 
     def lagging(self: _Store, query: str, *values: object) -> list[tuple[object, ...]]:
-        if "FROM messages" in query and hidden.pop():
+        if "FROM messages" in query and hidden:
+            hidden.clear()
             return []
-        hidden.append(False)
         return found(self, query, *values)
 
     store.session().says("user", "go")
@@ -296,7 +309,7 @@ async def test_after_a_restart_nothing_is_told_twice(agent: Goose, store: Store)
     told = {(one.place, one.start, one.end) for one in first}
     assert {(one.place, one.start, one.end) for one in again if one.place} <= told, "the same keys"
     later = await heard(agent, store.run([lambda: store.spends(2000, 60)], cursors))
-    assert r.UsageReport("gpt-5", 500, 10) in reports(later)
+    assert [one for one in reports(later) if isinstance(one, r.UsageReport)] == [r.UsageReport("gpt-5", 500, 10)]
 
 
 async def test_an_interruption(agent: Goose, store: Store) -> None:

@@ -181,3 +181,9 @@ async def test_it_is_resumed(context: AgentContext) -> None:
     assert made.argv[1:] == ("--session", SESSION) and made.paste == "And now?"
     made = await KimiCode({}, LocalHost()).launch(replace(context, resume=""))
     assert made.argv[1:] == ("--continue",) and made.paste is None and made.waits
+
+
+@pytest.mark.parametrize(("shown", "unsent"), [("fix it now", True), ("", False), ("somebody else's", False)])
+def test_a_text_that_was_not_sent_off_is_seen(shown: str, unsent: bool) -> None:
+    screen = f" ✨ old words\n ╭──╮\n │ > {shown}        │\n ╰──╯"
+    assert KimiCode({}, LocalHost()).unsent(screen, "fix it\nnow, please") == unsent

@@ -148,7 +148,7 @@ async def test_what_the_user_has_in_the_variable_is_kept(agent: OpenCode, contex
         await agent.launch(replace(context, env={**context.env, "OPENCODE_CONFIG_CONTENT": "// no"}))
 
 
-OWN_RULES = {"edit": "ask", "bash": {"rm *": "deny", "*": "allow"}, "*": "allow"}
+OWN_RULES = {"*": "allow", "edit": "ask", "bash": {"rm *": "deny", "*": "allow"}, "webfetch": "allow"}
 
 
 def decided(rules: Mapping[str, Any], tool: str, what: str) -> str:
@@ -359,6 +359,47 @@ def test_messages_that_came_while_it_was_busy_are_taken_up_by_the_next_answer() 
     assert of(r.TookReport, heard) == [r.TookReport("text of msg_1")]
     heard += ears.message({"id": "msg_5", "role": "assistant", "sessionID": SESSION, "time": {"created": 5}})
     assert of(r.TookReport, heard) == [r.TookReport(f"text of msg_{number}") for number in (1, 3, 4)]
+
+
+def _hear(ears: Ears, kind: str, **properties: Any) -> list[r.Report]:
+    return [report for heard in ears.hear({"type": kind, "properties": properties}) for report in heard.reports]
+
+
+def test_a_dialog_stays_open_whatever_else_goes_on() -> None:
+    ears = Ears(SESSION, 0, {})
+    for number in (1, 2):
+        _hear(ears, "permission.asked", id=f"per_{number}", sessionID=SESSION, permission="bash", patterns=["x"])
+    assert _hear(ears, "session.status", sessionID=SESSION, status={"type": "busy"}) == []
+    second = r.PermissionReport("bash", "x", request="per_2")
+    assert _hear(ears, "permission.replied", sessionID=SESSION, requestID="per_1", reply="once") == [second]
+    assert _hear(ears, "permission.replied", sessionID=SESSION, requestID="per_2", reply="once") == [ACTIVE]
+
+
+def test_an_end_is_told_once() -> None:
+    ears = Ears(None, 0, {})
+    heard_in("401", ears)
+    assert _hear(ears, "session.status", sessionID=SESSION, status={"type": "idle"}) == []
+
+
+def test_only_a_conversation_of_its_own_takes_the_session_along() -> None:
+    ears = Ears(SESSION, 0, {})
+    assert _hear(ears, "session.created", info={"id": "ses_2", "parentID": "ses_9"}) == []
+    assert _hear(ears, "session.created", info={"id": "ses_3"}) == [r.ConversationReport("ses_3")]
+    assert _hear(ears, "session.status", sessionID=SESSION, status={"type": "busy"}) == []
+    assert _hear(ears, "session.status", sessionID="ses_3", status={"type": "busy"}) == [ACTIVE]
+
+
+def test_a_message_that_is_stored_again_in_its_turn_is_not_taken_up_twice() -> None:
+    ears = Ears(SESSION, 0, {})
+    user = {"id": "msg_1", "role": "user", "sessionID": SESSION, "time": {"created": 1}}
+    part = {"id": "prt_1", "messageID": "msg_1", "type": "text", "text": "once"}
+    taken: list[Heard] = []
+    for created in (2, 3):
+        taken += ears.message(user)
+        ears.part(part)
+        answer = {"id": f"msg_{created}", "role": "assistant", "sessionID": SESSION, "time": {"created": created}}
+        taken += ears.message(answer)
+    assert of(r.TookReport, taken) == [r.TookReport("once")]
 
 
 @pytest.mark.parametrize("section", ["turn", "permission", "denied", "subagent"])

@@ -38,6 +38,13 @@ def test_a_prompt_is_open_between_its_two_switches(log: Path) -> None:
     assert again is not None and again.start > found.start and again.before == "working hard"
 
 
+def test_a_prompt_that_came_and_went_between_two_looks_is_closed(log: Path) -> None:
+    prompts = PromptLog(log, 0)
+    show(log, f"{OPENS}> quick\r\n{CLOSES}working")
+    assert prompts.look() is None and prompts.began
+    assert (prompts.last, prompts.tail()) == (0, "working")
+
+
 @pytest.mark.parametrize("cut", range(1, 8))
 def test_a_switch_cut_in_two_is_seen(log: Path, cut: int) -> None:
     prompts = PromptLog(log, 0)

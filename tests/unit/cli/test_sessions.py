@@ -287,6 +287,21 @@ def test_answers_in_turn(asking: Daemon, run: Run, monkeypatch: pytest.MonkeyPat
     assert answers(asking) == [("app-a", {"text": "SQLite"}), ("app-b", {"decision": "always"})]
 
 
+def test_a_message_that_waits_for_a_word_is_shown_whole_and_named(
+    asking: Daemon, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = {"session": "app-c", "kind": "message", "text": "words of eve", "message": "r-1", "since": None}
+    asking.route("GET", "/api/questions", {"questions": [held | {"context": [f"line {n}" for n in range(40)]}] * 2})
+    monkeypatch.setattr("agent_orchestrator.cli.answer.interactive", lambda: True)
+    monkeypatch.setattr("sys.stdin", io.StringIO("a\nd\n"))
+    ran = run("answer")
+    assert "| line 0\n" in ran.out and "words of eve" in ran.out and "refuse it" in ran.out
+    assert answers(asking) == [
+        ("app-c", {"decision": "allow", "message": "r-1"}),
+        ("app-c", {"decision": "deny", "message": "r-1"}),
+    ]
+
+
 def test_a_question_can_be_skipped_and_the_round_left(
     asking: Daemon, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from agent_orchestrator.errors import Missing, UsageError
@@ -216,7 +217,7 @@ class Aider:
                 yield Heard((seen,), "mode", place, prompt.start, prompt.end)
             if not alive:
                 break
-            pending = chat.unsettled or (chat.turn is not None and chat.turn.doubtful(prompt, time.monotonic()))
+            pending = chat.unsettled or (chat.turn is not None and chat.turn.doubtful(prompt, monotonic()))
             alive = await run.changes.next(SETTLED if pending else None)
         await asyncio.to_thread(_tidy, run.workspace)
 
@@ -510,7 +511,7 @@ def _seen(prompt: Prompt, chat: _Chat, workspace: Path) -> Report | None:
     if not _MAIN_PROMPT.search(prompt.text):
         return None
     if chat.turn is not None:
-        return chat.end_turn() if chat.turn.over(prompt, time.monotonic()) else None
+        return chat.end_turn() if chat.turn.over(prompt, monotonic()) else None
     return ActivityReport(Activity.IDLE) if chat.idle_first and not chat.turns else None
 
 

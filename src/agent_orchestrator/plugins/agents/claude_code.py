@@ -45,7 +45,9 @@ SHELL = "Bash"
 EDITS = ("Edit", "Write", "NotebookEdit")
 KEY_TAIL = 20
 """Characters by which Claude Code remembers an API key that was approved."""
-DIALOG_WITHIN = 2.0
+DIALOG_WITHIN = 3.0
+DIALOG_SETTLES = 0.4
+PAUSE = 0.1
 HOOK_WITHIN = 10
 BACKSLASH = "\\"
 
@@ -128,13 +130,16 @@ class ClaudeCode:
         return Listener(run, Path(run.memo["folder"])).listen()
 
     async def answer(self, run: AgentRun, permission: Permission, decision: str, text: str) -> Sequence[str] | None:
-        """The dialog's own key, if the dialog on the screen is the one that was asked."""
+        """The dialog's own key, if the dialog on the screen is the one that was asked; it takes no key the moment it is drawn."""
         del text  # it is sent as the next message
-        for _ in range(int(DIALOG_WITHIN / 0.1)):
+        seen = 0.0
+        for _ in range(int(DIALOG_WITHIN / PAUSE)):
             dialog = claude_dialogs.read(await run.screen())
-            if dialog and (keys := claude_dialogs.key_for(dialog, permission.command, decision)):
+            keys = claude_dialogs.key_for(dialog, permission.command, decision) if dialog else None
+            if keys and seen >= DIALOG_SETTLES:
                 return keys
-            await asyncio.sleep(0.1)
+            seen = seen + PAUSE if keys else 0.0
+            await asyncio.sleep(PAUSE)
         return None
 
 

@@ -133,10 +133,14 @@ def key_for(dialog: Dialog, command: str, decision: str) -> tuple[str, ...] | No
 
 
 def _is_about(dialog: Dialog, command: str) -> bool:
-    shown = re.sub(r"\s+", "", dialog.text)
-    beginning = re.sub(r"\s+", "", command)[:COMPARED]
-    name = re.sub(r"\s+", "", Path(command.splitlines()[0]).name) if "/" in command else beginning
-    return beginning in shown or bool(name and name in shown)
+    shown, first = _dense(dialog.text), next((line for line in command.splitlines() if line.strip()), "")
+    name = _dense(Path(first).name) if "/" in first and " " not in first.strip() else ""
+    return _dense(first)[:COMPARED] in shown or bool(name and name in shown)
+
+
+def _dense(text: str) -> str:
+    """Without blanks: long lines are wrapped, and indented."""
+    return re.sub(r"\s+", "", text)
 
 
 def draft(screen: str) -> str:
@@ -149,10 +153,8 @@ def draft(screen: str) -> str:
 
 def is_put_back(shown: str, message: str) -> bool:
     """Is what stands in the prompt the message that was being worked on? A long one is shown by a mark."""
-    beginning = re.sub(r"\s+", "", shown)[:COMPARED]
-    return bool(beginning) and (
-        beginning.startswith("[Pastedtext") or re.sub(r"\s+", "", message).startswith(beginning)
-    )
+    beginning = _dense(shown)[:COMPARED]
+    return bool(beginning) and (beginning.startswith("[Pastedtext") or _dense(message).startswith(beginning))
 
 
 def retry(screen: str) -> str:

@@ -92,6 +92,12 @@ def as_argument(text: str) -> str:
     return f" {text}" if text.startswith("-") else text
 
 
+def begins(text: str, shown: str) -> bool:
+    """Is what an input line shows the beginning of this text?"""
+    head = " ".join(shown.split())[:40]
+    return bool(head) and " ".join(text.split()).startswith(head)
+
+
 def inside(workspace: Path, path: str) -> str:
     """A file of the workspace by its path in it; any other as it is."""
     return os.path.relpath(path, workspace) if Path(path).is_relative_to(workspace) else path

@@ -263,24 +263,29 @@ class _Listening:
             for report in heard.reports:
                 if isinstance(report, r.ActivityReport | r.TurnReport | r.LimitReport):
                     active = isinstance(report, r.ActivityReport) and report.state == Activity.ACTIVE
-                    self._state, self._looks, self._comes_to_rest = "turn" if active else "rest", 0, False
+                    self._state, self._comes_to_rest = "turn" if active else "rest", False
+                    self._due, self._looks = "", 0
             yield heard
 
     def _by_signals(self) -> Iterator[Heard]:
         signals = self._signals.read()
-        if not signals:
-            return
-        last = signals[-1]
-        self._due, self._looks = "", 0
-        if last.state in ("blocked", "retrying"):
-            self._due, self._looks = last.state, MOST_LOOKS
-        elif last.state in ("working", "at work") and self._state in ("", "blocked", "retrying"):
+        words = [signal.state for signal in signals if signal.state in ("retrying", "at work")]
+        if statuses := [signal for signal in signals if signal.state not in ("retrying", "at work")]:
+            last = statuses[-1]
+            self._due, self._looks = ("blocked", MOST_LOOKS) if last.state == "blocked" else ("", 0)
+            if last.state == "working" and self._state in ("", "blocked"):
+                self._state = "turn"
+                yield self._now("record", r.ActivityReport(Activity.ACTIVE))
+            elif last.state == "idle" and self._comes_to_rest:
+                self._state, self._comes_to_rest = "rest", False
+                report = r.ActivityReport(Activity.IDLE)
+                yield Heard((report,), "record", Signals.place, last.start, last.end)
+        if not words or self._due in ("blocked", "start") or self._state == "blocked":
+            return  # words that a dialog shows mean nothing
+        self._due, self._looks = ("retrying", MOST_LOOKS) if words[-1] == "retrying" else ("", 0)
+        if words[-1] == "at work" and self._state == "retrying":
             self._state = "turn"
             yield self._now("record", r.ActivityReport(Activity.ACTIVE))
-        elif last.state == "idle" and self._comes_to_rest:
-            self._state, self._comes_to_rest = "rest", False
-            report = r.ActivityReport(Activity.IDLE)
-            yield Heard((report,), "record", Signals.place, last.start, last.end)
 
     def _on_screen(self, screen: str) -> Heard | None:
         self._looks -= 1
@@ -311,9 +316,8 @@ class _Listening:
             calls = [call for call in typed if not dialog.tool or dialog.shows(call.typed)]
         if len({call.command for call in calls}) == 1:
             return r.PermissionReport(dialog.tool or "shell", calls[0].command, dialog.reason, calls[0].id)
-        if (
-            dialog.cut or not dialog.tool
-        ):  # what is out of sight may differ the next time: this text must never come again
+        if dialog.cut or not dialog.tool:
+            # What is out of sight may be something else the next time: this text must never come again.
             shown = f"$ {dialog.command} … (seen in part, {datetime.now(UTC).isoformat(timespec='milliseconds')})"
         else:
             shown = f"$ {dialog.command}" if dialog.tool == "shell" else dialog.command

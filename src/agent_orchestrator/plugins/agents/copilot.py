@@ -36,6 +36,7 @@ LOOK_AGAIN = 0.3
 MOST_LOOKS = 200
 MOST_WAITS = 8
 
+_INPUT = re.compile(r"^─{20,}\n❯ +(.*?) *$", re.MULTILINE)
 _READY = re.compile(r"/ commands · \? help")
 _TRUST = re.compile(r"Do you trust the files in this folder\?")
 _LOGIN = re.compile(r"(?:use|run) /login|You are not logged in|Please log ?in", re.IGNORECASE)
@@ -98,6 +99,11 @@ class Copilot:
     def typed(self, text: str) -> str:
         """A text that begins like one of its commands gets a space in front."""
         return f" {text}" if text.startswith(("/", "!", "?", "#", "&")) else text
+
+    def unsent(self, screen: str, text: str) -> bool:
+        """Its input line is the last one between two rules."""
+        lines = _INPUT.findall(screen)
+        return bool(lines) and (clis.begins(text, lines[-1]) or lines[-1].startswith("[Paste #"))
 
     async def listen(self, run: AgentRun) -> AsyncIterator[Heard]:
         """The session's events; its screen only for what is no event: being ready, a question before the start, a retry."""

@@ -45,6 +45,7 @@ LOOK_AGAIN = 0.3
 MOST_LOOKS = 100
 
 _READY = re.compile(r"^\s*[>*!]\s+Type your message", re.MULTILINE)
+_INPUT = re.compile(r"^ [>*!] +(.*?) *$", re.MULTILINE)
 _LOGIN = re.compile(r"How would you like to authenticate|Enter Gemini API Key|Waiting for auth", re.IGNORECASE)
 _ASKED = re.compile(r"^\W*\?\s+(?P<tool>\S+(?: \S+)*?)(?:\s{2,}(?P<what>.*?))?\W*$", re.MULTILINE)
 _CONFIRM = re.compile(r"^\W*((?:Allow|Apply|Do you want).*\?)\W*$", re.MULTILINE)
@@ -143,6 +144,11 @@ class Gemini:
     def typed(self, text: str) -> str:
         """A text that begins like one of its commands gets a space in front."""
         return f" {text}" if text.startswith(("/", "!", "?")) else text
+
+    def unsent(self, screen: str, text: str) -> bool:
+        """Enter right after a paste is a line break to it."""
+        lines = _INPUT.findall(screen)
+        return bool(lines) and (clis.begins(text, lines[-1]) or lines[-1].startswith("[Pasted Text:"))
 
 
 class _Ear:

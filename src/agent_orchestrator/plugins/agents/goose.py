@@ -8,10 +8,10 @@ import re
 import secrets
 import signal
 import sqlite3
-import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from agent_orchestrator.errors import UsageError
@@ -362,7 +362,7 @@ class _Ear:
         self._retrying = False
         self._prompt = -1
         self._caught_up = False
-        self._again = False
+        self._until = 0.0
         self._answered = False
         self._asks = False
         self._settling = False
@@ -379,9 +379,9 @@ class _Ear:
     def pending(self) -> bool:
         """It cannot be told yet whether the turn is over, or whether something is asked."""
         return (
-            self._again
+            bool(self._until)
             or self._settling
-            or (self._turn is not None and self._turn.doubtful(self.prompts.look(), time.monotonic()))
+            or (self._turn is not None and self._turn.doubtful(self.prompts.look(), monotonic()))
         )
 
     def hear(self) -> Iterator[Heard]:
@@ -398,13 +398,13 @@ class _Ear:
     # -- its store -----------------------------------------------------------------------------------------------------
 
     def _read_store(self) -> Iterator[Heard]:
-        """What is written can be read only a moment later, and nothing tells of that: so it is looked at twice."""
+        """What is written can be read only a moment later, and nothing tells of that: so it is looked at for a while."""
         if self.store.changed():
-            self._again = True
-        elif self._again:
-            self._again = False
-        else:
+            self._until = monotonic() + LOGGED_WITHIN
+        elif not self._until:
             return
+        elif monotonic() > self._until:
+            self._until = 0.0
         if not self._session:
             self._session = self.store.find(self.run.memo.get("session", "")) or ""
             if not self._session:
@@ -483,11 +483,11 @@ class _Ear:
                 yield Heard((ActivityReport(Activity.ACTIVE),), "mode")
         elif self.prompts.printed != self._printed:
             self._printed, self._settling = self.prompts.printed, True  # it is the last thing printed, if it is one
-            self._since = time.monotonic()
+            self._since = monotonic()
         elif not self._asks or self._started:
             request = asked(self._shown(), self._started, self.run.workspace) if self._counts else None
             number = str(self._printed)
-            if request is None and self._counts and time.monotonic() - self._since < LOGGED_WITHIN:
+            if request is None and self._counts and monotonic() - self._since < LOGGED_WITHIN:
                 self._settling = True
                 return
             if request is None:  # no rule may answer what cannot be read for certain
@@ -511,10 +511,10 @@ class _Ear:
             self._prompt = prompt.start
             if not self._turns:
                 yield Heard((ActivityReport(Activity.IDLE),), "mode")
-        elif self._turn.over(prompt, time.monotonic()):
+        elif self._turn.over(prompt, monotonic()):
             if prompt.start != self._ending:
-                self._ending, self._since = prompt.start, time.monotonic()
-            if self._lacks_words(prompt) and time.monotonic() - self._since < LOGGED_WITHIN:
+                self._ending, self._since = prompt.start, monotonic()
+            if self._lacks_words(prompt) and monotonic() - self._since < LOGGED_WITHIN:
                 self._settling = True
                 return
             self._prompt = prompt.start

@@ -29,6 +29,7 @@ LOOK_AGAIN = 0.5
 MOST_LOOKS = 120
 
 _READY = re.compile(r"^\s*│ >", re.MULTILINE)
+_INPUT = re.compile(r"^ *│ > +(.*?) *│ *$", re.MULTILINE)
 _TRUST = re.compile(r"Trust this folder\?")
 _LIMIT = re.compile(r"quota|usage limit|rate.?limit|exceeded.*limit", re.IGNORECASE)
 
@@ -80,6 +81,11 @@ class KimiCode:
     def typed(self, text: str) -> str:
         """A text that begins like one of its commands gets a space in front."""
         return f" {text}" if text.startswith(("/", "!", "#")) else text
+
+    def unsent(self, screen: str, text: str) -> bool:
+        """Its input line is the last one in a box."""
+        lines = _INPUT.findall(screen)
+        return bool(lines) and (clis.begins(text, lines[-1]) or lines[-1].lower().startswith("[paste"))
 
     async def listen(self, run: AgentRun) -> AsyncIterator[Heard]:
         """The session's wire log; its screen only until the first turn: a dialog, or being ready."""

@@ -52,6 +52,7 @@ class Ears:
         self._error: Data = {}
         self._permissions: dict[str, Data] = {}
         self._questions: dict[str, Data] = {}
+        self._todos: list[Data] = []
         self._ended = ""
         self._busy = self._broken = False
 
@@ -147,7 +148,8 @@ class Ears:
     def todo(self, todos: Sequence[Data]) -> Iterator[Heard]:
         """Its to-do list."""
         wanted = [one for one in todos if one.get("status") != "cancelled"]
-        if wanted:
+        if wanted and wanted != self._todos:
+            self._todos = wanted
             done = sum(one.get("status") == "completed" for one in wanted)
             step = next((str(one.get("content")) for one in wanted if one.get("status") == "in_progress"), "")
             yield _now(r.ProgressReport(done, len(wanted), step))
@@ -159,8 +161,9 @@ class Ears:
 
     def question(self, asked: Data) -> Iterator[Heard]:
         """It shows a question with options."""
-        self._questions[str(asked.get("id"))] = asked
-        yield from self._first_asked()
+        if str(asked.get("id")) not in self._questions:
+            self._questions[str(asked.get("id"))] = asked
+            yield from self._first_asked()
 
     # -- what follows from them ----------------------------------------------------------------------------------------
 

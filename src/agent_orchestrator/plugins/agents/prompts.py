@@ -7,9 +7,9 @@ it. These two sequences, in what the terminal showed, tell exactly when a progra
 from __future__ import annotations
 
 import os
-import time
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
 
 from agent_orchestrator.protocols import AgentContext
 from agent_orchestrator.spool import clean_text
@@ -92,7 +92,7 @@ class PromptLog:
 
     def turn(self, *, known: bool) -> OpenTurn:
         """A turn that was just seen to begin; `known`: not while reading what happened before."""
-        return OpenTurn(self.last, time.monotonic() + LAG) if known else OpenTurn(-1, 0.0)
+        return OpenTurn(self.last, monotonic() + LAG) if known else OpenTurn(-1, 0.0)
 
     def _take(self, chunk: bytes) -> None:
         data, offset = self._edge + chunk, self._position - len(self._edge)

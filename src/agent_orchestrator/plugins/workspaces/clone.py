@@ -63,7 +63,7 @@ class Clone(GitWorkspace):
 
     async def remove(self, spec: WorkspaceSpec) -> None:
         """Publish the branch, then remove folder and symlink. The caller has made sure that nothing else in it is lost."""
-        if read_record(spec) is not None:
+        if read_record(spec) is not None and spec.path.is_dir():
             await self.publish(spec)
         await super().remove(spec)
 

@@ -83,14 +83,19 @@ class GitWorkspace(ABC):
             raise _explained(error, spec) from None
 
     async def remove(self, spec: WorkspaceSpec) -> None:
-        """Remove folder and symlink; the branch stays. The caller has made sure that nothing in it is lost."""
+        """Remove folder and symlink; the branch stays. The caller has made sure that nothing in it is lost.
+
+        The folder is there whole or not at all: half of one would look like work that deletes files. What a try that was cut
+        short left is cleared away by the next.
+        """
         git = Git(self._host, spec.repo)
         layout = await git.layout()
         furnish.remove_link(spec)
-        await asyncio.to_thread(remove_tree, spec.path)
+        await asyncio.to_thread(_put_away, spec.path)
         if layout is not None:
             await self._unregister(spec, git, layout)
         forget_hooks(spec)
+        await asyncio.to_thread(remove_tree, _away(spec.path))
         forget_record(spec)
 
     # -- what differs --------------------------------------------------------------------------------------------------
@@ -171,11 +176,15 @@ class GitWorkspace(ABC):
             notes.append("large files could not be fetched and stay pointers: git lfs pull fetches them")
 
     async def _undo(self, spec: WorkspaceSpec, git: Git, layout: Layout, record: Record) -> None:
-        """Take away what an unfinished try left: folder, symlink, registration, and the branch unless it has grown."""
+        """Take away what an unfinished try left: folder, symlink, registration, and the branch unless it has grown.
+
+        A finished workspace whose folder is gone had its branch for good.
+        """
         furnish.remove_link(spec)
-        await asyncio.to_thread(remove_tree, spec.path)
+        for folder in (spec.path, _away(spec.path)):
+            await asyncio.to_thread(remove_tree, folder)
         await self._unregister(spec, git, layout)
-        if record.made_branch and await git.resolve(f"refs/heads/{spec.branch}") == record.start:
+        if record.made_branch and not record.made and await git.resolve(f"refs/heads/{spec.branch}") == record.start:
             await git.delete_ref(f"refs/heads/{spec.branch}", record.start)
         forget_hooks(spec)
         forget_record(spec)
@@ -236,6 +245,17 @@ def _stamp(file: Path) -> tuple[int, int]:
     except OSError:
         return (0, 0)
     return (status.st_mtime_ns, status.st_size)
+
+
+def _away(path: Path) -> Path:
+    """Where a folder is while it is being removed."""
+    return path.with_name(f".{path.name}.removed")
+
+
+def _put_away(path: Path) -> None:
+    if os.path.lexists(path):
+        remove_tree(_away(path))
+        path.rename(_away(path))
 
 
 def remove_tree(path: Path) -> None:

@@ -9,7 +9,7 @@ back, `manifest.py` is what passes between them. Nothing here changes a workspac
 """
 
 from agent_orchestrator.services.rescue.restore import BroughtBack, bring_back
-from agent_orchestrator.services.rescue.store import Rescue, is_safe, rescue
+from agent_orchestrator.services.rescue.store import Rescue, is_safe, rescue, saved_before
 from agent_orchestrator.services.rescue.survey import unsaved
 
-__all__ = ["BroughtBack", "Rescue", "bring_back", "is_safe", "rescue", "unsaved"]
+__all__ = ["BroughtBack", "Rescue", "bring_back", "is_safe", "rescue", "saved_before", "unsaved"]

@@ -53,6 +53,16 @@ async def rescue(host: Host, repo: Path, workspace: Path, session: str, named: S
     return Rescue(clean=False, saved=words, ref=ref, commit=commit, skipped=skipped, unsafe=unsafe)
 
 
+async def saved_before(host: Host, repo: Path, session: str) -> Rescue:
+    """What waits under the session's rescue ref, saved by a try whose end was not seen."""
+    main, ref = Git(host, repo), rescue_ref(session)
+    commit = await main.resolve(ref)
+    if commit is None:
+        return Rescue(clean=True)
+    words = (await main.text("show", "-s", "--format=%s", commit)).partition(": ")[2]
+    return Rescue(clean=False, saved=tuple(words.split(", ")), ref=ref, commit=commit)
+
+
 async def is_safe(host: Host, repo: Path, workspace: Path, session: str, named: Sequence[str] = ()) -> tuple[str, ...]:
     """Why the workspace may not be removed yet; nothing: all of it is on a branch, pushed, or under the session's rescue ref."""
     found = await survey(host, repo, workspace, named)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import subprocess
 from collections.abc import Mapping
 from dataclasses import replace
@@ -112,6 +113,19 @@ class WorkspaceContract:
         (spec.path / "work").write_text("kept\n")
         assert await workspace.create(spec, silent) == first
         assert (spec.path / "work").read_text() == "kept\n"
+
+    async def test_is_made_anew_where_somebody_removed_the_folder(
+        self, workspace: Workspace, spec: WorkspaceSpec
+    ) -> None:
+        first = await workspace.create(spec, silent)
+        shutil.rmtree(spec.path)
+        again = await workspace.create(replace(spec, existing=True), silent)
+        assert (again.branch, again.head) == (first.branch, first.head)
+        shutil.rmtree(spec.path)
+        await workspace.remove(spec)
+        assert spec.link and not os.path.lexists(spec.link)
+        assert git_in(spec.repo, "rev-parse", spec.branch) == first.head
+        assert len(git_in(spec.repo, "worktree", "list").splitlines()) == 1
 
     async def test_many_at_once(self, workspace: Workspace, repo: Path, tmp_path: Path) -> None:
         specs = [spec_for(repo, tmp_path, f"task-{number}") for number in range(20)]
