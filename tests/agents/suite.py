@@ -221,8 +221,8 @@ class Driven(Basic):
         elif "retrying" in lab.can:
             rbox.until(lambda: self.look(rbox, "s")["activity"] == "retrying", "the retries to be shown", 30)
             assert rbox.session("s")["status"] == "working"
+        rbox.until(lambda: model.count("try") >= 1, "the message", 40)
         rbox.until(lambda: self.look(rbox, "s")["activity"] == "idle", "the end of the turn", 90)
-        assert model.count("try") >= 1
 
     def test_a_usage_limit_is_shown_with_its_reset(self, rbox: Sandbox, lab: Lab) -> None:
         self.need(lab, "limit")

@@ -154,9 +154,12 @@ def _all(pool: ProcessPoolExecutor, tally: Tally, plans: Sequence[Sequence[str]]
 
 
 def _fairly(name: str, plan: Sequence[str]) -> Played:
-    """A machine so busy that a command gives up on the daemon's start says nothing about the daemon: once more."""
-    played = play(name, plan)
-    return play(name, plan) if any(TOO_BUSY in line for line in played.wrong) else played
+    """A machine so busy that a command gives up on the daemon's start says nothing about the daemon: again, but not for ever."""
+    for _ in range(3):
+        played = play(name, plan)
+        if not any(TOO_BUSY in line for line in played.wrong):
+            break
+    return played
 
 
 def sample(jobs: int) -> Tally:

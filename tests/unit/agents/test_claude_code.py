@@ -6,7 +6,7 @@ import json
 import os
 import stat
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,7 +17,7 @@ import pytest
 from agent_orchestrator import reports as r
 from agent_orchestrator.errors import UsageError
 from agent_orchestrator.host import LocalHost
-from agent_orchestrator.plugins.agents import claude_dialogs
+from agent_orchestrator.plugins.agents import claude_dialogs, clis
 from agent_orchestrator.plugins.agents.claude_code import ClaudeCode, rules, trusted_root
 from agent_orchestrator.plugins.agents.claude_listening import projects_folder
 from agent_orchestrator.plugins.agents.claude_transcript import limit_reset, typed
@@ -235,6 +235,21 @@ async def test_its_own_file_keeps_what_was_in_it(agent: ClaudeCode, context: Age
     assert real.stat().st_mtime_ns == before, "nothing was missing"
 
 
+async def test_its_own_file_is_written_under_its_lock(
+    agent: ClaudeCode, context: AgentContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = []
+    lock, merge = Path(context.env["HOME"]) / ".claude.json.lock", clis.merge_json
+
+    def watched(path: Path, change: Callable[[dict[str, Any]], bool]) -> None:
+        held.append(lock.is_dir())
+        merge(path, change)
+
+    monkeypatch.setattr(clis, "merge_json", watched)
+    await agent.launch(context)
+    assert held == [True] and not lock.exists()
+
+
 async def test_a_rejected_key_stays_rejected_and_a_broken_file_as_it_is(
     agent: ClaudeCode, context: AgentContext
 ) -> None:
@@ -394,6 +409,12 @@ async def test_a_command_of_its_own_is_no_turn(run: Claude) -> None:
     assert await run.hear(1) == [IDLE]
 
 
+async def test_a_turn_before_a_command_is_told(run: Claude) -> None:
+    run.record("busy")
+    run.write(run.user("one"), run.said("Done."), run.user("<command-name>/review</command-name>"))
+    assert r.TurnReport("Done.") in await run.hear()
+
+
 def test_what_was_typed_is_read_from_its_form_in_the_transcript() -> None:
     assert typed("<bash-input>ls -l</bash-input>") == "!ls -l"
     assert typed("<command-name>/clear</command-name>") == "/clear"
@@ -521,6 +542,34 @@ async def test_a_permission_with_command_and_reason(run: Claude) -> None:
     assert isinstance(again, r.PermissionReport) and again.request != asked.request
 
 
+async def test_an_old_request_is_not_taken_for_what_another_dialog_asks(run: Claude) -> None:
+    run.record("busy")
+    run.write(run.user("one"), run.called("Bash", {"command": "make"}, "t1"), run.result("t1"))
+    run.hook("PermissionRequest", tool_name="Bash", tool_input={"command": "make"})
+    await run.hear()
+    run.now += 60
+    run.write(run.called("Write", {"file_path": "/n.txt"}, "t2"))
+    run.record("waiting", "permission prompt")
+    await run.hear()
+    (asked,) = await run.hear(1)
+    assert isinstance(asked, r.PermissionReport) and asked.command == "/n.txt"
+
+
+async def test_a_request_that_was_answered_is_over(run: Claude) -> None:
+    run.record("busy")
+    run.write(run.user("one"), run.called("Bash", {"command": "make"}, "t1"))
+    run.hook("PermissionRequest", tool_name="Bash", tool_input={"command": "make"})
+    run.record("waiting", "permission prompt")
+    assert isinstance((await run.hear())[-1], r.PermissionReport)
+    run.record("busy")
+    run.write(run.result("t1"), run.called("Write", {"file_path": "/n.txt"}, "t2"))
+    await run.hear()
+    run.record("waiting", "permission prompt")
+    await run.hear()
+    (asked,) = await run.hear(1)
+    assert isinstance(asked, r.PermissionReport) and asked.command == "/n.txt"
+
+
 async def test_a_permission_without_a_hook_is_known_by_the_call_without_a_result(run: Claude) -> None:
     run.record("busy")
     path = str(run.workspace / "docs" / "n.txt")
@@ -596,6 +645,17 @@ async def test_answers_are_the_keys_of_the_dialog_that_is_shown(
     assert claude_dialogs.key_for(dialog, command, decision) == keys
     if keys:
         assert await agent.answer(run.run, Permission("Bash", command), decision, "") == keys
+
+
+async def test_a_dialog_is_answered_when_it_stood_for_a_while(agent: ClaudeCode, run: Claude) -> None:
+    looks = []
+
+    async def screen() -> str:
+        looks.append(1)
+        return claude.PERMISSION_DIALOG
+
+    await agent.answer(replace(run.run, screen=screen), Permission("Bash", ""), "allow", "")
+    assert len(looks) > 3
 
 
 async def test_nothing_is_pressed_where_no_dialog_is(

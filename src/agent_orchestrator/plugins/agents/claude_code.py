@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent_orchestrator.errors import UsageError
+from agent_orchestrator.errors import Temporary, UsageError
 from agent_orchestrator.git_files import find_layout
 from agent_orchestrator.plugins.agents import claude_dialogs, claude_headless, clis
 from agent_orchestrator.plugins.agents.claude_listening import HOOKS, Listener, projects_folder, put_back
@@ -265,7 +265,9 @@ def _answer_ahead(context: AgentContext, folder: Path) -> None:
     if _already_answered(file, context):
         return
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with lock_folder(file):
+    with lock_folder(file) as held:
+        if not held:
+            raise Temporary(f"{file} stays locked by another program", f"if none runs, remove {file}.lock")
         clis.merge_json(file, lambda data: _answers(data, context))
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -24,6 +25,18 @@ _LIMIT = re.compile(
 _RATE = re.compile(r"rate.?limit|too many requests", re.IGNORECASE)
 
 Data = Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class _Message:
+    """A message that no answer has in view yet."""
+
+    created: int
+    parts: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.parts.values())
 
 
 class Ears:
@@ -45,7 +58,7 @@ class Ears:
         self._since = int(since * 1000)
         self._cursors = cursors
         self._family: set[str] = set()
-        self._untaken: dict[str, dict[str, str]] = {}
+        self._untaken: dict[str, _Message] = {}
         self._taken: set[str] = set()
         self._last: Data = {}
         self._words: dict[str, str] = {}
@@ -103,6 +116,10 @@ class Ears:
         """A subagent's conversation: what it spends counts."""
         self._family.add(session)
 
+    def stranded(self) -> dict[str, str]:
+        """Messages that were left behind when a turn was stopped; nobody answers them unless they are given again."""
+        return {} if self._busy else {key: message.text for key, message in self._untaken.items()}
+
     def floor(self, session: str) -> int:
         """What a conversation had spent before this moment has been told."""
         return self._cursors.get(session, self._since)
@@ -112,7 +129,7 @@ class Ears:
         session, key = str(info.get("sessionID") or ""), str(info.get("id") or "")
         main = session == self.conversation
         if info.get("role") == "user" and main and key not in self._taken:
-            self._untaken.setdefault(key, {})
+            self._untaken.setdefault(key, _Message(_time(info, "created")))
             self._awaits = self._awaits and _time(info, "created") < self._since
         elif info.get("role") == "assistant" and (main or session in self._family):
             if main:
@@ -128,7 +145,7 @@ class Ears:
         if part.get("type") != "text" or part.get("synthetic") or not isinstance(text, str):
             return
         if message in self._untaken:
-            self._untaken[message][str(part.get("id"))] = text
+            self._untaken[message].parts[str(part.get("id"))] = text
         elif message == self._last.get("id"):
             self._words[str(part.get("id"))] = text
 
@@ -191,14 +208,14 @@ class Ears:
 
     def _took(self, info: Data) -> Iterator[Heard]:
         """An answer has begun: it has all messages before it in view."""
-        texts = ["\n".join(parts.values()) for parts in self._untaken.values()]
-        self._taken.update(self._untaken)
-        begun = min(self._untaken, default="")
-        self._untaken.clear()
-        told = tuple(r.TookReport(text) for text in texts if text)
         created = _time(info, "created")
+        seen = {key: message for key, message in self._untaken.items() if message.created <= created}
+        for key in seen:
+            del self._untaken[key]
+        self._taken.update(seen)
+        told = tuple(r.TookReport(message.text) for message in seen.values() if message.text)
         if told and self._fresh("took", created):
-            yield Heard(told, SOURCE, self._place("took"), _stamp(begun), created)
+            yield Heard(told, SOURCE, self._place("took"), min(one.created for one in seen.values()), created)
 
     def _usage(self, info: Data) -> Iterator[Heard]:
         session, completed = str(info.get("sessionID")), _time(info, "completed")
@@ -257,12 +274,6 @@ def _now(report: r.Report) -> Heard:
 def _time(info: Data, which: str) -> int:
     value = (info.get("time") or {}).get(which)
     return int(value) if isinstance(value, int | float) else 0
-
-
-def _stamp(message: str) -> int:
-    """The number in a message's id, which grows with time."""
-    found = re.match(r"msg_([0-9a-f]{12})", message)
-    return int(found[1], 16) if found else 0
 
 
 def _retry(status: Data) -> r.Report:

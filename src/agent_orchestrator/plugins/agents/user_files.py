@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-PATIENCE = 5.0
+PATIENCE = 12.0
 STALE_AFTER = 10.0
 """Seconds after which a lock that nobody renewed belongs to a dead process: the convention of npm's `proper-lockfile`."""
 
