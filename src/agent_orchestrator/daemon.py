@@ -22,10 +22,12 @@ import uuid
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TextIO
 
 import structlog
 
 from agent_orchestrator import __version__
+from agent_orchestrator.client import alive
 from agent_orchestrator.config.scope import ConfigSet
 from agent_orchestrator.errors import AoError, Conflict
 from agent_orchestrator.flow import events as e
@@ -72,6 +74,8 @@ from agent_orchestrator.store.database import Database
 from agent_orchestrator.watch import Watch
 
 RESTARTED = "the machine was restarted"
+DYING_WITHIN = 10.0
+"""Seconds that a killed daemon gets to be gone."""
 
 log = structlog.get_logger()
 
@@ -298,18 +302,29 @@ def locked(home: Home) -> Iterator[None]:
     if owner != os.getuid():
         raise Conflict(f"{home.path} belongs to another user (uid {owner})", "set AO_HOME to a folder of your own")
     with home.lock.open("a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            raise Conflict(
-                f"a daemon runs already for {home.path} (pid {file.read().strip()})", "use it, or end it: ao shutdown"
-            ) from None
+        give_up = time.monotonic() + DYING_WITHIN
+        while (holder := _lock_or_holder(file)) is not None:
+            # One that was killed this moment holds the lock until the last of it is gone.
+            if (holder.isdigit() and alive(int(holder))) or time.monotonic() > give_up:
+                raise Conflict(
+                    f"a daemon runs already for {home.path} (pid {holder})", "use it, or end it: ao shutdown"
+                )
+            time.sleep(0.02)
         file.seek(0)
         file.truncate()
         file.write(f"{os.getpid()}\n")
         file.flush()
         yield
+
+
+def _lock_or_holder(file: TextIO) -> str | None:
+    """Take the lock, or say who has it."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.seek(0)
+        return file.read().strip()
+    return None
 
 
 def set_up_log(home: Home, foreground: bool) -> None:

@@ -189,7 +189,7 @@ class Driven(Basic):
         )
         for key in keys:
             self.press(rbox, rbox.session("s"), key)
-            time.sleep(0.2)  # two at once would be another key
+            time.sleep(1.0)  # two at once would be another key
         rbox.until(lambda: self.look(rbox, "s")["activity"] == "interrupted", "the interruption", 10)
         assert rbox.session("s")["status"] == "interrupted"
         model.release("a")

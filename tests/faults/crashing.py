@@ -21,8 +21,7 @@ import signal
 import subprocess
 import sys
 import threading
-import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -253,30 +252,6 @@ def install_planned() -> None:
         file.truncate()
         file.write("\n".join(rest))
     install(Counter(at, plan.with_name("trace")))
-
-
-def fork(env: Mapping[str, str], log: Path) -> int:
-    """A counted daemon with this environment, by a fork instead of a fresh interpreter; returns its pid."""
-    from agent_orchestrator import daemon
-
-    pid = os.fork()
-    if pid:
-        return pid
-    code = 1
-    try:
-        os.setsid()
-        null, told = os.open(os.devnull, os.O_RDONLY), os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        for end, standard in ((null, 0), (told, 1), (told, 2)):
-            os.dup2(end, standard)
-        os.environ.clear()
-        os.environ.update(env)
-        sys.argv = ["agent_orchestrator.daemon", "--port", "0"]
-        install_planned()
-        code = daemon.main()
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        os._exit(code)
 
 
 def main() -> int:

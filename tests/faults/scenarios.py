@@ -21,11 +21,11 @@ from typing import Any, TypeVar
 from agent_orchestrator.client import alive
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.testing.sandbox import Sandbox
-from tests.faults.crashing import KILLED, fork
+from tests.faults import forking
+from tests.faults.crashing import KILLED
 
 T = TypeVar("T")
 
-HERE = Path(__file__).parent
 PATIENCE = 30.0
 LITTER = ("launch.", "spec.", "message.")
 """What a terminal is started with, and what is to be typed into it: meant for one reading."""
@@ -39,9 +39,8 @@ class Stage:
         self.box = box
         self.truth = Path(box.env["AO_DEMO_LOG"])
         self.plan, self.trace = box.folder / "plan", box.folder / "trace"
-        box.env["PYTHONPATH"] = os.pathsep.join((str(HERE / "site"), str(HERE.parents[1]), *sys.path))
         box.env["AO_CRASH_PLAN"] = str(self.plan)
-        self.daemon = 0
+        self.daemon: forking.Child | None = None
         self.refused: list[str] = []
 
     # -- the daemon ----------------------------------------------------------------------------------------------------
@@ -54,16 +53,14 @@ class Stage:
     def _fork(self) -> None:
         """Start a daemon, and wait until it serves or is dead."""
         self.box.home.info.unlink(missing_ok=True)
-        self.daemon = fork(self.box.env, self.box.folder / "early.log")
+        self.daemon = started = forking.daemon(self.box.env, self.box.folder / "early.log")
         self.box.until(
-            lambda: not self.lives() or self.box.daemon_pid() == self.daemon, "the daemon to serve or die", 30
+            lambda: not self.lives() or self.box.daemon_pid() == started.pid, "the daemon to serve or die", 30
         )
 
     def lives(self) -> bool:
         """Does the daemon that was started here live?"""
-        if self.daemon and os.waitpid(self.daemon, os.WNOHANG)[0]:
-            self.daemon = 0
-        return bool(self.daemon)
+        return self.daemon is not None and self.daemon.poll() is None
 
     def traced(self) -> tuple[list[str], list[str]]:
         """All statements so far, and those at which a daemon was killed."""
@@ -73,16 +70,17 @@ class Stage:
 
     def end(self) -> None:
         """End the daemon in good order, if it still lives; it may be killed while it does."""
-        if self.lives():
-            os.kill(self.daemon, signal.SIGTERM)
+        if self.daemon is not None and self.lives():
+            os.kill(self.daemon.pid, signal.SIGTERM)
             self.box.until(lambda: not self.lives(), "the daemon to end", 60)
 
     def close(self) -> None:
         """The play is over: whichever daemon serves is killed."""
-        for pid in {self.daemon, self.box.daemon_pid()} - {0, None}:
-            assert pid is not None
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        own = self.daemon.pid if self.daemon is not None and self.lives() else None
+        for pid in {own, self.box.daemon_pid()}:
+            if pid is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
         self.box.until(lambda: not self.lives(), "the daemon to end")
         self.box.home.info.unlink(missing_ok=True)
 
@@ -90,10 +88,10 @@ class Stage:
 
     def ao(self, *argv: str) -> str:
         """A command; one that is refused is told at the end."""
-        done = self.box.ao(*argv, check=False)
-        if done.returncode:
-            self.refused.append(f"ao {' '.join(argv)}: exit {done.returncode}: {done.stderr.strip()}")
-        return done.stdout
+        done = forking.command(argv, self.box.env, self.box.repo, self.box.folder)
+        if done.code:
+            self.refused.append(f"ao {' '.join(argv)}: exit {done.code}: {done.err.strip()}")
+        return done.out
 
     def ask(self, path: str) -> Any:
         """Read something; a dead daemon is started anew."""

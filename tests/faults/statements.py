@@ -21,7 +21,6 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import agent_orchestrator.daemon  # noqa: F401 - the daemons are forked from here: what is imported once need not be again
 from agent_orchestrator.testing.sandbox import Sandbox, have_tmux
 from tests.faults.scenarios import SCENARIOS, Stage
 

@@ -24,6 +24,7 @@ from agent_orchestrator.plugins.agents.opencode_events import Ears
 from agent_orchestrator.protocols import (
     Activity,
     AgentContext,
+    AgentRun,
     Answers,
     Delivered,
     Delivers,
@@ -455,12 +456,7 @@ async def test_it_listens_until_the_agent_has_ended_whatever_becomes_of_the_stre
     run = a_run(tmp_path, server, None)
     events = recorded("turn")
     heard: list[Heard] = []
-
-    async def listen() -> None:
-        async for one in agent.listen(run):
-            heard.append(one)  # noqa: PERF401 - looked at while it grows
-
-    task = asyncio.create_task(listen())
+    task = asyncio.create_task(_listen(agent, run, heard))
     for number, event in enumerate(events):
         server.events.put_nowait(event)
         if number == len(events) // 2:
@@ -480,6 +476,33 @@ async def _until(holds: Callable[[], bool]) -> None:
     async with asyncio.timeout(10):
         while not holds():
             await asyncio.sleep(0.01)
+
+
+async def test_a_message_that_a_stopped_turn_left_behind_is_given_again(
+    agent: OpenCode, server: Server, tmp_path: Path
+) -> None:
+    run = a_run(tmp_path, server)
+    assert await agent.deliver(run, "m-1", "meanwhile", interrupt=False) == Delivered()
+    typed = {"id": "msg_typed", "sessionID": SESSION, "role": "user", "time": {"created": 2}}
+    server.messages.append({"info": typed, "parts": []})
+    posted = f"/session/{SESSION}/prompt_async"
+    heard: list[Heard] = []
+    task = asyncio.create_task(_listen(agent, run, heard))
+    await _until(lambda: server.paths().count(posted) == 2)
+    assert len({body["messageID"] for _, path, body in server.asked if path == posted}) == 1
+    for status in ("busy", "idle"):
+        properties = {"sessionID": SESSION, "status": {"type": status}}
+        server.events.put_nowait({"type": "session.status", "properties": properties})
+    await _until(lambda: len(heard) == 3)
+    run.ended.set()
+    server.events.put_nowait(None)
+    await asyncio.wait_for(task, 5)
+    assert server.paths().count(posted) == 2, "it is given again once, not for ever"
+
+
+async def _listen(agent: OpenCode, run: AgentRun, heard: list[Heard]) -> None:
+    async for one in agent.listen(run):
+        heard.append(one)  # noqa: PERF401 - looked at while it grows
 
 
 # -- telling -------------------------------------------------------------------------------------------------------------

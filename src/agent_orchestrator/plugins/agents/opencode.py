@@ -159,6 +159,8 @@ class OpenCode:
                                 yield heard
                         for heard in ears.hear(event):
                             yield heard
+                        if event.get("type") in ("server.connected", "session.status"):
+                            await _give_again(server, run, ears)
             if not await run.changes.next(STARTING_PAUSE):
                 return
 
@@ -186,7 +188,10 @@ class OpenCode:
         body = {"reply": REPLIES[decision]}
         if decision == "deny" and text:
             body["message"] = text
-        answer = await _server(run).call("POST", f"/permission/{permission.request}/reply", body)
+        try:
+            answer = await _server(run).call("POST", f"/permission/{permission.request}/reply", body)
+        except Temporary:
+            return None
         return () if answer.ok or answer.status == 404 else None
 
     # -- without a terminal --------------------------------------------------------------------------------------------
@@ -395,6 +400,28 @@ async def _prompt(server: Loopback, run: AgentRun, conversation: str, message: s
         _keep(run.private, replace(door, sent={**door.sent, message: key}))
     elif await _stored(server, conversation, key):
         return Delivered()
+    await _post(server, run, conversation, key, text)
+    end = time.monotonic() + STORED_WITHIN
+    while not await _stored(server, conversation, key):
+        if time.monotonic() > end:
+            return Held("opencode has not stored it yet")
+        await asyncio.sleep(0.05)
+    _keep(run.private, replace(_door(run.private), interrupting=""))
+    return Delivered()
+
+
+async def _give_again(server: Loopback, run: AgentRun, ears: Ears) -> None:
+    """A message of ours that came as a turn was being stopped is in the conversation, but nobody answers it: it is posted once more,
+    under its id.
+    """
+    ours = _door(run.private).sent.values()
+    left = {key: text for key, text in ears.stranded().items() if key in ours}
+    if left and ears.conversation:
+        key = max(left)
+        await _post(server, run, ears.conversation, key, left[key])
+
+
+async def _post(server: Loopback, run: AgentRun, conversation: str, key: str, text: str) -> None:
     session = (await _asked(server, "GET", f"/session/{conversation}")).data
     body: dict[str, Any] = {"messageID": key, "parts": [{"id": f"prt{key[3:]}", "type": "text", "text": text}]}
     if agent := session.get("agent") or run.memo.get("agent"):
@@ -403,13 +430,6 @@ async def _prompt(server: Loopback, run: AgentRun, conversation: str, message: s
         provider, _, model = run.memo["model"].partition("/")
         body["model"] = {"providerID": provider, "modelID": model}
     await _asked(server, "POST", f"/session/{conversation}/prompt_async", body)
-    end = time.monotonic() + STORED_WITHIN
-    while not await _stored(server, conversation, key):
-        if time.monotonic() > end:
-            return Held("opencode has not stored it yet")
-        await asyncio.sleep(0.05)
-    _keep(run.private, replace(_door(run.private), interrupting=""))
-    return Delivered()
 
 
 async def _stored(server: Loopback, conversation: str, key: str) -> bool:

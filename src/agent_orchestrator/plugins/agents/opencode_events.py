@@ -60,6 +60,7 @@ class Ears:
         self._family: set[str] = set()
         self._untaken: dict[str, _Message] = {}
         self._taken: set[str] = set()
+        self._given: set[str] = set()
         self._last: Data = {}
         self._words: dict[str, str] = {}
         self._error: Data = {}
@@ -117,8 +118,11 @@ class Ears:
         self._family.add(session)
 
     def stranded(self) -> dict[str, str]:
-        """Messages that were left behind when a turn was stopped; nobody answers them unless they are given again."""
-        return {} if self._busy else {key: message.text for key, message in self._untaken.items()}
+        """Messages that were left behind when a turn was stopped: nobody answers them unless they are given again. Told once."""
+        if self._busy or self._untaken.keys() <= self._given:
+            return {}
+        self._given.update(self._untaken)
+        return {key: message.text for key, message in self._untaken.items()}
 
     def floor(self, session: str) -> int:
         """What a conversation had spent before this moment has been told."""
