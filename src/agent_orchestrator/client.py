@@ -270,7 +270,10 @@ class Client:
             if child.poll() is None:
                 seen = now
             elif child.returncode and now > seen + 0.2 and not self._another():
-                raise Unreachable(f"the daemon could not start: {self._last_words(child.returncode)}", self._look)
+                words = self._last_words(child.returncode)
+                if "a daemon runs already" not in words:
+                    raise Unreachable(f"the daemon could not start: {words}", self._look)
+                child, seen = self._spawn(arguments), now  # the one it gave way to has died
             elif now > seen + 1.0:  # it gave way to one that was just leaving
                 child, seen = self._spawn(arguments), now
             if not told and now > began + 1.0 and self._waiting is not None:

@@ -98,7 +98,9 @@ def initial(project_id: str, found: Detected, agent: str | None = None, session_
     else:
         lines.append("    # ci: {command: make test}   # local checks, run when an agent is done")
     if found.commands:
-        lines.append(f"    commands: [{', '.join(map(_quoted, found.commands))}]   # agents may run these without asking")
+        lines.append(
+            f"    commands: [{', '.join(map(_quoted, found.commands))}]   # agents may run these without asking"
+        )
     lines += [
         "    # copy: [.env]             # into each workspace",
         "    # postCreate: [npm ci]     # run in a new workspace",

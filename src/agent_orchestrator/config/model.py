@@ -238,7 +238,8 @@ class Project(Defaults):
     session_prefix: Name | None = Field(default=None, description="first part of its sessions' ids; absent: its id")
     ci: dict[Name, Check] = Field(default={}, description="local checks: one, or a map of named ones")
     commands: Texts = Field(
-        default=(), description="lint, build and other commands that its agents may run without asking, beside those of ci"
+        default=(),
+        description="lint, build and other commands that its agents may run without asking, beside those of ci",
     )
     symlinks: Insides = Field(default=(), description="paths shared with the main checkout")
     copy_: Insides = Field(default=(), alias="copy", description="files copied into each workspace")

@@ -253,6 +253,21 @@ def test_a_daemon_that_gives_way_to_another_is_no_failure(home: Path, fake_modul
     os.waitpid(ao.info()["pid"], 0)
 
 
+def test_a_daemon_that_gave_way_to_a_dying_one_is_started_again(
+    home: Path, fake_module: Path, connect: Connect
+) -> None:
+    home.mkdir(parents=True)
+    (home / "die").write_text("a daemon runs already")  # and nobody holds the lock any more
+    timer = threading.Timer(0.4, (home / "die").unlink)
+    timer.start()
+    ao = connect()
+    assert ao.get("/api/x") == {}
+    timer.join()
+    with pytest.raises(Broken):
+        ao.request("POST", "/api/shutdown", repeat=False)
+    os.waitpid(ao.info()["pid"], 0)
+
+
 def test_a_client_that_may_not_start_it_says_that_it_does_not_run(home: Path, connect: Connect) -> None:
     with pytest.raises(NotRunning):
         connect(start=False).get("/api/x")
