@@ -100,8 +100,10 @@ class Server:
                 return 200, self.permissions
             case ["GET", "question"]:
                 return 200, self.questions
-            case ["POST", "session"]:
+            case ["POST", "session"] | ["POST", "session", _, "fork"]:
                 return 200, self.session
+            case ["POST", "experimental", "control-plane", "move-session"]:
+                return 204, None
             case ["GET", "session", _]:
                 return 200, self.session
             case ["GET", "session", parent, "children"]:

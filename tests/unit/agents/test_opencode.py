@@ -114,10 +114,32 @@ async def test_the_same_launch_has_the_same_port_and_the_next_another(agent: Ope
 async def test_a_conversation_is_continued_with_the_message_it_is_started_for(
     agent: OpenCode, context: AgentContext
 ) -> None:
+    (context.private / "opencode.json").write_text(json.dumps({"conversation": SESSION}))
     launch = await agent.launch(replace(context, resume=SESSION, message="go on"))
     assert launch.argv[-2:] == ("--session", SESSION) and launch.conversation == SESSION
     assert launch.paste == "go on" and "OPENCODE_CONFIG_CONTENT" in launch.env
     assert (await agent.launch(replace(context, resume=SESSION))).paste is None
+
+
+async def test_a_conversation_begun_elsewhere_is_continued_here_in_a_copy(
+    agent: OpenCode, context: AgentContext, server: Server
+) -> None:
+    launch = await agent.launch(replace(context, resume="ses_hand", message="go on"))
+    assert (
+        "--session" not in launch.argv and launch.conversation is None and launch.env["PWD"] == str(context.workspace)
+    )
+    known = json.loads((context.private / "opencode.json").read_text())
+    server.password, server.session = known["password"], {"id": SESSION, "directory": "/elsewhere"}
+    run = replace(a_run(context.private, server, "ses_hand"), workspace=context.workspace)
+    assert isinstance(await agent.deliver(run, "m-1", "go on", interrupt=False), Held), "it would work elsewhere"
+    assert not server.messages
+    server.session = {"id": SESSION, "directory": str(context.workspace)}
+    for message in ("m-1", "m-2"):
+        assert await agent.deliver(run, message, "go on", interrupt=False) == Delivered()
+    assert {one["info"]["sessionID"] for one in server.messages} == {SESSION}
+    assert "/session/ses_hand/prompt_async" not in server.paths()
+    later = replace(context, resume=SESSION, env={**context.env, "AO_SPOOL": "spool.2.jsonl"})
+    assert (await agent.launch(later)).argv[-2:] == ("--session", SESSION)
 
 
 async def test_one_that_ended_before_it_was_heard_continues_its_conversation(
@@ -420,7 +442,7 @@ async def test_what_was_missed_is_told_under_the_same_keys(server: Server, tmp_p
 async def _missed(server: Server, private: Path, **more: Any) -> AsyncIterator[Heard]:
     run = a_run(private, server, **more)
     ears = Ears(run.conversation, float(run.memo["since"]), run.cursors, awaits=not run.memo["told"])
-    async for heard in plugin._missed(Loopback(server.port, "opencode", server.password), ears, run):
+    async for heard in plugin._missed(Loopback(server.port, "opencode", server.password), ears):
         yield heard
 
 

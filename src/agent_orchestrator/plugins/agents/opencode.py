@@ -73,6 +73,8 @@ class _Door:
     conversation: str | None = None
     sent: Mapping[str, str] = field(default_factory=dict)
     """OpenCode's ids of our messages, given before they are handed over: a second try is the same message."""
+    adopts: str = ""
+    """A conversation that was begun elsewhere: a copy of it is to be continued here."""
     interrupting: str = ""
     """The message that a turn is being stopped for: its end is no interruption of the work."""
 
@@ -82,11 +84,8 @@ class OpenCode:
 
     screen = ScreenRules()
     interrupt_keys = ("Escape", "Escape")
-    permission_keys: Mapping[str, tuple[str, ...]] = {
-        "allow": ("Enter",),
-        "always": ("Right", "Enter", "Enter"),
-        "deny": ("Escape",),
-    }
+    """For people, one after the other: a turn is stopped, and a permission answered, through the server."""
+    permission_keys: Mapping[str, tuple[str, ...]] = {}
 
     def __init__(self, config: Mapping[str, Any], host: Host) -> None:
         self._host = host
@@ -143,7 +142,7 @@ class OpenCode:
     async def listen(self, run: AgentRun) -> AsyncIterator[Heard]:
         """Its server's events, after what was missed of them."""
         ears = Ears(
-            run.conversation,
+            _conversation(run),
             float(run.memo["since"]),
             run.cursors,
             awaits=not run.memo["told"],
@@ -154,11 +153,16 @@ class OpenCode:
             with contextlib.suppress(Temporary):
                 async with contextlib.aclosing(server.events("/event", silence=SILENCE)) as events:
                     async for event in events:
+                        if ears.conversation is None and (begun := _door(run.private).conversation):
+                            for heard in ears.begun({"id": begun}):
+                                yield heard
                         if event.get("type") == "server.connected":
-                            async for heard in _missed(server, ears, run):
+                            async for heard in _missed(server, ears):
                                 yield heard
                         for heard in ears.hear(event):
                             yield heard
+                        if event.get("type") == "session.created":
+                            _keep(run.private, replace(_door(run.private), conversation=ears.conversation))
                         if event.get("type") in ("server.connected", "session.status"):
                             await _give_again(server, run, ears)
             if not await run.changes.next(STARTING_PAUSE):
@@ -170,7 +174,7 @@ class OpenCode:
         """As an answer to the question that it shows, or as a message under an id that stays the same however often it is tried."""
         server = _server(run)
         try:
-            conversation = run.conversation or await _begin(server, run)
+            conversation = _conversation(run) or await _begin(server, run)
             await _show(server, run, conversation)
             if await _reply_to_question(server, run, conversation, message, text):
                 return Delivered()
@@ -253,7 +257,11 @@ def _settings(context: AgentContext, model: str | None) -> dict[str, str]:
         content["instructions"] = [*content.get("instructions", ()), str(rules)]
     if model:
         content["model"] = model
-    env = {"OPENCODE_PERMISSION": json.dumps(_permissions(context)), "OPENCODE_DISABLE_AUTOUPDATE": "1"}
+    env = {
+        "OPENCODE_PERMISSION": json.dumps(_permissions(context)),
+        "OPENCODE_DISABLE_AUTOUPDATE": "1",
+        "PWD": str(context.workspace),  # it works where this says, not where it is started
+    }
     return {**env, "OPENCODE_CONFIG_CONTENT": json.dumps(content)} if content else env
 
 
@@ -287,8 +295,12 @@ def _door_for(context: AgentContext) -> _Door:
     door, launch = _door(context.private), context.env.get("AO_SPOOL", "")
     if door.port and launch and door.launch == launch:
         return door
-    conversation = None if context.resume is None else context.resume or door.conversation
-    return _Door(launch, _free_port(), secrets.token_urlsafe(24), conversation, dict(list(door.sent.items())[-KEPT:]))
+    fresh, adopts = _Door(launch, _free_port(), secrets.token_urlsafe(24)), door.adopts
+    if context.resume is None:
+        return fresh
+    if context.resume and context.resume != door.conversation:
+        door, adopts = fresh, context.resume
+    return replace(fresh, conversation=door.conversation, adopts=adopts, sent=dict(list(door.sent.items())[-KEPT:]))
 
 
 def _free_port() -> int:
@@ -318,6 +330,12 @@ def _keep(private: Path, door: _Door) -> None:
     new.replace(file)
 
 
+def _conversation(run: AgentRun) -> str | None:
+    """The conversation that this session holds, if it has begun."""
+    door = _door(run.private)
+    return run.conversation if run.conversation != door.adopts else door.conversation
+
+
 def _server(run: AgentRun) -> Loopback:
     return Loopback(int(run.memo["port"]), USER, _door(run.private).password)
 
@@ -325,15 +343,13 @@ def _server(run: AgentRun) -> Loopback:
 # -- what it says and is told ------------------------------------------------------------------------------------------
 
 
-async def _missed(server: Loopback, ears: Ears, run: AgentRun) -> AsyncIterator[Heard]:
+async def _missed(server: Loopback, ears: Ears) -> AsyncIterator[Heard]:
     """What its records tell of the time before its events were heard."""
-    conversation = ears.conversation = ears.conversation or _door(run.private).conversation
+    conversation = ears.conversation
     if conversation is None:
         for heard in ears.status({}, missed=True):
             yield heard
         return
-    if conversation != run.conversation:
-        yield Heard((r.ConversationReport(conversation),), "http")
     for session in await _family(server, conversation):
         if session["id"] != conversation:
             ears.adopt(str(session["id"]))
@@ -376,11 +392,22 @@ async def _begin(server: Loopback, run: AgentRun) -> str:
     if door.conversation is None:
         if not (await run.screen()).strip():
             raise Temporary("opencode's terminal shows nothing yet")
-        made = (await _asked(server, "POST", "/session", {})).data
-        door = replace(door, conversation=str(made["id"]))
+        begun = await (_adopt(server, run, door.adopts) if door.adopts else _asked(server, "POST", "/session", {}))
+        door = replace(_door(run.private), conversation=str(begun.data["id"]))
         _keep(run.private, door)
     assert door.conversation is not None
     return door.conversation
+
+
+async def _adopt(server: Loopback, run: AgentRun, conversation: str) -> Answer:
+    """A copy of a conversation that was held in another folder, which would go on working there, brought to this one."""
+    copy = await _asked(server, "POST", f"/session/{conversation}/fork", {})
+    move = {"sessionID": copy.data["id"], "destination": {"directory": str(run.workspace)}}
+    await _asked(server, "POST", "/experimental/control-plane/move-session", move)
+    moved = await _asked(server, "GET", f"/session/{copy.data['id']}")
+    if Path(moved.data["directory"]) != run.workspace:
+        raise Temporary(f"opencode left the conversation in {moved.data['directory']}")
+    return moved
 
 
 async def _show(server: Loopback, run: AgentRun, conversation: str) -> None:
@@ -438,14 +465,14 @@ async def _stored(server: Loopback, conversation: str, key: str) -> bool:
 
 async def _reply_to_question(server: Loopback, run: AgentRun, conversation: str, message: str, text: str) -> bool:
     """A question that it shows is answered by the message: a line each, if it asks as many things as there are lines."""
-    door = _door(run.private)
-    answered = door.sent.get(message, "")
+    answered = _door(run.private).sent.get(message, "")
     asked = [one for one in await _listed(server, "/question") if one.get("sessionID") == conversation]
     if answered.startswith("que") and answered not in [one["id"] for one in asked]:
         return True
     if not asked or answered.startswith("msg"):
         return False
     request, count = asked[0]["id"], len(asked[0]["questions"])
+    door = _door(run.private)
     _keep(run.private, replace(door, sent={**door.sent, message: request}))
     lines = text.splitlines()
     answers = [[line] for line in lines] if len(lines) == count else [[text], *([] for _ in range(count - 1))]
