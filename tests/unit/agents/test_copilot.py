@@ -12,7 +12,7 @@ import pytest
 from agent_orchestrator import reports as r
 from agent_orchestrator.host import LocalHost
 from agent_orchestrator.plugins.agents.copilot import Copilot, retried
-from agent_orchestrator.protocols import Activity, AgentContext, Permission
+from agent_orchestrator.protocols import Activity, AgentContext, Held, Permission
 from tests.unit.agents.playing import Play, kinds
 
 pytestmark = pytest.mark.anyio
@@ -221,3 +221,12 @@ def test_a_message_is_no_command(text: str) -> None:
 def test_a_text_that_was_not_sent_off_is_seen(shown: str, unsent: bool) -> None:
     screen = ("❯ old words\n" + "─" * 40 + "\n❯ {}\n" + "─" * 40 + "\n ctrl+q enqueue").format(shown)
     assert Copilot({}, LocalHost()).unsent(screen, "fix it\nnow, please") == unsent
+
+
+async def test_nothing_is_typed_into_a_dialog(tmp_path: Path) -> None:
+    agent = Copilot({}, LocalHost())
+    async with play(tmp_path) as launch:
+        launch.visible = "│ ↑/↓ to navigate · enter to select · esc to cancel │"
+        assert isinstance(await agent.deliver(launch.run, "m", "x", interrupt=False), Held)
+        launch.visible = "❯"
+        assert await agent.deliver(launch.run, "m", "x", interrupt=False) is None

@@ -12,7 +12,7 @@ import pytest
 from agent_orchestrator import reports as r
 from agent_orchestrator.host import LocalHost
 from agent_orchestrator.plugins.agents.kimicode import KimiCode, Wire, folder_key, own_node
-from agent_orchestrator.protocols import Activity, AgentContext
+from agent_orchestrator.protocols import Activity, AgentContext, Held
 from tests.unit.agents.playing import Play, kinds
 
 pytestmark = pytest.mark.anyio
@@ -187,3 +187,12 @@ async def test_it_is_resumed(context: AgentContext) -> None:
 def test_a_text_that_was_not_sent_off_is_seen(shown: str, unsent: bool) -> None:
     screen = f" ✨ old words\n ╭──╮\n │ > {shown}        │\n ╰──╯"
     assert KimiCode({}, LocalHost()).unsent(screen, "fix it\nnow, please") == unsent
+
+
+async def test_nothing_is_typed_into_a_dialog(tmp_path: Path) -> None:
+    agent = KimiCode({}, LocalHost())
+    async with play(tmp_path) as launch:
+        launch.visible = "   ↑/↓ select · 1/2/3/4 choose · ↵ confirm"
+        assert isinstance(await agent.deliver(launch.run, "m", "x", interrupt=False), Held)
+        launch.visible = "❯"
+        assert await agent.deliver(launch.run, "m", "x", interrupt=False) is None

@@ -19,8 +19,10 @@ from agent_orchestrator.protocols import (
     AgentContext,
     AgentLaunch,
     AgentRun,
+    Delivery,
     Found,
     Heard,
+    Held,
     ScreenRules,
 )
 
@@ -36,6 +38,7 @@ LOOK_AGAIN = 0.3
 MOST_LOOKS = 200
 MOST_WAITS = 8
 
+_DIALOG = re.compile(r"↑/↓ to navigate|^\W*Cancelling\b", re.MULTILINE)
 _INPUT = re.compile(r"^─{20,}\n❯ +(.*?) *$", re.MULTILINE)
 _READY = re.compile(r"/ commands · \? help")
 _TRUST = re.compile(r"Do you trust the files in this folder\?")
@@ -95,6 +98,11 @@ class Copilot:
                 "before": str(said.stat().st_size if said.exists() else 0),
             },
         )
+
+    async def deliver(self, run: AgentRun, message: str, text: str, *, interrupt: bool) -> Delivery | None:
+        """Typed, but not into a dialog: one that was answered stays on the screen for a moment, and takes what is typed."""
+        del message, text, interrupt
+        return Held("it still shows a dialog") if _DIALOG.search(await _screen(run)) else None
 
     def typed(self, text: str) -> str:
         """A text that begins like one of its commands gets a space in front."""

@@ -17,7 +17,17 @@ from agent_orchestrator import reports as r
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.plugins.agents import clis
 from agent_orchestrator.plugins.agents.journals import Journal
-from agent_orchestrator.protocols import Activity, AgentContext, AgentLaunch, AgentRun, Found, Heard, ScreenRules
+from agent_orchestrator.protocols import (
+    Activity,
+    AgentContext,
+    AgentLaunch,
+    AgentRun,
+    Delivery,
+    Found,
+    Heard,
+    Held,
+    ScreenRules,
+)
 
 if TYPE_CHECKING:
     from agent_orchestrator.host import Host
@@ -29,6 +39,7 @@ LOOK_AGAIN = 0.5
 MOST_LOOKS = 120
 
 _READY = re.compile(r"^\s*│ >", re.MULTILINE)
+_DIALOG = re.compile(r"↑/↓ select|↑↓ navigate")
 _INPUT = re.compile(r"^ *│ > +(.*?) *│ *$", re.MULTILINE)
 _TRUST = re.compile(r"Trust this folder\?")
 _LIMIT = re.compile(r"quota|usage limit|rate.?limit|exceeded.*limit", re.IGNORECASE)
@@ -77,6 +88,11 @@ class KimiCode:
             conversation=context.resume or None,
             memo={"home": str(home), "prompt": "yes" if prompt else "", "before": json.dumps(before)},
         )
+
+    async def deliver(self, run: AgentRun, message: str, text: str, *, interrupt: bool) -> Delivery | None:
+        """Typed, but not into a dialog: one that was answered stays on the screen for a moment, and takes what is typed."""
+        del message, text, interrupt
+        return Held("it still shows a dialog") if _DIALOG.search(await _screen(run)) else None
 
     def typed(self, text: str) -> str:
         """A text that begins like one of its commands gets a space in front."""
