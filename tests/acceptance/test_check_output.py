@@ -116,3 +116,14 @@ def test_a_new_commit_ends_what_is_followed(box: Sandbox) -> None:
     assert code == 0 and "ends" not in text
     (box.folder / "go").touch()
     status(box, "one", "review_pending")
+
+
+def test_checks_that_only_run_by_hand_keep_nobody_from_reviewing(box: Sandbox) -> None:
+    box.ao("config", "set", "ci.test.on", "manual")
+    work(box, "one", DONE.format("one"))
+    assert status(box, "one", "review_pending")["pr"]["checks"] == []
+    box.ao("review", "one", "--approve")
+    assert status(box, "one", "approved")["waitingFor"] == "ao checks --run"
+    (box.folder / "go").touch()
+    box.ao("checks", "one", "--run")
+    status(box, "one", "mergeable")

@@ -556,6 +556,13 @@ class ChecksSettled(Body):
 
 
 @dataclass(frozen=True, slots=True)
+class ChecksByHand(Body):
+    """No check runs at this commit until somebody asks for it."""
+
+    head: str
+
+
+@dataclass(frozen=True, slots=True)
 class ReviewSubmitted(Body):
     """Somebody judged the change: `approved`, `changes_requested` or `commented`."""
 

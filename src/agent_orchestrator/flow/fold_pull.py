@@ -100,6 +100,10 @@ def _settled(facts: SessionFacts, _event: Event, body: e.ChecksSettled) -> Sessi
     return _with(facts, settled=body.head, unchecked=body.none)
 
 
+def _by_hand(facts: SessionFacts, _event: Event, body: e.ChecksByHand) -> SessionFacts:
+    return _with(facts, by_hand=body.head)
+
+
 def _review(facts: SessionFacts, event: Event, body: e.ReviewSubmitted) -> SessionFacts:
     if facts.pr is None or any(review.id == body.review for review in facts.pr.reviews):
         return facts
@@ -165,6 +169,7 @@ STEPS: Mapping[type[e.Body], Step] = {
     e.CheckStarted: _check_started,
     e.CheckFinished: _check_finished,
     e.ChecksSettled: _settled,
+    e.ChecksByHand: _by_hand,
     e.ReviewSubmitted: _review,
     e.CommentAdded: _comment,
     e.MergeRequested: _merge,

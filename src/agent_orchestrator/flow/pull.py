@@ -87,6 +87,8 @@ class PullRequest:
     """By name, at the newest commit that they ran at."""
     settled: str | None = None
     """The commit at which every check has a result."""
+    by_hand: str | None = None
+    """The commit at which no check runs until it is asked for."""
     unchecked: bool = False
     """No check is configured."""
     asked: int = 0
@@ -126,6 +128,10 @@ class PullRequest:
     def running(self, head: str | None) -> bool:
         """Some check at this commit has no result yet."""
         return any(run.head == head and run.state in UNDER_WAY for run in self.checks.values())
+
+    def awaited(self, head: str | None) -> bool:
+        """Nothing is known of the checks at this commit, and something will be."""
+        return head not in (self.settled, self.by_hand) and all(run.head != head for run in self.checks.values())
 
     def green(self, head: str | None) -> bool:
         """Every check that is to run has run at this commit, and passed. Not reported is not green."""

@@ -240,7 +240,11 @@ def _of_change(facts: SessionFacts) -> Status | None:
             return Status(
                 "mergeable", "pr", at, "approved and green" + (f"; {pr.refused}" if pr.refused else ""), "ao merge"
             )
+        if pr.by_hand == head and not pr.green(head):
+            return Status("approved", "pr", at, "approved; its checks are only run by hand", "ao checks --run")
         return Status("approved", "pr", at, "approved; its checks or its base are not known yet", "its checks")
+    if pr.awaited(head):
+        return Status("ci_running", "checks", at, "its checks are about to run", "its checks")
     return Status("review_pending", "pr", at, f"pull request #{pr.number} waits for a review", "your review: ao review")
 
 

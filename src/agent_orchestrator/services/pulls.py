@@ -117,7 +117,8 @@ class Pulls:
             return [self._event(facts, e.ChecksSettled(head, none=True), f"{intent.key}:done", "checks")]
         due = {name: check for name, check in project.ci.items() if _is_due(check, pr)}
         if not due:
-            return []
+            by_hand = [] if pr.draft else [e.ChecksByHand(head)]
+            return [self._event(facts, body, f"{intent.key}:by-hand", "checks") for body in by_hand]
         results = await asyncio.gather(
             *(self._run(facts, project, name, one, head, intent.key) for name, one in due.items())
         )
