@@ -261,7 +261,7 @@ class Client:
     def _launch(self, arguments: Sequence[str]) -> None:
         """Start the daemon and wait until it answers. Of two that are started at once, one gives way to the other."""
         began = seen = time.monotonic()
-        told = False
+        told, killed = False, 0
         child = self._spawn(arguments)
         while (now := time.monotonic()) < began + START_TIMEOUT:
             if self._answers():
@@ -270,10 +270,10 @@ class Client:
             if child.poll() is None:
                 seen = now
             elif child.returncode and now > seen + 0.2 and not self._another():
-                words = self._last_words(child.returncode)
-                if "a daemon runs already" not in words:
+                words, killed = self._last_words(child.returncode), killed + (child.returncode < 0)
+                if killed == 3 or (child.returncode > 0 and "a daemon runs already" not in words):
                     raise Unreachable(f"the daemon could not start: {words}", self._look)
-                child, seen = self._spawn(arguments), now  # the one it gave way to has died
+                child, seen = self._spawn(arguments), now  # it was killed, or the one it gave way to has died
             elif now > seen + 1.0:  # it gave way to one that was just leaving
                 child, seen = self._spawn(arguments), now
             if not told and now > began + 1.0 and self._waiting is not None:
@@ -339,6 +339,8 @@ class Client:
         return env
 
     def _last_words(self, code: int) -> str:
+        if code < 0:
+            return f"it was killed by signal {-code}"
         try:
             with open(self.log, "rb") as log:
                 log.seek(self._log_size)

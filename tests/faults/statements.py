@@ -1,8 +1,8 @@
 """`python -m tests.faults.statements`: kill -9 of the daemon at every statement that touches the outside, one after the other.
 
 Each story of `scenarios.py` is played once to see its statements, then twice for each of them, with a daemon that is killed when it
-has come to it for the first time, and for the last time. `--every`: each time. `--lives`: with daemons that are all killed after so
-many statements, so that they die also while they make good the death before.
+has come to it for the first time, and for the last time (`--every`: each time). What only a daemon does that makes good the death of
+another is hit too, by a second death. `--lives`: with daemons that are all killed after so many statements.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ class Tally:
     begun: float = field(default_factory=time.monotonic)
     plays: int = 0
     kills: int = 0
-    seen: set[str] = field(default_factory=set)
+    seen: dict[str, Sequence[str]] = field(default_factory=dict)
+    """Statement → the plan of the play that showed it first."""
     hit: set[str] = field(default_factory=set)
     wrong: int = 0
 
@@ -66,7 +67,7 @@ class Tally:
         """Count one more, and tell what is wrong with it."""
         self.plays += 1
         self.kills += len(played.kills)
-        self.seen.update(played.statements)
+        self.seen = dict.fromkeys(played.statements, played.plan) | self.seen
         self.hit.update(played.kills)
         if played.wrong:
             self.wrong += 1
@@ -111,7 +112,7 @@ def play(name: str, plan: Sequence[str]) -> Played:
 
 
 def sweep(name: str, jobs: int, *, every: bool) -> Tally:
-    """A scenario with a death at every statement; what shows only in the plays is hit too."""
+    """A scenario with a death at every statement; then those with two that make good a death, and are done by nobody else."""
     tally = Tally(name)
     calm = play(name, [])
     tally.take(calm)
@@ -120,7 +121,8 @@ def sweep(name: str, jobs: int, *, every: bool) -> Tally:
         return tally.told()
     with _pool(jobs) as pool:
         _all(pool, tally, [[place] for place in _places(calm.statements, every)])
-        _all(pool, tally, [[f"1# {words}"] for words in sorted(tally.seen - tally.hit)])
+        later = [(words, plan) for words, plan in tally.seen.items() if words not in tally.hit]
+        _all(pool, tally, [[*plan, f"1# {words}"] for words, plan in later])
     return tally.told()
 
 

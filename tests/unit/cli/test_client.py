@@ -176,6 +176,7 @@ def test_without_a_socket_the_token_speaks_over_tcp(home: Path, connect: Connect
 FAKE_DAEMON = """
 import json, os, socket, sys
 home = os.environ["AO_HOME"]
+os.path.exists(home + "/kills") and (print("serving", file=open(home + "/kills", "a"), flush=True), os.kill(os.getpid(), 9))
 os.path.exists(home + "/die") and sys.exit(open(home + "/die").read())
 path = home + "/s"
 server = socket.socket(socket.AF_UNIX)
@@ -237,6 +238,16 @@ def test_a_daemon_that_dies_at_its_start_is_quoted(
         connect().get("/api/x")
     assert caught.value.text == f"the daemon could not start: {told}"
     assert str(home / "daemon.log") in caught.value.remedy
+
+
+def test_a_daemon_that_is_killed_at_its_start_is_started_again_but_not_for_ever(
+    home: Path, fake_module: Path, connect: Connect
+) -> None:
+    home.mkdir(parents=True)
+    (home / "kills").touch()
+    with pytest.raises(errors.Unreachable, match="the daemon could not start: it was killed by signal 9"):
+        connect().get("/api/x")
+    assert (home / "kills").read_text() == "serving\n" * 3
 
 
 def test_a_daemon_that_gives_way_to_another_is_no_failure(home: Path, fake_module: Path, connect: Connect) -> None:
