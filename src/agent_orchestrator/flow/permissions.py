@@ -27,6 +27,11 @@ GIT = (
 """Git commands that stay on the session's own branch."""
 
 _PLAIN_GIT = re.compile(rf"git (?:{'|'.join(GIT)})(?: [^;&|<>`$\\\n()]*)?")
+_UP_TO_DATE = re.compile(
+    r"(?:GIT_EDITOR=(?:true|:) )?git (?:rebase|merge)"
+    r"(?: --(?:continue|abort|skip|no-edit|autostash))*(?: [A-Za-z0-9][\w./-]*)?"
+)
+"""The own branch brought up to date with one other: `git rebase A B` would move B."""
 _NOT_PLAIN = re.compile(r"--(?:output|ext-diff|textconv|open-files-in-pager|exec)|(?:^| )-[cCO]")
 """Options by which a harmless Git command writes elsewhere or runs another program."""
 
@@ -57,4 +62,6 @@ def permitted(tool: str, command: str, mode: str, commands: Iterable[str], allow
 
 def plain_git(command: str) -> bool:
     """A single Git command that changes nothing but the session's own branch and files."""
+    if _UP_TO_DATE.fullmatch(command):
+        return True
     return bool(_PLAIN_GIT.fullmatch(command)) and not _NOT_PLAIN.search(command)

@@ -9,7 +9,17 @@ from agent_orchestrator.flow.permissions import permitted, plain_git
 
 @pytest.mark.parametrize(
     "command",
-    ["git status", "git add -A", "git commit -m 'fix: a thing'", "git diff HEAD~1 -- src", "git log --oneline -5"],
+    [
+        "git status",
+        "git add -A",
+        "git commit -m 'fix: a thing'",
+        "git diff HEAD~1 -- src",
+        "git log --oneline -5",
+        "git rebase origin/main",
+        "GIT_EDITOR=true git rebase --continue",
+        "git merge --no-edit main",
+        "git merge --abort",
+    ],
 )
 def test_git_on_its_own_branch_is_permitted(command: str) -> None:
     assert plain_git(command)
@@ -36,6 +46,14 @@ def test_git_on_its_own_branch_is_permitted(command: str) -> None:
         " git status",
         "git statusx",
         "GIT_DIR=/x git status",
+        "git rebase main other",
+        "git rebase --exec id main",
+        "git rebase -i main",
+        "git merge main other",
+        "git merge -s ours main",
+        "git merge $(id)",
+        "GIT_EDITOR=id git rebase --continue",
+        "git rebase --continue; id",
     ],
 )
 def test_what_only_looks_like_it_is_asked(command: str) -> None:
