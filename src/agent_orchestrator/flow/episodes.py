@@ -32,7 +32,8 @@ def occurrence(trigger: str, facts: SessionFacts, status: Status) -> str | None:
     """What there is to react to just now; nothing: the trigger's state does not hold."""
     if find := _OF_CHANGE.get(trigger):
         return find(facts, facts.pr) if facts.pr else None
-    if STATUS_TRIGGERS.get(status.name) == trigger:
+    esc = status.name == "interrupted" and facts.live  # somebody did that to its turn, and knows; its process runs on
+    if STATUS_TRIGGERS.get(status.name) == trigger and not esc:
         return f"{facts.generation}:{status.name}:{status.at:.3f}"
     return None
 

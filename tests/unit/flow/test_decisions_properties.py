@@ -106,6 +106,15 @@ def test_a_sign_of_life_is_no_silence() -> None:
     assert derive(step(facts, told(e.AgentProgress(1, 2), 1300.0, "p")), 1600.0).name == "working"
 
 
+def test_a_turn_that_somebody_interrupts_is_no_exit_and_a_lost_process_is() -> None:
+    facts = step(begun(), told(e.AgentActivity("active"), 1000.0, "a"))
+    esc = step(facts, told(e.AgentActivity("interrupted"), 1001.0, "i"))
+    assert derive(esc, 1002.0).name == "interrupted" and decide(facts, esc, DEFAULT_RULES, 1002.0) == []
+    lost = step(facts, told(e.AgentLost("the machine was started anew"), 1001.0, "x", "daemon"))
+    assert derive(lost, 1002.0).name == "interrupted"
+    assert [one.args["trigger"] for one in decide(facts, lost, DEFAULT_RULES, 1002.0)] == ["agent-exited"]
+
+
 def test_a_limit_met_again_is_waited_for_again() -> None:
     limit = told(e.AgentLimit(1500.0), 1010.0, "l1")
     facts = step(begun(), limit)
