@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import time
@@ -12,6 +13,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 from agent_orchestrator import reports as r
 from agent_orchestrator.errors import AoError, UsageError
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 
 INSTALL = "install it: npm install -g @openai/codex"
 MODELS_WITHIN = 5.0
+DATABASES_WITHIN = 20.0
 PAUSE = 0.1
 """Seconds between readings while it prints without end."""
 LOOK_AGAIN = 0.3
@@ -50,6 +53,9 @@ POLICIES = {
     "auto-edit": ("workspace-write", "on-request"),
 }
 """Sandbox and approval policy for each of our permissions; `full` has neither."""
+
+_first_starts: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+"""By Codex home."""
 
 PLAN_ONLY = "Do not change anything now: look around, and end with a plan."
 
@@ -80,6 +86,7 @@ class Codex:
         """`codex` or `codex resume`, with everything it would otherwise ask or save given as flags."""
         program = clis.program(self._host, "codex", context, INSTALL)
         home = codex_home(context.env)
+        await self._databases(program, home, context.env)
         resumed = context.resume is not None
         prompt = context.message if resumed else context.task or context.prompt
         argv = [program, *(["resume"] if resumed else []), "--no-daemon", *self._model_flags(context)]
@@ -129,6 +136,16 @@ class Codex:
         if dialog is None or not (dialog.tool == "edit" or dialog.may_be(permission.command)):
             return None
         return dialog.keys(decision)
+
+    async def _databases(self, program: str, home: Path, env: Mapping[str, str]) -> None:
+        """Codex makes its databases at its first start, and of two first starts at once one fails: here it is one, of a server that
+        finds nobody to serve.
+        """
+        lock = _first_starts.setdefault(str(home), asyncio.Lock())
+        async with lock:
+            if not any(home.glob("state_*.sqlite")):
+                with contextlib.suppress(AoError):
+                    await self._host.run([program, "app-server"], env=dict(env) or None, timeout=DATABASES_WITHIN)
 
     async def _migrations(self, program: str, home: Path, env: Mapping[str, str]) -> dict[str, str]:
         """Each model's successor: it asks at its start whether to change to it, unless it has been told of it."""
