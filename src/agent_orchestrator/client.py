@@ -210,11 +210,12 @@ class Client:
         return stream
 
     def _repeat(self, ask: Callable[[], Result], timeout: float | None, repeat: bool) -> Result:
-        for _ in range(ATTEMPTS - 1 if repeat else 0):
+        for number in range(ATTEMPTS - 1 if repeat else 0):
             try:
                 return self._in_time(ask, timeout)
             except Broken:
                 self.close()
+                time.sleep(0.1 * number)  # one that dies takes a moment, in which its socket still answers
         return self._in_time(ask, timeout)
 
     def _in_time(self, ask: Callable[[], Result], timeout: float | None) -> Result:
