@@ -638,7 +638,7 @@ async def test_a_server_that_does_not_answer_is_not_waited_for(server: Server) -
     with pytest.raises(Temporary):
         await door.call("GET", "/session/status", within=0.05)
     with pytest.raises(Temporary):
-        async with contextlib.aclosing(door.events("/event", silence=0.05)) as events:
+        async with contextlib.aclosing(door.events("/event", first=0.05, silence=60)) as events:
             await anext(events)
 
 

@@ -52,11 +52,12 @@ class Loopback:
         except TimeoutError:
             raise Temporary(f"port {self._port} did not answer {method} {path} within {within:g} s") from None
 
-    async def events(self, path: str, *, silence: float) -> AsyncGenerator[Any, None]:
-        """The JSON of each Server-Sent Event, until the stream ends or is silent for so many seconds."""
+    async def events(self, path: str, *, first: float, silence: float) -> AsyncGenerator[Any, None]:
+        """The JSON of each Server-Sent Event, until the stream ends, does not begin within `first` seconds, or is silent for longer."""
+        patience = first
         async with contextlib.AsyncExitStack() as stack:
             try:
-                async with asyncio.timeout(silence):
+                async with asyncio.timeout(patience):
                     status, chunks = await stack.enter_async_context(self._asked("GET", path, None))
             except TimeoutError:
                 raise Temporary(f"port {self._port} did not answer GET {path}") from None
@@ -65,12 +66,13 @@ class Loopback:
             rest = b""
             while True:
                 try:
-                    async with asyncio.timeout(silence):
+                    async with asyncio.timeout(patience):
                         chunk = await anext(chunks, None)
                 except TimeoutError:
-                    raise Temporary(f"port {self._port} has been silent for {silence:g} s") from None
+                    raise Temporary(f"port {self._port} has been silent for {patience:g} s") from None
                 if chunk is None:
                     return
+                patience = silence
                 *lines, rest = (rest + chunk).split(b"\n")
                 for line in lines:
                     if line.startswith(b"data:"):

@@ -44,6 +44,8 @@ PORTS = range(12000, 32000)
 """Below those that systems give to outgoing connections: a port that is free now is free when the server binds it."""
 REPLIES = {"allow": "once", "always": "always", "deny": "reject"}
 
+FIRST_WITHIN = 2.0
+"""Seconds: asked while it starts, it may accept the connection and never say a word; asked again, it greets at once."""
 SILENCE = 30.0
 """Seconds: its event stream has a heartbeat every ten."""
 STARTING_PAUSE = 0.3
@@ -151,7 +153,7 @@ class OpenCode:
         while True:
             server = _server(run)
             with contextlib.suppress(Temporary):
-                async with contextlib.aclosing(server.events("/event", silence=SILENCE)) as events:
+                async with contextlib.aclosing(server.events("/event", first=FIRST_WITHIN, silence=SILENCE)) as events:
                     async for event in events:
                         if ears.conversation is None and (begun := _door(run.private).conversation):
                             for heard in ears.begun({"id": begun}):
