@@ -13,7 +13,7 @@ import pytest
 from agent_orchestrator import reports as r
 from agent_orchestrator.errors import UsageError
 from agent_orchestrator.host import LocalHost
-from agent_orchestrator.plugins.agents import aider, prompts
+from agent_orchestrator.plugins.agents import aider, aider_chat, prompts
 from agent_orchestrator.plugins.agents.aider import Aider
 from agent_orchestrator.protocols import Activity, AgentContext, Delivers, Headless, Held, Listens, Typable, Types
 from tests.unit.agents.hearing import CLOCK, Clock, heard, make_run, reports
@@ -44,7 +44,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    for module in (aider, prompts):
+    for module in (aider, aider_chat, prompts):
         monkeypatch.setattr(module, "monotonic", CLOCK)
     return CLOCK
 

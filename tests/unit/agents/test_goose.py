@@ -15,8 +15,9 @@ import pytest
 from agent_orchestrator import reports as r
 from agent_orchestrator.errors import UsageError
 from agent_orchestrator.host import LocalHost
-from agent_orchestrator.plugins.agents import goose, prompts
-from agent_orchestrator.plugins.agents.goose import QUESTION, Goose, _Store, asked
+from agent_orchestrator.plugins.agents import goose_listening, goose_store, prompts
+from agent_orchestrator.plugins.agents.goose import Goose
+from agent_orchestrator.plugins.agents.goose_listening import QUESTION, asked
 from agent_orchestrator.protocols import (
     Activity,
     AgentContext,
@@ -75,7 +76,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    for module in (goose, prompts):
+    for module in (goose_listening, prompts):
         monkeypatch.setattr(module, "monotonic", CLOCK)
     return CLOCK
 
@@ -269,16 +270,16 @@ async def test_what_is_written_may_be_seen_a_moment_later(
     agent: Goose, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The file changes first, its index, which nothing tells of, after that."""
-    found, hidden = _Store.ask, ["once"]
+    found, hidden = goose_store.Store.ask, ["once"]
 
-    def lagging(self: _Store, query: str, *values: object) -> list[tuple[object, ...]]:
+    def lagging(self: goose_store.Store, query: str, *values: object) -> list[tuple[object, ...]]:
         if "FROM messages" in query and hidden:
             hidden.clear()
             return []
         return found(self, query, *values)
 
     store.session().says("user", "go")
-    monkeypatch.setattr(_Store, "ask", lagging)
+    monkeypatch.setattr(goose_store.Store, "ask", lagging)
     assert r.TookReport("go") in reports(await heard(agent, store.run([])))
 
 
