@@ -23,7 +23,7 @@ from agent_orchestrator.cli.common import (
     read_text,
     session_path,
 )
-from agent_orchestrator.client import Client
+from agent_orchestrator.client import ATTEMPTS, Client
 from agent_orchestrator.errors import AoError, UsageError
 from agent_orchestrator.wire import Broken, error_of
 
@@ -185,7 +185,7 @@ def wait_for(ao: Client, session: Session, *, prefix: bool = False) -> Session:
     """Wait until its agent runs, it waits in the queue, or it failed; shows what its set-up prints meanwhile."""
     label = f"  {session['id']}: " if prefix else "  "
     shown = 0
-    for last_try in (False, True):
+    for left in reversed(range(ATTEMPTS)):
         seen = 0
         try:
             with ao.stream("GET", session_path(session["id"], "/wait?until=running")) as stream:
@@ -200,7 +200,7 @@ def wait_for(ao: Client, session: Session, *, prefix: bool = False) -> Session:
                     if text and seen > shown:
                         print(label + out.clean(text), file=sys.stderr, flush=True)
         except Broken:
-            if last_try:
+            if not left:
                 raise
         shown = max(shown, seen)
     return dict(ao.get(session_path(session["id"])))
