@@ -169,6 +169,7 @@ class Tmux:
 
     async def ended(self, handle: Handle) -> Gone:
         """Wait for the kernel to tell the end of the process, then read from its pane how it ended."""
+        launching.forget_others(Path(handle.address["private"]), "message")  # of a daemon that was killed
         if handle.boot_id != self._host.boot_id():
             return Gone(lost=True)
         await self._host.exited(_process(handle))
