@@ -31,6 +31,12 @@ def squeezed(text: str) -> str:
     return re.sub(r"\s+", " ", text).strip()
 
 
+def unfolded(text: str) -> str:
+    """With the file that the model was given instead of a long text."""
+    found = re.search(r'<pasted_content file="([^"]+)"[^>]*/>', text)
+    return text.replace(found[0], Path(found[1]).read_text()) if found else text
+
+
 class Basic:
     """The basic case."""
 
@@ -122,7 +128,7 @@ class Driven(Basic):
             rbox.request("POST", "/api/sessions/s/message", {"content": text})
             wanted = squeezed(clean_text(text))
             rbox.until(
-                lambda wanted=wanted: any(wanted in squeezed(one.text) for one in model.arrivals()),  # type: ignore[misc]
+                lambda wanted=wanted: any(wanted in squeezed(unfolded(one.text)) for one in model.arrivals()),  # type: ignore[misc]
                 f"{text[:20]!r} to arrive whole",
                 40,
             )

@@ -63,6 +63,19 @@ async def test_a_turn(tmp_path: Path, events: Path) -> None:
         assert ended.text == "Done one"
 
 
+async def test_a_long_message_is_read_where_it_was_put_and_nowhere_else(tmp_path: Path, events: Path) -> None:
+    kept, other = events.parent / "files" / "paste-1.txt", tmp_path / "secret.txt"
+    kept.parent.mkdir(parents=True)
+    kept.write_text("the whole\nlong text")
+    other.write_text("secret")
+    form = '<pasted_content file="{}" size="50.7 KB" lines="500" />'
+    async with play(tmp_path) as launch:
+        took, _ = await launch.after(events, event("user.message", content=form.format(kept)))
+        assert took.text == "the whole\nlong text"
+        (took,) = await launch.after(events, event("user.message", content=form.format(other)))
+        assert took.text == form.format(other)
+
+
 async def test_a_permission(tmp_path: Path, events: Path) -> None:
     asked = {"kind": "shell", "fullCommandText": "touch a", "intention": "make it"}
     async with play(tmp_path) as launch:

@@ -44,6 +44,7 @@ _READY = re.compile(r"/ commands · \? help")
 _TRUST = re.compile(r"Do you trust the files in this folder\?")
 _LOGIN = re.compile(r"(?:use|run) /login|You are not logged in|Please log ?in", re.IGNORECASE)
 _RETRIES = re.compile(r"^\W*(Request failed.*Retrying\.\.\.)[\W]*$", re.MULTILINE)
+_PASTED = re.compile(r'<pasted_content file="(?P<file>[^"\n]+)"[^>\n]*/>')
 _LIMIT = re.compile(r"rate.?limit|quota|usage limit|premium requests", re.IGNORECASE)
 
 
@@ -137,7 +138,7 @@ class _Ear:
         self._journal.place = f"copilot-{path.parent.name}"
         self._told = run.cursors.get(self._journal.place, 0)
         self._before = int(run.memo.get("before") or 0)
-        self._events = Events(run.workspace)
+        self._events = Events(run.workspace, path.parent)
         self._state = Activity.STARTING
         self._tries = 0
         self._stopped: Heard | None = None
@@ -217,8 +218,10 @@ class _Ear:
 class Events:
     """A session as its events tell it."""
 
-    def __init__(self, workspace: Path) -> None:
+    def __init__(self, workspace: Path, folder: Path) -> None:
+        """`folder`: where Copilot keeps what belongs to the session."""
         self._workspace = workspace
+        self._folder = folder
         self.waits = False
         """A request to the model is under way."""
         self._said: str | None = None
@@ -235,7 +238,8 @@ class Events:
         self.waits = now and kind in ("user.message", "assistant.turn_start")
         match kind:
             case "user.message":
-                return [r.TookReport(str(data.get("content") or ""), when), r.ActivityReport(Activity.ACTIVE, "", when)]
+                said = _unfolded(str(data.get("content") or ""), self._folder)
+                return [r.TookReport(said, when), r.ActivityReport(Activity.ACTIVE, "", when)]
             case "assistant.turn_start":
                 self._said = None
                 return [r.ActivityReport(Activity.ACTIVE, "", when)]
@@ -337,6 +341,19 @@ def _is_uuid(text: str) -> bool:
 
 def _events(home: Path, conversation: str) -> Path:
     return home / "session-state" / (conversation or "none") / "events.jsonl"
+
+
+def _unfolded(text: str, folder: Path) -> str:
+    """A message as it was sent: a long one is kept by Copilot in a file of the session, and the model is told where."""
+
+    def content(found: re.Match[str]) -> str:
+        file = Path(found["file"])
+        try:
+            return file.read_text(encoding="utf-8") if file.resolve().is_relative_to(folder.resolve()) else found[0]
+        except (OSError, ValueError):
+            return found[0]
+
+    return _PASTED.sub(content, text)
 
 
 def _whole(home: Path, conversation: str) -> str:
