@@ -15,7 +15,9 @@ from pathlib import Path
 from urllib.parse import quote
 
 from agent_orchestrator.testing.sandbox import Sandbox
+from benchmarks.collisions import predicting
 from benchmarks.measure import Figure, children_started, cpu_seconds, interleaved, resident, timed
+from benchmarks.queueing import landing
 
 RUNTIME = "tmux"
 READY = "[[say: ready]]"
@@ -255,4 +257,6 @@ CASES: dict[str, Callable[[Path], Iterator[Figure]]] = {
     "idle": idle,
     "seen": seen,
     "serving": serving,
+    "predicting": predicting,
+    "landing": landing,
 }

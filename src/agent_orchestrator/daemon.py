@@ -43,12 +43,18 @@ from agent_orchestrator.protocols import Gone, Handle, Liveness, Unseen
 from agent_orchestrator.server.app import create_app
 from agent_orchestrator.server.serve import Servers
 from agent_orchestrator.services import Services
+from agent_orchestrator.services.acting import Actions
 from agent_orchestrator.services.admission import Admission
+from agent_orchestrator.services.agent_reviews import AgentReviews
 from agent_orchestrator.services.agents import Agents
 from agent_orchestrator.services.backlog import Backlog
 from agent_orchestrator.services.bases import Bases
+from agent_orchestrator.services.budgets import Budgets
 from agent_orchestrator.services.checks import Checks
+from agent_orchestrator.services.commanding import Commanding
+from agent_orchestrator.services.completion import Completion
 from agent_orchestrator.services.configuration import Configuration
+from agent_orchestrator.services.conflicts import Conflicts
 from agent_orchestrator.services.doctor import Doctor
 from agent_orchestrator.services.environment import login_environment
 from agent_orchestrator.services.feed import Feed
@@ -57,15 +63,20 @@ from agent_orchestrator.services.inspection import Inspection
 from agent_orchestrator.services.issues import Issues
 from agent_orchestrator.services.landing import settle
 from agent_orchestrator.services.lifecycle import Lifecycle
+from agent_orchestrator.services.material import Gathering
+from agent_orchestrator.services.merge_queue import MergeQueue
 from agent_orchestrator.services.observer import Observer
 from agent_orchestrator.services.permissions import Permissions
 from agent_orchestrator.services.plugins import Plugins, handle_of
 from agent_orchestrator.services.projects import Projects
 from agent_orchestrator.services.prune import Prune
 from agent_orchestrator.services.pulls import Pulls
+from agent_orchestrator.services.quiet import Quiet
 from agent_orchestrator.services.reacting import Reacting
+from agent_orchestrator.services.reactions import Reactions
 from agent_orchestrator.services.reviews import Reviews
 from agent_orchestrator.services.sessions import Sessions
+from agent_orchestrator.services.spawning import Spawning
 from agent_orchestrator.services.tokens import Tokens
 from agent_orchestrator.services.usage import Usages
 from agent_orchestrator.services.view import Views
@@ -101,13 +112,34 @@ class Daemon:
         )
         self.checks = Checks(home, self.host)
         self.pulls = Pulls(self.flow, home, self.host, self.plugins, self.projects, self.lifecycle, self.checks)
-        self.lifecycle.after_landing = self.pulls.forget_branch
+        self.queue = MergeQueue(
+            self.flow, home, self.host, self.plugins, self.projects, self.checks, self.pulls.check_spec
+        )
+        self.lifecycle.after_landing = self.queue.forget_branch
         self.bases = Bases(self.flow, self.watch)
-        reacting = Reacting(self.flow, Wording(self.views, self.projects.trusted_authors))
-        self.runner = Runner(self.flow, {**self.lifecycle.effects(), **self.pulls.effects(), **reacting.effects()})
+        self.reviews = Reviews(self.flow, home, self.host, self.sessions, self.views, self.watch)
+        self.agent_reviews = AgentReviews(self.flow, self.host, self.plugins, self.sessions, self.reviews)
+        self.quiet = Quiet(self.flow, self.projects.quiet_hours)
+        self.pulls.gate = self.quiet.gate
+        self.reacting = Reacting(
+            self.flow,
+            Wording(self.views, self.projects.trusted_authors),
+            Gathering(self.flow, home, self.host),
+            Actions(self.flow),
+            self.quiet,
+            self.plugins.watched,
+        )
+        commanding = Commanding(self.flow, home, self.host, self.plugins, self.projects, self.lifecycle, self.quiet)
+        spawning = Spawning(self.flow, self.plugins, self.sessions, self.agent_reviews, self.quiet)
+        of_rules = {**self.reacting.effects(), **commanding.effects(), **spawning.effects()}
+        of_changes = {**self.pulls.effects(), **self.queue.effects(), **self.agent_reviews.effects()}
+        self.runner = Runner(self.flow, {**self.lifecycle.effects(), **of_changes, **of_rules})
+        self.budgets, self.completion = Budgets(self.flow, self.plugins), Completion(self.flow)
         self.permissions = Permissions(self.flow, self.plugins, self.lifecycle)
         self.observer = Observer(self.flow, home, self.plugins, self.watch)
-        self.admission = Admission(self.flow, home, self.config)
+        self.conflicts = Conflicts(self.flow, home, self.host, self.watch)
+        self.admission = Admission(self.flow, home, self.config, self.conflicts.expected)
+        self.admission.held = self.budgets.held
         self.projects.on_reload.append(self.admission.look)
         self.feed = Feed(self.flow)
         self.agents = Agents(self.plugins)
@@ -126,7 +158,11 @@ class Daemon:
             permissions=self.permissions,
             usage=Usages(self.flow),
             inspection=inspection,
-            reviews=Reviews(self.flow, self.home, self.host, self.sessions, self.views, self.watch),
+            reviews=self.reviews,
+            agent_reviews=self.agent_reviews,
+            reactions=Reactions(self.flow, self.views, self.reacting),
+            queue=self.queue,
+            conflicts=self.conflicts,
             issues=Issues(self.flow, self.pulls.numbering),
             backlog=Backlog(self.flow, self.config),
             feed=self.feed,
@@ -248,7 +284,10 @@ class Daemon:
         self.observer.start()
         self.permissions.start()
         self.bases.start()
+        self.conflicts.start()
         self.runner.start(pending)
+        for part in (self.quiet, self.agent_reviews, self.budgets, self.completion):
+            part.start()
         self.admission.start()
 
     def _write_info(self, url: str, note: str | None) -> None:
@@ -277,11 +316,13 @@ class Daemon:
         log.info("ending")
         for task in self._background:
             task.cancel()
-        self.admission.close()
+        for part in (self.admission, self.quiet, self.agent_reviews, self.budgets, self.completion):
+            part.close()
+        self.conflicts.close()
         self.feed.close()
         servers.close()
         await asyncio.gather(serving, return_exceptions=True)
-        await self.runner.drain()
+        await asyncio.gather(self.runner.drain(), self.queue.close())
         await self.observer.close()
         self.permissions.close()
         self.watch.close()

@@ -277,6 +277,15 @@ class Runtime(Protocol):
         ...
 
 
+@runtime_checkable
+class Watchable(Protocol):
+    """A runtime that knows whether a person looks at a terminal."""
+
+    async def watched(self, handle: Handle) -> bool:
+        """Is a person attached to it?"""
+        ...
+
+
 # -- Agent -------------------------------------------------------------------------------------------------------------
 
 

@@ -87,6 +87,17 @@ class ReplyReport:
 
 
 @dataclass(frozen=True, slots=True)
+class ReviewReport:
+    """A reviewing agent's judgement on the change that it was asked about."""
+
+    verdict: str
+    body: str = ""
+    comments: tuple[Mapping[str, Any], ...] = ()
+    """Each with `path`, `line` and `body`."""
+    time: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class OtherReport:
     """An event of a kind that we do not know; kept as it is."""
 
@@ -148,6 +159,7 @@ Report = (
     | AskReport
     | DoneReport
     | ReplyReport
+    | ReviewReport
     | TookReport
     | TurnReport
     | PermissionReport

@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from agent_orchestrator.flow.verdicts import VERDICTS, review_of
 from agent_orchestrator.protocols import Activity
 from agent_orchestrator.reports import (
     AckReport,
@@ -30,6 +31,7 @@ from agent_orchestrator.reports import (
     ProgressReport,
     ReplyReport,
     Report,
+    ReviewReport,
     TookReport,
     TurnReport,
     UsageReport,
@@ -101,6 +103,11 @@ class _Fields:
 
     def __init__(self, data: Mapping[str, Any]) -> None:
         self._data = data
+
+    @property
+    def data(self) -> Mapping[str, Any]:
+        """All of them as they came."""
+        return self._data
 
     def text(self, key: str) -> str:
         value = self._data.get(key)
@@ -200,6 +207,14 @@ def _reply(fields: _Fields) -> Report:
     return ReplyReport(text, fields.text("comment") or None, fields.moment("time"))
 
 
+def _review(fields: _Fields) -> Report:
+    found = review_of(fields.data)
+    if found is None:
+        raise _Unusable(f"`verdict` is not one of {', '.join(VERDICTS)}")
+    comments = tuple({key: _tidy(value, 2) for key, value in one.items()} for one in found.comments)
+    return ReviewReport(found.verdict, _cut(found.body, MAX_TEXT), comments, fields.moment("time"))
+
+
 def _permission(fields: _Fields) -> Report:
     return PermissionReport(
         fields.text("tool") or "a tool",
@@ -226,6 +241,7 @@ _READERS: dict[str, Callable[[_Fields], Report]] = {
     "ask": lambda fields: AskReport(fields.text("question"), fields.moment("time")),
     "done": lambda fields: DoneReport(fields.text("summary"), fields.moment("time")),
     "reply": _reply,
+    "review": _review,
     "turn": lambda fields: TurnReport(fields.text("text"), fields.moment("time")),
     "took": lambda fields: TookReport(fields.text("text"), fields.moment("time")),
     "permission": _permission,
@@ -255,6 +271,7 @@ _NAMES = {
     AskReport: "ask",
     DoneReport: "done",
     ReplyReport: "reply",
+    ReviewReport: "review",
     TurnReport: "turn",
     TookReport: "took",
     PermissionReport: "permission",

@@ -29,6 +29,10 @@ _ANY_NAME = ""
 log = structlog.get_logger()
 
 
+def unseen() -> None:
+    """Ends the watch of a path that cannot be watched."""
+
+
 class Watch:
     """Calls back on the event loop when a watched path changes."""
 
@@ -50,6 +54,15 @@ class Watch:
         """Watch everything directly in a folder."""
         return self._add(path, _IN_FOLDER, _ANY_NAME, call)
 
+    def tree(self, path: Path, call: Callback) -> Callback:
+        """Watch everything in a folder and below, where the system can do that at one go (not on Linux)."""
+        return self._add_elsewhere(path, _ANY_NAME, call, below=True)
+
+    def catch_up(self) -> None:
+        """Call back now for what has changed so far, instead of when the event loop comes to it."""
+        while self._descriptor >= 0 and self._read():
+            pass
+
     def close(self) -> None:
         """End all watches."""
         for task in self._tasks:
@@ -70,7 +83,7 @@ class Watch:
         if watch < 0:
             if (number := ctypes.get_errno()) != errno.ENOENT:
                 log.error("a path cannot be watched: its changes go unseen", path=str(path), error=os.strerror(number))
-            return lambda: None
+            return unseen
         item = (name, call)
         self._calls.setdefault(watch, []).append(item)
         return lambda: self._remove(watch, item)
@@ -83,11 +96,11 @@ class Watch:
             del self._calls[watch]
             _libc().inotify_rm_watch(self._descriptor, watch)
 
-    def _read(self) -> None:
+    def _read(self) -> bool:
         try:
             data = os.read(self._descriptor, 1 << 16)
         except BlockingIOError:
-            return
+            return False
         due: dict[Callback, None] = {}
         position = 0
         while position < len(data):
@@ -101,12 +114,13 @@ class Watch:
                     due[call] = None
         for call in due:
             call()
+        return True
 
-    def _add_elsewhere(self, path: Path, name: str, call: Callback) -> Callback:
+    def _add_elsewhere(self, path: Path, name: str, call: Callback, *, below: bool = False) -> Callback:
         async def follow() -> None:
             from watchfiles import awatch
 
-            async for changes in awatch(path, recursive=False, step=20, debounce=50):
+            async for changes in awatch(path, recursive=below, step=20, debounce=50):
                 if name == _ANY_NAME or any(Path(changed).name == name for _, changed in changes):
                     call()
 

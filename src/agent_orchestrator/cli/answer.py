@@ -41,6 +41,7 @@ _KEYS = {
 _HINTS = {
     "permission": "  a allow, A always, d deny, or text; Enter skips, q ends",
     "message": "  a let it reach the agent, d refuse it; Enter skips, q ends",
+    "offer": "  a have it done, d leave it; Enter skips, q ends",
 }
 """What is decided, and how."""
 
@@ -52,7 +53,7 @@ _HINTS = {
     "--allow",
     "decision",
     flag_value="allow",
-    help="Allow what it asks permission for, this once; let a message through.",
+    help="Allow what it asks permission for, this once; let a message through; take what a rule offers.",
 )
 @click.option("--always", "decision", flag_value="always", help="Allow it from now on.")
 @click.option("--deny", "decision", flag_value="deny", help="Deny it; a TEXT tells the agent why.")
@@ -70,7 +71,8 @@ def answer(
 
     Without S it goes through all of them, oldest first, each with its context. With S and a TEXT or a decision it answers that
     session's question. `-` reads the text from standard input. A message with words of somebody who may not write to the repository
-    waits for your word, too: --allow lets it reach the agent, --deny does not.
+    waits for your word, too: --allow lets it reach the agent, --deny does not. So does an action that a rule offers
+    (`auto: false`): --allow has it done.
     """
     ao = client()
     if session is not None and (text or decision):
@@ -93,7 +95,7 @@ def answer(
         if len(asking) != 1:
             out.show(question_lines(questions))
             raise UsageError(f"{out.plural(len(asking), 'decision')} waiting", f"say which: ao answer S --{decision}")
-        _post(ao, session_id(asking[0]), decision, "", as_json, asking[0].get("message"))
+        _post(ao, session_id(asking[0]), decision, "", as_json, asking[0].get("message"), asking[0].get("offer"))
         return 0
     if not interactive():
         out.show(question_lines(questions))
@@ -143,8 +145,16 @@ def question_lines(questions: Sequence[Question]) -> list[str]:
     ]
 
 
-def _post(ao: Client, session: str, decision: str | None, text: str, as_json: bool, message: str | None = None) -> None:
-    given = (("decision", decision), ("text", text), ("message", message))
+def _post(
+    ao: Client,
+    session: str,
+    decision: str | None,
+    text: str,
+    as_json: bool,
+    message: str | None = None,
+    offer: str | None = None,
+) -> None:
+    given = (("decision", decision), ("text", text), ("message", message), ("offer", offer))
     body = {key: value for key, value in given if value}
     result = ao.post(session_path(session, "/answer"), body)
     if as_json:
@@ -163,7 +173,7 @@ def _go_through(ao: Client, questions: Sequence[Question]) -> None:
             )
         )
         kind, context = str(question.get("kind")), list(question.get("context") or ())
-        for line in context if kind == "message" else context[-_CONTEXT_LINES:]:  # a message is read as a whole
+        for line in context if kind in ("message", "offer") else context[-_CONTEXT_LINES:]:  # these are read as a whole
             print(out.paint(f"  | {out.one_line(line)}", "dim"))
         print(f"  {out.clean(question.get('text') or '')}")
         if reason := (question.get("permission") or {}).get("reason"):
@@ -176,7 +186,9 @@ def _go_through(ao: Client, questions: Sequence[Question]) -> None:
         if not reply:
             continue
         try:
-            _post(ao, session, decision, "" if decision else reply, False, question.get("message"))
+            _post(
+                ao, session, decision, "" if decision else reply, False, question.get("message"), question.get("offer")
+            )
         except AoError as error:  # it was answered elsewhere meanwhile
             out.note(str(error))
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import time
 import uuid
 from typing import Any
 
@@ -10,6 +12,7 @@ import click
 
 from agent_orchestrator.cli import out
 from agent_orchestrator.cli.common import (
+    AGENT,
     SESSION,
     Failures,
     client,
@@ -39,14 +42,32 @@ _LOOK = 2.0
 @click.option(
     "--comment", "comments", metavar="FILE:LINE:TEXT", multiple=True, help="A comment on a line; may be repeated."
 )
+@click.option(
+    "--agent", metavar="A", type=AGENT, help="Have this profile, else agent, judge it in a session of its own."
+)
+@click.option("--wait", is_flag=True, help="With --agent: return when it has judged.")
 @json_option
-def review(session: str, verdict: str | None, text: str | None, comments: tuple[str, ...], as_json: bool) -> None:
-    """See and judge a session's change.
+def review(
+    session: str,
+    verdict: str | None,
+    text: str | None,
+    comments: tuple[str, ...],
+    agent: str | None,
+    wait: bool,
+    as_json: bool,
+) -> None:
+    """See and judge a session's change, or have another agent judge it.
 
     Without a judgement and without comments: shows its pull request, checks, reviews and threads. All comments of one review
-    reach the agent as one message.
+    reach the agent as one message. With --agent the message says what to look at in particular; the agent's judgement goes to the
+    change's own agent like yours, but an approval is still for you to give, unless the project says otherwise.
     """
     ao = client()
+    if agent is not None:
+        if verdict is not None or comments:
+            raise UsageError("--agent judges itself", "leave out --approve, --request-changes and --comment")
+        _by_agent(ao, session, agent, (read_text("-") if text == "-" else text) or "", wait=wait, as_json=as_json)
+        return
     judged = verdict is not None or text is not None or bool(comments)
     if judged:
         body = {
@@ -54,7 +75,7 @@ def review(session: str, verdict: str | None, text: str | None, comments: tuple[
             "body": (read_text("-") if text == "-" else text) or "",
             "comments": [_comment(each) for each in comments],
         }
-        found: Pull = ao.post(session_path(session, "/review"), body)
+        found: Pull = ao.request("POST", session_path(session, "/review"), body, headers=_as_agent()).json()
     else:
         found = ao.get(session_path(session, "/review"))
     if as_json:
@@ -68,6 +89,36 @@ def review(session: str, verdict: str | None, text: str | None, comments: tuple[
         stat = ao.get(session_path(session, "/diff"))["stat"]
         out.show(f" {line}" for line in out.clean(stat).splitlines())
         out.show(["", *_next(found)])
+
+
+def _as_agent() -> dict[str, str]:
+    """What an agent's own command says: who it is. A person's says nothing."""
+    token = os.environ.get("AO_TOKEN") if os.environ.get("AO_SESSION") else None
+    return {"X-AO-Token": token} if token else {}
+
+
+def _by_agent(ao: Client, session: str, agent: str, text: str, *, wait: bool, as_json: bool) -> None:
+    reviewer = ao.post(session_path(session, "/reviewers"), {"agent": agent, "message": text})
+    judged: dict[str, Any] | None = None
+    while wait and judged is None:
+        found: Pull = ao.get(session_path(session, "/review"))
+        judged = next((each for each in found["reviews"] if each["reviewer"] == reviewer["id"]), None)
+        now = ao.get(session_path(reviewer["id"]))
+        if judged is None and now["status"] in ("failed", "exited", "stopped", "needs_input", "blocked", "interrupted"):
+            raise AoError(
+                f"{reviewer['id']} is {now['status']}: {now['why']}", f"look at it: ao attach {reviewer['id']}"
+            )
+        if judged is None:
+            time.sleep(_LOOK / 4)
+    if as_json:
+        out.print_json({"reviewer": reviewer, "review": judged})
+    elif judged is None:
+        print(f"{reviewer['id']} reviews {session}")
+        print(f"  ao status {reviewer['id']}    ao review {session}")
+    else:
+        print(f"{reviewer['id']}: {judged['verdict'].replace('_', ' ')}")
+        out.show(_quoted(judged["body"], "  "))
+        print(f"  ao review {session}")
 
 
 def _comment(given: str) -> dict[str, Any]:
@@ -168,13 +219,21 @@ def _print_log(ao: Client, session: str, name: str, follow: bool) -> None:
 )
 @click.option("--no-wait", is_flag=True, help="Return at once, not when it has landed.")
 @click.option("--force", is_flag=True, help="Land it although its checks fail; this is recorded.")
+@click.option("--cancel", is_flag=True, help="Take it out of the merge queue again.")
 @json_option
-def merge(sessions: tuple[str, ...], strategy: str | None, no_wait: bool, force: bool, as_json: bool) -> int:
-    """Let sessions' changes land, after their checks.
+def merge(
+    sessions: tuple[str, ...], strategy: str | None, no_wait: bool, force: bool, cancel: bool, as_json: bool
+) -> int:
+    """Let sessions' changes land, through the merge queue.
 
-    Your word is enough, unless the forge demands an approval. Returns when they have landed; one that is refused says why.
+    Each is checked on top of those ahead of it. Your word is enough, unless the forge demands an approval. Returns when they have
+    landed; one that is refused says why.
     """
     ao, failures = client(), Failures()
+    if cancel:
+        if strategy or no_wait or force:
+            raise UsageError("--cancel goes with no other option", "ao merge S --cancel")
+        return _call_off(ao, sessions, failures, as_json=as_json)
     asked: dict[str, dict[str, Any]] = {}
     landed: list[dict[str, Any]] = []
     for session in dict.fromkeys(sessions):
@@ -203,6 +262,22 @@ def merge(sessions: tuple[str, ...], strategy: str | None, no_wait: bool, force:
     return failures.code
 
 
+def _call_off(ao: Client, sessions: tuple[str, ...], failures: Failures, *, as_json: bool) -> int:
+    found = []
+    for session in dict.fromkeys(sessions):
+        try:
+            found.append(dict(ao.request("DELETE", session_path(session, "/merge")).json()))
+        except AoError as error:
+            if len(sessions) == 1:
+                raise
+            failures.tell(error)
+    if as_json:
+        out.print_json(found[0] if len(sessions) == 1 else {"sessions": found})
+    else:
+        out.show([f"{each['id']} is not to land any more: {each['status']}" for each in found])
+    return failures.code
+
+
 def _merge(ao: Client, session: str, body: dict[str, Any], *, wait: bool) -> dict[str, Any]:
     """Ask for it; the same key again is the same word, so that asking again only waits on."""
     sent = {"strategy": body["strategy"], "force": body["force"], "wait": wait, "timeout": _LOOK}
@@ -217,27 +292,48 @@ def _landed(ao: Client, session: str, body: dict[str, Any]) -> dict[str, Any]:
         found = _merge(ao, session, body, wait=True)
         if found["status"] == "merged":
             return found
-        reason = found.get("waitingFor") or ""
+        reason = found.get("waitingFor") or _position(ao, found)
         if reason and reason != told:
             out.note(f"{session} waits to land: {reason}")
         told = reason
+
+
+def _position(ao: Client, session: dict[str, Any]) -> str:
+    """Where it is in the queue."""
+    entries = ao.get("/api/queue", {"project": session["project"]})["entries"]
+    mine = next((each for each in entries if each["session"] == session["id"]), None)
+    if mine is None:
+        return ""
+    queued = sum(each["base"] == mine["base"] for each in entries)
+    return f"number {mine['position']} of {queued} in the queue, {mine['state']}"
 
 
 @click.command()
 @scope_options
 @json_option
 def queue(project: str | None, all_projects: bool, as_json: bool) -> None:
-    """Show what is to land, in order."""
+    """Show the merge queue: what is to land, in order.
+
+    Each change is built on those ahead of it and checked there; TREE is what is checked. Take one out: ao merge S --cancel.
+    """
     found = client().get("/api/queue", scope(project, all_projects))
     if as_json:
         out.print_json(found)
         return
     rows = [
-        (str(each["position"]), each["session"], each["state"], each["base"] or "-", each["reason"] or "-")
+        (
+            str(each["position"]),
+            each["session"],
+            each["state"],
+            each["base"],
+            (each["tree"] or "-")[:8],
+            ", ".join(f"{check['name']} {check['state']}" for check in each["checks"]) or "-",
+            each["reason"] or "-",
+        )
         for each in found["entries"]
     ]
-    header = ("", "SESSION", "STATE", "BASE", "WAITS FOR")
-    out.show(out.table(header, rows, shrink=4) if rows else ["Nothing is to land. Let a change land: ao merge S"])
+    header = ("", "SESSION", "STATE", "BASE", "TREE", "CHECKS", "WAITS FOR")
+    out.show(out.table(header, rows, shrink=6) if rows else ["Nothing is to land. Let a change land: ao merge S"])
 
 
 @click.command()

@@ -217,7 +217,7 @@ class _Normaliser(Respelling):
         self._plugin(project, "tracker")
         self._plugin(project, "scm")
         self._ci(project)
-        for key in ("ports", "budget", "docker"):
+        for key in ("ports", "budget", "docker", "review"):
             self._nested(project, key)
         self._env(project)
         self._reactions(project)

@@ -25,8 +25,10 @@ from agent_orchestrator.config.model import (
     Profile,
     Project,
     Reaction,
+    Review,
     Routing,
 )
+from agent_orchestrator.config.values import Quiet
 from agent_orchestrator.flow.rules import PRIORITIES
 
 
@@ -65,6 +67,7 @@ class ProjectConfig:
     agent_rules_file: Path | None
     agent_config: AgentConfig
     trusted_authors: tuple[str, ...]
+    review: Review
     budget: Budget
     docker: Docker
     sandbox: str
@@ -79,6 +82,8 @@ class ProjectConfig:
     """Everyone who may be told, by name."""
     routing: Mapping[str, tuple[str, ...]]
     """Whom to tell, for each priority."""
+    quiet: Quiet | None
+    """When only what is urgent is told."""
     plugins: tuple[Path, ...]
     reactions: tuple[Mapping[str, Reaction], ...]
     """What the files say about reactions, the weakest first; `ConfigSet.rules` makes rules of it."""
@@ -90,6 +95,8 @@ class AgentSettings:
 
     tool: str
     """The agent plugin."""
+    role: str
+    """`worker` or `reviewer`."""
     profile: str | None
     runtime: str
     workspace: str | None
@@ -157,6 +164,7 @@ def project_config(
         agent_rules_file=_below(root, settings.agent_rules_file, environ),
         agent_config=settings.agent_config,
         trusted_authors=settings.trusted_authors,
+        review=settings.review,
         budget=settings.budget,
         docker=settings.docker,
         sandbox=settings.sandbox,
@@ -167,6 +175,7 @@ def project_config(
         profiles=profiles,
         notifiers=told,
         routing={p: settings.notifiers if (to := getattr(routing, p)) is None else to for p in PRIORITIES},
+        quiet=next((config.quiet_hours for config in reversed(configs) if config.quiet_hours), None),
         plugins=tuple(_plugin_files(configs[-1], file, environ)),
         reactions=(*(config.reactions for config in configs), project.reactions),
     )
@@ -185,6 +194,7 @@ def agent_settings(project: ProjectConfig, name: str | None) -> AgentSettings:
     described = profile.model_dump(include=_DESCRIBED & profile.model_fields_set, exclude_none=True)
     return AgentSettings(
         tool=tool,
+        role=profile.role,
         profile=profile_name,
         runtime=profile.runtime or project.runtime,
         workspace=profile.workspace or project.workspace,

@@ -111,6 +111,12 @@ Size = Annotated[int, *_unit(values.size, "4g")]
 Money = Annotated[values.Amount, *_unit(values.money, "5 USD"), PlainSerializer(str)]
 Pause = Annotated[values.Backoff, *_unit(values.backoff, "30s..10m"), PlainSerializer(str)]
 Escalation = Annotated[values.EscalateAfter, *_unit(values.escalate_after, "30m"), PlainSerializer(str)]
+QuietHours = Annotated[
+    values.Quiet,
+    BeforeValidator(values.quiet_hours),
+    WithJsonSchema({"type": "string", "examples": ["22:00..07:00"]}),
+    PlainSerializer(str),
+]
 Environment = dict[Annotated[str, AfterValidator(_variable)], Text]
 Message = Annotated[Text, _template(tuple(TEMPLATE_VARIABLES))]
 Argument = Annotated[Text, _template(AGENT_VARIABLES)]
@@ -123,6 +129,8 @@ Permissions = Annotated[
 Mode = Annotated[Literal["tui", "headless"], _one_of(("tui", "headless"))]
 Sandbox = Annotated[Literal["none", "bwrap"], _one_of(("none", "bwrap"))]
 Network = Annotated[Literal["none", "allowlist", "host"], _one_of(("none", "allowlist", "host"))]
+Role = Annotated[Literal["worker", "reviewer"], _one_of(("worker", "reviewer"))]
+Approval = Annotated[Literal["person", "agent"], _one_of(("person", "agent"))]
 CheckOn = Annotated[Literal["done", "commit", "manual"], _one_of(("done", "commit", "manual"))]
 PromptBy = Annotated[Literal["argument", "file", "stdin", "paste"], _one_of(("argument", "file", "stdin", "paste"))]
 Action = Annotated[str, _one_of(ACTIONS), WithJsonSchema({"enum": [*ACTIONS, "auto-merge"]})]

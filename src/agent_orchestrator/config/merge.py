@@ -47,7 +47,7 @@ def rules(*levels: Mapping[str, Reaction]) -> tuple[Rule, ...]:
 
 _SAME = frozenset(
     {"trigger", "auto", "action", "message", "retries", "escalate", "threshold", "delay", "unless_watched", "condition"}
-    | {"priority", "strategy", "delete_after", "include_summary", "approval_after", "agent"}
+    | {"priority", "strategy", "delete_after", "include_summary", "approval_after", "timeout", "agent"}
 )
 _NULLABLE = frozenset({"retries", "threshold", "delay", "priority", "strategy", "agent", "approval_after"})
 

@@ -13,6 +13,7 @@ from pydantic.alias_generators import to_camel
 
 from agent_orchestrator.config.kinds import (
     Action,
+    Approval,
     Argument,
     BranchPattern,
     CheckOn,
@@ -34,6 +35,8 @@ from agent_orchestrator.config.kinds import (
     Positive,
     Priority,
     PromptBy,
+    QuietHours,
+    Role,
     Sandbox,
     Size,
     Strategy,
@@ -148,10 +151,20 @@ class Reaction(Model):
         default=None, description="from the time after this many, a person must say yes"
     )
     command: Text | None = Field(default=None, description="for action command: what is run in the workspace")
+    timeout: Duration | None = Field(default=None, description="for action command: time limit; absent: 10m")
     agent: Text | None = Field(default=None, description="for action spawn: profile or agent")
 
 
 Reactions = dict[Name, Reaction]
+
+
+class Review(Model):
+    """Reviews by agents."""
+
+    max_rounds: Positive = Field(default=3, description="how often one agent judges a change before a person is called")
+    approval: Approval = Field(
+        default="person", description="whose approval is enough: a person's alone, or that of a reviewing agent too"
+    )
 
 
 class Filters(Model):
@@ -175,6 +188,9 @@ class Profile(Model):
     """An agent with a purpose: who takes which work, and how it is run."""
 
     tool: Name | None = Field(default=None, description="agent plugin; absent: the project's agent")
+    role: Role = Field(
+        default="worker", description="what action spawn makes of it: a worker, or a reviewer of the change"
+    )
     runtime: Name | None = Field(default=None, description="runtime; absent: the project's")
     workspace: Name | None = Field(default=None, description="workspace; absent: the project's")
     skills: Texts = Field(default=(), description="what it is good at; part of its prompt")
@@ -255,6 +271,7 @@ class Project(Defaults):
     trusted_authors: Texts = Field(
         default=(), description="authors whose words need no person's, though they may not write to the repository"
     )
+    review: Review = Field(default=Review(), description="reviews by agents")
     budget: Budget = Field(default=Budget(), description="what may be spent")
     docker: Docker = Field(default=Docker(), description="container of runtime docker")
     sandbox: Sandbox = Field(default="none", description="bwrap: a sandbox for tmux and process on Linux")
@@ -332,6 +349,10 @@ class Config(Model):
     reactions: Reactions = Field(default={}, description="what is done by itself, by trigger")
     notifiers: dict[Name, Plugin] = Field(default={}, description="who is told, and how, by name")
     notification_routing: Routing = Field(default=Routing(), description="who is told, by priority")
+    quiet_hours: QuietHours | None = Field(
+        default=None,
+        description="local time in which only what is urgent is told; the rest is told together at its end",
+    )
     plugins: tuple[PluginFile, ...] = Field(default=(), description="plugins in files")
 
 

@@ -156,6 +156,7 @@ _UNITS: dict[Any, str] = {
     values.money: "amount",
     values.backoff: "duration..duration",
     values.escalate_after: "count or duration",
+    values.quiet_hours: "time..time",
 }
 
 

@@ -15,6 +15,7 @@ _DURATION = re.compile(
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?\s*", re.IGNORECASE)
 _MONEY = re.compile(r"\s*\$?\s*(\d+(?:\.\d+)?)\s*(usd|\$|dollars?)?\s*", re.IGNORECASE)
 _TOKENS = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([km]?)\s*tokens?\s*", re.IGNORECASE)
+_QUIET = re.compile(r"\s*([0-2]?\d)(?::([0-5]\d))?\s*(?:\.\.|-|–)\s*([0-2]?\d)(?::([0-5]\d))?\s*", re.ASCII)
 _LONGEST = 40
 
 
@@ -49,6 +50,29 @@ class Backoff:
 
     def __str__(self) -> str:
         return f"{self.first:g}s..{self.most:g}s"
+
+
+@dataclass(frozen=True, slots=True)
+class Quiet:
+    """The quiet hours, in minutes since midnight by local time; they may go over midnight."""
+
+    start: int
+    end: int
+
+    def __str__(self) -> str:
+        return "..".join(f"{at // 60:02d}:{at % 60:02d}" for at in (self.start, self.end))
+
+
+def quiet_hours(value: Any) -> Quiet:
+    """Quiet hours from `22:00..07:00`."""
+    if isinstance(value, Quiet):
+        return value
+    found = _QUIET.fullmatch(value) if isinstance(value, str) and len(value) <= _LONGEST else None
+    if found:
+        start, end = (int(found[n]) * 60 + int(found[n + 1] or 0) for n in (1, 3))
+        if max(start, end) <= 24 * 60 and start % 1440 != end % 1440:
+            return Quiet(start % 1440, end % 1440)
+    raise ValueError(f"{shown(value)} are no quiet hours; accepted: 22:00..07:00, by local time")
 
 
 def duration(value: Any) -> float:

@@ -40,6 +40,11 @@ A_PERSON = Words("person")
 """Whoever uses the command line here."""
 
 
+def kind_of(author: str) -> str:
+    """What an author is by his name: a `person`, or a `bot`."""
+    return "bot" if author.casefold().endswith("[bot]") else "person"
+
+
 def free(said: Said, trusted: Collection[str]) -> bool:
     """May these words reach an agent by themselves? Names are compared as forges do, whatever their case."""
     return said.write_access == WRITES or said.author.casefold() in {name.casefold() for name in trusted}

@@ -189,7 +189,7 @@ class Runner:
     async def _attempt(self, row: Row) -> Row:
         intent, effect, now = row.intent, self.effects.get(row.intent.kind), self.flow.clock()
         facts = self.flow.sessions.get(intent.session)
-        wanted = facts is not None and still_needed(intent, facts)
+        wanted = not intent.session or (facts is not None and still_needed(intent, facts))
         if effect is None or not (wanted or (effect.even_if_stale and row.attempts)):
             return await self._record(row, [], settled(row, "dropped", now, "not needed any more"))
         if effect.ambiguous:

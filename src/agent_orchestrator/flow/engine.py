@@ -17,7 +17,7 @@ from agent_orchestrator.flow.events import Event
 from agent_orchestrator.flow.facts import HomeFacts, SessionFacts
 from agent_orchestrator.flow.fold import reduce, reduce_home
 from agent_orchestrator.flow.outbox import Batch, Known, Row, Snapshot, Store
-from agent_orchestrator.flow.reactions import Intent, concerned, decide, needed, react_to
+from agent_orchestrator.flow.reactions import Intent, concerned, decide, needed, react_to, react_to_issue
 from agent_orchestrator.flow.rules import Rule
 from agent_orchestrator.protocols import Clock
 
@@ -217,6 +217,8 @@ class Flow:
         if not event.session:
             outcome.changes.append(Change(event, None, None))
             mine = concerned(event, {**self.sessions, **outcome.sessions}.values())
+            if not mine and event.project:
+                return react_to_issue(event, self.rules(event.project, None), self.clock())
             return [intent for facts in mine for intent in react_to(event, facts, self._rules_of(facts), self.clock())]
         before = outcome.sessions.get(event.session) or self.sessions.get(event.session)
         after = reduce(before, event)

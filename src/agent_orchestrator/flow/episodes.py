@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from agent_orchestrator.flow.facts import SessionFacts
-from agent_orchestrator.flow.pull import Comment, PullRequest
+from agent_orchestrator.flow.authors import WRITES
+from agent_orchestrator.flow.facts import Offer, SessionFacts
+from agent_orchestrator.flow.pull import Comment, Episode, PullRequest
 from agent_orchestrator.flow.status import Status
 
 STATUS_TRIGGERS = {
@@ -21,6 +22,13 @@ STATUS_TRIGGERS = {
     "limited": "usage-limit",
 }
 """Triggers that are a status of the agent."""
+
+RESTARTED = frozenset({"agent-exited", "agent-stuck"})
+"""Troubles of the agent itself that may come back after a restart."""
+NUDGED = frozenset({"agent-idle", "agent-needs-input"})
+"""Triggers that a rule's own message would end and bring back: they last until somebody else speaks, or there is work to show."""
+RECOVERED_AFTER = 1800.0
+"""Seconds that an agent must have run after such a trouble before the next one counts as another."""
 
 
 def is_state(trigger: str) -> bool:
@@ -39,13 +47,27 @@ def occurrence(trigger: str, facts: SessionFacts, status: Status) -> str | None:
 
 
 def closed(facts: SessionFacts, status: Status) -> SessionFacts:
-    """The facts without the episodes that are over."""
-    ongoing = {name: episode for name, episode in facts.episodes.items() if _lasts(name, facts, status)}
-    return facts if len(ongoing) == len(facts.episodes) else replace(facts, episodes=ongoing)
+    """The facts without the episodes that are over, and without the offers that nothing is left of."""
+    ongoing = {name: episode for name, episode in facts.episodes.items() if _lasts(name, episode, facts, status)}
+    offers = tuple(offer for offer in facts.offers if _stands(offer, facts, status))
+    if len(ongoing) == len(facts.episodes) and len(offers) == len(facts.offers):
+        return facts
+    return replace(facts, episodes=ongoing, offers=offers)
 
 
-def _lasts(trigger: str, facts: SessionFacts, status: Status) -> bool:
+def _stands(offer: Offer, facts: SessionFacts, status: Status) -> bool:
+    """What happened stays happened, as long as there is a session; a state may be over, or another one."""
+    if not is_state(offer.trigger):
+        return not facts.stopped
+    return occurrence(offer.trigger, facts, status) == offer.occurrence
+
+
+def _lasts(trigger: str, episode: Episode, facts: SessionFacts, status: Status) -> bool:
     pr, head = facts.pr, facts.head
+    if trigger in RESTARTED:
+        return _is_shaky(trigger, episode, facts, status)
+    if trigger in NUDGED and _is_nudged(episode, facts):
+        return True
     if pr is None or trigger not in _OF_CHANGE:
         return occurrence(trigger, facts, status) is not None
     if pr.state != "open" and trigger not in ("pr-merged", "pr-closed"):
@@ -59,9 +81,27 @@ def _lasts(trigger: str, facts: SessionFacts, status: Status) -> bool:
     return occurrence(trigger, facts, status) is not None
 
 
+def _is_nudged(episode: Episode, facts: SessionFacts) -> bool:
+    """Nobody but rules has spoken to the agent since, and it has nothing to show yet."""
+    if facts.pr is not None or facts.done is not None or facts.wanted == "stop":
+        return False
+    return all(one.sender.startswith("rule ") for one in facts.messages if one.at > episode.since)
+
+
+def _is_shaky(trigger: str, episode: Episode, facts: SessionFacts, status: Status) -> bool:
+    """An agent that was started again has not recovered by that alone: it must have lived a while, or be done."""
+    now, launch = occurrence(trigger, facts, status), facts.launch
+    if now == episode.occurrence and now is not None:
+        return True
+    if launch is None or facts.done is not None or facts.wanted == "stop":
+        return now is not None and facts.wanted != "stop"
+    lived = (launch.ended_at or facts.updated_at) - launch.at
+    return lived < RECOVERED_AFTER
+
+
 def open_comment(facts: SessionFacts, pr: PullRequest) -> Comment | None:
     """The newest thing that a person said beside a judgement, and that the agent neither answered nor worked on."""
-    judged = {review.id for review in pr.judgements if review.verdict == "changes_requested"}
+    judged = {one.id for one in pr.reviews if one.verdict == "changes_requested" and one.write_access == WRITES}
     for comment in reversed(pr.comments):
         if comment.by_agent:
             return None

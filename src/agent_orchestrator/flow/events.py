@@ -156,6 +156,12 @@ class SessionCreated(Body):
     priority: int = 0
     ports: tuple[int, ...] = ()
     labels: tuple[str, ...] = ()
+    reviews: str | None = None
+    """The session whose change it is to judge."""
+    spawned: tuple[str, ...] = ()
+    """The rules that led to it, the first one first; nothing: a person's wish."""
+    parent: str | None = None
+    """The session that a rule made it for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,6 +347,16 @@ class AgentDone(Body):
     """The agent says its work is ready."""
 
     summary: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentReview(Body):
+    """A reviewing agent judged the change that it was asked about."""
+
+    verdict: str
+    body: str = ""
+    comments: tuple[Mapping[str, Any], ...] = ()
+    """Each with `path`, `line` and `body`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -573,6 +589,12 @@ class ReviewSubmitted(Body):
     body: str = ""
     write_access: str = "yes"
     """May the author write to the repository: `yes`, `no` or `unknown`."""
+    kind: str = "person"
+    """Who judges: a `person`, a `bot` or an `agent`."""
+    reviewer: str = ""
+    """The session of the agent that judges."""
+    counts: bool = True
+    """It is approval enough; that of a bot or an agent is so only where the project says it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -592,6 +614,8 @@ class CommentAdded(Body):
     """The commit that was looked at."""
     write_access: str = "yes"
     """May the author write to the repository: `yes`, `no` or `unknown`."""
+    kind: str = "person"
+    """Who speaks: a `person`, a `bot` or an `agent`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -616,7 +640,25 @@ class LandingFailed(Body):
 
     reason: str
     cause: str = ""
-    """`conflict`, `checks` or `moved`."""
+    """`conflict`, `checks`, `moved`, `called-off` or `error`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConflictPredicted(Body):
+    """Its branch and that of an `other`, elder session will collide: `text`, they cannot be merged, or `overlap`, both change one place."""
+
+    other: str
+    files: tuple[str, ...]
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConflictCleared(Body):
+    """A predicted conflict is over, or less than it was: these files are left."""
+
+    other: str
+    files: tuple[str, ...] = ()
+    kind: str = "text"
 
 
 # -- Rules ----------------------------------------------------------------------------------------------------------------
@@ -641,6 +683,101 @@ class Escalated(Body):
     rule: str
     trigger: str
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ActionOffered(Body):
+    """A rule does not act by itself: a person may take the action, or refuse it."""
+
+    offer: str
+    rule: str
+    trigger: str
+    occurrence: str
+    action: str
+    text: str = ""
+    """What would be sent or told."""
+    attempt: int = 1
+    event: Mapping[str, Any] = field(default_factory=dict)
+    """The event that it is about, for a trigger that is one."""
+
+
+@dataclass(frozen=True, slots=True)
+class OfferAnswered(Body):
+    """A person's word on an action that was offered: `allow` or `deny`."""
+
+    offer: str
+    decision: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommandRequested(Body):
+    """A rule wants its command to be run."""
+
+    rule: str
+    trigger: str
+    attempt: int = 1
+    variables: Mapping[str, Any] = field(default_factory=dict)
+    """What the command may read of what happened."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommandFinished(Body):
+    """A rule's command has ended; `code` is none where it was ended by its time limit."""
+
+    rule: str
+    code: int | None
+    output: str = ""
+    """The end of what it printed."""
+    log: str = ""
+    seconds: float = 0.0
+    repeated: bool = False
+    """The daemon died while it ran before: it may have been run twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpawnRequested(Body):
+    """A rule wants another session."""
+
+    rule: str
+    trigger: str
+    agent: str = ""
+    prompt: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewRequested(Body):
+    """An agent is asked to judge the change, for the how-many-eth time."""
+
+    reviewer: str
+    head: str
+    round: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class AccountHeld(Body):
+    """No other session of this agent starts before that time."""
+
+    account: str
+    until: float
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetExceeded(Body):
+    """More was spent than the budget allows: of a `session`, or of a project's `day`."""
+
+    scope: str
+    budget: str
+    spent: str
+
+
+@dataclass(frozen=True, slots=True)
+class AllComplete(Body):
+    """Every session of the project is done."""
+
+    sessions: tuple[str, ...] = ()
+    """Those that were not told of before."""
+    summary: str = ""
 
 
 # -- Issues of the local tracker --------------------------------------------------------------------------------------------
@@ -719,6 +856,24 @@ class Notified(Body):
     title: str
     message: str
     level: str = "info"
+
+
+@dataclass(frozen=True, slots=True)
+class NotificationHeld(Body):
+    """A person will be told when the quiet hours are over."""
+
+    trigger: str
+    title: str
+    message: str
+    level: str
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
+class QuietHoursEnded(Body):
+    """What was held until then is told, together."""
+
+    until: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import Any
 from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.pull import Episode, Issue, PullRequest
 
-VERSION = 5
+VERSION = 6
 """Raised when the meaning of a fold changes: stored facts are then folded anew from the log."""
 
 
@@ -141,6 +141,41 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
+class Offer:
+    """An action that a rule offers to a person."""
+
+    id: str
+    rule: str
+    trigger: str
+    occurrence: str
+    action: str
+    text: str
+    attempt: int
+    at: float
+    event: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class HeldNotice:
+    """Something that a person is told when the quiet hours are over."""
+
+    session: str
+    title: str
+    message: str
+    level: str
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
+class Collision:
+    """A predicted conflict with an elder session."""
+
+    files: tuple[str, ...]
+    kind: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
 class SessionFacts:
     """Everything known of one session."""
 
@@ -196,11 +231,17 @@ class SessionFacts:
     rescues: tuple[str, ...] = ()
     saved: tuple[str, ...] = ()
     stopped: bool = False
+    stopped_by: str = "person"
+    """Who wanted it to end."""
     base_head: str | None = None
     """Where the base branch is, as far as seen."""
     pr: PullRequest | None = None
     episodes: Mapping[str, Episode] = field(default_factory=dict)
     """What rules react to just now, by trigger."""
+    collisions: Mapping[str, Collision] = field(default_factory=dict)
+    """Elder session → what its branch will collide with this one's on."""
+    offers: tuple[Offer, ...] = ()
+    """Actions that wait for a person's word, oldest first."""
 
     @property
     def name(self) -> str:
@@ -273,3 +314,9 @@ class HomeFacts:
     """Configuration file → why it cannot be read."""
     issues: Mapping[str, Issue] = field(default_factory=dict)
     """The local tracker's, by project and number."""
+    accounts: Mapping[str, float] = field(default_factory=dict)
+    """Agent → the time before which none of its sessions starts."""
+    completed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Project → its sessions that were told of when all were done."""
+    quiet: Mapping[str, tuple[HeldNotice, ...]] = field(default_factory=dict)
+    """Project → what is told when the quiet hours are over."""

@@ -20,6 +20,7 @@ from agent_orchestrator.flow.facts import (
     ActivityFact,
     Asked,
     Failure,
+    HeldNotice,
     HomeFacts,
     Launch,
     Message,
@@ -51,7 +52,7 @@ def reduce(facts: SessionFacts | None, event: Event) -> SessionFacts | None:
     if of_another_launch and not isinstance(event.body, e.AgentLaunched | e.AgentUsage | e.AgentAck):
         return facts  # but what it used was used, and what it took up was taken up
     after = _touch(step(facts, event, event.body), event)
-    return closed(after, derive(after, event.time)) if after.episodes else after
+    return closed(after, derive(after, event.time)) if after.episodes or after.offers else after
 
 
 def reduce_home(facts: HomeFacts, event: Event) -> HomeFacts:
@@ -94,6 +95,18 @@ def reduce_home(facts: HomeFacts, event: Event) -> HomeFacts:
                 return facts
             grown = replace(task, sessions=(*task.sessions, event.session))
             return replace(facts, tasks={**facts.tasks, body.task: grown})
+        case e.AccountHeld():
+            later = max(body.until, facts.accounts.get(body.account, 0.0))
+            return replace(facts, accounts={**facts.accounts, body.account: later})
+        case e.AllComplete():
+            told = dict.fromkeys((*facts.completed.get(project, ()), *body.sessions))
+            return replace(facts, completed={**facts.completed, project: tuple(told)})
+        case e.NotificationHeld():
+            held = HeldNotice(event.session or "", body.title, body.message, body.level, body.until)
+            return replace(facts, quiet={**facts.quiet, project: (*facts.quiet.get(project, ()), held)})
+        case e.QuietHoursEnded():
+            later_ones = tuple(one for one in facts.quiet.get(project, ()) if one.until > body.until)
+            return replace(facts, quiet={**facts.quiet, project: later_ones})
     return reduce_issues(facts, event)
 
 
@@ -201,11 +214,12 @@ def _launched(facts: SessionFacts, event: Event, body: e.AgentLaunched) -> Sessi
     )
 
 
-def _stop(facts: SessionFacts, _event: Event, body: e.StopRequested) -> SessionFacts:
+def _stop(facts: SessionFacts, event: Event, body: e.StopRequested) -> SessionFacts:
     if facts.stopped:
         return facts
     again = facts.wanted == "stop" and facts.failure is not None
-    return replace(facts, wanted="stop", keep=body.keep, failure=None, run=facts.run + again)
+    who = event.source or "person"
+    return replace(facts, wanted="stop", keep=body.keep, failure=None, run=facts.run + again, stopped_by=who)
 
 
 def _stopped(facts: SessionFacts, _event: Event, body: e.SessionStopped) -> SessionFacts:
@@ -232,7 +246,8 @@ def _rescued(facts: SessionFacts, _event: Event, body: e.WorkRescued) -> Session
 
 
 def _timer(facts: SessionFacts, event: Event, body: e.TimerDue) -> SessionFacts:
-    if body.name == "limit" and facts.limit_until is not None and facts.limit_until <= event.time:
+    limited = facts.activity.state == "limited" or facts.limit_until is not None
+    if body.name == "limit" and limited and (facts.limit_until or 0.0) <= event.time:
         activity = ActivityFact("unknown", "clock", event.time) if facts.activity.state == "limited" else facts.activity
         return replace(facts, limit_until=None, activity=activity)
     return facts
@@ -351,6 +366,8 @@ def _exited(facts: SessionFacts, event: Event, body: e.AgentExited | e.AgentStop
     how = "stopped" if stopped else "killed" if body.signal else f"exit {body.code}"
     facts = replace(facts, launch=launch, activity=ActivityFact("exited", event.source, event.time))
     facts = replace(facts, question="", permission=None)
+    if facts.launched_run != facts.run and facts.wanted == "run":
+        return facts  # it is started anew, and gets what waits for it then
     return _fail_pending(facts, f"the agent ended ({how}) before it was delivered", before=event.time)
 
 

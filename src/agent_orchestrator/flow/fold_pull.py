@@ -8,10 +8,13 @@ from typing import Any
 
 from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.events import Event
-from agent_orchestrator.flow.facts import HomeFacts, SessionFacts
+from agent_orchestrator.flow.facts import Collision, HomeFacts, Offer, SessionFacts
 from agent_orchestrator.flow.pull import CheckRun, Comment, Episode, Issue, Landing, PullRequest, Review
 
 Step = Callable[[SessionFacts, Event, Any], SessionFacts]
+
+MOST_OFFERS = 50
+"""Actions that wait for a person's word in one session."""
 
 
 def _with(facts: SessionFacts, **changes: Any) -> SessionFacts:
@@ -107,7 +110,18 @@ def _by_hand(facts: SessionFacts, _event: Event, body: e.ChecksByHand) -> Sessio
 def _review(facts: SessionFacts, event: Event, body: e.ReviewSubmitted) -> SessionFacts:
     if facts.pr is None or any(review.id == body.review for review in facts.pr.reviews):
         return facts
-    review = Review(body.review, body.verdict, body.head, body.author, body.body, event.time, body.write_access)
+    review = Review(
+        id=body.review,
+        verdict=body.verdict,
+        head=body.head,
+        author=body.author,
+        body=body.body,
+        at=event.time,
+        write_access=body.write_access,
+        kind=body.kind,
+        reviewer=body.reviewer,
+        counts=body.counts,
+    )
     return _with(facts, reviews=(*facts.pr.reviews, review))
 
 
@@ -126,6 +140,7 @@ def _comment(facts: SessionFacts, event: Event, body: e.CommentAdded) -> Session
         by_agent=body.by_agent,
         head=body.head,
         write_access=body.write_access,
+        kind=body.kind,
     )
     return _with(facts, comments=(*facts.pr.comments, comment))
 
@@ -148,7 +163,7 @@ def _landing_failed(facts: SessionFacts, _event: Event, body: e.LandingFailed) -
 
 
 def _reacted(facts: SessionFacts, event: Event, body: e.Reacted) -> SessionFacts:
-    known = facts.episodes.get(body.trigger) or Episode(event.time)
+    known = facts.episodes.get(body.trigger) or Episode(event.time, first=body.occurrence)
     episode = replace(known, attempts=max(known.attempts, body.attempt), occurrence=body.occurrence)
     return replace(facts, episodes={**facts.episodes, body.trigger: episode})
 
@@ -158,7 +173,55 @@ def _escalated(facts: SessionFacts, event: Event, body: e.Escalated) -> SessionF
     return replace(facts, episodes={**facts.episodes, body.trigger: replace(known, escalated=True)})
 
 
+def _offered(facts: SessionFacts, event: Event, body: e.ActionOffered) -> SessionFacts:
+    """A newer offer of the same rule takes the place of an older one that it repeats."""
+    others = tuple(one for one in facts.offers if one.id != body.offer and not _same_offer(one, body))
+    offer = Offer(
+        id=body.offer,
+        rule=body.rule,
+        trigger=body.trigger,
+        occurrence=body.occurrence,
+        action=body.action,
+        text=body.text,
+        attempt=body.attempt,
+        at=event.time,
+        event=body.event,
+    )
+    return replace(facts, offers=(*others, offer)[-MOST_OFFERS:])
+
+
+def _same_offer(offer: Offer, body: e.ActionOffered) -> bool:
+    return offer.rule == body.rule and not body.event
+
+
+def _offer_answered(facts: SessionFacts, _event: Event, body: e.OfferAnswered) -> SessionFacts:
+    """Who took an action is not called for it any more."""
+    offer = next((one for one in facts.offers if one.id == body.offer), None)
+    if offer is None:
+        return facts
+    episodes, known = facts.episodes, facts.episodes.get(offer.trigger)
+    if known is not None and body.decision == "allow":
+        episodes = {**episodes, offer.trigger: replace(known, escalated=False)}
+    return replace(facts, offers=tuple(one for one in facts.offers if one.id != body.offer), episodes=episodes)
+
+
+def _predicted(facts: SessionFacts, event: Event, body: e.ConflictPredicted) -> SessionFacts:
+    found = Collision(body.files, body.kind, event.time)
+    return replace(facts, collisions={**facts.collisions, body.other: found})
+
+
+def _cleared(facts: SessionFacts, event: Event, body: e.ConflictCleared) -> SessionFacts:
+    rest = {other: one for other, one in facts.collisions.items() if other != body.other}
+    if body.files:
+        rest[body.other] = Collision(body.files, body.kind, event.time)
+    return replace(facts, collisions=rest)
+
+
 STEPS: Mapping[type[e.Body], Step] = {
+    e.ConflictPredicted: _predicted,
+    e.ConflictCleared: _cleared,
+    e.ActionOffered: _offered,
+    e.OfferAnswered: _offer_answered,
     e.PrOpened: _opened,
     e.PrReady: _ready,
     e.PrClosed: _closed,

@@ -39,6 +39,12 @@ class Review:
     at: float
     write_access: str = WRITES
     """May the author write to the repository: `yes`, `no` or `unknown`."""
+    kind: str = "person"
+    """`person`, `bot` or `agent`."""
+    reviewer: str = ""
+    """The session of the agent that judged."""
+    counts: bool = True
+    """It is approval enough."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +63,8 @@ class Comment:
     head: str = ""
     """The commit that was looked at."""
     write_access: str = WRITES
+    kind: str = "person"
+    """`person`, `bot` or `agent`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +151,30 @@ class PullRequest:
 
     @property
     def judgements(self) -> list[Review]:
-        """The reviews that count: those of people who may write to the repository. Anybody else's is but a comment."""
-        return [one for one in self.reviews if one.verdict != "commented" and one.write_access == WRITES]
+        """The reviews that count: those of people who may write to the repository. Anybody else's is but a comment.
+
+        An agent's approval is none, unless the project says so; but it takes back what that agent asked for before.
+        """
+        given = [one for one in self.reviews if one.verdict != "commented" and one.write_access == WRITES]
+        content = {one.reviewer or one.author for one in _last_of_each(given) if one.verdict == "approved"}
+        return [
+            one
+            for one in given
+            if one.kind == "person"
+            or (one.counts and one.verdict == "approved")
+            or (one.verdict != "approved" and (one.reviewer or one.author) not in content)
+        ]
+
+    @property
+    def seen_by_person(self) -> bool:
+        """A person has looked at the change and said something: its history must not be rewritten any more."""
+        kinds = [one.kind for one in self.reviews] + [one.kind for one in self.comments if not one.by_agent]
+        return "person" in kinds
+
+    @property
+    def agents_word(self) -> Review | None:
+        """The last judgement of a reviewing agent."""
+        return next((one for one in reversed(self.reviews) if one.kind == "agent" and one.verdict != "commented"), None)
 
     def verdict(self, head: str | None) -> str:
         """`none`, `pending`, `approved` or `changes_requested`: the last judgement, as far as it is about this commit."""
@@ -161,6 +191,11 @@ class PullRequest:
         return "no" if self.conflicts else "yes"
 
 
+def _last_of_each(reviews: list[Review]) -> list[Review]:
+    """Of each bot and agent its last word."""
+    return list({one.reviewer or one.author: one for one in reviews if one.kind != "person"}.values())
+
+
 @dataclass(frozen=True, slots=True)
 class Episode:
     """One unbroken time in which a trigger's state holds."""
@@ -170,6 +205,8 @@ class Episode:
     occurrence: str = ""
     """What was last reacted to: another one within the episode is the next attempt."""
     escalated: bool = False
+    first: str = ""
+    """What was reacted to at first: names the episode."""
 
 
 @dataclass(frozen=True, slots=True)

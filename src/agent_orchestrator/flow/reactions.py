@@ -9,16 +9,30 @@ dropped was not done: when it is needed again, its key is free.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from agent_orchestrator.flow.episodes import is_state, occurrence
-from agent_orchestrator.flow.events import Event, IssueChanged, encode
+from agent_orchestrator.flow.events import (
+    AgentReport,
+    AgentReview,
+    AgentTurnEnded,
+    Body,
+    CommandFinished,
+    CommandRequested,
+    Event,
+    IssueChanged,
+    OfferAnswered,
+    SpawnRequested,
+    encode,
+)
 from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.flow.pull import Episode
 from agent_orchestrator.flow.rules import Rule
 from agent_orchestrator.flow.status import STUCK_AFTER, derive
+from agent_orchestrator.flow.verdicts import review_in
 
 LIFECYCLE = frozenset(
     {
@@ -26,6 +40,12 @@ LIFECYCLE = frozenset(
         *("open-pr", "ready-pr", "check", "compare", "land"),
     }
 )
+
+
+LIMIT_UNKNOWN = 1800.0
+"""Seconds after which a usage limit without a reset time is tried again."""
+REVIEWER = "reviewer"
+"""The kind of session that judges another one's change and makes none of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +78,15 @@ def needed(facts: SessionFacts, rules: Sequence[Rule] = ()) -> list[Intent]:
         return []
     if facts.place is None or not facts.place.present:
         return [Intent("prepare", f"prepare:{facts.id}:{facts.run}", facts.id)]
+    if facts.live and facts.launched_run != facts.run:
+        return [_end_agent(facts)]  # it is to be started anew
     return _to_publish(facts) + _for_change(facts) + (_to_live(facts, rules) if facts.live else _to_launch(facts))
 
 
 def _to_publish(facts: SessionFacts) -> list[Intent]:
     if facts.place is None or facts.place.shared or not facts.committed or facts.head == facts.published:
+        return []
+    if facts.spec.kind == REVIEWER:
         return []
     return [Intent("publish", f"publish:{facts.id}:{facts.head}", facts.id)]
 
@@ -71,7 +95,7 @@ def _for_change(facts: SessionFacts) -> list[Intent]:
     """What its pull request needs, once there are commits and they are in the main repository."""
     pr, head = facts.pr, facts.head
     here = facts.place is not None and (facts.place.shared or facts.published == head)
-    if not facts.committed or not here:
+    if not facts.committed or not here or facts.spec.kind == REVIEWER:
         return []
     if pr is None:
         return [Intent("open-pr", f"open-pr:{facts.id}", facts.id)]
@@ -83,7 +107,7 @@ def _for_change(facts: SessionFacts) -> list[Intent]:
     if pr.settled != head:
         stage = "draft" if pr.draft else "ready"
         intents.append(Intent("check", f"check:{facts.id}:{head}:{stage}:{pr.asked}", facts.id))
-    if facts.base_head and pr.compared != (head, facts.base_head):
+    if facts.base_head and pr.compared != (head, facts.base_head) and not pr.landing:
         intents.append(Intent("compare", f"compare:{facts.id}:{head}:{facts.base_head}", facts.id))
     return intents
 
@@ -116,8 +140,12 @@ def still_needed(intent: Intent, facts: SessionFacts) -> bool:
 
 def _to_stop(facts: SessionFacts) -> list[Intent]:
     if facts.live:
-        return [Intent("stop", f"stop:{facts.id}:{facts.generation}:{facts.run}", facts.id, facts.generation)]
+        return [_end_agent(facts)]
     return [] if facts.failure else [Intent("clean-up", f"clean-up:{facts.id}:{facts.run}", facts.id)]
+
+
+def _end_agent(facts: SessionFacts) -> Intent:
+    return Intent("stop", f"stop:{facts.id}:{facts.generation}:{facts.run}", facts.id, facts.generation)
 
 
 def _to_live(facts: SessionFacts, rules: Sequence[Rule]) -> list[Intent]:
@@ -128,10 +156,15 @@ def _to_live(facts: SessionFacts, rules: Sequence[Rule]) -> list[Intent]:
     if message := facts.next_message:
         key = f"deliver:{message.id}:{generation}"
         intents.append(Intent("deliver", key, facts.id, generation, args={"message": message.id}))
-    if facts.limit_until is not None:
-        key = f"limit:{facts.id}:{generation}:{facts.limit_until:.0f}"
-        intents.append(Intent("limit", key, facts.id, generation, facts.limit_until))
+    if facts.limit_until is not None or facts.activity.state == "limited":
+        until = limited_until(facts)
+        intents.append(Intent("limit", f"limit:{facts.id}:{generation}:{until:.0f}", facts.id, generation, until))
     return intents
+
+
+def limited_until(facts: SessionFacts) -> float:
+    """When its account may be used again: at the limit's reset, or in a while where nobody said when."""
+    return facts.limit_until if facts.limit_until is not None else facts.activity.at + LIMIT_UNKNOWN
 
 
 # -- Rules -------------------------------------------------------------------------------------------------------------
@@ -155,18 +188,74 @@ def react(facts: SessionFacts, rules: Sequence[Rule], now: float) -> list[Intent
 
 
 def react_to(event: Event, facts: SessionFacts, rules: Sequence[Rule], now: float) -> list[Intent]:
-    """What the rules say to an event as such: any kind of event is a trigger by its name."""
-    names = {event.type, *(["issue-assigned"] if isinstance(event.body, IssueChanged) and event.body.assignee else [])}
+    """What an event as such calls for: any kind of event is a trigger by its name, and some ask for an effect of their own."""
+    names = _names(event, facts.id)
     followed = [rule for rule in rules if rule.trigger in names and not is_state(rule.trigger)]
-    return [_told(rule, event, facts, now) for rule in followed if event.source != f"rule {rule.name}"]
+    told = [_told(rule, event, facts, now) for rule in followed if _may_follow(rule, event)]
+    return told + _asked_for(event, facts)
+
+
+def _may_follow(rule: Rule, event: Event) -> bool:
+    """What rules do sets off no other rule, or two could call each other for ever; but a command's end may be told."""
+    by_rule = event.source.startswith("rule ")
+    return not by_rule or (isinstance(event.body, CommandFinished) and rule.action != "command")
+
+
+def react_to_issue(event: Event, rules: Sequence[Rule], now: float) -> list[Intent]:
+    """What the rules say to an event of an issue that nobody works on: somebody may be told, or somebody may take it up."""
+    if getattr(event.body, "number", None) is None:
+        return []
+    names = _names(event)
+    followed = [rule for rule in rules if rule.trigger in names and rule.action in ("spawn", "notify")]
+    told = {"type": event.type, **encode(event.body)}
+    return [
+        Intent(
+            "react-to-issue",
+            f"react:{rule.name}:{event.project}:{event.key}",
+            "",
+            due=now + waits(rule),
+            args={"rule": rule.name, "trigger": rule.trigger, "project": event.project, "event": told},
+        )
+        for rule in followed
+        if _may_follow(rule, event)
+    ]
+
+
+def _names(event: Event, session: str = "") -> set[str]:
+    """The triggers that an event is: its type, what it means, or the name that an agent gave it."""
+    body, names = event.body, {event.type}
+    if isinstance(body, IssueChanged) and body.assignee and body.assignee != session:
+        names.add("issue-assigned")
+    if isinstance(body, AgentReport):
+        names.add(body.name)
+    return names
 
 
 def _told(rule: Rule, event: Event, facts: SessionFacts, now: float) -> Intent:
     told = {"type": event.type, **encode(event.body)}
     args = {"rule": rule.name, "trigger": rule.trigger, "occurrence": event.key, "attempt": 1, "event": told}
-    return Intent(
-        "react", f"react:{rule.name}:{facts.id}:{event.key}", facts.id, due=now + (rule.delay or 0.0), args=args
-    )
+    due = now + waits(rule)
+    return Intent("react", f"react:{rule.name}:{facts.id}:{event.key}", facts.id, due=due, args=args)
+
+
+def _asked_for(event: Event, facts: SessionFacts) -> list[Intent]:
+    """Effects that an event itself asks for; they are recorded with it."""
+    body = event.body
+    if isinstance(body, AgentTurnEnded):
+        body = (facts.spec.reviews and review_in(body.text)) or body
+    kind = _ASKING.get(type(body))
+    if kind is None or (isinstance(body, OfferAnswered) and body.decision != "allow"):
+        return []
+    name = body.offer if isinstance(body, OfferAnswered) else event.key  # of two who take an offer, one does
+    return [Intent(kind, f"{kind}:{name}", facts.id, args=encode(body))]
+
+
+_ASKING: Mapping[type[Body], str] = {
+    CommandRequested: "command",
+    SpawnRequested: "spawn",
+    OfferAnswered: "take-offer",
+    AgentReview: "post-review",
+}
 
 
 def concerned(event: Event, sessions: Iterable[SessionFacts]) -> list[SessionFacts]:
@@ -199,23 +288,36 @@ def _follow(rule: Rule, facts: SessionFacts, episode: Episode, what: str, now: f
     intents = []
     exhausted = rule.retries is not None and attempt > rule.retries
     if not exhausted:
-        due = now + (rule.delay or 0.0) if attempt == 1 else now + _backoff(rule, attempt)
+        due = now + (waits(rule) if attempt == 1 else backoff(rule, attempt, name))
         intents.append(Intent("react", f"react:{name}", facts.id, facts.generation, due, args))
     often = rule.escalate_after_count is not None and attempt > rule.escalate_after_count
     if exhausted or often:
-        reason = f"{attempt - 1} attempts did not settle it"
+        tried = f"{attempt - 1} attempt{'' if attempt == 2 else 's'} did not settle it"
+        reason = tried if attempt > 1 else "no attempt is to be made"
         intents.append(Intent("escalate", f"escalate:{name}", facts.id, due=now, args={**args, "reason": reason}))
     elif rule.escalate_after_seconds is not None and attempt == 1:
         reason = f"it lasts for over {rule.escalate_after_seconds / 60:g} min"
         key = f"escalate:{rule.name}:{facts.id}:since:{what}"
-        intents.append(
-            Intent("escalate", key, facts.id, due=now + rule.escalate_after_seconds, args={**args, "reason": reason})
-        )
+        due = now + waits(rule) + rule.escalate_after_seconds
+        intents.append(Intent("escalate", key, facts.id, due=due, args={**args, "reason": reason}))
     return intents
 
 
-def _backoff(rule: Rule, attempt: int) -> float:
+def waits(rule: Rule) -> float:
+    """Seconds that the state must last before the rule acts; a stuck agent's silence is part of its status already."""
+    lasted = rule.threshold or 0.0 if rule.trigger != "agent-stuck" else 0.0
+    return max(rule.delay or 0.0, lasted)
+
+
+def backoff(rule: Rule, attempt: int, key: str) -> float:
+    """Seconds before an attempt from the second on: doubling, spread by up to a half, within the rule's bounds.
+
+    What it is spread by comes from the reaction's own name, so that it is the same whenever it is asked.
+    """
     if rule.backoff is None:
         return 0.0
     first, most = rule.backoff
-    return float(min(most, first * 2 ** (attempt - 2)))
+    low = min(most, first * 2.0 ** min(attempt - 2, 60))
+    high = min(most, 1.5 * low)
+    share = int.from_bytes(hashlib.sha256(key.encode()).digest()[:6], "big") / float(1 << 48)
+    return low + (high - low) * share

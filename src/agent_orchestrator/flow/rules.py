@@ -64,6 +64,8 @@ class Rule:
     """From the time after this many, a person must say yes."""
     command: tuple[str, ...] = ()
     """For `command`: what is run."""
+    timeout: float = 600.0
+    """For `command`: seconds after which it is ended."""
     agent: str | None = None
     """For `spawn`: the profile or agent."""
 
@@ -84,7 +86,11 @@ TEMPLATE_VARIABLES: Mapping[str, str] = {
     "comments": "review comments with file, line, author and text",
     "comment": "the one comment that triggered it",
     "author": "who did what triggered it",
+    "by": "what the author is: `person`, `bot` or `agent`",
     "files": "the files that conflict or collide",
+    "ours": "the titles of the session's own commits, for a conflict",
+    "theirs": "what the other side did to these files: its commits, by whose session",
+    "update": "the command that begins to bring the branch up to date",
     "other": "the other session of a predicted conflict",
     "label": "the label that was added",
     "labels": "all labels of the issue or pull request",
@@ -115,6 +121,19 @@ A reviewer asks for changes:
 
 Address each point, commit, and say for each what you did."""
 
+_AGENT_EXITED = (
+    "Your process ended before you were done ({{reason}}). Look at what is there, and go on where you left off."
+)
+
+_AGENT_STUCK = (
+    "You were started again because nothing was heard of you. Look at what is there, and go on where you left off."
+)
+
+_LIMIT_OVER = "The usage limit is over. Go on where you left off."
+
+RESTART_TEXTS = {"agent-exited": _AGENT_EXITED, "agent-stuck": _AGENT_STUCK, "usage-limit": _LIMIT_OVER}
+"""What an agent is told that is started again, or may go on; what the rule says comes first."""
+
 _REVIEW_COMMENT = """\
 New review comments:
 
@@ -127,7 +146,14 @@ Your branch conflicts with {{base}} in:
 
 {{files}}
 
-Bring it up to date with {{base}}, keep what both sides meant, run the checks, and commit."""
+What {{base}} did there meanwhile:
+{{theirs}}
+
+What you did:
+{{ours}}
+
+Begin with: {{update}}
+Keep what both sides meant, run the checks, and finish with everything committed."""
 
 DEFAULT_RULES: tuple[Rule, ...] = (
     Rule(

@@ -106,10 +106,14 @@ def _ended(facts: SessionFacts) -> Status | None:
         landed = f"landed on {facts.pr.base} as {(facts.pr.landed or '')[:8]}"
         return Status("merged", "pr", facts.updated_at, f"{landed}{_left(facts, facts.pr.left)}")
     if facts.stopped:
-        return Status("stopped", "person", facts.updated_at, "a person stopped it; its work is saved")
+        return Status("stopped", facts.stopped_by, facts.updated_at, f"{_who(facts)} stopped it; its work is saved")
     if facts.pr and facts.pr.state == "closed":
         return Status("closed", "pr", facts.updated_at, "its pull request was closed")
     return None
+
+
+def _who(facts: SessionFacts) -> str:
+    return "a person" if facts.stopped_by == "person" else facts.stopped_by
 
 
 def _left(facts: SessionFacts, files: tuple[str, ...]) -> str:
@@ -124,7 +128,7 @@ def _left(facts: SessionFacts, files: tuple[str, ...]) -> str:
 def _before_launch(facts: SessionFacts) -> Status | None:
     if facts.wanted == "stop":
         return (
-            Status("stopped", "person", facts.updated_at, "a person stops it", "its work to be saved")
+            Status("stopped", facts.stopped_by, facts.updated_at, f"{_who(facts)} stops it", "its work to be saved")
             if not facts.failure
             else None
         )
@@ -245,7 +249,11 @@ def _of_change(facts: SessionFacts) -> Status | None:
         return Status("approved", "pr", at, "approved; its checks or its base are not known yet", "its checks")
     if pr.awaited(head):
         return Status("ci_running", "checks", at, "its checks are about to run", "its checks")
-    return Status("review_pending", "pr", at, f"pull request #{pr.number} waits for a review", "your review: ao review")
+    word = pr.agents_word
+    said = f"; {word.author} {word.verdict.replace('_', ' ')} {word.head[:8]}" if word else ""
+    return Status(
+        "review_pending", "pr", at, f"pull request #{pr.number} waits for a review{said}", "your review: ao review"
+    )
 
 
 def _trouble(facts: SessionFacts, name: str, trigger: str, why: str) -> Status:

@@ -7,6 +7,7 @@ happens to visit must not reach us), who asks (`Authorization` or the dashboard'
 from __future__ import annotations
 
 import ipaddress
+import re
 import socket
 from collections.abc import Iterable, Mapping
 from urllib.parse import quote, urlsplit
@@ -114,7 +115,9 @@ def need(identity: Identity, role: str) -> None:
 
 
 def _allow_session(identity: Identity, method: str, path: str) -> None:
-    """An agent may read what concerns its own session, and no more."""
+    """An agent may read what concerns its own session and judge a change (whether it was asked to, the route sees), and no more."""
+    if method == "POST" and re.fullmatch(r"/api/sessions/[^/]+/review", path):
+        return
     own = f"/api/sessions/{identity.session}"
     below = path.removeprefix(own)
     mine = path.startswith(own) and (not below or below.startswith("/"))

@@ -15,7 +15,8 @@ from agent_orchestrator.server.models import Problem
 INTRODUCTION = """\
 Over the Unix socket in `$AO_HOME` no token is needed. Over TCP everything needs one, sent as `Authorization: Bearer TOKEN`,
 except `/healthz` and the page at `/`; `ao token new NAME` makes one. The role `viewer` may read, `operator` may also work with
-sessions, `admin` may do everything. The token that an agent gets (`AO_TOKEN`) reads its own session and nothing else.
+sessions, `admin` may do everything. The token that an agent gets (`AO_TOKEN`) reads its own session, judges the change that it was
+asked about, and nothing else.
 
 Errors are problem documents (RFC 9457) that say what is wrong and what to do. Times are RFC 3339 in UTC."""
 

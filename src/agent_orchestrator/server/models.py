@@ -219,10 +219,11 @@ class Question(Shown):
     """Something that waits for a person."""
 
     session: str
-    kind: Literal["question", "permission", "message"]
+    kind: Literal["question", "permission", "message", "offer"]
     text: str
     permission: Permission | None
     message: str | None
+    offer: str | None
     since: str
     context: list[str]
 
@@ -299,6 +300,9 @@ class Review(Shown):
     verdict: Literal["approved", "changes_requested", "commented"]
     author: str
     write_access: Literal["yes", "no", "unknown"]
+    kind: Literal["person", "bot", "agent"]
+    reviewer: str | None
+    counts: bool
     body: str
     head: str
     at: str
@@ -312,6 +316,7 @@ class ThreadComment(Shown):
     write_access: Literal["yes", "no", "unknown"]
     body: str
     by_agent: bool
+    kind: Literal["person", "bot", "agent"]
     at: str
 
 
@@ -337,6 +342,71 @@ class PullRequestView(PullRequest):
     threads: list[Thread]
 
 
+class Rule(Shown):
+    """A reaction rule in force; of a session also how far it is."""
+
+    name: str
+    trigger: str
+    auto: bool
+    action: str
+    message: str | None
+    retries: int | None
+    backoff: list[float] | None
+    escalate_after: int | str | None
+    escalate: bool
+    threshold: float | None
+    delay: float | None
+    unless_watched: bool
+    condition: str | None
+    priority: str | None
+    strategy: str | None
+    delete_after: bool
+    include_summary: bool
+    approval_after: int | None
+    command: list[str] | None
+    timeout: float | None
+    agent: str | None
+    source: Literal["default", "changed", "configured"]
+    holds: bool | None
+    attempts: int
+    escalated: bool
+    since: str | None
+
+
+class Rules(Shown):
+    """The reaction rules in force."""
+
+    rules: list[Rule]
+
+
+class TestedRule(Shown):
+    """What a rule would do."""
+
+    rule: str
+    action: str
+    holds: bool | None
+    sample: list[str]
+    condition: str | None
+    applies: bool
+    offered: bool
+    attempt: int
+    exhausted: bool
+    after: float
+    text: str | None
+    held_for: str | None
+    to: str
+    command: list[str] | None
+    problem: str | None
+
+
+class TestedRules(Shown):
+    """What the rules of a trigger would do for a session."""
+
+    session: str
+    trigger: str
+    rules: list[TestedRule]
+
+
 class Undone(Shown):
     """The change that takes a landing back; it lands like any other."""
 
@@ -351,10 +421,15 @@ class QueueEntry(Shown):
 
     session: str
     position: int
-    state: str
+    """In the queue of its base branch, from 1."""
+    state: Literal["queued", "checking", "green", "landing", "waiting"]
     reason: str | None
-    base: str | None
+    """What it waits for."""
+    base: str
+    ahead: list[str]
+    """The sessions that it is built on top of."""
     tree: str | None
+    """What is checked, and what the base will be."""
     checks: list[Check]
 
 
@@ -362,6 +437,21 @@ class Queue(Shown):
     """What is to land, in order."""
 
     entries: list[QueueEntry]
+
+
+class Pair(Shown):
+    """Two sessions that will collide; `a` is the elder."""
+
+    a: str
+    b: str
+    files: list[str]
+    kind: Literal["text", "overlap"]
+
+
+class Pairs(Shown):
+    """Which sessions will collide, and on what."""
+
+    pairs: list[Pair]
 
 
 class IssueComment(Shown):

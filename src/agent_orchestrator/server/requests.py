@@ -73,6 +73,7 @@ class NewAnswer(Given):
     message: str | None = Field(
         None, description="The message that waits for a person's word, if the decision is on one."
     )
+    offer: str | None = Field(None, description="The action that a rule offers, if the decision is on one.")
 
     @model_validator(mode="after")
     def _say_something(self) -> NewAnswer:
@@ -155,6 +156,19 @@ class NewReview(Said):
     )
     body: str = ""
     comments: list[LineComment] = []
+
+
+class ReviewRequest(Given):
+    """An agent that is to judge a change."""
+
+    agent: str | None = Field(None, description="A profile, else an agent; absent: the project's own.")
+    message: str = Field("", description="What it is to look at in particular.")
+
+
+class TestedTrigger(Given):
+    """A trigger whose rules are to be tried."""
+
+    trigger: str = Field(min_length=1, max_length=100)
 
 
 class MergeRequest(Given):

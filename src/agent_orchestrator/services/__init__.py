@@ -11,17 +11,21 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from agent_orchestrator.home import Home
+    from agent_orchestrator.services.agent_reviews import AgentReviews
     from agent_orchestrator.services.agents import Agents
     from agent_orchestrator.services.backlog import Backlog
     from agent_orchestrator.services.configuration import Configuration
+    from agent_orchestrator.services.conflicts import Conflicts
     from agent_orchestrator.services.doctor import Doctor
     from agent_orchestrator.services.feed import Feed
     from agent_orchestrator.services.inbox import Inbox
     from agent_orchestrator.services.inspection import Inspection
     from agent_orchestrator.services.issues import Issues
+    from agent_orchestrator.services.merge_queue import MergeQueue
     from agent_orchestrator.services.permissions import Permissions
     from agent_orchestrator.services.projects import Projects
     from agent_orchestrator.services.prune import Prune
+    from agent_orchestrator.services.reactions import Reactions
     from agent_orchestrator.services.reviews import Reviews
     from agent_orchestrator.services.sessions import Sessions
     from agent_orchestrator.services.tokens import Tokens
@@ -40,6 +44,10 @@ class Services:
     usage: Usages
     inspection: Inspection
     reviews: Reviews
+    agent_reviews: AgentReviews
+    reactions: Reactions
+    queue: MergeQueue
+    conflicts: Conflicts
     issues: Issues
     backlog: Backlog
     feed: Feed

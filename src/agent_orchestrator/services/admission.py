@@ -6,15 +6,19 @@ import asyncio
 import os
 import shutil
 import uuid
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 from agent_orchestrator.config.scope import ConfigSet
 from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.engine import Change, Flow
 from agent_orchestrator.flow.events import Event
+from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.home import Home
-from agent_orchestrator.services.scheduler import Resources, admit, waiting
+from agent_orchestrator.services.scheduler import Resources, Verdict, admit, holds_slot, waiting
+
+Expected = Callable[[Sequence[SessionFacts]], Awaitable[Mapping[str, frozenset[str]]]]
+"""Sessions → the files that each is about."""
 
 LOOK_AGAIN = 15.0
 """Seconds after which scarce memory or disk is looked at again."""
@@ -23,11 +27,17 @@ LOOK_AGAIN = 15.0
 class Admission:
     """Admits sessions as there is room."""
 
-    def __init__(self, flow: Flow, home: Home, config: ConfigSet) -> None:
+    def __init__(self, flow: Flow, home: Home, config: ConfigSet, expected: Expected) -> None:
         self.flow = flow
         self.home = home
         self.config = config
+        self.expected = expected
+        self.held: Callable[[], Mapping[str, str]] = dict
+        """Sessions that may not start, whatever is free, and why."""
         self._due = False
+        self._deciding = asyncio.Lock()
+        self._about: Mapping[str, frozenset[str]] = {}
+        """The files that each was about when that mattered last."""
         self._again: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -58,9 +68,25 @@ class Admission:
             self.look()
 
     async def _decide(self) -> None:
-        self._due = False
+        async with self._deciding:  # two at a time would give the same place away twice
+            self._due = False
+            await self._record(await self._verdicts())
+
+    async def _verdicts(self) -> list[Verdict]:
+        """Only where some may start and some may not does it matter who goes first."""
+        verdicts = self._admit(self._about)
+        if len({bool(verdict.reason) for verdict in verdicts}) < 2:
+            return verdicts
         sessions = list(self.flow.sessions.values())
-        verdicts = admit(sessions, self.config.limits(), resources(self.home.path), self.flow.home.issues)
+        at_work = [facts for facts in sessions if holds_slot(facts)]
+        self._about = await self.expected([*waiting(sessions), *at_work])
+        return self._admit(self._about)
+
+    def _admit(self, expected: Mapping[str, frozenset[str]]) -> list[Verdict]:
+        sessions, free = list(self.flow.sessions.values()), resources(self.home.path)
+        return admit(sessions, self.config.limits(), free, self.flow.home.issues, expected, self.held())
+
+    async def _record(self, verdicts: Sequence[Verdict]) -> None:
         events = []
         for verdict in verdicts:
             facts = self.flow.sessions[verdict.session]

@@ -94,6 +94,10 @@ class Creation:
             priority=task.priority,
             ports=self._ports(project),
             labels=task.labels,
+            kind=str(request.get("kind") or "worker"),
+            reviews=request.get("reviews"),
+            spawned=tuple(request.get("spawned") or ()),
+            parent=request.get("parent"),
         )
         return body, task, session
 

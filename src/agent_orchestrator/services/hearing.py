@@ -317,6 +317,8 @@ def body_of(report: r.Report, facts: SessionFacts, key: str, prices: Prices) -> 
             return e.AgentDone(report.summary)
         case r.ReplyReport():
             return _reply(report, facts, key)
+        case r.ReviewReport():
+            return e.AgentReview(report.verdict, report.body, report.comments)
         case r.OtherReport():
             return e.AgentReport(report.event, report.data)
         case r.InvalidReport():

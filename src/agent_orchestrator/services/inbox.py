@@ -10,7 +10,7 @@ from agent_orchestrator.errors import AoError, Conflict, NotFound, UsageError
 from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.engine import Flow
 from agent_orchestrator.flow.events import Event, rfc3339
-from agent_orchestrator.flow.facts import Message, SessionFacts
+from agent_orchestrator.flow.facts import Message, Offer, SessionFacts
 from agent_orchestrator.home import Home
 from agent_orchestrator.services.permissions import Permissions
 from agent_orchestrator.services.sessions import Sessions
@@ -96,6 +96,7 @@ class Inbox:
             if project not in (None, facts.project):
                 continue
             found += [(one.at, _held_json(facts, one)) for one in facts.held_messages]
+            found += [(one.at, _offer_json(facts, one)) for one in facts.offers]
             status = self.views.status(facts)
             if status.name in ("needs_input", "blocked"):
                 question = {
@@ -104,6 +105,7 @@ class Inbox:
                     "text": status.waiting_for,
                     "permission": _permission_json(facts),
                     "message": None,
+                    "offer": None,
                     "since": rfc3339(status.at),
                     "context": last_lines(self.home.terminal_log(facts.id), 8).splitlines(),
                 }
@@ -117,11 +119,14 @@ class Inbox:
         text: str | None = None,
         decision: str | None = None,
         message: str | None = None,
+        offer: str | None = None,
         key: str | None = None,
     ) -> dict[str, Any]:
-        """A person's answer: text to a question, a decision to a permission request or to a message that waits for it."""
+        """A person's answer: text to a question, a decision to a permission request, a message or an action that waits for it."""
         facts = self.flow.sessions[session]
         status = self.views.status(facts).name
+        if offer is not None:
+            return await self._take(facts, offer, decision, key)
         if message is not None:
             return await self._release(facts, message, decision, key)
         if decision and await self.permissions.given(session, key):
@@ -135,6 +140,10 @@ class Inbox:
             return await self._decide(facts, decision, text, key)
         if decision is not None and facts.held_messages:
             return await self._release(facts, _only(facts), decision, key)
+        if decision is not None and facts.offers:
+            return await self._take(facts, _only_offer(facts), decision, key)
+        if decision is not None and key and await self.flow.store.event_by_key(f"took:{session}:{key}"):
+            return {"messageId": None, "state": "delivered"}
         if decision is not None:
             raise Conflict(f"{session} waits for no permission ({status})", "see what it waits for: ao status")
         if status != "needs_input":
@@ -171,6 +180,20 @@ class Inbox:
         await self.flow.append(Event(body, self.flow.clock(), "person", unique, facts.project, facts.id))
         return {"messageId": message, "state": "queued" if allowed else "failed"}
 
+    async def _take(self, facts: SessionFacts, offer: str, decision: str | None, key: str | None) -> dict[str, Any]:
+        """A person's word on an action that a rule offers."""
+        if decision not in ("allow", "deny"):
+            raise UsageError(
+                f"an action is taken or refused, not by {decision or 'text'}",
+                "say --allow or --deny; auto: true in the rule takes it by itself from then on",
+            )
+        unique = f"took:{facts.id}:{key or uuid.uuid4().hex}"
+        if not any(one.id == offer for one in facts.offers) and await self.flow.store.event_by_key(unique) is None:
+            raise Conflict(f"{offer} is not offered any more", f"see what is: ao answer {facts.id}")
+        body = e.OfferAnswered(offer, decision)
+        await self.flow.append(Event(body, self.flow.clock(), "person", unique, facts.project, facts.id))
+        return {"messageId": None, "state": "delivered" if decision == "allow" else "failed"}
+
     def _first(self, facts: SessionFacts, key: str | None, message: str = "") -> None:
         """Of two people who answer at once, the second is told so; the same request again is no second one."""
         asked, mine = (facts.id, message or facts.activity.at), key or uuid.uuid4().hex
@@ -186,6 +209,28 @@ def _only(facts: SessionFacts) -> str:
     return facts.held_messages[0].id
 
 
+def _only_offer(facts: SessionFacts) -> str:
+    """The action that waits for a person's word, if it is clear which."""
+    if len(facts.offers) > 1:
+        raise Conflict(
+            f"{len(facts.offers)} actions of {facts.id} wait for your word", f"go through them: ao answer {facts.id}"
+        )
+    return facts.offers[0].id
+
+
+def _offer_json(facts: SessionFacts, offer: Offer) -> dict[str, Any]:
+    return {
+        "session": facts.id,
+        "kind": "offer",
+        "text": f"{offer.trigger}: {offer.action}?",
+        "permission": None,
+        "message": None,
+        "offer": offer.id,
+        "since": rfc3339(offer.at),
+        "context": offer.text.splitlines(),
+    }
+
+
 def _held_json(facts: SessionFacts, message: Message) -> dict[str, Any]:
     return {
         "session": facts.id,
@@ -193,6 +238,7 @@ def _held_json(facts: SessionFacts, message: Message) -> dict[str, Any]:
         "text": message.reason,
         "permission": None,
         "message": message.id,
+        "offer": None,
         "since": rfc3339(message.at),
         "context": message.text.splitlines(),
     }

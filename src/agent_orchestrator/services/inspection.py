@@ -14,6 +14,7 @@ from agent_orchestrator.flow.episodes import STATUS_TRIGGERS
 from agent_orchestrator.flow.events import event_json, rfc3339
 from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.flow.outbox import row_json
+from agent_orchestrator.flow.rules import Rule
 from agent_orchestrator.git import Git
 from agent_orchestrator.home import Home
 from agent_orchestrator.host import Host
@@ -142,17 +143,23 @@ class Inspection:
         status = self.views.status(facts)
         rows = await self.flow.store.rows(session, 20)
         recent = await self.flow.store.events(0, 20, session=session, newest=True)
-        trigger = STATUS_TRIGGERS.get(status.name)
-        rules = [rule for rule in self.flow.rules(facts.project, facts.spec.profile) if rule.trigger == trigger]
+        triggers = {STATUS_TRIGGERS.get(status.name), *facts.episodes}
+        rules = [rule for rule in self.flow.rules(facts.project, facts.spec.profile) if rule.trigger in triggers]
         lines = [
             f"{session} is {status.name}: {status.why}.",
             f"That rests on the word of: {status.source}, at {rfc3339(status.at)}.",
             *(f"It waits for {status.waiting_for}." for _ in [0] if status.waiting_for),
             *(f"  | {line}" for line in _last_output(facts)),
             *(f"Note: {note}." for note in facts.notes),
+            *(self._collisions(facts)),
             *(
-                f"Rule {rule.name}: on {rule.trigger}, {rule.action}{'' if rule.auto else ' (offered to you)'}."
+                f"Rule {rule.name}: on {rule.trigger}, {rule.action}{'' if rule.auto else ' (offered to you)'}"
+                f"{_so_far(facts, rule)}."
                 for rule in rules
+            ),
+            *(
+                f"Offered to you: {one.action}, by rule {one.rule}: ao answer {session} --allow."
+                for one in facts.offers
             ),
             *(
                 f"Message {one.id} is {one.state}: {one.reason or 'its turn comes'}."
@@ -172,6 +179,23 @@ class Inspection:
             "reactions": [event_json(event) for event in recent if event.type in ("notified", "reacted", "escalated")],
             "events": [event_json(event) for event in recent],
         }
+
+    def _collisions(self, facts: SessionFacts) -> list[str]:
+        """Whom its branch will collide with: elder sessions by its own facts, younger ones by theirs."""
+        met = dict(facts.collisions)
+        for other in self.flow.sessions.values():
+            if facts.id in other.collisions:
+                met[other.id] = other.collisions[facts.id]
+        return [f"It will collide with {other} ({one.kind}): {', '.join(one.files[:5])}." for other, one in met.items()]
+
+
+def _so_far(facts: SessionFacts, rule: Rule) -> str:
+    """How often a rule was followed in this episode."""
+    episode = facts.episodes.get(rule.trigger)
+    if episode is None:
+        return ""
+    of = f" of {rule.retries}" if rule.retries is not None else ""
+    return f"; attempt {episode.attempts}{of}{', and you were called' if episode.escalated else ''}"
 
 
 def _last_output(facts: SessionFacts) -> list[str]:

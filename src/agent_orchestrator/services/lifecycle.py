@@ -93,7 +93,6 @@ class Lifecycle:
             "stop": Effect(self.stop, fatal="stopping its agent"),
             "clean-up": Effect(self.clean_up, fatal="cleaning up"),
             "silence": Effect(self.silence),
-            "limit": Effect(self.limit),
         }
 
     def _facts(self, intent: Intent) -> SessionFacts:
@@ -175,6 +174,7 @@ class Lifecycle:
             ports=facts.spec.ports,
         )
         git_env = dict(facts.place.git_env) if facts.place else {}
+        own["AO_HOME"] = str(self.home.path)  # its own `ao` asks this daemon, and starts no other
         return agent_environment(self.login, settings.env, {**git_env, **own}, AGENT_SECRETS.get(settings.tool, ()))
 
     async def launch(self, intent: Intent, _attempts: int) -> Sequence[Event]:
@@ -239,7 +239,7 @@ class Lifecycle:
         settings, private = self.plugins.settings(facts), self.home.session(facts.id)
         project = self.plugins.project(facts.project)
         commands = prompting.commands(project)
-        permissions, _ = prompting.granted(project, settings, facts.spec.runtime)
+        permissions, _ = prompting.granted(project, settings, facts.spec.runtime, facts.spec.kind)
         context = AgentContext(
             session=facts.id,
             project=facts.project,
@@ -514,8 +514,3 @@ class Lifecycle:
             facts, e.TimerDue("silence"), f"silent:{facts.id}:{facts.generation}:{heard:.3f}", facts.generation
         )
         raise Again(threshold, due)
-
-    async def limit(self, intent: Intent, _attempts: int) -> Sequence[Event]:
-        """The usage limit's reset time has come."""
-        facts = self._facts(intent)
-        return [self._event(facts, e.TimerDue("limit"), f"{intent.key}:done", facts.generation)]

@@ -7,12 +7,12 @@ from typing import cast
 
 from agent_orchestrator.config.effective import AgentSettings, ProjectConfig
 from agent_orchestrator.config.scope import ConfigSet
-from agent_orchestrator.errors import Conflict, Missing
+from agent_orchestrator.errors import AoError, Conflict, Missing
 from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.home import Home
 from agent_orchestrator.host import Host
 from agent_orchestrator.plugins.runtimes.auto import OLDEST_TMUX, pick, tmux_version
-from agent_orchestrator.protocols import Agent, Handle, NeedsWorkspace, Runtime, Workspace
+from agent_orchestrator.protocols import Agent, Handle, NeedsWorkspace, Runtime, Watchable, Workspace
 from agent_orchestrator.registry import Registry
 
 
@@ -76,6 +76,17 @@ class Plugins:
         """A session's runtime."""
         project = self.config.project(facts.project)
         return self.runtime(facts.spec.runtime, self.registry(project) if project else None)
+
+    async def watched(self, facts: SessionFacts) -> bool:
+        """Does a person look at the session's terminal just now? A runtime that cannot tell says no."""
+        handle = handle_of(facts)
+        if handle is None or not facts.live:
+            return False
+        try:
+            runtime = self.runtime_of(facts)
+            return isinstance(runtime, Watchable) and await runtime.watched(handle)
+        except AoError:
+            return False
 
     def workspace_of(self, facts: SessionFacts) -> Workspace:
         """A session's workspace plugin."""

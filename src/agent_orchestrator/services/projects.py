@@ -19,6 +19,7 @@ from agent_orchestrator.config.edit import initial, write_atomically
 from agent_orchestrator.config.effective import ProjectConfig
 from agent_orchestrator.config.load import find, in_workspace
 from agent_orchestrator.config.scope import ConfigSet, repository_of, slug
+from agent_orchestrator.config.values import Quiet
 from agent_orchestrator.errors import AoError, ConfigError, Conflict, Denied, NotFound, UsageError
 from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.engine import Flow
@@ -263,7 +264,14 @@ class Projects:
         found = self.config.project(project)
         return found.trusted_authors if found else ()
 
-    async def check_trust(self, project: ProjectConfig, profile: str | None, *, ci: bool = False) -> None:
+    def quiet_hours(self, project: str) -> Quiet | None:
+        """When only what is urgent is told of a project."""
+        found = self.config.project(project)
+        return found.quiet if found else None
+
+    async def check_trust(
+        self, project: ProjectConfig, profile: str | None, *, ci: bool = False, reactions: bool = False
+    ) -> None:
         """Refuse to run what came with the repository and nobody trusted; checks only what this session would run."""
         if project.file is None or project.file.is_relative_to(self.home.path):
             return
@@ -275,6 +283,8 @@ class Projects:
         mine = {key: value for key, value in named.items() if ci or key != "ci"}
         if profile and profile in commands.get("agents", {}):
             mine["agent"] = commands["agents"][profile]
+        if reactions and commands.get("reactions"):
+            mine["reactions"] = commands["reactions"]
         if mine or commands.get("plugins") or commands.get("defaults"):
             raise Denied(
                 f"{project.file} came with the repository and would run commands of its own ({', '.join(sorted(mine)) or 'plugins'})",

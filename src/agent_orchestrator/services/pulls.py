@@ -1,27 +1,24 @@
-"""Pull requests of the local forge, carried out: opened as draft, made ready, checked, compared with the base, landed.
+"""Pull requests of the local forge, carried out: opened as draft, made ready, checked, compared with the base.
 
-Each function is an effect (see `lifecycle.py`). Landing is one at a time a project: merged onto the base's head, checked at that very
-tree, and only then is the base moved there, by compare-and-swap.
+Each function is an effect (see `lifecycle.py`). How they land is the merge queue's matter.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import cast
 
 from agent_orchestrator.config.effective import ProjectConfig
 from agent_orchestrator.config.model import Check
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.flow import events as e
-from agent_orchestrator.flow.effects import Again, Effect
+from agent_orchestrator.flow.effects import Effect
 from agent_orchestrator.flow.engine import Change, Flow
 from agent_orchestrator.flow.events import Event
 from agent_orchestrator.flow.facts import SessionFacts
-from agent_orchestrator.flow.pull import GOOD, PullRequest
+from agent_orchestrator.flow.pull import PullRequest
 from agent_orchestrator.flow.reactions import Intent
 from agent_orchestrator.git import Git
 from agent_orchestrator.home import Home
@@ -31,12 +28,6 @@ from agent_orchestrator.services.checks import Checks, CheckSpec, Result
 from agent_orchestrator.services.lifecycle import Lifecycle
 from agent_orchestrator.services.plugins import Plugins
 from agent_orchestrator.services.projects import Projects
-
-TRIES = 5
-"""How often a landing is built anew when the base moves under it."""
-LOOK_AGAIN = 3.0
-MOST_LEFT = 100
-"""Uncommitted files that a landing names."""
 
 
 class Pulls:
@@ -59,8 +50,9 @@ class Pulls:
         self.projects = projects
         self.lifecycle = lifecycle
         self.checks = checks
+        self.gate: Callable[[str, e.Notified], e.Body] = lambda _project, notice: notice
+        """What is told may have to wait for the end of the quiet hours."""
         self.numbering = asyncio.Lock()
-        self._landing: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._running: dict[str, list[tuple[str, str, str, str]]] = defaultdict(list)
         flow.on_change.append(self._on_change)
 
@@ -71,7 +63,6 @@ class Pulls:
             "ready-pr": Effect(self.ready),
             "check": Effect(self.check),
             "compare": Effect(self.compare),
-            "land": Effect(self.land),
         }
 
     def _event(self, facts: SessionFacts, body: e.Body, key: str, source: str = "forge") -> Event:
@@ -189,7 +180,7 @@ class Pulls:
             told,
             "urgent" if body.broken else "warning",
         )
-        return self._event(facts, notice, f"base-fails:{where}:{body.broken}", "checks")
+        return self._event(facts, self.gate(facts.project, notice), f"base-fails:{where}:{body.broken}", "checks")
 
     async def _fails_without_it(self, facts: SessionFacts, spec: CheckSpec, result: Result) -> bool:
         """Does the check fail on the base too: as it is now, or as it was where the branch left it?"""
@@ -233,143 +224,6 @@ class Pulls:
                 for head, project, tree, name in self._running.pop(change.after.id, []):
                     if head != change.after.head:
                         self.checks.cancel(project, tree, name)
-
-    # -- landing -------------------------------------------------------------------------------------------------------
-
-    async def land(self, intent: Intent, _attempts: int) -> Sequence[Event]:
-        """Land the change, if it is good on top of the base as it is now; what cannot be done is told as a refusal."""
-        try:
-            return await self._land(intent)
-        except AoError as error:
-            if error.retryable:
-                raise
-            refused = e.LandingFailed(str(error), "error")
-            return [self._event(self.flow.sessions[intent.session], refused, f"{intent.key}:failed")]
-
-    async def _land(self, intent: Intent) -> Sequence[Event]:
-        facts = self.flow.sessions[intent.session]
-        async with self._landing[facts.project]:
-            facts = self.flow.sessions[intent.session]
-            if facts.pr is None or facts.pr.landing is None:
-                return []
-            spec = self.landing_spec(facts)
-            if earlier := await landing.find_landing(self.host, spec):
-                return await self._landed(facts, intent, earlier.commit, earlier.base_before)
-            if facts.head != spec.head:
-                return self._moved(facts, intent, facts.head)
-            for _ in range(TRIES):
-                built = await landing.build(self.host, spec)
-                if isinstance(built, landing.Conflicted):
-                    return self._conflicted(facts, intent, built)
-                if refusal := await self._refusal(facts, built):
-                    return [self._event(facts, e.LandingFailed(refusal, "checks"), f"{intent.key}:failed")]
-                outcome = await landing.land(self.host, spec, built)
-                match outcome:
-                    case landing.Landed():
-                        return await self._landed(facts, intent, outcome.commit, outcome.base_before)
-                    case landing.Waits():
-                        raise Again(LOOK_AGAIN, *self._waits(facts, outcome.reason))
-                    case landing.BranchMoved():
-                        return self._moved(facts, intent, outcome.now)
-        raise Again(LOOK_AGAIN, *self._waits(facts, "the base branch to come to rest"))
-
-    def landing_spec(self, facts: SessionFacts) -> landing.LandingSpec:
-        """What is to land, and how."""
-        assert facts.pr is not None
-        strategy = facts.pr.landing.strategy if facts.pr.landing else "squash"
-        closes = f"Closes #{facts.spec.issue}\n\n" if facts.spec.issue else ""
-        return landing.LandingSpec(
-            session=facts.id,
-            repo=Path(facts.spec.repo),
-            branch=facts.branch,
-            head=(facts.pr.landing.head if facts.pr.landing else None) or facts.head or "",
-            base=facts.pr.base,
-            strategy=cast("landing.Strategy", strategy),
-            title=f"{facts.pr.title} (#{facts.pr.number})",
-            body=f"{closes}{facts.done or ''}".strip(),
-            work=self._work(facts),
-        )
-
-    async def _refusal(self, facts: SessionFacts, built: landing.Built) -> str:
-        """Why what would be on the base is not good; nothing: it is, or a person forced it."""
-        assert facts.pr is not None and facts.pr.landing is not None
-        project = self.plugins.project(facts.project)
-        if facts.pr.landing.force or built.up_to_date or not project.ci:
-            return ""
-        await self.projects.check_trust(project, None, ci=True)
-        runs = (
-            self.checks.verdict(self.check_spec(facts, project, name, check, built.commit))
-            for name, check in project.ci.items()
-        )
-        for name, result in zip(project.ci, await asyncio.gather(*runs), strict=True):
-            spec = self.check_spec(facts, project, name, project.ci[name], built.commit)
-            if result.state not in GOOD and not (
-                result.about_content and await self.checks.base_fails(spec, built.base_before, result)
-            ):
-                why = result.summary.partition("\n")[0] or result.state
-                return f"the check {name} fails on top of {facts.pr.base}: {why}"
-        return ""
-
-    def _conflicted(self, facts: SessionFacts, intent: Intent, built: landing.Conflicted) -> list[Event]:
-        files = ", ".join(built.files[:5])
-        seen = e.ConflictsSeen(facts.head or "", built.base_before, built.files)
-        failed = e.LandingFailed(f"it conflicts with {facts.base} in {files}", "conflict")
-        return [
-            self._event(facts, failed, f"{intent.key}:failed"),
-            self._event(facts, e.BaseMoved(built.base_before), f"{intent.key}:base", "git"),
-            self._event(facts, seen, f"{intent.key}:conflicts", "git"),
-        ]
-
-    def _waits(self, facts: SessionFacts, reason: str) -> list[Event]:
-        if facts.pr and facts.pr.landing and facts.pr.landing.waits == reason:
-            return []
-        return [self._event(facts, e.LandingWaits(reason), f"landing-waits:{facts.id}:{self.flow.clock():.3f}")]
-
-    async def _left(self, facts: SessionFacts) -> tuple[str, ...]:
-        """What is in its workspace, not committed, and so does not land."""
-        place = facts.place
-        if place is None or not place.present or not Path(place.path).is_dir():
-            return ()
-        try:
-            changes = await Git(self.host, Path(place.path)).status()
-        except AoError:
-            return ()  # nobody knows; what is there is saved before the workspace goes
-        names = {os.fsencode(change.path).decode(errors="replace") for change in changes}
-        return tuple(sorted(names)[:MOST_LEFT])
-
-    def _moved(self, facts: SessionFacts, intent: Intent, now: str | None) -> list[Event]:
-        """The branch is not where it was when it was checked: nothing lands, and where it is now is what counts."""
-        reason = "its branch moved meanwhile; what is there now was not checked" if now else "its branch is gone"
-        events = [self._event(facts, e.LandingFailed(reason, "moved"), f"{intent.key}:failed")]
-        if now and facts.place and facts.place.shared and now != facts.head:
-            events.insert(0, self._event(facts, e.HeadMoved(now), f"{intent.key}:head", "git"))
-        return events
-
-    async def _landed(self, facts: SessionFacts, intent: Intent, commit: str, before: str) -> list[Event]:
-        assert facts.pr is not None
-        left = await self._left(facts)
-        how = facts.pr.landing.strategy if facts.pr.landing else "squash"
-        keep = bool(facts.pr.landing and not facts.pr.landing.delete_after)
-        head = facts.pr.landing.head if facts.pr.landing else facts.head or ""
-        body = e.PrMerged(commit, before, head, how, keep_branch=keep, left=left)
-        events = [self._event(facts, body, f"{intent.key}:done")]
-        issue = self.flow.home.issues.get(f"{facts.project}#{facts.spec.issue}")
-        if issue and issue.state == "open":
-            closed = e.IssueChanged(issue.number, state="closed")
-            events.append(Event(closed, self.flow.clock(), "forge", f"{intent.key}:issue", facts.project))
-        return events
-
-    async def forget_branch(self, facts: SessionFacts) -> str:
-        """After a landing: remove the branch, once all of it is provably on the base; says what became of it."""
-        if facts.pr is None or facts.pr.state != "merged" or facts.pr.keep_branch:
-            return ""
-        try:
-            cleaned = await landing.cleanup(self.host, self.landing_spec(facts))
-        except AoError as error:
-            return f"branch {facts.branch} stays: {error.text}"
-        if not cleaned.deleted:
-            return f"branch {facts.branch} stays: {cleaned.reason}"
-        return f"branch {facts.branch} is removed; its commits are kept as {cleaned.kept}"
 
 
 def next_number(flow: Flow, project: str) -> int:

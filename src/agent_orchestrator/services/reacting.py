@@ -2,103 +2,193 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from agent_orchestrator.flow import events as e
-from agent_orchestrator.flow.effects import Effect
+from agent_orchestrator.flow.effects import Again, Effect
 from agent_orchestrator.flow.engine import Flow
 from agent_orchestrator.flow.events import Event
 from agent_orchestrator.flow.facts import SessionFacts
-from agent_orchestrator.flow.reactions import Intent, still_so, stuck_after
-from agent_orchestrator.flow.rules import Rule
-from agent_orchestrator.flow.status import derive
+from agent_orchestrator.flow.reactions import Intent, still_so
+from agent_orchestrator.flow.rules import DEFAULT_RULES, Rule
+from agent_orchestrator.services.acting import Actions, message_id
+from agent_orchestrator.services.material import Gathering
+from agent_orchestrator.services.quiet import Quiet
 from agent_orchestrator.services.wording import Wording
 from agent_orchestrator.templates import holds, render
+
+LOOK_AGAIN = 20.0
+"""Seconds after which it is looked again whether a person still looks at the session."""
+
+_SPEAKING = ("send-to-agent", "spawn", "restart")
+"""Actions whose words reach an agent: those of strangers need a person's word first."""
+
+Watched = Callable[[SessionFacts], Awaitable[bool]]
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What a rule would do just now."""
+
+    applies: bool
+    """Its condition holds."""
+    text: str
+    offered: bool
+    hold: str
+    """Why what it sends waits for a person's word."""
+    variables: Mapping[str, Any]
 
 
 class Reacting:
     """The effects of rules."""
 
-    def __init__(self, flow: Flow, wording: Wording) -> None:
+    def __init__(
+        self, flow: Flow, wording: Wording, gathering: Gathering, actions: Actions, quiet: Quiet, watched: Watched
+    ) -> None:
         self.flow = flow
         self.wording = wording
+        self.gathering = gathering
+        self.actions = actions
+        self.quiet = quiet
+        self.watched = watched
 
     def effects(self) -> dict[str, Effect]:
         """By kind of intent."""
-        return {"react": Effect(self.react), "escalate": Effect(self.escalate)}
+        return {
+            "react": Effect(self.react),
+            "escalate": Effect(self.escalate),
+            "take-offer": Effect(self.take_offer),
+            "limit": Effect(self.limit),
+        }
+
+    def _rule(self, facts: SessionFacts, name: str) -> Rule | None:
+        rules = self.flow.rules(facts.project, facts.spec.profile)
+        return next((one for one in rules if one.name == name), None)
+
+    async def plan(self, facts: SessionFacts, rule: Rule, args: Mapping[str, Any], *, keep: bool = True) -> Planned:
+        """What a rule does for a session as it stands, with every word of it; does none of it."""
+        material = await self.gathering.material(facts, rule.trigger, keep=keep)
+        variables = self.wording.variables(facts, rule, args, material)
+        applies = not rule.condition or holds(rule.condition, variables)
+        told = args.get("event") or {}
+        template = self.wording.restart_text(rule) if rule.action == "restart" else words_of(rule)
+        text = render(template, variables) if template else self._text(facts, rule, told)
+        offered = not rule.auto or (rule.approval_after is not None and args.get("attempt", 1) > rule.approval_after)
+        strange = self.wording.hold(facts, rule, args) if rule.action in _SPEAKING else ""
+        if rule.action != "send-to-agent":
+            offered = offered or bool(strange)
+        hold = strange if rule.action == "send-to-agent" and not offered else ""
+        return Planned(applies, text, offered, hold, variables)
+
+    def _text(self, facts: SessionFacts, rule: Rule, told: Mapping[str, Any]) -> str:
+        """Where a rule has no words of its own: the task again for another session, what happened for everybody else."""
+        return facts.spec.prompt if rule.action == "spawn" else self.wording.plain(facts, rule, told)
 
     async def react(self, intent: Intent, _attempts: int) -> Sequence[Event]:
         """Follow a rule: each action becomes an event, recorded together with the reaction itself."""
         facts = self.flow.sessions[intent.session]
         rules = self.flow.rules(facts.project, facts.spec.profile)
-        rule = next((one for one in rules if one.name == intent.args["rule"]), None)
+        rule = self._rule(facts, intent.args["rule"])
         if rule is None or not still_so(intent, facts, rules, self.flow.clock()):
             return []
-        variables = self.wording.variables(facts, rule, intent.args)
-        if rule.condition and not holds(rule.condition, variables):
+        if rule.unless_watched and await self.watched(facts):
+            raise Again(LOOK_AGAIN)
+        planned = await self.plan(facts, rule, intent.args)
+        facts = self.flow.sessions[intent.session]
+        if not planned.applies or not still_so(intent, facts, rules, self.flow.clock()):
             return []
-        text = render(rule.message, variables) if rule.message else self.wording.plain(facts, rule)
-        offered = not rule.auto or (rule.approval_after is not None and intent.args["attempt"] > rule.approval_after)
-        hold = "" if offered or rule.action != "send-to-agent" else self.wording.hold(facts, rule, intent.args)
-        body = self._offer(facts, rule, text) if offered else self._act(facts, rule, text, intent, hold)
+        if planned.offered:
+            bodies = self._offer(facts, rule, planned.text, intent)
+        else:
+            bodies = self.actions.bodies(facts, rule, planned, intent.args, intent.key)
         done = e.Reacted(rule.name, rule.trigger, intent.args["occurrence"], rule.action, intent.args["attempt"])
-        return [
-            *(self._event(facts, one, f"{intent.key}:{number}", rule) for number, one in enumerate(body)),
-            self._event(facts, done, f"{intent.key}:done", rule),
-            *(
-                [self._event(facts, self._call(rule, hold or "the rule asks you"), f"{intent.key}:called", rule)]
-                if offered or hold
-                else []
-            ),
-        ]
+        call = (
+            [e.Escalated(rule.name, rule.trigger, planned.hold or "the rule asks you")]
+            if planned.offered or planned.hold
+            else []
+        )
+        return self._events(facts, rule, intent.key, [*bodies, done, *call])
 
-    def _act(self, facts: SessionFacts, rule: Rule, text: str, intent: Intent, hold: str) -> list[e.Body]:
-        match rule.action:
-            case "send-to-agent":
-                message = f"r-{hashlib.sha256(intent.key.encode()).hexdigest()[:16]}"
-                queued = e.MessageQueued(message, text, f"rule {rule.name}", hold=hold)
-                return [queued, *([self._held(facts, rule, hold)] if hold else [])]
-            case "merge":
-                return [e.MergeRequested(rule.strategy or "squash", delete_after=rule.delete_after)]
-            case "stop" | "clean-up":
-                return [e.StopRequested()]
-            case "restart":
-                return [e.RestoreRequested()]
-            case "rerun-ci":
-                return [e.ChecksRequested(facts.head or "")]
-        return [self._notification(facts, rule, text)]
+    def _offer(self, facts: SessionFacts, rule: Rule, text: str, intent: Intent) -> list[e.Body]:
+        """A person may take the action, or not; an offer to be told something is that already."""
+        told = dict(intent.args.get("event") or {})
+        if rule.action == "notify":
+            return [self.actions.notification(facts, rule, text)]
+        offer = e.ActionOffered(
+            offer=f"o{message_id(intent.key)[1:]}",
+            rule=rule.name,
+            trigger=rule.trigger,
+            occurrence=str(intent.args["occurrence"]),
+            action=rule.action,
+            text=text,
+            attempt=int(intent.args["attempt"]),
+            event=told,
+        )
+        asked = f"{self.wording.plain(facts, rule, told)} — your word is asked: {rule.action}. Take it: ao answer {facts.id} --allow"
+        return [offer, self.actions.notification(facts, rule, asked)]
 
-    def _offer(self, facts: SessionFacts, rule: Rule, text: str) -> list[e.Body]:
-        return [self._notification(facts, rule, f"{text} — your word is asked: {rule.action}")]
-
-    def _held(self, facts: SessionFacts, rule: Rule, hold: str) -> e.Notified:
-        what = f"{hold}: read it and decide with ao answer {facts.id} --allow, or --deny"
-        return e.Notified(rule.trigger, f"{facts.id}: a message waits for your word", what, "action")
-
-    def _notification(self, facts: SessionFacts, rule: Rule, text: str) -> e.Notified:
-        rules = self.flow.rules(facts.project, facts.spec.profile)
-        status = derive(facts, self.flow.clock(), stuck_after(rules))
-        return e.Notified(rule.trigger, f"{facts.id}: {status.name}", text, rule.priority or "info")
+    async def take_offer(self, intent: Intent, _attempts: int) -> Sequence[Event]:
+        """A person took what a rule offered: do it, whatever became of the state since; his word is enough."""
+        facts = self.flow.sessions[intent.session]
+        event = await self.flow.store.event_by_key(f"offer:{intent.args['offer']}")
+        body = event.body if event else None
+        rule = self._rule(facts, body.rule) if isinstance(body, e.ActionOffered) else None
+        if not isinstance(body, e.ActionOffered) or rule is None:
+            return []
+        args = {"occurrence": body.occurrence, "attempt": body.attempt, "event": dict(body.event)}
+        variables = self.wording.variables(facts, rule, args)
+        planned = Planned(True, body.text, False, "", variables)
+        return self._events(facts, rule, intent.key, self.actions.bodies(facts, rule, planned, args, intent.key))
 
     async def escalate(self, intent: Intent, _attempts: int) -> Sequence[Event]:
         """Call a person: the rule's attempts are used up, or it lasts too long."""
         facts = self.flow.sessions[intent.session]
         rules = self.flow.rules(facts.project, facts.spec.profile)
-        rule = next((one for one in rules if one.name == intent.args["rule"]), None)
+        rule = self._rule(facts, intent.args["rule"])
         lasting = facts.episodes.get(intent.args["trigger"])
-        if rule is None or lasting is None or lasting.escalated:
+        if rule is None or (lasting and lasting.escalated):
             return []
+        if lasting is None and not (intent.args["attempt"] == 1 and self._still(intent, facts, rules, rule)):
+            return []  # it is over, or the rule's condition never held
+        if ":since:" in intent.key and lasting and lasting.first not in ("", intent.args["occurrence"]):
+            return []  # that was an earlier episode; this one has a clock of its own
         reason = str(intent.args["reason"])
-        title = f"{facts.id}: {rule.trigger}"
-        told = e.Notified(rule.trigger, title, f"{self.wording.plain(facts, rule)}; {reason}", "urgent")
-        return [
-            self._event(facts, told, f"{intent.key}:told", rule),
-            self._event(facts, self._call(rule, reason), f"{intent.key}:done", rule),
-        ]
+        bodies = self.actions.escalation(facts, rule, f"{self.wording.plain(facts, rule)}; {reason}", reason)
+        return self._events(facts, rule, intent.key, bodies)
 
-    def _call(self, rule: Rule, reason: str) -> e.Escalated:
-        return e.Escalated(rule.name, rule.trigger, reason)
+    def _still(self, intent: Intent, facts: SessionFacts, rules: Sequence[Rule], rule: Rule) -> bool:
+        """Does the state hold for which nothing was done yet, and the rule's condition too?"""
+        if not still_so(intent, facts, rules, self.flow.clock()):
+            return False
+        return not rule.condition or holds(rule.condition, self.wording.variables(facts, rule, intent.args))
 
-    def _event(self, facts: SessionFacts, body: e.Body, key: str, rule: Rule) -> Event:
-        return Event(body, self.flow.clock(), f"rule {rule.name}", key, facts.project, facts.id)
+    async def limit(self, intent: Intent, _attempts: int) -> Sequence[Event]:
+        """The usage limit's reset time has come: the agent that was held goes on."""
+        facts = self.flow.sessions[intent.session]
+        now = self.flow.clock()
+        due = Event(e.TimerDue("limit"), now, "daemon", f"{intent.key}:done", facts.project, facts.id, facts.generation)
+        rules = self.flow.rules(facts.project, facts.spec.profile)
+        rule = next((one for one in rules if one.trigger == "usage-limit" and one.action == "hold" and one.auto), None)
+        if rule is None or facts.activity.state != "limited" or facts.next_message is not None:
+            return [due]
+        text = render(self.wording.restart_text(rule), self.wording.variables(facts, rule, {}))
+        go_on = e.MessageQueued(message_id(intent.key), text, f"rule {rule.name}")
+        return [due, *self._events(facts, rule, intent.key, [go_on])]
+
+    def _events(self, facts: SessionFacts, rule: Rule, key: str, bodies: Sequence[e.Body]) -> list[Event]:
+        """Each body as an event under a key that is the same however often this is done; what is to be told may have to wait."""
+        events = []
+        for number, body in enumerate(bodies):
+            unique = f"offer:{body.offer}" if isinstance(body, e.ActionOffered) else f"{key}:{number}"
+            told = self.quiet.gate(facts.project, body) if isinstance(body, e.Notified) else body
+            events.append(Event(told, self.flow.clock(), f"rule {rule.name}", unique, facts.project, facts.id))
+        return events
+
+
+def words_of(rule: Rule) -> str:
+    """A rule's own words; those of the default, meant for an agent, are for nobody else."""
+    default = next((one for one in DEFAULT_RULES if one.name == rule.name), None)
+    inherited = default is not None and rule.message == default.message and rule.action not in _SPEAKING
+    return "" if inherited else rule.message

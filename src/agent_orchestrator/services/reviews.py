@@ -12,7 +12,7 @@ from typing import Any
 
 from agent_orchestrator.errors import Conflict, NotFound, UsageError
 from agent_orchestrator.flow import events as e
-from agent_orchestrator.flow.authors import A_PERSON, WRITES, Words
+from agent_orchestrator.flow.authors import A_PERSON, WRITES, Words, kind_of
 from agent_orchestrator.flow.engine import Change, Flow
 from agent_orchestrator.flow.events import Event, rfc3339
 from agent_orchestrator.flow.facts import SessionFacts
@@ -62,6 +62,9 @@ class Reviews:
                     "author": one.author,
                     "body": one.body,
                     "writeAccess": one.write_access,
+                    "kind": one.kind,
+                    "reviewer": one.reviewer or None,
+                    "counts": one in pr.judgements,
                     "head": one.head,
                     "at": rfc3339(one.at),
                 }
@@ -79,10 +82,12 @@ class Reviews:
         *,
         key: str | None = None,
         words: Words = A_PERSON,
+        reviewer: SessionFacts | None = None,
     ) -> dict[str, Any]:
         """Judge the change, with any number of comments on lines; one review is one message to the agent.
 
-        The judgement of somebody who may not write to the repository is recorded, and counts as a comment.
+        The judgement of somebody who may not write to the repository is recorded, and counts as a comment. So does the approval of a
+        bot, or of a reviewing agent (`reviewer`), unless the project says that it is enough.
         """
         if verdict not in VERDICTS:
             raise UsageError(f"{verdict!r} is no judgement", f"one of {', '.join(VERDICTS)}")
@@ -94,22 +99,47 @@ class Reviews:
         text = clean_text(body).strip()
         if verdict != "approved" and not text and not comments:
             raise UsageError("nothing is said", "say what is to be changed: -m TEXT")
-        counts = verdict != "commented" and words.write_access == WRITES
+        if reviewer is not None:
+            words = Words(reviewer.spec.profile or reviewer.spec.agent)
+        kind = "agent" if reviewer else kind_of(words.author)
+        enough = kind == "person" or self._agents_word_is_enough(facts)
+        counts = verdict != "commented" and words.write_access == WRITES and (enough or verdict != "approved")
+        head = (reviewer.head if reviewer else None) or facts.head or ""
         events = [
-            self._comment(facts, said, f"{review}:{number}", words, review if counts else None)
+            self._comment(facts, said, f"{review}:{number}", words, review if counts else None, kind, head)
             for number, said in enumerate(comments)
         ]
-        if text and not counts:
-            events.append(self._comment(facts, {"body": text}, f"{review}:body", words, None))
-        judged = e.ReviewSubmitted(review, verdict, facts.head or "", words.author, text, words.write_access)
+        if text and not counts and not (reviewer and verdict == "approved"):  # that it is good needs no answer
+            events.append(self._comment(facts, {"body": text}, f"{review}:body", words, None, kind, head))
+        judged = e.ReviewSubmitted(
+            review=review,
+            verdict=verdict,
+            head=head,
+            author=words.author,
+            body=text,
+            write_access=words.write_access,
+            kind=kind,
+            reviewer=reviewer.id if reviewer else "",
+            counts=enough,
+        )
         events.append(self._event(facts, judged, f"review:{session}:{review}", words.author))
         if counts and verdict == "approved" and pr.draft:
             events.append(self._event(facts, e.PrReady(), f"ready:{session}:{review}", words.author))
         await self.flow.append(*events)
         return self.view(session)
 
+    def _agents_word_is_enough(self, facts: SessionFacts) -> bool:
+        return self.sessions.plugins.project(facts.project).review.approval == "agent"
+
     def _comment(
-        self, facts: SessionFacts, said: Mapping[str, Any], name: str, words: Words, review: str | None
+        self,
+        facts: SessionFacts,
+        said: Mapping[str, Any],
+        name: str,
+        words: Words,
+        review: str | None,
+        kind: str = "person",
+        head: str | None = None,
     ) -> Event:
         text = clean_text(str(said.get("body") or "")).strip()
         if not text:
@@ -125,8 +155,9 @@ class Reviews:
             line=int(said["line"]) if said.get("line") else None,
             thread=thread,
             review=review,
-            head=facts.head or "",
+            head=head or facts.head or "",
             write_access=words.write_access,
+            kind=kind,
         )
         return self._event(facts, comment, f"comment:{facts.id}:{name}", words.author)
 
@@ -274,27 +305,6 @@ class Reviews:
             await self.flow.append(self._event(opened, e.PrReady(), f"ready:{change}:undo"))
         return {"session": session, "branch": made.branch, "commit": made.commit, "change": self.sessions.view(change)}
 
-    def queue(self, project: str | None) -> list[dict[str, Any]]:
-        """What is to land, in order."""
-        waiting = [
-            facts
-            for facts in self.flow.sessions.values()
-            if facts.pr and facts.pr.landing and project in (None, facts.project)
-        ]
-        waiting.sort(key=lambda facts: (facts.project, facts.pr.landing.at if facts.pr and facts.pr.landing else 0.0))
-        return [
-            {
-                "session": facts.id,
-                "position": position,
-                "state": "waiting" if facts.pr and facts.pr.landing and facts.pr.landing.waits else "landing",
-                "reason": facts.pr.landing.waits or None if facts.pr and facts.pr.landing else None,
-                "base": facts.pr.base if facts.pr else None,
-                "tree": None,
-                "checks": (pr_json(facts) or {}).get("checks", []),
-            }
-            for position, facts in enumerate(waiting, 1)
-        ]
-
     def _open(self, session: str) -> tuple[SessionFacts, PullRequest]:
         facts = self.flow.sessions[session]
         if facts.pr is None:
@@ -321,6 +331,7 @@ def _threads(comments: Sequence[Comment]) -> list[dict[str, Any]]:
             "author": comment.author,
             "body": comment.body,
             "byAgent": comment.by_agent,
+            "kind": comment.kind,
             "writeAccess": comment.write_access,
             "at": rfc3339(comment.at),
         }

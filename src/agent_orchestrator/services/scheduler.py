@@ -53,17 +53,44 @@ def admit(
     limits: Sequence[Limit],
     resources: Resources,
     issues: Mapping[str, Issue] | None = None,
+    expected: Mapping[str, frozenset[str]] | None = None,
+    held: Mapping[str, str] | None = None,
 ) -> list[Verdict]:
-    """A verdict for each session that waits; each that may start counts against the limits of the next."""
+    """A verdict for each session that waits; each that may start counts against the limits of the next.
+
+    One that is about a file (`expected`: session → files) that somebody at work is about too lets the others go first. One that is
+    `held` waits for what that says.
+    """
     by_id = {facts.id: facts for facts in sessions}
-    working = [facts.project for facts in sessions if holds_slot(facts)]
+    working = [facts for facts in sessions if holds_slot(facts)]
     verdicts = []
-    for facts in waiting(sessions):
-        reason = _unfinished(facts, by_id, issues or {}) or _full(facts, working, limits) or _scarce(resources)
+    later: list[tuple[SessionFacts, str]] = []
+
+    def decide(facts: SessionFacts, collides: str = "") -> None:
+        full = _full(facts, [one.project for one in working], limits)
+        before = _unfinished(facts, by_id, issues or {}) or (held or {}).get(facts.id, "")
+        reason = before or (full and full + collides) or _scarce(resources)
         if not reason and holds_slot(replace(facts, admitted=True, failure=None)):
-            working.append(facts.project)
+            working.append(facts)
         verdicts.append(Verdict(facts.id, reason))
+
+    for facts in waiting(sessions):
+        if collides := _collides(facts, working, expected or {}):
+            later.append((facts, collides))
+        else:
+            decide(facts)
+    for facts, collides in later:
+        decide(facts, collides)
     return verdicts
+
+
+def _collides(facts: SessionFacts, working: Sequence[SessionFacts], expected: Mapping[str, frozenset[str]]) -> str:
+    """Who at work is about the same file, in words."""
+    mine = expected.get(facts.id, frozenset())
+    for other in working if mine else ():
+        if other.project == facts.project and (both := mine & expected.get(other.id, frozenset())):
+            return f"; {other.id} works on {min(both)} too"
+    return ""
 
 
 def open_before(issue: Issue, issues: Mapping[str, Issue]) -> list[int]:
@@ -76,7 +103,7 @@ def _unfinished(facts: SessionFacts, by_id: Mapping[str, SessionFacts], issues: 
     """What its task comes after: sessions by its own word, issues by its issue's."""
     for name in facts.spec.after:
         other = by_id.get(name)
-        if other is not None and not _done(other):
+        if other is not None and not is_done(other):
             return f"{name} to be done"
     issue = issues.get(f"{facts.project}#{facts.spec.issue}")
     if issue is not None and (before := open_before(issue, issues)):
@@ -84,7 +111,7 @@ def _unfinished(facts: SessionFacts, by_id: Mapping[str, SessionFacts], issues: 
     return ""
 
 
-def _done(facts: SessionFacts) -> bool:
+def is_done(facts: SessionFacts) -> bool:
     """It was stopped, or its change landed or was given up; without a change: it says so, or its agent exited with 0."""
     if facts.stopped:
         return True

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from agent_orchestrator.flow.authors import WRITES, Said, Words, free, held
+from agent_orchestrator.flow.authors import WRITES, Said, Words, free, held, kind_of
 from agent_orchestrator.flow.episodes import open_comment
+from agent_orchestrator.flow.events import rfc3339
 from agent_orchestrator.flow.facts import SessionFacts
-from agent_orchestrator.flow.pull import Comment, PullRequest
-from agent_orchestrator.flow.rules import TEMPLATE_VARIABLES, Rule
+from agent_orchestrator.flow.pull import Comment, PullRequest, Review
+from agent_orchestrator.flow.reactions import limited_until
+from agent_orchestrator.flow.rules import RESTART_TEXTS, TEMPLATE_VARIABLES, Rule
+from agent_orchestrator.services.material import Material
 from agent_orchestrator.services.view import Views
 
 MOST = 12_000
@@ -24,10 +27,13 @@ class Wording:
         self.trusted = trusted
         """Project → authors whose words need no person's."""
 
-    def variables(self, facts: SessionFacts, rule: Rule, args: Mapping[str, Any]) -> dict[str, Any]:
+    def variables(
+        self, facts: SessionFacts, rule: Rule, args: Mapping[str, Any], material: Material | None = None
+    ) -> dict[str, Any]:
         """Everything that a rule's message or condition may speak of."""
         shown = self.views.session(facts)
-        pr, told = facts.pr, dict(args.get("event") or {})
+        pr, told, given = facts.pr, dict(args.get("event") or {}), material or Material()
+        author, by = self._author(facts, rule.trigger, told)
         known = {
             "trigger": rule.trigger,
             "session": shown,
@@ -40,23 +46,42 @@ class Wording:
             "issue": {"id": facts.spec.issue, "title": facts.spec.title, "labels": list(facts.spec.labels)},
             "pr": shown["pr"] or {},
             "checks": (shown["pr"] or {}).get("checks", []),
-            "errors": errors(facts, pr),
-            "comments": comments(pr, self._said(facts, rule.trigger), rule.trigger),
-            "files": "\n".join(f"- {name}" for name in pr.conflicts) if pr else "",
+            "errors": errors(facts, pr, given.logs),
+            "comments": comments(pr, self._said(facts, rule.trigger), rule.trigger, given.hunks),
+            "files": _files(pr, told),
+            "ours": given.ours,
+            "theirs": given.theirs,
+            "update": f"git {'merge' if pr and pr.seen_by_person else 'rebase'} {facts.base}",
+            "other": told.get("other", ""),
             "labels": list(facts.spec.labels),
             "label": told.get("label", ""),
             "comment": _fenced(str(told.get("body", ""))),
-            "author": told.get("author", ""),
+            "author": author,
+            "by": by,
             "event": told,
             "question": facts.question,
-            "reason": shown["why"],
+            "reason": told.get("reason") or shown["why"],
             "exit_code": shown["exitCode"],
+            "resets_at": rfc3339(limited_until(facts)) if facts.activity.state == "limited" else "",
             "usage": shown["usage"],
-            "summary": facts.done or "",
+            "budget": told.get("budget", ""),
+            "summary": told.get("summary") or facts.done or "",
             "attempt": args.get("attempt", 1),
             "retries": rule.retries,
         }
         return {name: known.get(name, "") for name in TEMPLATE_VARIABLES}
+
+    def _author(self, facts: SessionFacts, trigger: str, told: Mapping[str, Any]) -> tuple[str, str]:
+        """Who did what triggered it, and what he is."""
+        if told.get("author") or told.get("body"):  # whoever uses the command line here is not named
+            author = str(told.get("author") or "person")
+            return author, str(told.get("kind") or kind_of(author))
+        said: Review | Comment | None = None
+        if facts.pr and trigger == "changes-requested":
+            said = last_request(facts.pr)
+        elif facts.pr and trigger == "review-comment":
+            said = open_comment(facts, facts.pr)
+        return (said.author, said.kind) if said else ("", "")
 
     def hold(self, facts: SessionFacts, rule: Rule, args: Mapping[str, Any]) -> str:
         """Why what the rule sends waits for a person's word: it has words of strangers in it. Nothing: it need not."""
@@ -75,40 +100,62 @@ class Wording:
         here = [one for one in facts.pr.comments if not one.by_agent and one.head == newest.head]
         return [one for one in here if free(one, trusted) or not free(newest, trusted)]
 
-    def plain(self, facts: SessionFacts, rule: Rule) -> str:
-        """What happened, in one line."""
-        return (
-            self.views.status(facts).why
-            if rule.trigger.startswith("agent-")
-            else f"{rule.trigger}: {self.views.status(facts).why}"
-        )
+    def plain(self, facts: SessionFacts, rule: Rule, told: Mapping[str, Any] | None = None) -> str:
+        """What happened, in one line; with a summary where the rule wants one."""
+        why = self.views.status(facts).why
+        if rule.trigger == "budget-exceeded" and told:
+            text = f"{told.get('spent')} spent of {told.get('budget')} a {told.get('scope')}"
+        elif rule.trigger == "all-complete":
+            text = f"every session of {facts.project} is done"
+        elif told and told.get("files"):
+            with_whom = f" with {told['other']}" if told.get("other") else ""
+            text = f"{rule.trigger}{with_whom}: {', '.join(map(str, told['files'][:5]))}"
+        else:
+            text = why if rule.trigger.startswith("agent-") else f"{rule.trigger}: {why}"
+        summary = str((told or {}).get("summary") or facts.done or "")
+        return f"{text}\n{summary}" if rule.include_summary and summary else text
+
+    def restart_text(self, rule: Rule) -> str:
+        """What an agent is told that was started again."""
+        known = RESTART_TEXTS.get(rule.trigger)
+        return rule.message or known or "You were started again. Go on where you left off."
 
 
-def errors(facts: SessionFacts, pr: PullRequest | None) -> str:
-    """The failing checks with the relevant part of their logs."""
-    if pr is None:
-        return ""
+def errors(facts: SessionFacts, pr: PullRequest | None, logs: Mapping[str, str] | None = None) -> str:
+    """The failing checks with the relevant part of their logs, each with a fair share of the room."""
+    failing = pr.failing(facts.head) if pr else []
+    room = MOST // max(1, len(failing))
+    whole = logs or {}
     parts = [
-        f"{run.name} ({run.state}):\n{_fenced(run.summary)}\nwhole log: {run.log}" for run in pr.failing(facts.head)
+        f"{run.name} ({run.state}):\n{_fenced(_cut(run.summary, max(200, room - 300)))}\nwhole log: {whole.get(run.name) or run.log}"
+        for run in failing
     ]
-    return "\n\n".join(parts)[:MOST]
+    return "\n\n".join(parts)
 
 
-def comments(pr: PullRequest | None, said: Sequence[Comment], trigger: str) -> str:
-    """What reviewers said, with file, line and author."""
+def comments(
+    pr: PullRequest | None, said: Sequence[Comment], trigger: str, hunks: Mapping[str, str] | None = None
+) -> str:
+    """What reviewers said, with file, line, the lines around it, author and thread."""
     if pr is None:
         return ""
+    around = hunks or {}
     if trigger == "review-comment":
-        return "\n\n".join(_said(comment) for comment in said)[:MOST]
-    review = next((one for one in reversed(pr.judgements) if one.verdict == "changes_requested"), None)
+        return _cut("\n\n".join(_said(pr, comment, around) for comment in said), MOST)
+    review = last_request(pr)
     if review is None:
         return ""
-    parts = [f"{review.author}:\n{_fenced(review.body)}"] if review.body else []
-    parts += [_said(comment) for comment in pr.comments if comment.review == review.id]
-    return "\n\n".join(parts)[:MOST]
+    parts = [f"{_who(review)}:\n{_fenced(review.body)}"] if review.body else []
+    parts += [_said(pr, comment, around) for comment in pr.comments if comment.review == review.id]
+    return _cut("\n\n".join(parts), MOST)
 
 
-def _said(comment: Comment) -> str:
+def last_request(pr: PullRequest) -> Review | None:
+    """The last review that asks for changes."""
+    return next((one for one in reversed(pr.judgements) if one.verdict == "changes_requested"), None)
+
+
+def _said(pr: PullRequest, comment: Comment, hunks: Mapping[str, str]) -> str:
     where = (
         f"{comment.path}:{comment.line} "
         if comment.path and comment.line
@@ -116,9 +163,44 @@ def _said(comment: Comment) -> str:
         if comment.path
         else ""
     )
-    return f"{where}{comment.author} (comment {comment.id}):\n{_fenced(comment.body)}"
+    lines = [f"{where}{_who(comment)} (comment {comment.id}):"]
+    if hunk := hunks.get(comment.id):
+        lines += [f"| {line}" for line in hunk.splitlines()]
+    if earlier := _thread(pr, comment):
+        lines.append("in answer to:")
+        lines += [_fenced(f"{_who(one)}: {one.body}", "> > ") for one in earlier]
+    return "\n".join([*lines, _fenced(comment.body)])
 
 
-def _fenced(text: str) -> str:
+def _thread(pr: PullRequest, comment: Comment) -> list[Comment]:
+    """What was said before in the same thread."""
+    if comment.thread is None:
+        return []
+    return [
+        one
+        for one in pr.comments
+        if one.id != comment.id and one.at <= comment.at and comment.thread in (one.id, one.thread)
+    ]
+
+
+def _who(said: Comment | Review) -> str:
+    """An author; what is no person is told apart."""
+    if isinstance(said, Comment) and said.by_agent:
+        return f"{said.author} (you)"
+    return said.author if said.kind == "person" else f"{said.author} ({said.kind})"
+
+
+def _files(pr: PullRequest | None, told: Mapping[str, Any]) -> str:
+    names = told.get("files") or (pr.conflicts if pr else ())
+    return "\n".join(f"- {name}" for name in names)
+
+
+def _cut(text: str, room: int) -> str:
+    if len(text) <= room:
+        return text
+    return f"{text[:room].rpartition(chr(10))[0] or text[:room]}\n… (cut)"
+
+
+def _fenced(text: str, mark: str = "> ") -> str:
     """As a quotation: whatever it says, it is somebody's words."""
-    return "\n".join(f"> {line}" for line in text.splitlines())
+    return "\n".join(f"{mark}{line}" for line in text.splitlines())

@@ -504,6 +504,23 @@ class Agent:
         show(f"  replied to {comment.strip() or 'the reviewer'}: {text}\n")
         report("reply", comment=comment.strip(), text=text)
 
+    def do_review(self, argument: str) -> None:
+        """`verdict|body|file:line:text|…`"""
+        verdict, body, *rest = [*argument.split("|"), ""]
+        comments = []
+        for each in rest:
+            path, _, place = each.partition(":")
+            line, _, text = place.partition(":")
+            if text:
+                comments.append({"path": path.strip(), "line": int(line), "body": text})
+        show(f"  judged: {verdict}\n")
+        report("review", verdict=verdict.strip(), body=body, comments=comments)
+
+    def do_report(self, argument: str) -> None:
+        """`name|key=value …`: something of its own."""
+        name, _, pairs = argument.partition("|")
+        report(name.strip(), **dict(pair.partition("=")[::2] for pair in pairs.split()))
+
     def do_fail(self, argument: str) -> None:
         show(f"error: {argument}\n")
         raise Ended(1)

@@ -44,6 +44,7 @@ _VALUES = {
     "tuple[int, ...]": "list of numbers",
     "Mapping[str, str]": "map of texts",
     "Mapping[str, Any]": "object",
+    "tuple[Mapping[str, Any], ...]": "list of objects",
 }
 
 

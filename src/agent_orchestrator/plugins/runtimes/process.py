@@ -166,6 +166,13 @@ class Process:
             return await text_of_log(Path(handle.address["log"]))
         return await visible_text(output, int(columns), int(rows))
 
+    async def watched(self, handle: Handle) -> bool:
+        """Is a person attached to it?"""
+        try:
+            return (await self._ask(handle, b"watched"))[0] == b"1"
+        except HolderGone:
+            return False
+
     # -- talk ----------------------------------------------------------------------------------------------------------
 
     async def deliver(self, handle: Handle, message: str, text: str, *, enter: bool = True) -> Delivery:

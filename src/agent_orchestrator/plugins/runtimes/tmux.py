@@ -213,6 +213,16 @@ class Tmux:
         name, _, text = answer.text.partition("\n")
         return text if name == handle.address["name"] else await text_of_log(Path(handle.address["log"]))
 
+    async def watched(self, handle: Handle) -> bool:
+        """Is a person attached to it?"""
+        form = "#{@ao_name} #{session_attached}"
+        try:
+            answer = await self._server.ask("display-message", "-p", "-t", handle.address["pane"], form)
+        except ServerGone:
+            return False
+        name, _, count = answer.text.strip().rpartition(" ")
+        return name == handle.address["name"] and count not in ("", "0")
+
     # -- talk ----------------------------------------------------------------------------------------------------------
 
     async def deliver(self, handle: Handle, message: str, text: str, *, enter: bool = True) -> Delivery:

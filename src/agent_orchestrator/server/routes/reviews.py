@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Header, Query, Request, Response
 
 from agent_orchestrator.server import models, requests
 from agent_orchestrator.server.context import (
@@ -18,10 +18,26 @@ from agent_orchestrator.server.context import (
 )
 from agent_orchestrator.server.describe import as_json, gives, gives_text
 from agent_orchestrator.server.streams import Stream
+from agent_orchestrator.services import Services
+from agent_orchestrator.services.tokens import Identity
 
 router = APIRouter(prefix="/api", tags=["reviews"])
 
 All = Annotated[bool, Query(alias="all", description="All projects.")]
+
+AgentToken = Annotated[
+    str | None,
+    Header(alias="X-AO-Token", description="The token of the session whose agent asks, over the Unix socket."),
+]
+
+
+def _agent(services: Services, identity: Identity, token: str | None) -> str | None:
+    """The session whose agent asks; none: a person does."""
+    if identity.kind == "session":
+        return identity.session
+    known = services.tokens.check(token) if token else None
+    return known.session if known and known.kind == "session" else None
+
 
 _VERDICTS = {"approve": "approved", "request-changes": "changes_requested", "comment": "commented"}
 
@@ -34,11 +50,19 @@ async def get_review(services: TheServices, session: SessionId) -> Response:
 
 @router.post("/sessions/{id}/review", responses=gives(models.PullRequestView))
 async def review_session(
-    services: TheServices, identity: TheIdentity, session: SessionId, body: requests.NewReview, key: Key = None
+    services: TheServices,
+    identity: TheIdentity,
+    session: SessionId,
+    body: requests.NewReview,
+    key: Key = None,
+    token: AgentToken = None,
 ) -> Response:
     """Judge a session's change, with any number of comments on lines.
 
-    A request for changes is one message to the agent, with all comments."""
+    A request for changes is one message to the agent, with all comments. With a session's own token it is that agent's judgement."""
+    if agent := _agent(services, identity, token):
+        said = {"verdict": body.verdict, "body": body.body, "comments": [one.as_given() for one in body.comments]}
+        return as_json(await services.agent_reviews.submit(agent, session, said, key))
     reviewed = await services.reviews.submit(
         session,
         _VERDICTS.get(body.verdict, body.verdict),
@@ -48,6 +72,16 @@ async def review_session(
         words=body.words(identity.name),
     )
     return as_json(reviewed)
+
+
+@router.post("/sessions/{id}/reviewers", status_code=201, responses=gives(models.Session, 201))
+async def have_reviewed(
+    services: TheServices, session: SessionId, body: requests.ReviewRequest, key: Key = None
+) -> Response:
+    """Have an agent judge a session's change, in a session of its own, which is the answer.
+
+    Its judgement counts as an agent's: it drives the same reactions, and is approval only where the project says so."""
+    return as_json(await services.agent_reviews.request(session, body.agent, body.message, key=key), 201)
 
 
 @router.post(
@@ -67,6 +101,15 @@ async def merge_session(
     if asked.wait:
         accepted = await services.reviews.landed(session, asked.timeout)
     return as_json(accepted, 200 if accepted["status"] == "merged" else 202)
+
+
+@router.delete("/sessions/{id}/merge", responses=gives(models.Session))
+async def call_off_landing(services: TheServices, session: SessionId, key: Key = None) -> Response:
+    """Take a session's change out of the merge queue again.
+
+    A 409 problem where it is not there, or is landing this very moment."""
+    await services.queue.call_off(session, key)
+    return as_json(services.sessions.view(session))
 
 
 @router.post("/sessions/{id}/ready", responses=gives(models.PullRequestView))
@@ -115,7 +158,20 @@ async def get_queue(
     services: TheServices, context: TheContext, project: ProjectName = None, everything: All = False
 ) -> Response:
     """What is to land, in order."""
-    return as_json({"entries": services.reviews.queue(await scope_of(services, context, project, everything))})
+    return as_json({"entries": services.queue.entries(await scope_of(services, context, project, everything))})
+
+
+@router.get("/conflicts", responses=gives(models.Pairs))
+async def list_conflicts(
+    services: TheServices,
+    context: TheContext,
+    project: ProjectName = None,
+    everything: All = False,
+    fresh: Annotated[bool, Query(description="Look first at whatever has changed since the last look.")] = False,
+) -> Response:
+    """Which sessions will collide, and on what: `text`, they cannot be merged; `overlap`, both change one place."""
+    scope = await scope_of(services, context, project, everything)
+    return as_json({"pairs": await services.conflicts.pairs(scope, fresh=fresh)})
 
 
 @router.get("/notifications", responses=gives(models.Notifications))

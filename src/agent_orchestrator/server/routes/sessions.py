@@ -181,9 +181,9 @@ async def answer_session(
 ) -> Response:
     """Answer what the agent asks: with text, or with a decision on a permission it wants.
 
-    A decision is also a person's word on a message that waits for it."""
+    A decision is also a person's word on a message that waits for it, or on an action that a rule offers."""
     answered = await services.inbox.answer(
-        session, text=body.text, decision=body.decision, message=body.message, key=key
+        session, text=body.text, decision=body.decision, message=body.message, offer=body.offer, key=key
     )
     return as_json(answered, 202)
 

@@ -99,12 +99,20 @@ class Checks:
         return await self._joined(flight, spec, output, started)
 
     async def verdict(
-        self, spec: CheckSpec, output: Report | None = None, *, again: bool = False, started: Started | None = None
+        self,
+        spec: CheckSpec,
+        output: Report | None = None,
+        *,
+        again: bool = False,
+        started: Started | None = None,
+        doubted: Callable[[], None] | None = None,
     ) -> Result:
-        """Run a check, and once more where it fails: one that passes then is `flaky`."""
+        """Run a check, and once more where it fails: one that passes then is `flaky`. `doubted` is told before the second run."""
         first = await self.run(spec, output, again=again, started=started)
         if first.state != "failure" or first.runs > 1 or first.exit_code in (126, 127):
             return first
+        if doubted:
+            doubted()
         second = await self.run(spec, output, again=True, started=started)
         if second.state not in ("success", "failure"):
             return second

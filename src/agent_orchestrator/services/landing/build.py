@@ -1,4 +1,5 @@
-"""Make the commit that would land: the branch's exact head merged onto the base's head, with no checkout touched.
+"""Make the commit that would land: the branch's exact head merged onto the base's head, or onto what is to land before it, with no
+checkout touched.
 
 Whatever the strategy, the tree is that of merging head and base; strategies differ only in the commits that lead there.
 """
@@ -15,12 +16,14 @@ from agent_orchestrator.services.landing.record import landing_done
 from agent_orchestrator.services.landing.repository import Repository, open_repository
 
 
-async def build(host: Host, spec: LandingSpec) -> Built | Conflicted:
-    """Build a landing on the base as it is now; one that is done already is given back as it was done."""
+async def build(host: Host, spec: LandingSpec, on: str | None = None) -> Built | Conflicted:
+    """Build a landing on a commit, or on the base as it is now; one that is done already is given back as it was done."""
     if spec.branch == spec.base:
         raise UsageError(f"{spec.branch} cannot land on itself", "name another base branch")
     repository = await open_repository(host, spec.repo, spec.branch, spec.base)
     base = await repository.base(spec.base)
+    if on is not None:
+        base = await repository.commit(on)
     head = await repository.commit(spec.head)
     done = await landing_done(repository, spec.session, head, base)
     if done is not None:

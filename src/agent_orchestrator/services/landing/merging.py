@@ -92,11 +92,11 @@ async def merging(repository: Repository, work: Path, base: str) -> AsyncIterato
         folder.mkdir()
         env = {"GIT_DIR": str(repository.common), "GIT_WORK_TREE": str(folder)}
         git = Git(repository.git.host, folder, env)
-        await _write_attributes(git, base, folder)
+        await write_attributes(git, base, folder)
         yield Merger(git, folder, await git.version())
 
 
-async def _write_attributes(git: Git, base: str, folder: Path) -> None:
+async def write_attributes(git: Git, base: str, folder: Path) -> None:
     """Give Git the base's attributes (`merge=union`), which it would else read from whatever is checked out."""
     listing = (await git.run("ls-tree", "-r", "-z", base)).out.split(b"\0")
     for line in listing:

@@ -289,6 +289,8 @@ class Holder:
         if name == b"resize" and len(request) == 3:
             self.resize(int(request[1]), int(request[2]))
             return [b"done"]
+        if name == b"watched":
+            return [b"1" if any(client.attached for client in self.clients.values()) else b"0"]
         if name == b"screen":
             return [b"%d" % self.spec.columns, b"%d" % self.spec.rows, self.scrollback.replay()]
         return [b"unknown"]

@@ -1,0 +1,268 @@
+"""Predicted conflicts: how fast, and whether real merges agree. The repositories are made at random, from a seed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from agent_orchestrator.host import LocalHost
+from agent_orchestrator.services.conflicts import Branch, Outlook, is_lock_file
+from benchmarks.measure import Figure
+
+_ENV = {
+    **{name: value for name, value in os.environ.items() if not name.startswith("GIT_")},
+    "GIT_CONFIG_GLOBAL": os.devnull,
+    "GIT_CONFIG_SYSTEM": os.devnull,
+    **{f"GIT_{role}_NAME": "n" for role in ("AUTHOR", "COMMITTER")},
+    **{f"GIT_{role}_EMAIL": "n@example.invalid" for role in ("AUTHOR", "COMMITTER")},
+}
+
+
+def git(folder: Path, *argv: str, feed: bytes | None = None, check: bool = True) -> str:
+    """What a Git command prints."""
+    done = subprocess.run(["git", *argv], cwd=folder, env=_ENV, input=feed, check=check, capture_output=True)
+    return done.stdout.decode(errors="surrogateescape").strip()
+
+
+@dataclass
+class World:
+    """A repository and its branches, each in a worktree."""
+
+    root: Path
+    chance: random.Random
+    branches: list[Branch] = field(default_factory=list)
+
+    @property
+    def repo(self) -> Path:
+        """The main checkout."""
+        return self.root / "repo"
+
+    def outlook(self) -> Outlook:
+        """Predictions for it."""
+        return Outlook(LocalHost(), self.repo / ".git", self.root / "work")
+
+    def branch(self, name: str, start: str) -> Path:
+        """A new branch in a worktree of its own."""
+        path = self.root / "trees" / name
+        git(self.repo, "worktree", "add", "-q", "--no-track", "-b", name, str(path), start)
+        at = git(path, "rev-parse", "HEAD")
+        self.branches.append(Branch(name, "main", at, at, path, float(len(self.branches))))
+        return path
+
+
+# -- Agreement with real merges ------------------------------------------------------------------------------------------
+
+
+def make_world(root: Path, seed: int, branches: int) -> World:
+    """A small repository with a busy main branch, and branches that do all that can be done to files."""
+    world = World(root, random.Random(seed))
+    repo = world.repo
+    repo.mkdir(parents=True)
+    git(repo, "init", "-q", "-b", "main")
+    for number in range(24):
+        _write(repo / f"d{number % 6}" / f"s{number % 3}" / f"f{number}.py", _content(number))
+    _write(repo / "package-lock.json", _content(99))
+    _write(repo / ".gitattributes", "*.union merge=union\n")
+    _write(repo / "notes.union", "one\n")
+    _commit(repo, "start")
+    for _ in range(6):
+        _edit(world.chance, repo)
+        _commit(repo, "on main")
+    for number in range(branches):
+        past = world.chance.choice([0, 0, 0, 1, 3, 6])
+        path = world.branch(f"b{number:02}", f"main~{past}")
+        for _ in range(world.chance.randint(1, 3)):
+            _edit(world.chance, path)
+            _commit(path, "work")
+        if number and world.chance.random() < 0.15:
+            other = world.chance.choice(["main", *(one.session for one in world.branches[:-1])])
+            git(path, "merge", "-q", "--no-edit", other, check=False)
+            git(path, "merge", "--abort", check=False)
+        if world.chance.random() < 0.4:
+            _edit(world.chance, path)
+    return world
+
+
+def disagreements(world: World) -> list[str]:
+    """Pairs for which the prediction and a real merge differ, in words. What was uncommitted is committed for that."""
+    predicted = asyncio.run(world.outlook().look(world.branches, ()))
+    by_sides = {pair.sides: pair for pair in predicted}
+    wrong = []
+    for branch in world.branches:
+        assert branch.workspace is not None
+        _commit(branch.workspace, "uncommitted")
+    for a, b in pairs_of(world.branches):
+        failed, files = real_merge(world, a, b)
+        pair = by_sides.get((a, b)) or by_sides.get((b, a))
+        text = pair is not None and pair.kind == "text"
+        if text != failed:
+            wrong.append(f"{a} and {b}: predicted {pair}, really {files}")
+    return wrong
+
+
+def pairs_of(branches: Sequence[Branch]) -> list[tuple[str, str]]:
+    """Every two of them."""
+    names = [branch.session for branch in branches]
+    return [(a, b) for place, a in enumerate(names) for b in names[place + 1 :]]
+
+
+def real_merge(world: World, a: str, b: str) -> tuple[bool, list[str]]:
+    """Does merging them by `git merge` fail on anything but lock files, and on what?"""
+    scratch = world.root / "scratch"
+    if not scratch.exists():
+        git(world.repo, "worktree", "add", "-q", "--detach", str(scratch), "main")
+    git(scratch, "checkout", "-q", "--detach", a)
+    done = subprocess.run(
+        ["git", "merge", "-q", "--no-edit", b], cwd=scratch, env=_ENV, check=False, capture_output=True
+    )
+    unmerged = git(scratch, "diff", "--name-only", "--diff-filter=U", "-z").split("\0")
+    files = sorted(name for name in unmerged if name)
+    git(scratch, "reset", "-q", "--hard")
+    git(scratch, "clean", "-qfdx")
+    locks_only = bool(files) and all(map(is_lock_file, files))
+    return done.returncode != 0 and not locks_only, files
+
+
+def _content(seed: int) -> str:
+    chance = random.Random(seed)
+    parts = []
+    for number in range(4):
+        body = "\n".join(f"    x{chance.randrange(1000)} = {chance.randrange(1000)}" for _ in range(6))
+        parts.append(f"def f{number}():\n{body}\n    return {number}\n")
+    return "\n\n".join(parts)
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def _commit(folder: Path, message: str) -> None:
+    git(folder, "add", "-A")
+    git(folder, "commit", "-q", "--allow-empty", "-m", message)
+
+
+def _edit(chance: random.Random, folder: Path) -> None:
+    """One to four changes of any kind."""
+    for _ in range(chance.randint(1, 4)):
+        files = sorted(path for path in folder.rglob("*.py") if path.is_file())
+        kind = chance.random()
+        if not files or kind < 0.1:
+            _write(folder / f"d{chance.randrange(6)}" / f"new{chance.randrange(4)}.py", _content(chance.randrange(4)))
+        elif kind < 0.18:
+            chance.choice(files).unlink()
+        elif kind < 0.26:
+            moved = chance.choice(files)
+            moved.rename(moved.with_name(f"moved{chance.randrange(6)}.py"))
+        elif kind < 0.32:
+            _move_folder(chance, folder)
+        elif kind < 0.36:
+            file = chance.choice(files)
+            file.unlink()
+            _write(file / "inner.py", _content(chance.randrange(5)))
+        elif kind < 0.42:
+            lock = folder / "package-lock.json"
+            lock.write_text(lock.read_text().replace("=", f"{chance.randrange(9)}=", 1))
+        elif kind < 0.46:
+            with (folder / "notes.union").open("a") as file_:
+                file_.write(f"{chance.randrange(100)}\n")
+        elif kind < 0.5:
+            chance.choice(files).write_bytes(chance.randbytes(200))
+        else:
+            _change_lines(chance, chance.choice(files))
+
+
+def _move_folder(chance: random.Random, folder: Path) -> None:
+    source, target = folder / f"d{chance.randrange(6)}", folder / f"e{chance.randrange(3)}"
+    if source.is_dir() and not target.exists():
+        source.rename(target)
+
+
+def _change_lines(chance: random.Random, file: Path) -> None:
+    lines = file.read_bytes().split(b"\n")
+    place = chance.randrange(len(lines))
+    lines[place : place + chance.randint(0, 2)] = [b"    y = %d" % chance.randrange(1000)] * chance.randint(0, 2)
+    file.write_bytes(b"\n".join(lines))
+
+
+# -- Speed -----------------------------------------------------------------------------------------------------------------
+
+
+def make_large(root: Path, files: int, commits: int, branches: int, seed: int = 1) -> World:
+    """A repository of many files and commits; branches off its last fifty commits, each with commits and uncommitted work."""
+    world = World(root, random.Random(seed))
+    chance, repo = world.chance, world.repo
+    repo.mkdir(parents=True)
+    git(repo, "init", "-q", "-b", "main")
+    paths = [f"p{number // 500}/q{number % 500 // 20}/f{number}.py" for number in range(files)]
+    git(repo, "fast-import", "--quiet", feed=_stream(chance, paths, commits))
+    git(repo, "reset", "-q", "--hard")
+    hot = chance.sample(paths, files // 20)
+    for number in range(branches):
+        path = world.branch(f"b{number:02}", f"main~{chance.randrange(50)}")
+        for _ in range(3):
+            for file in chance.sample(hot, 3):
+                _change_lines(chance, path / file)
+            git(path, "commit", "-qam", "work")
+        _change_lines(chance, path / chance.choice(hot))
+        _write(path / "p0" / f"mine{number}.py", _content(number))
+    return world
+
+
+def _stream(chance: random.Random, paths: Sequence[str], commits: int) -> bytes:
+    out = []
+    for number in range(commits):
+        changed = paths if not number else chance.sample(paths, 3)
+        out.append(f"commit refs/heads/main\ncommitter n <n@example.invalid> {number + 1} +0000\ndata 1\nx\n")
+        for path in changed:
+            text = _content(chance.randrange(10_000))
+            out.append(f"M 100644 inline {path}\ndata {len(text)}\n{text}\n")
+    return "".join(out).encode()
+
+
+def predicting(folder: Path) -> Iterator[Figure]:
+    """Fifty branches against each other, all of them and after one has moved; and whether real merges agree."""
+    world = make_large(folder / "large", 5000, 2000, 50)
+    yield from asyncio.run(_speed(world))
+    pairs, wrong = 0, []
+    for seed in range(5):
+        small = make_world(folder / f"small{seed}", seed, 15)
+        pairs += len(pairs_of(small.branches))
+        wrong += disagreements(small)
+    yield Figure(
+        f"predictions that {pairs} real merges disagree with", len(wrong), 0, "pairs", note="; ".join(wrong[:3])
+    )
+
+
+async def _speed(world: World) -> list[Figure]:
+    outlook, figures = world.outlook(), list[Figure]()
+    begun = time.perf_counter()
+    found = await outlook.look(world.branches, ())
+    full = time.perf_counter() - begun
+    counted = [sum(pair.kind == kind for pair in found) for kind in ("text", "overlap")]
+    note = f"50 branches, 5,000 files, 2,000 commits: {counted[0]} conflicts, {counted[1]} overlaps"
+    figures.append(Figure("every two of 50 branches predicted", full, 5, "s", note=note))
+    moves = []
+    for number in range(9):
+        branch = world.branches[world.chance.randrange(50)]
+        assert branch.workspace is not None
+        git(branch.workspace, "add", "-A")
+        git(branch.workspace, "commit", "-q", "--allow-empty", "-m", "more")
+        if number % 2:
+            _change_lines(world.chance, branch.workspace / "p1" / "q1" / "f520.py")
+        begun = time.perf_counter()
+        await outlook.look(world.branches, {branch.session})
+        moves.append(time.perf_counter() - begun)
+    moves.sort()
+    one = moves[len(moves) // 2]
+    figures.append(
+        Figure("the same after one head moved (median of 9)", one, 0.3, "s", note=f"worst {moves[-1]:.2f} s")
+    )
+    figures.append(Figure("one head moved ÷ all", one / full, 0.2, note=f"{one * 1e3:.0f} ms ÷ {full * 1e3:.0f} ms"))
+    return figures

@@ -1,0 +1,82 @@
+"""Twenty changes that are to land, each with a check that waits two seconds: through the merge queue, and one after the other."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from agent_orchestrator.testing.sandbox import Sandbox
+from benchmarks.measure import Figure, timed
+
+COUNT = 20
+COMMAND = "sleep 2; ! ls | grep -q bad"
+CONFIG = f"""
+defaults: {{agent: demo, runtime: process}}
+orchestrator: {{maxParallelAgents: 50}}
+ci: {{command: "{COMMAND}", parallel: 8, on: manual}}
+"""
+PATIENCE = 600.0
+
+
+def landing(folder: Path) -> Iterator[Figure]:
+    """How long it takes until all that is good has landed, beside bare Git and the same command one after the other."""
+    for bad, bound in (((), 0.35), ((5, 12), 0.6)):
+        what = f"{COUNT} landings" + (f", {len(bad)} of them bad" if bad else "")
+        with Sandbox(folder / f"bad-{len(bad)}", "process") as box:
+            box.repository(config=CONFIG)
+            _branches(box, set(bad))
+            alone = timed(lambda box=box: _one_after_the_other(box))  # type: ignore[misc]
+            box.start()
+            names = [f"c{number:02}" for number in range(COUNT)]
+            _sessions(box, names)
+            begun = time.perf_counter()
+            landed, dropped = _landed(box, names)
+            took = time.perf_counter() - begun
+        yield Figure(f"{what} ÷ one after the other", took / alone, bound, note=f"{took:.1f} s ÷ {alone:.1f} s")
+        wrong = dropped ^ {names[number] for number in bad}
+        yield Figure(f"{what}: wrongly landed or dropped", len(wrong), 0, unit="changes", note=f"{len(landed)} landed")
+
+
+def _branches(box: Sandbox, bad: set[int]) -> None:
+    """A branch a change, all from the same commit."""
+    stream = ""
+    for number in range(COUNT):
+        name = f"bad{number}.txt" if number in bad else f"good{number}.txt"
+        stream += f"commit refs/heads/c{number:02}\ncommitter P <p@example.invalid> 1700000000 +0000\n"
+        stream += f"data 4\nwork\nfrom refs/heads/main\nM 100644 inline {name}\ndata 1\nx\n\n"
+    command = ["git", "fast-import", "--quiet"]
+    subprocess.run(command, input=stream.encode(), cwd=box.repo, env=box.env, check=True)
+
+
+def _one_after_the_other(box: Sandbox) -> None:
+    """Merge, check, keep or take back; in a worktree of its own, with nothing but Git and the command."""
+    place = box.folder / "alone"
+    box.git("worktree", "add", "-q", "--detach", str(place), "main")
+    for number in range(COUNT):
+        box.git("merge", "-q", "--no-edit", "--no-ff", f"c{number:02}", cwd=place)
+        if subprocess.run(COMMAND, shell=True, cwd=place, env=box.env).returncode:
+            box.git("reset", "-q", "--hard", "HEAD^", cwd=place)
+    box.git("worktree", "remove", "--force", str(place))
+
+
+def _sessions(box: Sandbox, names: list[str]) -> None:
+    """A session for each branch, with a pull request and without an agent."""
+    for name in names:
+        wanted = {"name": name, "title": f"Work on {name}", "branch": name, "base": "main", "defer": True}
+        box.request("POST", "/api/sessions", wanted)
+    box.until(lambda: all(one["pr"] for one in box.sessions()), "every pull request", 120)
+
+
+def _landed(box: Sandbox, names: list[str]) -> tuple[set[str], set[str]]:
+    """Ask for all at once, and wait for all; returns who landed, and who did not."""
+    ask = [threading.Thread(target=box.request, args=("POST", f"/api/sessions/app-{name}/merge", {})) for name in names]
+    for thread in ask:
+        thread.start()
+    for thread in ask:
+        thread.join()
+    box.until(lambda: not box.request("GET", "/api/queue?all=1")["entries"], "the end of the queue", PATIENCE)
+    states = {one["name"]: one["status"] for one in box.sessions()}
+    return {name for name in names if states[name] == "merged"}, {name for name in names if states[name] != "merged"}

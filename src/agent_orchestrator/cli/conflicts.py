@@ -1,0 +1,34 @@
+"""`ao conflicts`: which sessions will collide."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from agent_orchestrator.cli import out
+from agent_orchestrator.cli.common import client, json_option, scope, scope_options
+
+
+@click.command()
+@scope_options
+@json_option
+def conflicts(project: str | None, all_projects: bool, as_json: bool) -> None:
+    """Show which sessions will collide, and on what.
+
+    Looks afresh, at uncommitted work too. `text`: the two cannot be merged; `overlap`: they can, and both change the same function
+    or section. Lock files are left out.
+    """
+    found = client().get("/api/conflicts", {**scope(project, all_projects), "fresh": True})
+    if as_json:
+        out.print_json(found)
+        return
+    rows = [(each["a"], each["b"], each["kind"], _files(each)) for each in found["pairs"]]
+    header = ("SESSION", "AND", "KIND", "FILES")
+    out.show(
+        out.table(header, rows, shrink=3) if rows else ["No two sessions will collide, as far as their work goes."]
+    )
+
+
+def _files(pair: dict[str, Any]) -> str:
+    return ", ".join(pair["files"])

@@ -1,0 +1,38 @@
+"""Reaction rules: which are in force, and what one would do."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+
+from agent_orchestrator.errors import UsageError
+from agent_orchestrator.server import models, requests
+from agent_orchestrator.server.context import ProjectName, SessionId, TheContext, TheServices
+from agent_orchestrator.server.describe import as_json, gives
+
+router = APIRouter(prefix="/api", tags=["reactions"])
+
+
+@router.get("/reactions", responses=gives(models.Rules))
+async def list_reactions(
+    services: TheServices,
+    context: TheContext,
+    project: ProjectName = None,
+    session: Annotated[str | None, Query(description="A session: its own rules, and how far each is.")] = None,
+) -> Response:
+    """The reaction rules in force, for a project or for one session."""
+    meant = await services.projects.resolve(context, project)
+    if session:
+        return as_json({"rules": services.reactions.list(None, services.sessions.find(session, meant).id)})
+    if meant is None:
+        raise UsageError("no project is named", "give ?project=NAME or ?session=S; `ao projects` lists them")
+    return as_json({"rules": services.reactions.list(meant)})
+
+
+@router.post("/sessions/{id}/reactions/test", responses=gives(models.TestedRules))
+async def test_reaction(services: TheServices, session: SessionId, body: requests.TestedTrigger) -> Response:
+    """What the rules of a trigger would do for this session just now; does none of it.
+
+    Where there is nothing to speak of yet, sample values stand in; `sample` names them."""
+    return as_json(await services.reactions.test(body.trigger, session))

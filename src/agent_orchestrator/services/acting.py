@@ -1,0 +1,125 @@
+"""What each action of a rule is: the events that it comes to. What takes time or touches the outside is asked for by an event, and has
+an effect of its own (`commanding.py`, `spawning.py`)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from agent_orchestrator.flow import events as e
+from agent_orchestrator.flow.engine import Flow
+from agent_orchestrator.flow.facts import SessionFacts
+from agent_orchestrator.flow.reactions import limited_until, stuck_after
+from agent_orchestrator.flow.rules import Rule
+from agent_orchestrator.flow.status import derive
+
+if TYPE_CHECKING:
+    from agent_orchestrator.services.reacting import Planned
+
+HELD_FOR = 1800.0
+"""Seconds that an account is held where no reset time is known."""
+_TOLD = ("trigger", "project", "branch", "base", "label", "author", "by", "reason", "attempt", "summary", "question")
+"""What a command may read of what happened."""
+
+
+def message_id(key: str) -> str:
+    """The id of what a reaction sends: the same however often it is tried."""
+    return f"r-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
+
+
+class Actions:
+    """Rule and session → what is to be recorded."""
+
+    def __init__(self, flow: Flow) -> None:
+        self.flow = flow
+
+    def bodies(
+        self, facts: SessionFacts, rule: Rule, planned: Planned, args: Mapping[str, Any], key: str
+    ) -> list[e.Body]:
+        """What carrying a rule's action out comes to."""
+        text = planned.text
+        match rule.action:
+            case "send-to-agent":
+                queued = e.MessageQueued(message_id(key), text, f"rule {rule.name}", hold=planned.hold)
+                return [queued, *([self._held(facts, rule, planned.hold)] if planned.hold else [])]
+            case "merge":
+                return self._merge(facts, rule)
+            case "stop":
+                return [e.StopRequested(), *self._told(facts, rule, f"{text}; it is stopped, its work saved")]
+            case "clean-up":
+                return [e.StopRequested()]
+            case "restart":
+                return self._restart(facts, rule, text, key)
+            case "rerun-ci":
+                return [e.ChecksRequested(facts.head or "")] if facts.pr and facts.pr.state == "open" else []
+            case "hold":
+                return self._hold(facts, rule, text)
+            case "escalate":
+                return self.escalation(facts, rule, text, "the rule calls you")
+            case "command":
+                known = {name: planned.variables.get(name, "") for name in _TOLD}
+                told = {"type": "", **dict(args.get("event") or {})}
+                variables = {**known, "session": facts.id, "event": told, "message": text}
+                return [e.CommandRequested(rule.name, rule.trigger, int(args.get("attempt", 1)), variables)]
+            case "spawn":
+                return [e.SpawnRequested(rule.name, rule.trigger, rule.agent or "", text)]
+        return [self.notification(facts, rule, text)]
+
+    def _merge(self, facts: SessionFacts, rule: Rule) -> list[e.Body]:
+        """Only what may land: a rule's word is no `--force`."""
+        if why := unfit(facts):
+            return [e.Notified(rule.trigger, f"{facts.id}: not merged", f"{why}; see: ao review {facts.id}", "action")]
+        return [e.MergeRequested(rule.strategy or "squash", delete_after=rule.delete_after)]
+
+    def _restart(self, facts: SessionFacts, rule: Rule, text: str, key: str) -> list[e.Body]:
+        if facts.wanted == "stop" and not facts.stopped:
+            return []
+        go_on = e.MessageQueued(message_id(key), text, f"rule {rule.name}")
+        return [e.RestoreRequested(), go_on, *self._told(facts, rule, "its agent is started again")]
+
+    def _hold(self, facts: SessionFacts, rule: Rule, text: str) -> list[e.Body]:
+        until = limited_until(facts) if facts.activity.state == "limited" else self.flow.clock() + HELD_FOR
+        held = e.AccountHeld(facts.spec.agent, until, text.partition("\n")[0][:200])
+        when = f"no other session of {facts.spec.agent} starts before {e.rfc3339(until)}; this one goes on then"
+        return [held, *self._told(facts, rule, f"{text}; {when}")]
+
+    def _told(self, facts: SessionFacts, rule: Rule, text: str) -> list[e.Body]:
+        """A person is told of what was done by itself where the rule has a priority."""
+        return [self.notification(facts, rule, text)] if rule.priority else []
+
+    def _held(self, facts: SessionFacts, rule: Rule, hold: str) -> e.Notified:
+        what = f"{hold}: read it and decide with ao answer {facts.id} --allow, or --deny"
+        return e.Notified(rule.trigger, f"{facts.id}: a message waits for your word", what, "action")
+
+    def escalation(self, facts: SessionFacts, rule: Rule, text: str, reason: str) -> list[e.Body]:
+        """A person is called: urgently, unless the rule neither asks for that nor has a priority of its own."""
+        meant = rule.escalate or rule.action == "escalate"
+        meant = meant or rule.escalate_after_count is not None or rule.escalate_after_seconds is not None
+        level = "urgent" if meant else rule.priority or "action"
+        return [
+            e.Notified(rule.trigger, f"{facts.id}: {rule.trigger}", text, level),
+            e.Escalated(rule.name, rule.trigger, reason),
+        ]
+
+    def notification(self, facts: SessionFacts, rule: Rule, text: str) -> e.Notified:
+        """A person is told."""
+        rules = self.flow.rules(facts.project, facts.spec.profile)
+        status = derive(facts, self.flow.clock(), stuck_after(rules))
+        return e.Notified(rule.trigger, f"{facts.id}: {status.name}", text, rule.priority or "info")
+
+
+def unfit(facts: SessionFacts) -> str:
+    """Why a change may not land by itself; nothing: it may."""
+    pr, head = facts.pr, facts.head
+    if pr is None or pr.state != "open":
+        return "it has no open pull request"
+    if pr.landing:
+        return "it is landing already"
+    if red := pr.red(head):
+        return f"checks fail: {', '.join(run.name for run in red)}"
+    if not pr.green(head):
+        return "its checks are not known to be good"
+    if pr.mergeable(head, facts.base_head) != "yes":
+        return f"it is not known to go together with {pr.base}"
+    return ""

@@ -1,0 +1,39 @@
+"""What predictions are good for before anything is merged: an order of landing, and tasks that had better not run at once. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Sequence
+
+from agent_orchestrator.services.conflicts.model import Pair, is_lock_file
+
+_WORD = re.compile(r"[^\s\"'`<>()\[\]{},;|]+")
+
+
+def order(pairs: Sequence[Pair], sessions: Sequence[str]) -> list[str]:
+    """The sessions with those first that collide with the fewest others of them; otherwise as given."""
+    among = set(sessions)
+    meets = Counter(side for pair in pairs if among.issuperset(pair.sides) for side in pair.sides)
+    return sorted(sessions, key=lambda session: meets[session])
+
+
+def words(text: str) -> frozenset[str]:
+    """The words of a text that may be files' names."""
+    found = (word.rstrip(".:!?").removeprefix("./") for word in _WORD.findall(text))
+    bare = (re.sub(r"(:\d+)+$", "", word) for word in found)
+    return frozenset(word for word in bare if "." in word.strip(".") or "/" in word.strip("/"))
+
+
+def named_files(text: str, files: Collection[str]) -> frozenset[str]:
+    """The files that a text names: by path, or by a name that only one of them has."""
+    wanted = words(text)
+    if not wanted:
+        return frozenset()
+    by_name: dict[str, list[str]] = {}
+    for path in files:
+        by_name.setdefault(path.rpartition("/")[2], []).append(path)
+    known = set(files)
+    found = {word for word in wanted if word in known}
+    found |= {by_name[word][0] for word in wanted if "/" not in word and len(by_name.get(word, ())) == 1}
+    return frozenset(path for path in found if not is_lock_file(path))

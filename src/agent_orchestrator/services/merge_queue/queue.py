@@ -1,0 +1,212 @@
+"""The merge queue as the rest of the program sees it: the effect that lands a change, who is in the queue, and how to leave it."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+from agent_orchestrator.errors import AoError, Conflict
+from agent_orchestrator.flow import events as e
+from agent_orchestrator.flow.effects import Effect
+from agent_orchestrator.flow.engine import Change, Flow
+from agent_orchestrator.flow.events import Event
+from agent_orchestrator.flow.facts import SessionFacts
+from agent_orchestrator.flow.reactions import Intent
+from agent_orchestrator.home import Home
+from agent_orchestrator.host import Host
+from agent_orchestrator.services import landing
+from agent_orchestrator.services.checks import Checks
+from agent_orchestrator.services.landing import Built
+from agent_orchestrator.services.merge_queue.checking import Checking, SpecOf
+from agent_orchestrator.services.merge_queue.lane import CalledOff, Lane, Outcome, Ticket
+from agent_orchestrator.services.merge_queue.planner import Entry, Place
+from agent_orchestrator.services.merge_queue.telling import Telling, landing_spec
+from agent_orchestrator.services.plugins import Plugins
+from agent_orchestrator.services.projects import Projects
+
+_SHOWN = {"clashing": "waiting", "failing": "checking", "doubtful": "checking"}
+"""How a place's state is called outside, where it has another name there."""
+
+
+class MergeQueue:
+    """All queues of a home: one for each branch that changes land on."""
+
+    def __init__(
+        self,
+        flow: Flow,
+        home: Home,
+        host: Host,
+        plugins: Plugins,
+        projects: Projects,
+        checks: Checks,
+        spec_of: SpecOf,
+    ) -> None:
+        self.flow = flow
+        self.home = home
+        self.host = host
+        self.plugins = plugins
+        self.checking = Checking(flow, plugins, projects, checks, spec_of)
+        self.telling = Telling(flow, host)
+        self._lanes: dict[tuple[str, str], Lane] = {}
+        self._tasks: set[asyncio.Task[list[Event]]] = set()
+        flow.on_change.append(self._on_change)
+
+    def effects(self) -> dict[str, Effect]:
+        """By kind of intent."""
+        return {"land": Effect(self.land)}
+
+    async def close(self) -> None:
+        """End what is under way; the next daemon begins where this one was."""
+        await asyncio.gather(*(lane.close() for lane in self._lanes.values()))
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # -- landing -------------------------------------------------------------------------------------------------------
+
+    async def land(self, intent: Intent, _attempts: int) -> Sequence[Event]:
+        """Land a change when it is its turn and it is good there; what cannot be done is told as a refusal."""
+        try:
+            return await self._land(intent)
+        except AoError as error:
+            if error.retryable:
+                raise
+            return self.telling.failed(self.flow.sessions[intent.session], intent.key, error)
+
+    async def _land(self, intent: Intent) -> Sequence[Event]:
+        facts = self.flow.sessions[intent.session]
+        if facts.pr is None or facts.pr.landing is None:
+            return []
+        spec = landing_spec(self.home, facts)
+        outcome: Outcome | None = await landing.find_landing(self.host, spec)
+        if outcome is None:
+            outcome = await self._wait(intent, spec, self._lane(facts.project, spec))
+        return await self.telling.outcome(self.flow.sessions[intent.session], intent.key, outcome)
+
+    async def _wait(self, intent: Intent, spec: landing.LandingSpec, lane: Lane) -> Outcome:
+        await lane.find_base()
+        facts = self.flow.sessions[intent.session]
+        asked = facts.pr.landing if facts.pr else None
+        if asked is None:
+            return CalledOff()
+        if facts.head != spec.head:
+            return landing.BranchMoved(facts.head)
+        unchecked = asked.force or not self.plugins.project(facts.project).ci
+        entry = Entry(facts.id, spec.head, facts.spec.priority, asked.at, unchecked)
+        return await lane.join(Ticket(entry, spec, waits=asked.waits))
+
+    def _lane(self, project: str, spec: landing.LandingSpec) -> Lane:
+        place = (project, spec.base)
+        if place not in self._lanes:
+            check, tell = self.checking.judge, self._tell
+            self._lanes[place] = Lane(self.host, spec.repo, spec.base, check, tell, lambda: self._room(project))
+        return self._lanes[place]
+
+    def _room(self, project: str) -> int:
+        """How many changes are checked at a time: as many as the project lets run of its checks."""
+        try:
+            checks = self.plugins.project(project).ci.values()
+        except AoError:
+            return 1
+        return max((check.parallel for check in checks), default=1)
+
+    def _tell(self, ticket: Ticket, reason: str) -> None:
+        events = self.telling.waits(self.flow.sessions[ticket.entry.session], reason)
+        if events:
+            task = asyncio.get_running_loop().create_task(self.flow.append(*events))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    def _on_change(self, changes: Sequence[Change]) -> None:
+        """Somebody's branch moved, his landing is not wanted any more, or the base went on."""
+        for change in changes:
+            after = change.after
+            lane = self._lanes.get((after.project, after.pr.base)) if after and after.pr else None
+            if after is None or after.pr is None or lane is None:
+                continue
+            match change.event.body:
+                case e.HeadMoved() if after.pr.landing and after.head != after.pr.landing.head:
+                    lane.settle(after.id, landing.BranchMoved(after.head))
+                case e.LandingFailed() | e.PrClosed():
+                    lane.settle(after.id, CalledOff())
+                case e.BaseMoved():
+                    lane.look()
+
+    # -- what people ask -----------------------------------------------------------------------------------------------
+
+    async def call_off(self, session: str, key: str | None = None) -> None:
+        """Take a change out of the queue again; one that is being landed is not stopped half-way."""
+        facts = self.flow.sessions[session]
+        if facts.pr is None or facts.pr.landing is None:
+            raise Conflict(f"{session} is not to land", "see what is: ao queue")
+        spec = landing_spec(self.home, facts)
+        lane = self._lane(facts.project, spec)
+        paused = lane.pause(session)
+        try:
+            if not paused or await landing.find_landing(self.host, spec):
+                again = f"take it back by a new change: ao undo {session}"
+                raise Conflict(f"{session} is landing this very moment", again)
+            off = e.LandingFailed("a person called it off", "called-off")
+            unique = f"call-off:{session}:{key or uuid.uuid4().hex}"
+            await self.flow.append(self.telling.event(facts, off, unique, "person"))
+        finally:
+            lane.resume(session)
+
+    def entries(self, project: str | None) -> list[dict[str, Any]]:
+        """What is to land, in order, queue by queue."""
+        waiting = [
+            facts
+            for facts in self.flow.sessions.values()
+            if facts.pr and facts.pr.landing and project in (None, facts.project)
+        ]
+        queues: dict[tuple[str, str], list[SessionFacts]] = {}
+        for facts in waiting:
+            assert facts.pr is not None
+            queues.setdefault((facts.project, facts.pr.base), []).append(facts)
+        return [
+            self._entry(facts, place, position)
+            for key in sorted(queues)
+            for position, (facts, place) in enumerate(self._ordered(key, queues[key]), 1)
+        ]
+
+    def _ordered(self, key: tuple[str, str], waiting: list[SessionFacts]) -> list[tuple[SessionFacts, Place | None]]:
+        lane = self._lanes.get(key)
+        places = {place.entry.session: place for place in lane.plan.places} if lane else {}
+        found = [(facts, places.get(facts.id)) for facts in waiting]
+        asked = {facts.id: facts.pr.landing.at for facts in waiting if facts.pr and facts.pr.landing}
+        return sorted(found, key=lambda one: (-one[0].spec.priority, asked[one[0].id], one[0].id))
+
+    def _entry(self, facts: SessionFacts, place: Place | None, position: int) -> dict[str, Any]:
+        assert facts.pr is not None and facts.pr.landing is not None
+        lane, waits = self._lanes.get((facts.project, facts.pr.base)), facts.pr.landing.waits
+        built = place.built if place and isinstance(place.built, Built) else None
+        state = _SHOWN.get(place.state, place.state) if place else "queued"
+        if lane and lane.lands(facts.id):
+            state = "landing"
+        elif waits:
+            state = "waiting"
+        states = self.checking.states(built.commit) if built else {}
+        return {
+            "session": facts.id,
+            "position": position,
+            "state": state,
+            "reason": waits or None,
+            "base": facts.pr.base,
+            "ahead": list(place.ahead) if place else [],
+            "tree": built.tree if built else None,
+            "checks": [{"name": name, "state": now, "url": None} for name, now in states.items()],
+        }
+
+    # -- afterwards ----------------------------------------------------------------------------------------------------
+
+    async def forget_branch(self, facts: SessionFacts) -> str:
+        """After a landing: remove the branch, once all of it is provably on the base; says what became of it."""
+        if facts.pr is None or facts.pr.state != "merged" or facts.pr.keep_branch:
+            return ""
+        try:
+            cleaned = await landing.cleanup(self.host, landing_spec(self.home, facts))
+        except AoError as error:
+            return f"branch {facts.branch} stays: {error.text}"
+        if not cleaned.deleted:
+            return f"branch {facts.branch} stays: {cleaned.reason}"
+        return f"branch {facts.branch} is removed; its commits are kept as {cleaned.kept}"

@@ -1,0 +1,133 @@
+"""Another agent judges a change: its comments reach the author, it looks again, and its approval is nobody's but its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_orchestrator.testing.sandbox import Sandbox
+
+PATIENCE = 90.0
+CONFIG = """\
+defaults: {agent: demo, runtime: process}
+ci: {command: "true"}
+review: {maxRounds: 2}
+agents:
+  critic:
+    tool: demo
+    role: reviewer
+    script: "[[review: changes_requested|not yet|a.txt:1:say more]] [[wait]] [[review: approved|good now]] [[wait]]"
+  grumbler:
+    tool: demo
+    script: "[[review: changes_requested|no]] [[wait]] [[review: changes_requested|still no]] [[wait]] [[review: approved|x]] [[wait]]"
+  shy: {tool: demo, script: "[[sh: {python} -m agent_orchestrator review app-told --approve -m fine]] [[wait]]"}
+  forward:
+    tool: demo
+    script: >-
+      [[edit: f.txt|x]] [[commit: f]] [[done: f]] [[sleep: 2]]
+      [[sh: {python} -m agent_orchestrator review app-self --approve > out.txt 2>&1]] [[wait]]
+  watched: {tool: demo, reactions: {pr-ready: {action: spawn, agent: critic}}}
+"""
+WORK = (
+    "[[write: a.txt|x]] [[commit: a]] [[done: a]] [[wait]] "
+    "[[edit: a.txt|more]] [[commit: b]] [[done: b]] [[wait]] [[edit: a.txt|y]] [[commit: c]] [[done: c]] [[wait]]"
+)
+
+
+@pytest.fixture(scope="module")
+def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
+    import sys
+
+    with Sandbox(tmp_path_factory.mktemp("box"), "process") as sandbox:
+        sandbox.repository(config=CONFIG.replace("{python}", sys.executable))
+        sandbox.start()
+        yield sandbox
+
+
+def start(box: Sandbox, name: str, script: str = WORK, agent: str = "demo") -> None:
+    box.request("POST", "/api/sessions", {"name": name, "title": name, "prompt": script, "agent": agent})
+
+
+def reviewable(box: Sandbox, name: str) -> bool:
+    return bool(box.session(name)["status"] == "review_pending")
+
+
+def reviews(box: Sandbox, name: str) -> list[dict[str, Any]]:
+    if box.session(name)["pr"] is None:
+        return []
+    found: list[dict[str, Any]] = box.request("GET", f"/api/sessions/app-{name}/review")["reviews"]
+    return found
+
+
+def sent(box: Sandbox, name: str) -> list[str]:
+    messages = box.request("GET", f"/api/sessions/app-{name}/messages")["messages"]
+    return [message["content"] for message in messages if message["sender"].startswith("rule ")]
+
+
+def events(box: Sandbox, name: str, kind: str) -> list[dict[str, Any]]:
+    return [event["data"] for event in box.events(f"app-{name}") if event["type"] == kind]
+
+
+def test_a_reviewing_agent_asks_for_changes_looks_again_and_approves_for_itself_alone(box: Sandbox) -> None:
+    start(box, "one")
+    box.until(lambda: reviewable(box, "one"), "the pull request", PATIENCE)
+    answer = box.json("review", "app-one", "--agent", "critic", "--wait")
+    assert answer["review"]["verdict"] == "changes_requested" and answer["reviewer"]["kind"] == "reviewer"
+    box.until(lambda: sent(box, "one"), "the review to reach the author", PATIENCE)
+    assert "critic (agent):\n> not yet" in sent(box, "one")[0]
+    assert "a.txt:1 critic (agent)" in sent(box, "one")[0] and "| →" in sent(box, "one")[0]
+    box.until(lambda: [one["verdict"] for one in reviews(box, "one")][-1:] == ["approved"], "the second look", PATIENCE)
+    approval = reviews(box, "one")[-1]
+    assert (approval["kind"], approval["author"], approval["counts"]) == ("agent", "critic", False)
+    assert approval["head"] == box.session("one")["head"]
+    box.until(lambda: box.session("review-one")["status"] == "stopped", "the reviewer to be gone", PATIENCE)
+    one = box.session("one")
+    assert one["status"] == "review_pending" and one["pr"]["review"] == "pending"
+    assert events(box, "review-one", "pr-opened") == []
+    box.request("POST", "/api/sessions/app-one/review", {"verdict": "approved"})
+    box.until(lambda: box.session("one")["status"] == "mergeable", "a person's word to count", PATIENCE)
+
+
+def test_rounds_are_bounded_and_then_a_person_is_called(box: Sandbox) -> None:
+    start(box, "two")
+    box.until(lambda: reviewable(box, "two"), "the pull request", PATIENCE)
+    box.ao("review", "app-two", "--agent", "grumbler", "-m", "look closely")
+    box.until(lambda: len(reviews(box, "two")) == 2, "two rounds", PATIENCE)
+    box.until(lambda: box.session("two")["column"] == "Needs you", "a person to be called", PATIENCE)
+    told = [one for one in events(box, "two", "notified") if "rounds" in one["title"]]
+    assert [one["level"] for one in told] == ["urgent"] and "2 rounds" in told[0]["message"]
+    box.until(lambda: box.session("review-two")["status"] == "stopped", "the reviewer to be gone", PATIENCE)
+    assert len(reviews(box, "two")) == 2
+    assert "look closely" in box.request("GET", "/api/sessions/app-review-two/prompt")["prompt"]
+
+
+def test_a_rule_spawns_a_reviewer(box: Sandbox) -> None:
+    start(box, "three", agent="watched")
+    box.until(lambda: reviews(box, "three"), "the review", PATIENCE)
+    assert reviews(box, "three")[0]["author"] == "critic"
+    made = [event["data"] for event in box.events() if event["type"] == "session-created"]
+    assert [one["spawned"] for one in made if one.get("reviews") == "app-three"] == [["pr-ready"]]
+
+
+def test_what_an_agent_says_by_the_command_line_is_an_agents_word(box: Sandbox) -> None:
+    start(box, "told")
+    box.until(lambda: reviewable(box, "told"), "the pull request", PATIENCE)
+    box.ao("review", "app-told", "--agent", "shy")
+    box.until(lambda: reviews(box, "told"), "the review", PATIENCE)
+    assert [(one["kind"], one["verdict"], one["counts"]) for one in reviews(box, "told")] == [
+        ("agent", "approved", False)
+    ]
+    assert box.session("told")["pr"]["review"] == "pending"
+
+
+def test_an_agent_does_not_judge_its_own_change(box: Sandbox) -> None:
+    start(box, "self", "", "forward")
+    place = box.until(lambda: box.session("self")["workspacePath"], "its workspace", PATIENCE)
+    box.until(
+        lambda: (Path(place) / "out.txt").exists() and (Path(place) / "out.txt").read_text(), "its attempt", PATIENCE
+    )
+    assert "was not asked to judge its own change" in (Path(place) / "out.txt").read_text()
+    assert reviews(box, "self") == []

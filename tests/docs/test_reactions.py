@@ -1,0 +1,31 @@
+"""The page on reactions names everything there is."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from agent_orchestrator.config.model import Reaction, keys_of
+from agent_orchestrator.flow.rules import ACTIONS, PRIORITIES, STRATEGIES, TRIGGERS
+from tests.docs.pages import ROOT
+
+PAGE = (ROOT / "docs" / "reactions.md").read_text()
+
+
+def named(heading: str) -> set[str]:
+    """What stands as code in the first column of a section's table."""
+    table = PAGE.partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    cells = re.findall(r"^\| ([^|]+) \|", table, re.MULTILINE)
+    return {word for cell in cells for word in re.findall(r"`([\w-]+)`", cell)}
+
+
+def test_every_trigger_action_and_field_is_explained() -> None:
+    assert named("Triggers") == set(TRIGGERS)
+    assert named("Actions") == {*ACTIONS, "auto-merge"}
+    assert named("Fields") == set(keys_of(Reaction))
+
+
+@pytest.mark.parametrize("word", [*PRIORITIES, *STRATEGIES])
+def test_every_value_is_named(word: str) -> None:
+    assert f"`{word}`" in PAGE
