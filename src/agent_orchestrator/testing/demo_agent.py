@@ -402,9 +402,14 @@ class Agent:
         """Run a program to its end in a process group of its own, while keys are read."""
         os.chdir(self.workspace)
         null = [(os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0)]
-        self.child = os.posix_spawnp(
-            argv[0], argv, os.environ, file_actions=null, setpgroup=0, setsigdef=[signal.SIGINT, signal.SIGTERM]
-        )
+        ends = {signal.SIGINT, signal.SIGTERM}
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, ends)  # whoever is ended now must know his child
+        try:
+            self.child = os.posix_spawnp(
+                argv[0], argv, os.environ, file_actions=null, setpgroup=0, setsigdef=ends, setsigmask=mask
+            )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         while True:
             pid, status = os.waitpid(self.child, os.WNOHANG)
             if pid:

@@ -116,7 +116,7 @@ async def test_nothing_of_the_users_is_touched(here: Here) -> None:
             objects,
             index.read_bytes(),
             index.stat().st_mtime_ns,
-            git(path, "status", "--porcelain"),
+            git(path, "--no-optional-locks", "status", "--porcelain"),
             git(path, "for-each-ref"),
         )
 
