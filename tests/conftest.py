@@ -6,6 +6,10 @@ import signal
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("same every time", derandomize=True, database=None, deadline=None)
+settings.load_profile("same every time")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Started in the background of a shell: programs started by tests would ignore Ctrl-C too.

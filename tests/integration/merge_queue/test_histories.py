@@ -25,6 +25,7 @@ from agent_orchestrator.services.merge_queue.lane import CalledOff, Refused
 from tests.integration.landing.world import STEPS
 from tests.integration.merge_queue.world import CONTENT, Change, World
 
+MANY = os.environ.get("AO_QUEUE_EXAMPLES")
 NAMES = "abcde"
 KINDS = st.sampled_from(("plain", *CONTENT))
 PAUSES = st.sampled_from((0.0, 0.01, 0.03, 0.08))
@@ -131,7 +132,9 @@ def quiet(tell: Callable[[dict[str, Any]], None]) -> Callable[[Any, dict[str, An
 
 
 @settings(
-    max_examples=int(os.environ.get("AO_QUEUE_EXAMPLES", "8")),
+    max_examples=int(MANY or 8),
+    derandomize=not MANY,
+    database=None,
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )

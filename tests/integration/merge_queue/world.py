@@ -63,7 +63,11 @@ class World:
             beside = CONTENT[change.kind]
             stream += _commit(f"b/{change.name}", f"work {change.name}", {f"{change.name}.txt": change.name}, "main")
             if beside:
-                stream += _commit(f"b/{change.name}", f"more {change.name}", {beside: change.name})
+                stream += _commit(
+                    f"b/{change.name}",
+                    f"more {change.name}",
+                    {beside: change.name if beside == "shared.txt" else beside},
+                )
         subprocess.run(["git", "fast-import", "--quiet"], input=stream.encode(), cwd=self.repo, check=True)
         refs = git(self.repo, "for-each-ref", "--format=%(refname:lstrip=3) %(objectname)", "refs/heads/b").split("\n")
         self.heads = dict(line.split() for line in refs if line)
