@@ -77,6 +77,7 @@ from agent_orchestrator.services.reactions import Reactions
 from agent_orchestrator.services.reviews import Reviews
 from agent_orchestrator.services.sessions import Sessions
 from agent_orchestrator.services.spawning import Spawning
+from agent_orchestrator.services.stacks import Stacks
 from agent_orchestrator.services.tokens import Tokens
 from agent_orchestrator.services.usage import Usages
 from agent_orchestrator.services.view import Views
@@ -117,6 +118,7 @@ class Daemon:
         )
         self.lifecycle.after_landing = self.queue.forget_branch
         self.bases = Bases(self.flow, self.watch)
+        self.stacks = Stacks(self.flow, home, self.host)
         self.reviews = Reviews(self.flow, home, self.host, self.sessions, self.views, self.watch)
         self.agent_reviews = AgentReviews(self.flow, self.host, self.plugins, self.sessions, self.reviews)
         self.quiet = Quiet(self.flow, self.projects.quiet_hours)
@@ -132,7 +134,12 @@ class Daemon:
         commanding = Commanding(self.flow, home, self.host, self.plugins, self.projects, self.lifecycle, self.quiet)
         spawning = Spawning(self.flow, self.plugins, self.sessions, self.agent_reviews, self.quiet)
         of_rules = {**self.reacting.effects(), **commanding.effects(), **spawning.effects()}
-        of_changes = {**self.pulls.effects(), **self.queue.effects(), **self.agent_reviews.effects()}
+        of_changes = {
+            **self.pulls.effects(),
+            **self.queue.effects(),
+            **self.agent_reviews.effects(),
+            **self.stacks.effects(),
+        }
         self.runner = Runner(self.flow, {**self.lifecycle.effects(), **of_changes, **of_rules})
         self.budgets, self.completion = Budgets(self.flow, self.plugins), Completion(self.flow)
         self.permissions = Permissions(self.flow, self.plugins, self.lifecycle)
@@ -284,6 +291,7 @@ class Daemon:
         self.observer.start()
         self.permissions.start()
         self.bases.start()
+        self.stacks.start()
         self.conflicts.start()
         self.runner.start(pending)
         for part in (self.quiet, self.agent_reviews, self.budgets, self.completion):

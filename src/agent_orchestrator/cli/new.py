@@ -49,7 +49,9 @@ _TEMPLATE = """
 @click.option(
     "--after", metavar="S", multiple=True, type=SESSION, help="Start when this session has landed; may be repeated."
 )
-@click.option("--stack", is_flag=True, help="Start at once, on the branch of the session named by --after.")
+@click.option(
+    "--stack", is_flag=True, help="Start on the branch of the session named by --after, and follow it when it lands."
+)
 @click.option("--pr", metavar="N", help="Take over a pull request.")
 @click.option("--resume-id", metavar="ID", help="Go on with a conversation of the agent's that was begun by hand.")
 @click.option("--label", "labels", metavar="L", multiple=True, help="A label for the task; may be repeated.")

@@ -26,6 +26,9 @@ MOST_ATTEMPTS = 6
 LONGEST_WAIT = 300.0
 """A due time is looked at again at least this often, so that a clock that jumps is noticed."""
 
+FOR_THE_AGENT = frozenset({"deliver", "rebase"})
+"""Kinds that may have to wait for the agent's turn to end."""
+
 log = structlog.get_logger()
 
 
@@ -118,7 +121,7 @@ class Runner:
                 if not rows:
                     continue
                 for key, row in rows.items():
-                    if row.due > now and (row.intent.kind == "deliver" or not still_needed(row.intent, after)):
+                    if row.due > now and (row.intent.kind in FOR_THE_AGENT or not still_needed(row.intent, after)):
                         rows[key] = replace(row, due=now)
                 self._pump(lane)
 
@@ -170,7 +173,7 @@ class Runner:
             self._forget(row)
             return
         now = self.flow.sessions.get(row.intent.session)
-        if row.intent.kind == "deliver" and seen and now and _moved(seen, now):
+        if row.intent.kind in FOR_THE_AGENT and seen and now and _moved(seen, now):
             after = replace(after, due=self.flow.clock())  # what it waits for may have come while it was being tried
         rows[key] = after
 

@@ -135,10 +135,13 @@ def _merge_conflicts(facts: SessionFacts, pr: PullRequest) -> str | None:
 
 
 def _approved_and_green(facts: SessionFacts, pr: PullRequest) -> str | None:
-    ready = (
-        pr.state == "open" and not pr.landing and not pr.refused and pr.mergeable(facts.head, facts.base_head) == "yes"
+    free = pr.state == "open" and not pr.landing and not pr.refused and not facts.stacked
+    good = (
+        free
+        and pr.mergeable(facts.head, facts.base_head) == "yes"
+        and pr.verdict(facts.head) == "approved"
+        and pr.green(facts.head)
     )
-    good = ready and pr.verdict(facts.head) == "approved" and pr.green(facts.head)
     return f"{facts.head}:{facts.base_head}" if good else None
 
 

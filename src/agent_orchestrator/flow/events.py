@@ -162,6 +162,8 @@ class SessionCreated(Body):
     """The rules that led to it, the first one first; nothing: a person's wish."""
     parent: str | None = None
     """The session that a rule made it for."""
+    stack: str | None = None
+    """The session whose branch it starts on, and which is to land before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +214,31 @@ class HeadMoved(Body):
     """The workspace's HEAD is at another commit."""
 
     head: str
+
+
+@dataclass(frozen=True, slots=True)
+class BaseChanged(Body):
+    """The change is for another branch, or its base was rewritten: what it stood on has landed, was rebased or was given up."""
+
+    base: str
+    reason: str
+    below: str = ""
+    """Its own commits are those after this one, and are to be put onto the base; empty: they stay where they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class BranchRebased(Body):
+    """Its own commits stand on this commit of its base now."""
+
+    onto: str
+
+
+@dataclass(frozen=True, slots=True)
+class RebaseRefused(Body):
+    """Its own commits, up to this one, cannot be put onto its base by themselves."""
+
+    head: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)

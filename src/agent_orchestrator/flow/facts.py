@@ -14,7 +14,7 @@ from typing import Any
 from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.pull import Episode, Issue, PullRequest
 
-VERSION = 6
+VERSION = 7
 """Raised when the meaning of a fold changes: stored facts are then folded anew from the log."""
 
 
@@ -235,6 +235,10 @@ class SessionFacts:
     """Who wanted it to end."""
     base_head: str | None = None
     """Where the base branch is, as far as seen."""
+    below: str | None = None
+    """The commit after which its own begin, while they are still to be put onto its base."""
+    unmoved: str | None = None
+    """The commit at which they could not be put there."""
     pr: PullRequest | None = None
     episodes: Mapping[str, Episode] = field(default_factory=dict)
     """What rules react to just now, by trigger."""
@@ -267,6 +271,11 @@ class SessionFacts:
     def held_messages(self) -> tuple[Message, ...]:
         """Messages that wait for a person's word, oldest first."""
         return tuple(message for message in self.messages if message.pending and message.needs_word)
+
+    @property
+    def stacked(self) -> bool:
+        """It stands on the branch of another session, which is to land first."""
+        return self.spec.stack is not None and self.base == self.spec.base
 
     @property
     def committed(self) -> bool:

@@ -388,6 +388,21 @@ def _head(facts: SessionFacts, _event: Event, body: e.HeadMoved) -> SessionFacts
     return replace(facts, head=body.head, pr=pr)
 
 
+def _base_changed(facts: SessionFacts, _event: Event, body: e.BaseChanged) -> SessionFacts:
+    """Whatever was compared with the old base says nothing about the new one."""
+    pr = replace(facts.pr, base=body.base, compared=None, conflicts=(), refused="") if facts.pr else None
+    below = body.below if facts.place else None
+    return replace(facts, base=body.base, base_head=None, below=below or None, unmoved=None, pr=pr)
+
+
+def _rebased(facts: SessionFacts, _event: Event, body: e.BranchRebased) -> SessionFacts:
+    return replace(facts, below=None, unmoved=None, place=facts.place and replace(facts.place, base_commit=body.onto))
+
+
+def _not_rebased(facts: SessionFacts, _event: Event, body: e.RebaseRefused) -> SessionFacts:
+    return replace(facts, unmoved=body.head)
+
+
 def _published(facts: SessionFacts, _event: Event, body: e.WorkPublished) -> SessionFacts:
     return replace(facts, published=body.head)
 
@@ -495,6 +510,9 @@ _STEPS: Mapping[type[e.Body], Step] = {
     e.AgentReport: lambda facts, _event, _body: facts,
     e.AgentReportInvalid: lambda facts, _event, _body: facts,
     e.HeadMoved: _head,
+    e.BaseChanged: _base_changed,
+    e.BranchRebased: _rebased,
+    e.RebaseRefused: _not_rebased,
     e.WorkPublished: _published,
     e.MessageQueued: _queued,
     e.MessageHeld: _held,

@@ -19,6 +19,10 @@ from agent_orchestrator.flow.reactions import Intent
 T = TypeVar("T")
 
 
+_OF_AGENT = frozenset({"prepare", "launch", "deliver", "publish", "rebase", "stop", "clean-up"})
+"""Kinds that touch a session's agent or workspace."""
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """One intent in the outbox."""
@@ -36,11 +40,7 @@ class Row:
     @property
     def lane(self) -> str:
         """Rows of one lane are carried out one after the other."""
-        side = (
-            ""
-            if self.intent.kind in ("prepare", "launch", "deliver", "publish", "stop", "clean-up")
-            else f" {self.intent.kind}"
-        )
+        side = "" if self.intent.kind in _OF_AGENT else f" {self.intent.kind}"
         return self.intent.session + side
 
 

@@ -37,7 +37,7 @@ from agent_orchestrator.flow.verdicts import review_in
 LIFECYCLE = frozenset(
     {
         *("prepare", "launch", "deliver", "publish", "stop", "clean-up", "silence", "limit"),
-        *("open-pr", "ready-pr", "check", "compare", "land"),
+        *("open-pr", "ready-pr", "check", "compare", "land", "rebase"),
     }
 )
 
@@ -80,7 +80,8 @@ def needed(facts: SessionFacts, rules: Sequence[Rule] = ()) -> list[Intent]:
         return [Intent("prepare", f"prepare:{facts.id}:{facts.run}", facts.id)]
     if facts.live and facts.launched_run != facts.run:
         return [_end_agent(facts)]  # it is to be started anew
-    return _to_publish(facts) + _for_change(facts) + (_to_live(facts, rules) if facts.live else _to_launch(facts))
+    of_branch = _to_publish(facts) + _to_rebase(facts) + _for_change(facts)
+    return of_branch + (_to_live(facts, rules) if facts.live else _to_launch(facts))
 
 
 def _to_publish(facts: SessionFacts) -> list[Intent]:
@@ -89,6 +90,12 @@ def _to_publish(facts: SessionFacts) -> list[Intent]:
     if facts.spec.kind == REVIEWER:
         return []
     return [Intent("publish", f"publish:{facts.id}:{facts.head}", facts.id)]
+
+
+def _to_rebase(facts: SessionFacts) -> list[Intent]:
+    if facts.below is None or (facts.pr and (facts.pr.state != "open" or facts.pr.landing)):
+        return []
+    return [Intent("rebase", f"rebase:{facts.id}:{facts.base}:{facts.below}:{facts.head}", facts.id)]
 
 
 def _for_change(facts: SessionFacts) -> list[Intent]:
@@ -107,7 +114,8 @@ def _for_change(facts: SessionFacts) -> list[Intent]:
     if pr.settled != head:
         stage = "draft" if pr.draft else "ready"
         intents.append(Intent("check", f"check:{facts.id}:{head}:{stage}:{pr.asked}", facts.id))
-    if facts.base_head and pr.compared != (head, facts.base_head) and not pr.landing:
+    moves = facts.below is not None and facts.unmoved != head
+    if facts.base_head and pr.compared != (head, facts.base_head) and not pr.landing and not moves:
         intents.append(Intent("compare", f"compare:{facts.id}:{head}:{facts.base_head}", facts.id))
     return intents
 

@@ -184,6 +184,7 @@ DEFAULT_RULES: tuple[Rule, ...] = (
         "merge-conflicts",
         action="send-to-agent",
         message=_MERGE_CONFLICTS,
+        backoff=(30.0, 600.0),
         escalate_after_seconds=900.0,
     ),
     Rule("conflict-predicted", "conflict-predicted", priority="info"),

@@ -240,6 +240,8 @@ def _of_change(facts: SessionFacts) -> Status | None:
     if pr.draft:
         return Status("pr_open", "pr", at, f"pull request #{pr.number} is a draft", "the agent to be done")
     if verdict == "approved":
+        if facts.stacked and pr.green(head):
+            return Status("approved", "pr", at, f"approved and green, on top of {facts.spec.stack}", "that to land")
         if pr.green(head) and pr.mergeable(head, facts.base_head) == "yes":
             return Status(
                 "mergeable", "pr", at, "approved and green" + (f"; {pr.refused}" if pr.refused else ""), "ao merge"

@@ -47,7 +47,9 @@ class NewSession(Given):
     base: str | None = None
     name: str | None = None
     after: list[str] = Field([], description="Sessions that must be done before.")
-    stack: bool = Field(False, description="Start from the branch of the session it comes after.")
+    stack: bool = Field(
+        False, description="Start on the branch of the session it comes after, and follow it when it lands."
+    )
     pr: int | str | None = Field(None, description="A pull request to take over.")
     resume_id: str | None = Field(None, description="A conversation of the agent's, begun by hand, to go on with.")
     labels: list[str] = []

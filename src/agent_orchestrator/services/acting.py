@@ -116,6 +116,8 @@ def unfit(facts: SessionFacts) -> str:
         return "it has no open pull request"
     if pr.landing:
         return "it is landing already"
+    if facts.stacked:
+        return f"{facts.spec.stack}, which it stands on, has not landed"
     if red := pr.red(head):
         return f"checks fail: {', '.join(run.name for run in red)}"
     if not pr.green(head):

@@ -32,7 +32,7 @@ class Bases:
 
     def _on_change(self, changes: Sequence[Change]) -> None:
         for change in changes:
-            if isinstance(change.event.body, e.PrOpened) and change.after:
+            if isinstance(change.event.body, e.PrOpened | e.BaseChanged) and change.after:
                 self._look(change.after)
 
     def _look(self, facts: SessionFacts) -> None:

@@ -13,6 +13,7 @@ from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.engine import Flow
 from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.flow.pull import Issue
+from agent_orchestrator.flow.reactions import REVIEWER
 from agent_orchestrator.git import Git
 from agent_orchestrator.git_files import Layout, find_layout, read_head, read_ref
 from agent_orchestrator.home import Home
@@ -43,10 +44,9 @@ class Creation:
             raise UsageError(
                 f"{project.path} is not a Git repository", "make one by git init, or correct the project's path"
             )
-        if request.get("stack"):
-            raise UsageError("stacked branches cannot be made", "continue a branch: --branch B")
         if request.get("pr"):
             request = {**self._of_pull_request(str(request["pr"]), project), **request}
+        request, stack = self._stacked(request, project)
         if request.get("node"):
             raise NotFound(f"no node {request['node']}", "this machine is the only one: leave the node out")
         issue = naming.checked_issue(str(request["issue"])) if request.get("issue") else None
@@ -57,7 +57,7 @@ class Creation:
         name, session = self._names(request, project, issue, _short_name(request, issue, known, title))
         base = str(request.get("base") or project.default_branch or detect(project.path).default_branch or "main")
         branch, existing = await self._branch(request, project, layout, name, issue, base)
-        if request.get("base"):
+        if request.get("base") and stack is None:
             await self._check_base(project.path, base)
         after = tuple(self.find(other, project.id).id for other in request.get("after") or ())
         task = e.TaskCreated(
@@ -98,6 +98,7 @@ class Creation:
             reviews=request.get("reviews"),
             spawned=tuple(request.get("spawned") or ()),
             parent=request.get("parent"),
+            stack=stack,
         )
         return body, task, session
 
@@ -118,6 +119,22 @@ class Creation:
             task = f"Continue pull request #{number}: {pr.title}"
             return {"branch": facts.branch, "title": pr.title, "prompt": f"{task}\n\n{facts.spec.prompt}".strip()}
         raise NotFound(f"{project.id} has no pull request #{number}", "see what there is: ao status")
+
+    def _stacked(self, request: Mapping[str, Any], project: ProjectConfig) -> tuple[Mapping[str, Any], str | None]:
+        """The request for the branch of the session it is to stand on, and that session; none: it stands on an ordinary base."""
+        if not request.get("stack"):
+            return request, None
+        if len(request.get("after") or ()) != 1:
+            raise UsageError("a stacked branch stands on one other", "name its session: --after S --stack")
+        if other := next((name for name in ("base", "branch", "pr") if request.get(name)), None):
+            raise UsageError(f"--stack and --{other} both say where the branch begins", "leave one of them out")
+        below = self.find(str(request["after"][0]), project.id)
+        if below.project != project.id:
+            raise UsageError(f"{below.id} belongs to {below.project}", f"name a session of {project.id}")
+        if below.spec.kind == REVIEWER:
+            raise UsageError(f"{below.id} reviews and has no change", "name a session that makes one")
+        landed = below.pr is not None and below.pr.state == "merged"
+        return {**request, "base": below.base if landed else below.branch}, None if landed else below.id
 
     def issue(self, project: str, issue: str | None) -> Issue | None:
         """The local tracker's issue; a project that has none there may name those of any other tracker."""

@@ -113,7 +113,7 @@ class Lifecycle:
             link=Path(spec.link) if spec.link else None,
             private=self.home.session(facts.id),
             branch=facts.branch,
-            base=spec.base,
+            base=facts.base,
             existing=spec.existing or facts.place is not None,
             copy=project.copy,
             symlinks=project.symlinks,

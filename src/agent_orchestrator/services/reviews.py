@@ -179,6 +179,11 @@ class Reviews:
         if pr.state == "merged" or on_its_way or await self._said(unique, key):
             return self.sessions.view(session)
         self._refuse_unless_open(facts, pr)
+        if facts.stacked:
+            raise Conflict(
+                f"{session} stands on {facts.spec.stack}, which has not landed",
+                f"land that first: ao merge {facts.spec.stack}",
+            )
         red = [run.name for run in pr.red(facts.head)]
         if red and not force:
             raise Conflict(

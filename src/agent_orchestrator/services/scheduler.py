@@ -103,12 +103,23 @@ def _unfinished(facts: SessionFacts, by_id: Mapping[str, SessionFacts], issues: 
     """What its task comes after: sessions by its own word, issues by its issue's."""
     for name in facts.spec.after:
         other = by_id.get(name)
-        if other is not None and not is_done(other):
+        if other is None or is_done(other):
+            continue
+        if name != facts.spec.stack:
             return f"{name} to be done"
+        if not _carries(other):
+            return f"commits of {name} to stand on"
     issue = issues.get(f"{facts.project}#{facts.spec.issue}")
     if issue is not None and (before := open_before(issue, issues)):
         return f"{', '.join(f'issue {number}' for number in before)} to be closed"
     return ""
+
+
+def _carries(facts: SessionFacts) -> bool:
+    """Can others start on its branch: is there something, in the main repository, and not in the middle of a turn?"""
+    here = facts.place is not None and (facts.place.shared or facts.published == facts.head)
+    ready = facts.pr is not None and not facts.pr.draft
+    return facts.committed and here and (ready or not facts.live or facts.activity.state not in IN_TURN)
 
 
 def is_done(facts: SessionFacts) -> bool:

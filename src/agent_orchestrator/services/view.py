@@ -91,6 +91,7 @@ def session_json(facts: SessionFacts, status: Status) -> dict[str, Any]:
         "column": status.column,
         "branch": facts.branch,
         "base": facts.base,
+        "stack": spec.stack if facts.stacked else None,
         "head": facts.head,
         "workspacePath": facts.place.path if facts.place and facts.place.present else None,
         "agent": spec.agent,

@@ -51,7 +51,7 @@ class Wording:
             "files": _files(pr, told),
             "ours": given.ours,
             "theirs": given.theirs,
-            "update": f"git {'merge' if pr and pr.seen_by_person else 'rebase'} {facts.base}",
+            "update": _update(facts),
             "other": told.get("other", ""),
             "labels": list(facts.spec.labels),
             "label": told.get("label", ""),
@@ -188,6 +188,13 @@ def _who(said: Comment | Review) -> str:
     if isinstance(said, Comment) and said.by_agent:
         return f"{said.author} (you)"
     return said.author if said.kind == "person" else f"{said.author} ({said.kind})"
+
+
+def _update(facts: SessionFacts) -> str:
+    """The command that begins to bring a change up to date."""
+    if facts.pr and facts.pr.seen_by_person:
+        return f"git merge {facts.base}"
+    return f"git rebase --onto {facts.base} {facts.below}" if facts.below else f"git rebase {facts.base}"
 
 
 def _files(pr: PullRequest | None, told: Mapping[str, Any]) -> str:

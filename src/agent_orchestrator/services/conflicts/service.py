@@ -126,7 +126,7 @@ class Conflicts:
         text = f"{facts.spec.title}\n{facts.spec.prompt}"
         repo = Path(facts.spec.repo)
         layout = find_layout(repo)
-        commit = read_branch(layout.common, facts.spec.base) if layout else None
+        commit = read_branch(layout.common, facts.base) if layout else None
         if commit is None or not words(text):
             return frozenset()
         try:

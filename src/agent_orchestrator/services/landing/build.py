@@ -6,6 +6,8 @@ Whatever the strategy, the tree is that of merging head and base; strategies dif
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from agent_orchestrator.errors import UsageError
 from agent_orchestrator.host import Host
 from agent_orchestrator.services.landing.commits import Commit, Writer, read_commits
@@ -38,7 +40,11 @@ async def build(host: Host, spec: LandingSpec, on: str | None = None) -> Built |
         writer = Writer(repository.git, await repository.git.config(), spec.work)
         commit = None
         if spec.strategy == "rebase":
-            commit = await _replay(repository, merger, writer, base, head, merge.tree)
+            commits = await read_commits(repository.git, "--reverse", "--first-parent", f"{base}..{head}")
+            replayed = await replay(repository, merger, writer, base, commits)
+            # One that cannot be replayed while it merges had conflicts with the base solved in a merge of its own.
+            if not isinstance(replayed, Conflicted) and replayed[1] == merge.tree:
+                commit = replayed[0]
         commit = commit or await _one_commit(repository, writer, spec, base, head, merge.tree)
     return Built(commit, merge.tree, base, notes=tuple(writer.notes))
 
@@ -58,19 +64,15 @@ async def _one_commit(
     return await writer.write(tree, (base,), text, author, last.date)
 
 
-async def _replay(
-    repository: Repository, merger: Merger, writer: Writer, base: str, head: str, wanted: str
-) -> str | None:
-    """The branch's commits one by one on top of the base; none if they do not lead to the tree that merging leads to.
-
-    A merge into the branch counts as the change it brought. That it cannot be replayed while it merges happens where
-    conflicts with the base were solved in such a merge.
-    """
+async def replay(
+    repository: Repository, merger: Merger, writer: Writer, base: str, commits: Sequence[Commit]
+) -> tuple[str, str] | Conflicted:
+    """Commits one by one on top of the base: the last one and its tree. A merge counts as the change it brought."""
     tip, tree = base, await repository.tree(base)
-    for commit in await read_commits(repository.git, "--reverse", "--first-parent", f"{base}..{head}"):
+    for commit in commits:
         replayed = await _tree_after(repository, merger, commit, tip, tree)
-        if replayed is None:
-            return None
+        if isinstance(replayed, Conflicted):
+            return replayed
         if replayed == tree:
             continue
         if commit.parents == (tip,):
@@ -78,12 +80,12 @@ async def _replay(
         else:
             tip = await writer.write(replayed, (tip,), commit.message, commit.author, commit.date)
         tree = replayed
-    return tip if tree == wanted else None
+    return tip, tree
 
 
-async def _tree_after(repository: Repository, merger: Merger, commit: Commit, tip: str, tree: str) -> str | None:
+async def _tree_after(repository: Repository, merger: Merger, commit: Commit, tip: str, tree: str) -> str | Conflicted:
     parent = commit.parents[0] if commit.parents else None
     if parent is not None and await repository.tree(parent) == tree:
         return commit.tree
     merge = await merger.apply(parent, commit.id, tip)
-    return None if merge.conflicts else merge.tree
+    return Conflicted(merge.conflicts, tip) if merge.conflicts else merge.tree

@@ -84,6 +84,33 @@ class Waits:
 
 
 @dataclass(frozen=True, slots=True)
+class RebaseSpec:
+    """Which commits are to stand on another one."""
+
+    repo: Path
+    branch: str
+    head: str
+    """The exact commit that the branch is at."""
+    below: tuple[str, ...]
+    """Commits that are not its own, of which its own come after the latest."""
+    base: str
+    """How the new base is called."""
+    onto: str
+    """The new base's commit."""
+    work: Path
+    merge: bool = False
+    """Its commits must not be rewritten: merge the base into it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rebased:
+    """The branch is at `head`, and stands on `onto`."""
+
+    head: str
+    onto: str
+
+
+@dataclass(frozen=True, slots=True)
 class UndoSpec:
     """Which landing is to be taken back: what moved `base` from `base_before` to `landed`."""
 
