@@ -7,7 +7,7 @@ A session is one agent working on one task in one workspace on one branch. Four 
     Runtime    keeps the agent's terminal alive         plugins/runtimes/
     Terminal   opens a session for a person             plugins/terminals/
 
-and three connect it to the world: `Tracker` (issues), `SCM` (pull requests, checks, reviews), `Notifier` (people).
+and three connect it to the world: `Tracker` (issues), `SCM` (pull requests, checks, reviews), both in `forge.py`; `Notifier` (people).
 
 How an agent is heard: it appends lines to its spool (`spool.py` reads them), its plugin listens to its records, transcript, hooks or
 protocol (`Listens`), its process ends, its branch moves, its screen changes; `services/observer.py` turns each into an event and
@@ -31,6 +31,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from agent_orchestrator.forge import SCM as SCM
+from agent_orchestrator.forge import Tracker as Tracker
 
 if TYPE_CHECKING:
     import asyncio
@@ -527,42 +530,6 @@ class Headless(Protocol):
 
 
 # -- The world: issues, pull requests, people --------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Issue:
-    """An issue of a tracker."""
-
-    id: str
-    title: str
-    body: str = ""
-    url: str | None = None
-    state: str = "open"
-    labels: tuple[str, ...] = ()
-    assignee: str | None = None
-    comments: tuple[Mapping[str, str], ...] = ()
-
-
-@runtime_checkable
-class Tracker(Protocol):
-    """Where issues live."""
-
-    async def get(self, issue: str) -> Issue:
-        """Read one issue with its comments."""
-        ...
-
-    async def list(self, *, labels: Sequence[str] = (), state: str = "open") -> list[Issue]:
-        """List issues."""
-        ...
-
-
-@runtime_checkable
-class SCM(Protocol):
-    """Where pull requests, checks and reviews live. Every observation comes back as events."""
-
-    async def observe(self, branches: Sequence[str]) -> AsyncIterator[Mapping[str, Any]]:
-        """Tell what changed for these branches."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
