@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: help setup demo test check lint types imports docs-test bench faults crashes test-agents lock clean
+.PHONY: help setup demo test check lint types imports docs-test bench faults crashes test-agents test-forges lock clean
 
 help:            ## what can be done here
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -14,8 +14,8 @@ $(VENV)/.stamp: requirements-dev.lock pyproject.toml
 
 setup: $(VENV)/.stamp   ## make the virtual environment from the lock file
 
-demo: setup      ## five issues, five scripted agents, the whole loop; ends with the dashboard's address
-	@$(BIN)/python -m agent_orchestrator.testing.demo
+demo: setup      ## five issues, five scripted agents, the whole loop; ends with the dashboard's address (ALL=1: every trigger)
+	@$(BIN)/python -m agent_orchestrator.testing.demo $(if $(ALL),--all)
 
 test: setup      ## all tests that need nothing but this machine
 	@scripts/install-tmux
@@ -39,6 +39,11 @@ test-agents: setup   ## the real agent CLIs, installed outside the repository, o
 	@scripts/install-tmux
 	@$(BIN)/python scripts/agents
 	@$(BIN)/python -m pytest tests/agents -n 2 $(ARGS)
+
+test-forges: setup   ## the forge plugins on the test forges, and these against what the real forges publish (fetched by npm into .cache)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-forges.lock
+	@-$(BIN)/python tests/forges/fetch.py
+	@$(BIN)/python -m pytest tests/forges -n 2 $(ARGS)
 
 faults: setup    ## seeded rounds of kill -9 against a real daemon: make faults ROUNDS=100 SEED=1
 	@$(BIN)/python -m tests.faults.run --rounds $(or $(ROUNDS),100) --seed $(or $(SEED),1)

@@ -18,6 +18,7 @@ from agent_orchestrator.testing.sandbox import Sandbox
 from benchmarks.collisions import predicting
 from benchmarks.measure import Figure, children_started, cpu_seconds, interleaved, resident, timed
 from benchmarks.queueing import landing
+from benchmarks.reaching import reaching
 
 RUNTIME = "tmux"
 READY = "[[say: ready]]"
@@ -259,4 +260,5 @@ CASES: dict[str, Callable[[Path], Iterator[Figure]]] = {
     "serving": serving,
     "predicting": predicting,
     "landing": landing,
+    "reaching": reaching,
 }

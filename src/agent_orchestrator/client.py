@@ -38,8 +38,14 @@ _AGENTS_OWN = (
     "AO_INBOX",
     "AO_URL",
     "AO_TOKEN",
+    "AO_CHECK",
+    "AO_RULE",
+    "AO_TRIGGER",
+    "AO_ATTEMPT",
+    "AO_REACTION_FILE",
+    "AO_REPEATED",
 )
-"""Variables of one session: a daemon that an agent's own command starts must not take them for its own."""
+"""Variables of one session, check or reaction: a daemon that such a command starts must not take them for its own."""
 
 
 class NotRunning(Unreachable):

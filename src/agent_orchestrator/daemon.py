@@ -145,6 +145,7 @@ class Daemon:
         self.permissions = Permissions(self.flow, self.plugins, self.lifecycle)
         self.observer = Observer(self.flow, home, self.plugins, self.watch)
         self.conflicts = Conflicts(self.flow, home, self.host, self.watch)
+        self.queue.collisions = self.conflicts.known
         self.admission = Admission(self.flow, home, self.config, self.conflicts.expected)
         self.admission.held = self.budgets.held
         self.projects.on_reload.append(self.admission.look)

@@ -265,10 +265,11 @@ class LocalHost:
         if now is not None and now != process:
             return []
         table = _process_table()
-        members = {pid for pid, (_, leader) in table.items() if leader == process.pid} | {process.pid}
-        while more := {pid for pid, (parent, _) in table.items() if parent in members} - members:
+        ourselves = {os.getpid()}  # where it started us, what we started is ours
+        members = ({pid for pid, (_, leader) in table.items() if leader == process.pid} | {process.pid}) - ourselves
+        while more := {pid for pid, (parent, _) in table.items() if parent in members} - members - ourselves:
             members |= more
-        found = (self.process(pid) for pid in sorted(members - {os.getpid()}))
+        found = (self.process(pid) for pid in sorted(members))
         return [member for member in found if member is not None]
 
     def marked(self, variable: str, value: str) -> list[ProcessId]:

@@ -84,6 +84,9 @@ def test_a_reviewing_agent_asks_for_changes_looks_again_and_approves_for_itself_
     assert (approval["kind"], approval["author"], approval["counts"]) == ("agent", "critic", False)
     assert approval["head"] == box.session("one")["head"]
     box.until(lambda: box.session("review-one")["status"] == "stopped", "the reviewer to be gone", PATIENCE)
+    box.until(lambda: events(box, "review-one", "session-stopped"), "all of it to be gone", PATIENCE)
+    over = box.ao("restore", "app-review-one", check=False)
+    assert over.returncode == 1 and "ao review app-one --agent" in over.stderr
     one = box.session("one")
     assert one["status"] == "review_pending" and one["pr"]["review"] == "pending"
     assert events(box, "review-one", "pr-opened") == []

@@ -50,6 +50,14 @@ def test_it_is_noticed_told_once_and_told_when_it_is_over(box: Sandbox) -> None:
     assert all(word in shown for word in ("app-one", "app-two", "text", "a.txt"))
     assert "collide with app-one (text): a.txt" in box.ao("why", "two").stdout
     assert "collide with app-two (text): a.txt" in box.ao("why", "one").stdout
+    for name, other in (("one", "app-two"), ("two", "app-one")):
+        assert box.session(name)["collides"] == [{"session": other, "kind": "text", "files": ["a.txt"]}]
+        assert f"with {other} in a.txt" in box.ao("status", name).stdout
+    listed = {each["id"]: each["collides"] for each in box.json("status")["sessions"]}
+    assert [each["session"] for each in listed["app-one"]] == ["app-two"], (
+        "the elder's too, though only the younger's facts have it"
+    )
+    assert box.ao("status").stdout.splitlines()[-1] == "app-one and app-two will conflict: ao conflicts"
     [notice] = box.until(
         lambda: [one["data"] for one in box.events("app-two") if one["type"] == "notified"], "the notice", PLENTY
     )
@@ -64,6 +72,8 @@ def test_it_is_noticed_told_once_and_told_when_it_is_over(box: Sandbox) -> None:
     box.until(lambda: len(told(box, "app-two")) == 2, "its end", PLENTY)
     assert told(box, "app-two")[1] == ("conflict-cleared", {"other": "app-one"})
     assert box.json("conflicts") == {"pairs": []} and "No two sessions" in box.ao("conflicts").stdout
+    assert [each["collides"] for each in box.json("status")["sessions"]] == [[], []]
+    assert "will conflict" not in box.ao("status").stdout
     (two / "a.txt").write_text("back\n")
     box.until(lambda: len(told(box, "app-two")) == 3, "it to be told again", PLENTY)
     box.ao("stop", "one")

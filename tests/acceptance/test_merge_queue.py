@@ -1,8 +1,11 @@
-"""The merge queue as people meet it: many changes at once, one that breaks the others, leaving the queue, and the daemon's death."""
+"""The merge queue as people meet it: many changes at once, one that breaks the others, leaving the queue, the daemon's death, and all
+that may befall a check or a branch in the queue."""
 
 from __future__ import annotations
 
+import contextlib
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +17,7 @@ from tests.acceptance.saying import refused
 
 CONFIG = """
 defaults: {{agent: demo, runtime: process}}
-ci: {{command: "{command}", parallel: 4}}
+ci: {{command: "{command}", parallel: {parallel}, timeout: {timeout}}}
 reactions: {{ci-failed: {{message: "{{{{errors}}}}"}}}}
 """
 DONE = "[[write: {0}.txt|{0}]] [[commit: {0}]] [[done: {0}]]"
@@ -28,8 +31,25 @@ def box(tmp_path: Path) -> Iterator[Sandbox]:
         yield sandbox
 
 
-def configure(box: Sandbox, command: str) -> None:
-    (box.repo / "agent-orchestrator.yaml").write_text(CONFIG.format(command=command))
+def configure(box: Sandbox, command: str, parallel: int = 4, timeout: str = "60s") -> None:
+    text = CONFIG.format(command=command, parallel=parallel, timeout=timeout)
+    (box.repo / "agent-orchestrator.yaml").write_text(text)
+
+
+def commit(box: Sandbox, name: str) -> None:
+    """Somebody commits on the base: whatever was checked before is checked again on top of it."""
+    (box.repo / name).write_text("x\n")
+    box.git("add", name)
+    box.git("commit", "-q", "-m", name)
+
+
+def queued(box: Sandbox) -> list[Json]:
+    return list(box.json("queue")["entries"])
+
+
+def ask(box: Sandbox, *names: str) -> None:
+    for name in names:
+        box.request("POST", f"/api/sessions/{name}/merge", {})
 
 
 def ready(box: Sandbox, *names: str) -> None:
@@ -79,9 +99,7 @@ def test_many_land_together_and_the_one_that_breaks_the_others_is_told_why(box: 
     hold.unlink()
     for name in ("a", "b", "d"):
         status(box, name, "merged")
-    until(box, "c", lambda now: now["status"] == "ci_failed", "the refusal")
-    [failed] = [one["data"] for one in box.events("app-c") if one["type"] == "landing-failed"]
-    assert "the check default fails on top of main" in failed["reason"]
+    assert "the check default fails on top of main" in refusal(box, "c")
     [text] = box.until(lambda: messages(box, "c"), "its agent to be told", PLENTY)
     assert "error: a and c" in text and "on top of main" in text
     subjects = box.git("log", "--format=%s", "main").splitlines()
@@ -93,9 +111,7 @@ def test_many_land_together_and_the_one_that_breaks_the_others_is_told_why(box: 
 def test_a_change_is_taken_out_of_the_queue_again(box: Sandbox) -> None:
     configure(box, f"while test -e {box.folder}/hold; do sleep 0.02; done")
     ready(box, "a", "b")
-    (box.repo / "base.txt").write_text("x\n")
-    box.git("add", "base.txt")
-    box.git("commit", "-q", "-m", "base")
+    commit(box, "base")
     hold = held(box)
     for name in ("a", "b"):
         box.request("POST", f"/api/sessions/{name}/merge", {})
@@ -114,9 +130,7 @@ def test_the_queue_survives_the_daemons_death(box: Sandbox) -> None:
     configure(box, f"while test -e {box.folder}/hold; do sleep 0.02; done; test ! -e bad.txt")
     names = ["a", "b", "c"]
     ready(box, *names)
-    (box.repo / "base.txt").write_text("x\n")
-    box.git("add", "base.txt")
-    box.git("commit", "-q", "-m", "base")
+    commit(box, "base")
     hold = held(box)
     for name in names:
         box.request("POST", f"/api/sessions/{name}/merge", {})
@@ -129,3 +143,127 @@ def test_the_queue_survives_the_daemons_death(box: Sandbox) -> None:
         status(box, name, "merged")
     landed = [title(box, name) for name in names]
     assert box.git("log", "--format=%s", "main").splitlines() == [*reversed(landed), "base", "start"]
+
+
+# -- the order -----------------------------------------------------------------------------------------------------------
+
+
+def test_who_would_spoil_others_lands_after_them_and_is_told_why(box: Sandbox) -> None:
+    configure(box, f"while test -e {box.folder}/hold; do sleep 0.02; done", parallel=1)
+    scripts = {"front": ("front",), "spoiler": ("x", "y"), "one": ("x",), "two": ("y",)}
+    for name, files in scripts.items():
+        writes = " ".join(f"[[write: {file}.txt|{name}]]" for file in files)
+        work(box, name, f"{writes} [[commit: {name}]] [[done: {name}]]")
+    for name in scripts:
+        checked(box, name)
+    assert len(box.json("conflicts")["pairs"]) == 2
+    commit(box, "base")
+    hold = held(box)
+    ask(box, *scripts)
+    order = ["app-front", "app-one", "app-two", "app-spoiler"]
+    box.until(lambda: [one["session"] for one in queued(box)] == order, "the order", PLENTY)
+    last = queued(box)[-1]
+    assert (last["passedBy"], last["collides"]) == (["app-one", "app-two"], ["app-one", "app-two"])
+    assert queued(box)[1]["collides"] == ["app-spoiler"] and queued(box)[1]["passedBy"] == []
+    shown = box.ao("queue").stdout.splitlines()
+    assert "app-one, app-two: it collides with 2 of the queue" in shown[-1]
+    hold.unlink()
+    for name in ("front", "one", "two"):
+        status(box, name, "merged")
+    until(box, "spoiler", lambda now: now["status"] == "conflicted", "the one that is sent back")
+    titles = [title(box, name) for name in ("two", "one", "front")]
+    assert box.git("log", "--format=%s", "main").splitlines() == [*titles, "base", "start"]
+
+
+# -- what may befall them ----------------------------------------------------------------------------------------------------
+
+
+def refusal(box: Sandbox, name: str) -> str:
+    def found() -> list[str]:
+        return [one["data"]["reason"] for one in box.events(f"app-{name}") if one["type"] == "landing-failed"]
+
+    [reason] = box.until(found, f"the refusal of {name}", PLENTY)
+    return str(reason)
+
+
+@pytest.mark.parametrize(
+    ("harm", "word"),
+    [
+        ("sleep 27182 & setsid sleep 27182 & sleep 27182", "did not finish within 3 s and was stopped"),
+        ("kill -9 0", "was killed"),
+    ],
+)
+def test_a_check_in_the_queue_that_hangs_or_is_killed_stops_nobody_else(box: Sandbox, harm: str, word: str) -> None:
+    configure(box, f"if test -e ill.txt -a -e base; then {harm}; fi", timeout="3s")
+    names = ["a", "ill", "b"]
+    ready(box, *names)
+    commit(box, "base")
+    ask(box, *names)
+    for name in ("a", "b"):
+        status(box, name, "merged")
+    assert word in refusal(box, "ill") and "on top of main" in refusal(box, "ill")
+    assert queued(box) == [] and "27182" not in commands()
+    assert not (box.repo / "ill.txt").exists()
+
+
+def commands() -> str:
+    """All command lines there are."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit():
+                found.append((entry / "cmdline").read_bytes().decode(errors="replace"))
+    return "\n".join(found)
+
+
+@pytest.fixture
+def soon_full(tmp_path: Path) -> Iterator[Path]:
+    """A disk with hardly more than an agent wants to be started."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=600m", "tmpfs", str(place)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("a small file system can only be mounted by root")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def test_a_check_in_the_queue_that_fills_the_disk_stops_nobody_for_good(soon_full: Path) -> None:
+    with Sandbox(soon_full, "process") as box:
+        box.repository(config="defaults: {agent: demo, runtime: process}\n")
+        box.start()
+        fill = "dd if=/dev/zero of=big bs=1M 2>&1; sleep 1; exit 1"
+        configure(box, f"if test -e fat.txt -a -e base; then {fill}; fi", parallel=2)
+        names = ["a", "fat", "b"]
+        ready(box, *names)
+        pid = box.daemon_pid()
+        commit(box, "base")
+        ask(box, *names)
+        for name in ("a", "b"):
+            status(box, name, "merged")
+        assert "on top of main" in refusal(box, "fat") and queued(box) == []
+        told = [one["data"].get("summary", "") for one in box.events("app-fat") if one["type"] == "check-finished"]
+        assert "No space left on device" in told[-1]
+        assert box.daemon_pid() == pid and "Traceback" not in box.home.log.read_text()
+        titles = box.git("log", "--format=%s", "main").splitlines()
+        assert sorted(titles) == sorted([title(box, "a"), title(box, "b"), "base", "start"])
+
+
+def test_a_branch_that_is_forced_elsewhere_among_others_is_out_and_they_land(box: Sandbox) -> None:
+    configure(box, f"while test -e {box.folder}/hold; do sleep 0.02; done")
+    names = ["a", "b", "c"]
+    ready(box, *names)
+    commit(box, "base")
+    hold = held(box)
+    ask(box, *names)
+    box.until(lambda: [one["state"] for one in queued(box)] == ["checking"] * 3, "all", PLENTY)
+    workspace = Path(box.session("b")["workspacePath"])
+    box.git("commit", "-q", "--amend", "-m", "forced", cwd=workspace)
+    forced = box.git("rev-parse", "feature/b")
+    assert "its branch moved meanwhile" in refusal(box, "b")
+    hold.unlink()
+    for name in ("a", "c"):
+        status(box, name, "merged")
+    until(box, "b", lambda now: now["head"] == forced and now["status"] == "review_pending", "what is there now")
+    assert box.json("merge", "b")["status"] == "merged"
+    assert [(box.repo / f"{name}.txt").read_text() for name in names] == ["a\n", "b\n", "c\n"]

@@ -265,7 +265,9 @@ def test_rules_are_listed_and_tried_without_doing_anything(box: Sandbox) -> None
     assert rules["ci-failed"]["retries"] == 2 and rules["ci-failed"]["source"] == "default"
     mine = {one["name"]: one for one in box.json("reactions", "list", "app-ci-escalate")["rules"]}
     assert (mine["ci-failed"]["action"], mine["ci-failed"]["source"]) == ("escalate", "changed")
-    assert "ci-failed" in box.ao("reactions", "list", "-p", "app").stdout
+    listed = box.ao("reactions", "list", "-p", "app").stdout
+    assert "ci-failed" in listed and "escalateAfter 30m" in listed and "after 10m" in listed and "after 20s" in listed
+    assert rules["changes-requested"]["escalateAfter"] == "30m"
     seen = start(box, "tried", "[[say: ready]]", "offered")
     box.until(lambda: seen.session["activity"] == "idle", "it to be idle", PATIENCE)
     before = len(box.events("app-tried"))

@@ -29,8 +29,12 @@ SAMPLE = (
     ("answers-process", "88"),
     ("landing-process", "560"),
     ("life-tmux", "250"),
+    ("command-process", "1# start sh : commanding._run < commanding.run"),
+    ("spawn-process", "1# ended: creation._check_base < creation.spec < sessions.create < spawning.spawn"),
+    ("judged-process", "1# insert: review-requested"),
+    ("judged-process", "1# start git merge-base: agent_reviews._forget_branch"),
 )
-"""What every test run plays: in the midst of a delivery, of an answer, of a landing, of a clean-up."""
+"""What every test run plays: in the midst of a delivery, of an answer, of a landing, of a clean-up, of what else rules do."""
 LIVES = (30, 45, 60, 80, 110, 150)
 DEATHS = 12
 TOO_BUSY = "the daemon did not answer within"

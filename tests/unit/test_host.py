@@ -190,6 +190,19 @@ async def test_a_family_is_the_session_and_all_descendants(host: LocalHost, tmp_
             host.kill(member, signal.SIGKILL)
 
 
+async def test_one_that_was_started_by_a_family_is_none_of_it_nor_is_what_it_started(host: LocalHost) -> None:
+    ask = (
+        "import os, subprocess, sys; from agent_orchestrator.host import LocalHost; "
+        "own = subprocess.Popen(['sleep', '60'], start_new_session=True); host = LocalHost(); "
+        "family = {one.pid for one in host.family(host.process(os.getppid()))}; own.kill(); "
+        "print(os.getppid() in family, os.getpid() in family, own.pid in family)"
+    )
+    script = '"$@" & wait'
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = await host.run(["sh", "-c", script, "sh", sys.executable, "-c", f"import os; os.setsid(); {ask}"], env=env)
+    assert done.text.split() == ["True", "False", "False"], done.error
+
+
 async def test_users_of_a_folder_are_those_in_it_or_with_a_file_of_it_open(host: LocalHost, tmp_path: Path) -> None:
     inside, beside = tmp_path / "inside", tmp_path / "inside-not"
     for folder in (inside, beside):

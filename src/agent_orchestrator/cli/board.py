@@ -55,7 +55,23 @@ def board_lines(sessions: Sequence[Session], all_done: bool = False) -> list[str
                 lines.append(out.fit(f"      {waits}", out.width()))
     if hidden:
         lines.append(f"  … {hidden} more: ao status --done")
-    return [*lines, "", *footer_lines(groups["Needs you"], groups["In review"] + groups["Ready to merge"])]
+    footer = footer_lines(groups["Needs you"], groups["In review"] + groups["Ready to merge"])
+    return [*lines, "", *footer, *_collision_lines(shown)]
+
+
+def _collision_lines(sessions: Sequence[Session]) -> list[str]:
+    """That some will not merge with each other."""
+    pairs = {
+        tuple(sorted((each["id"], other["session"])))
+        for each in sessions
+        for other in each.get("collides") or ()
+        if other["kind"] == "text"
+    }
+    if not pairs:
+        return []
+    first = " and ".join(min(pairs))
+    more = f", and {out.plural(len(pairs) - 1, 'more pair')}" if len(pairs) > 1 else ""
+    return [f"{first} will conflict{more}: ao conflicts"]
 
 
 def _column(session: Session) -> str:
@@ -135,6 +151,16 @@ def waiting_text(session: Session) -> str:
     )
 
 
+def collides_text(session: Session) -> str:
+    """`with app-b in a.txt; with app-c in b.txt (same place)`."""
+    found = []
+    for each in session.get("collides") or ():
+        where = f" in {', '.join(each['files'])}" if each["files"] else ""
+        mark = " (same place)" if each["kind"] == "overlap" else ""
+        found.append(f"with {each['session']}{where}{mark}")
+    return "; ".join(found)
+
+
 _NEXT_OF_CHANGE = (("mergeable", "may land", "ao merge"), ("review_pending", "to review", "ao review"))
 
 
@@ -184,6 +210,7 @@ def detail_lines(session: Session) -> list[str]:
         ),
         ("Exit code", session.get("exitCode")),
         *_pull_request(session.get("pr") or {}),
+        ("Collides", collides_text(session)),
         ("Attempts", ", ".join(f"{trigger} {count}" for trigger, count in (session.get("attempts") or {}).items())),
         *(("Note", note) for note in session.get("notes") or ()),
         ("Created", session.get("createdAt")),

@@ -31,4 +31,4 @@ def conflicts(project: str | None, all_projects: bool, as_json: bool) -> None:
 
 
 def _files(pair: dict[str, Any]) -> str:
-    return ", ".join(pair["files"])
+    return ", ".join(pair["files"]) or "-"

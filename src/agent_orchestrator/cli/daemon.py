@@ -26,13 +26,25 @@ _REMOTE = re.compile(r"[a-z+]+://\S+|[\w.-]+@[\w.-]+:\S+")
 @click.option("--no-open", is_flag=True, help="Do not open the dashboard.")
 @click.option("--foreground", is_flag=True, help="Run the daemon here, not in the background.")
 @click.option("--demo", is_flag=True, help="Show five scripted agents at work, in a home and repository of their own.")
-def start(where: str | None, port: int | None, host: str | None, no_open: bool, foreground: bool, demo: bool) -> None:
+@click.option("--all", "everything", is_flag=True, help="With --demo: show every trigger of a reaction too.")
+def start(
+    where: str | None,
+    port: int | None,
+    host: str | None,
+    no_open: bool,
+    foreground: bool,
+    demo: bool,
+    everything: bool,
+) -> None:
     """Start the daemon and register the repository here.
 
     With a PATH the repository there, with a URL a clone of it. On first use agent-orchestrator.yaml is written.
     """
     if demo:
-        os.execv(sys.executable, [sys.executable, "-m", "agent_orchestrator.testing.demo"])
+        more = ["--all"] if everything else []
+        os.execv(sys.executable, [sys.executable, "-m", "agent_orchestrator.testing.demo", *more])
+    if everything:
+        raise UsageError("--all says how much the demo shows", "ao start --demo --all")
     arguments = [*(["--port", str(port)] if port is not None else []), *(["--host", host] if host else [])]
     body = project_body(where)
     file = configuration(body)

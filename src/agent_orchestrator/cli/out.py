@@ -165,6 +165,14 @@ def age(time: object, now: datetime | None = None) -> str:
     return f"{max(seconds, 0)} s"
 
 
+def duration(seconds: float) -> str:
+    """As one writes it: `30m`, `20s`."""
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
+        if seconds >= size and seconds % size == 0:
+            return f"{seconds / size:g}{unit}"
+    return f"{seconds:g}s"
+
+
 def plural(count: int, noun: str) -> str:
     """`1 session`, `2 sessions`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

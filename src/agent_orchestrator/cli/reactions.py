@@ -67,7 +67,7 @@ def _tested(each: Rule, session: str) -> list[str]:
     if each["exhausted"]:
         lines.append(f"  Its attempts are used up ({each['attempt'] - 1}): a person would be called.")
     else:
-        after = f", after {each['after']:g} s" if each["after"] else ", at once"
+        after = f", after {out.duration(each['after'])}" if each["after"] else ", at once"
         lines.append(
             f"  It would be attempt {each['attempt']}{after}{'; offered to you first' if each['offered'] else ''}."
         )
@@ -99,7 +99,8 @@ def _does(rule: Rule) -> str:
 def _bounds(rule: Rule) -> str:
     parts = [f"retries {rule['retries']}"] if rule["retries"] is not None else []
     parts += [f"escalateAfter {rule['escalateAfter']}"] if rule["escalateAfter"] is not None else []
-    parts += [f"after {rule['delay'] or rule['threshold']:g} s"] if rule["delay"] or rule["threshold"] else []
+    lasting = rule["delay"] or rule["threshold"]
+    parts += [f"after {out.duration(lasting)}"] if lasting else []
     parts += [f"if {rule['condition']}"] if rule["condition"] else []
     return ", ".join(parts) or "-"
 

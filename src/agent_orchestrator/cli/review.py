@@ -314,7 +314,8 @@ def _position(ao: Client, session: dict[str, Any]) -> str:
 def queue(project: str | None, all_projects: bool, as_json: bool) -> None:
     """Show the merge queue: what is to land, in order.
 
-    Each change is built on those ahead of it and checked there; TREE is what is checked. Take one out: ao merge S --cancel.
+    Each change is built on those ahead of it and checked there; TREE is what is checked. One that is predicted to collide with many
+    lets others go first. Take one out: ao merge S --cancel.
     """
     found = client().get("/api/queue", scope(project, all_projects))
     if as_json:
@@ -328,12 +329,20 @@ def queue(project: str | None, all_projects: bool, as_json: bool) -> None:
             each["base"],
             (each["tree"] or "-")[:8],
             ", ".join(f"{check['name']} {check['state']}" for check in each["checks"]) or "-",
-            each["reason"] or "-",
+            _waits_for(each),
         )
         for each in found["entries"]
     ]
     header = ("", "SESSION", "STATE", "BASE", "TREE", "CHECKS", "WAITS FOR")
     out.show(out.table(header, rows, shrink=6) if rows else ["Nothing is to land. Let a change land: ao merge S"])
+
+
+def _waits_for(entry: dict[str, Any]) -> str:
+    if entry["reason"]:
+        return str(entry["reason"])
+    first, met = entry["passedBy"], entry["collides"]
+    why = f": it collides with {len(met)} of the queue" if met else ""
+    return f"{', '.join(first)}{why}" if first else "-"
 
 
 @click.command()

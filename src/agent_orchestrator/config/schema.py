@@ -201,15 +201,8 @@ def _default(field: FieldInfo) -> str:
         return f"[{', '.join(value)}]"
     kind = _kind(field)
     if kind == "duration":
-        return _duration(value)
+        return values.spelled(value)
     return f"{value >> 30}g" if kind == "size" else str(value)
-
-
-def _duration(seconds: float) -> str:
-    for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
-        if seconds >= size and seconds % size == 0:
-            return f"{seconds / size:g}{unit}"
-    return f"{seconds:g}s"
 
 
 def _section(name: str) -> str:
@@ -236,11 +229,11 @@ def _about(rule: Rule) -> str:
     parts += [f"{rule.strategy}"] if rule.strategy else []
     parts += ["deleteAfter"] if rule.delete_after else []
     parts += [f"retries {rule.retries}"] if rule.retries is not None else []
-    parts += [f"backoff {_duration(rule.backoff[0])}..{_duration(rule.backoff[1])}"] if rule.backoff else []
+    parts += [f"backoff {values.spelled(rule.backoff[0])}..{values.spelled(rule.backoff[1])}"] if rule.backoff else []
     parts += [f"escalateAfter {rule.escalate_after_count}"] if rule.escalate_after_count is not None else []
-    parts += [f"escalateAfter {_duration(rule.escalate_after_seconds)}"] if rule.escalate_after_seconds else []
-    parts += [f"threshold {_duration(rule.threshold)}"] if rule.threshold else []
-    parts += [f"delay {_duration(rule.delay)}"] if rule.delay else []
+    parts += [f"escalateAfter {values.spelled(rule.escalate_after_seconds)}"] if rule.escalate_after_seconds else []
+    parts += [f"threshold {values.spelled(rule.threshold)}"] if rule.threshold else []
+    parts += [f"delay {values.spelled(rule.delay)}"] if rule.delay else []
     parts += ["unless watched"] if rule.unless_watched else []
     parts += [f"priority {rule.priority}"] if rule.priority else []
     parts += ["with a summary"] if rule.include_summary else []

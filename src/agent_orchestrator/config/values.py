@@ -88,6 +88,14 @@ def duration(value: Any) -> float:
     raise ValueError(f"{shown(value)} is no duration; accepted: 30s, 10m, 1h30m, 2d, or a number of seconds")
 
 
+def spelled(seconds: float) -> str:
+    """A duration as one writes it: `30m`, `20s`."""
+    for length, unit in ((86400, "d"), (3600, "h"), (60, "m")):
+        if seconds >= length and seconds % length == 0:
+            return f"{seconds / length:g}{unit}"
+    return f"{seconds:g}s"
+
+
 def size(value: Any) -> int:
     """Bytes from `4g`, `512m`, `1.5 GiB` or a number of bytes."""
     if isinstance(value, str):

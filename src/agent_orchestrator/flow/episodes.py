@@ -78,6 +78,8 @@ def _lasts(trigger: str, episode: Episode, facts: SessionFacts, status: Status) 
         return pr.verdict(head) in ("changes_requested", "pending")
     if trigger == "merge-conflicts":
         return pr.mergeable(head, facts.base_head) != "yes"
+    if trigger == "approved-and-green":  # a base that moves makes it no other approval
+        return episode.occurrence.startswith(f"{head}:") and pr.verdict(head) == "approved" and not pr.red(head)
     return occurrence(trigger, facts, status) is not None
 
 

@@ -44,6 +44,8 @@ LIFECYCLE = frozenset(
 
 LIMIT_UNKNOWN = 1800.0
 """Seconds after which a usage limit without a reset time is tried again."""
+IDLE_SETTLES = 1.0
+"""Seconds after a turn before it counts that nothing came of it: what was committed gets its pull request meanwhile."""
 REVIEWER = "reviewer"
 """The kind of session that judges another one's change and makes none of its own."""
 
@@ -296,13 +298,14 @@ def _follow(rule: Rule, facts: SessionFacts, episode: Episode, what: str, now: f
     intents = []
     exhausted = rule.retries is not None and attempt > rule.retries
     if not exhausted:
-        due = now + (waits(rule) if attempt == 1 else backoff(rule, attempt, name))
+        due = now + (waits(rule) if attempt == 1 else max(backoff(rule, attempt, name), _settles(rule)))
         intents.append(Intent("react", f"react:{name}", facts.id, facts.generation, due, args))
     often = rule.escalate_after_count is not None and attempt > rule.escalate_after_count
     if exhausted or often:
         tried = f"{attempt - 1} attempt{'' if attempt == 2 else 's'} did not settle it"
         reason = tried if attempt > 1 else "no attempt is to be made"
-        intents.append(Intent("escalate", f"escalate:{name}", facts.id, due=now, args={**args, "reason": reason}))
+        due = now + waits(rule)
+        intents.append(Intent("escalate", f"escalate:{name}", facts.id, due=due, args={**args, "reason": reason}))
     elif rule.escalate_after_seconds is not None and attempt == 1:
         reason = f"it lasts for over {rule.escalate_after_seconds / 60:g} min"
         key = f"escalate:{rule.name}:{facts.id}:since:{what}"
@@ -314,7 +317,11 @@ def _follow(rule: Rule, facts: SessionFacts, episode: Episode, what: str, now: f
 def waits(rule: Rule) -> float:
     """Seconds that the state must last before the rule acts; a stuck agent's silence is part of its status already."""
     lasted = rule.threshold or 0.0 if rule.trigger != "agent-stuck" else 0.0
-    return max(rule.delay or 0.0, lasted)
+    return max(rule.delay or 0.0, lasted, _settles(rule))
+
+
+def _settles(rule: Rule) -> float:
+    return IDLE_SETTLES if rule.trigger == "agent-idle" else 0.0
 
 
 def backoff(rule: Rule, attempt: int, key: str) -> float:

@@ -431,6 +431,10 @@ class QueueEntry(Shown):
     tree: str | None
     """What is checked, and what the base will be."""
     checks: list[Check]
+    passed_by: list[str]
+    """The sessions that go before it although they asked later: they collide with fewer others, or were under way already."""
+    collides: list[str]
+    """The sessions in its queue that it is predicted to conflict with."""
 
 
 class Queue(Shown):

@@ -24,7 +24,7 @@ from agent_orchestrator.flow.reactions import REVIEWER, Intent
 from agent_orchestrator.flow.status import IN_TURN
 from agent_orchestrator.flow.verdicts import VERDICTS
 from agent_orchestrator.git import Git
-from agent_orchestrator.git_files import read_head
+from agent_orchestrator.git_files import find_layout, read_head, read_ref
 from agent_orchestrator.host import Host
 from agent_orchestrator.services.acting import message_id
 from agent_orchestrator.services.plugins import Plugins
@@ -79,6 +79,8 @@ class AgentReviews:
         self.flow.on_change.append(self._on_change)
         for facts in self._reviewers():
             self._look(facts.spec.reviews or "")
+            if facts.stopped:
+                self._begin(self._forget_branch(facts))
 
     def close(self) -> None:
         """Look no more."""
@@ -92,7 +94,8 @@ class AgentReviews:
     ) -> dict[str, Any]:
         """Have an agent judge a session's change; returns the session that does."""
         known = await self.flow.store.event_by_key(f"create:{key}") if key else None
-        if known is not None and known.session:
+        if known is not None and known.session:  # by one who died before he told of it, maybe
+            await self._asked(self.flow.sessions[session], known.session)
             return self.sessions.view(known.session)
         facts, pr = self._reviewable(session)
         settings = self.plugins.config.agent(facts.project, agent)
@@ -120,9 +123,13 @@ class AgentReviews:
             "spawned": (*facts.spec.spawned, rule) if rule else (),
         }
         made = await self.sessions.create(wanted, key, NOWHERE)
-        asked = e.ReviewRequested(made["id"], facts.head or "", rounds(pr) + 1)
-        await self.flow.append(self._event(facts, asked, f"review-requested:{made['id']}:1", "person"))
+        await self._asked(facts, made["id"])
         return made
+
+    async def _asked(self, facts: SessionFacts, reviewer: str) -> None:
+        """Tell that it is asked to judge the change for the first time; once, by its key."""
+        asked = e.ReviewRequested(reviewer, facts.head or "", (rounds(facts.pr) if facts.pr else 0) + 1)
+        await self.flow.append(self._event(facts, asked, f"review-requested:{reviewer}:1", "person"))
 
     def _reviewable(self, session: str) -> tuple[SessionFacts, PullRequest]:
         facts = self.flow.sessions[session]
@@ -235,9 +242,10 @@ class AgentReviews:
     async def _forget_branch(self, reviewer: SessionFacts) -> None:
         """A reviewer's branch is nothing of its own: it goes with it, if all of it is in the change that it judged."""
         target = self.flow.sessions.get(reviewer.spec.reviews or "")
-        git, ref = Git(self.host, Path(reviewer.spec.repo)), f"refs/heads/{reviewer.branch}"
+        repo, ref = Path(reviewer.spec.repo), f"refs/heads/{reviewer.branch}"
+        layout, git = find_layout(repo), Git(self.host, repo)
         try:
-            tip = await git.resolve(ref)
+            tip = read_ref(layout.common, ref) if layout else None
             if tip and target and target.head and await git.is_ancestor(tip, target.head):
                 await git.delete_ref(ref, tip)
         except AoError as error:

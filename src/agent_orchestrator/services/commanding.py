@@ -1,7 +1,7 @@
 """The action `command`: runs what the configuration says in the session's workspace, with the session's environment, in bounded time.
 
 Nothing from outside becomes part of the command: what happened is handed over as a JSON file, named by `$AO_REACTION_FILE`. A command
-that ran when the daemon died is run again, and says so (`$AO_REPEATED`, and in its event).
+that ran when the daemon died is ended, run again, and says so (`$AO_REPEATED`, and in its event).
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from agent_orchestrator.flow.reactions import Intent
 from agent_orchestrator.flow.rules import Rule
 from agent_orchestrator.home import Home
 from agent_orchestrator.host import Host
+from agent_orchestrator.plugins.runtimes.stopping import stop_family
 from agent_orchestrator.services.lifecycle import Lifecycle
 from agent_orchestrator.services.plugins import Plugins
 from agent_orchestrator.services.projects import Projects
@@ -63,12 +64,15 @@ class Commanding:
     async def run(self, intent: Intent, attempts: int) -> Sequence[Event]:
         """Run a rule's command to its end; what it printed and how it ended is told."""
         facts = self.flow.sessions[intent.session]
+        told = self._told(facts, intent)
+        if attempts:
+            await self._end_leftover(told)
         rules = self.flow.rules(facts.project, facts.spec.profile)
         rule = next((one for one in rules if one.name == intent.args["rule"] and one.command), None)
         if rule is None:
             return []
         try:
-            body = await self._run(facts, rule, intent, repeated=attempts > 0)
+            body = await self._run(facts, rule, intent, told, repeated=attempts > 0)
         except AoError as error:
             body = e.CommandFinished(rule.name, None, f"it could not be run: {error}", repeated=attempts > 0)
         events: list[e.Body] = [body]
@@ -85,17 +89,27 @@ class Commanding:
             for number, one in enumerate(events)
         ]
 
-    async def _run(self, facts: SessionFacts, rule: Rule, intent: Intent, *, repeated: bool) -> e.CommandFinished:
+    def _told(self, facts: SessionFacts, intent: Intent) -> Path:
+        """The file that tells the command what happened; no other command's."""
+        unique = hashlib.sha256(intent.key.encode()).hexdigest()[:12]
+        name = re.sub(r"[^A-Za-z0-9._-]", "-", str(intent.args["rule"]))
+        return self.home.session(facts.id) / "reactions" / f"{name}-{unique}.json"
+
+    async def _end_leftover(self, told: Path) -> None:
+        """End what a daemon that is no more left running of this command: its file's name is in its environment."""
+        while strays := self.host.marked("AO_REACTION_FILE", str(told)):
+            await asyncio.gather(*(stop_family(self.host, stray, 0.0) for stray in strays))
+
+    async def _run(
+        self, facts: SessionFacts, rule: Rule, intent: Intent, told: Path, *, repeated: bool
+    ) -> e.CommandFinished:
         project = self.plugins.project(facts.project)
         await self.projects.check_trust(project, facts.spec.profile, reactions=True)
         if facts.place is None or not facts.place.present or not Path(facts.place.path).is_dir():
             raise Conflict(f"{facts.id} has no workspace", f"bring it back: ao restore {facts.id}")
         await self.lifecycle.login_ready.wait()
-        folder = self.home.session(facts.id) / "reactions"
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        unique = hashlib.sha256(intent.key.encode()).hexdigest()[:12]
-        name = f"{re.sub(r'[^A-Za-z0-9._-]', '-', rule.name)}-{unique}"
-        told, log = folder / f"{name}.json", folder / f"{name}.log"
+        told.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        log = told.with_suffix(".log")
         told.write_text(json.dumps(dict(intent.args.get("variables") or {}), ensure_ascii=False), encoding="utf-8")
         env = {
             **self.lifecycle.environment(facts),

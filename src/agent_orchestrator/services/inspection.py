@@ -22,7 +22,7 @@ from agent_orchestrator.services import prompting
 from agent_orchestrator.services.lifecycle import Lifecycle
 from agent_orchestrator.services.plugins import Plugins, handle_of
 from agent_orchestrator.services.transcript import readable, tail, whole
-from agent_orchestrator.services.view import Views
+from agent_orchestrator.services.view import MOST_FILES, Views
 from agent_orchestrator.watch import Watch
 
 FOLLOW_PAUSE = 0.05
@@ -151,7 +151,10 @@ class Inspection:
             *(f"It waits for {status.waiting_for}." for _ in [0] if status.waiting_for),
             *(f"  | {line}" for line in _last_output(facts)),
             *(f"Note: {note}." for note in facts.notes),
-            *(self._collisions(facts)),
+            *(
+                f"It will collide with {other} ({one.kind}): {', '.join(one.files[:MOST_FILES]) or 'in no single file'}."
+                for other, one in self.views.met(facts).items()
+            ),
             *(
                 f"Rule {rule.name}: on {rule.trigger}, {rule.action}{'' if rule.auto else ' (offered to you)'}"
                 f"{_so_far(facts, rule)}."
@@ -179,14 +182,6 @@ class Inspection:
             "reactions": [event_json(event) for event in recent if event.type in ("notified", "reacted", "escalated")],
             "events": [event_json(event) for event in recent],
         }
-
-    def _collisions(self, facts: SessionFacts) -> list[str]:
-        """Whom its branch will collide with: elder sessions by its own facts, younger ones by theirs."""
-        met = dict(facts.collisions)
-        for other in self.flow.sessions.values():
-            if facts.id in other.collisions:
-                met[other.id] = other.collisions[facts.id]
-        return [f"It will collide with {other} ({one.kind}): {', '.join(one.files[:5])}." for other, one in met.items()]
 
 
 def _so_far(facts: SessionFacts, rule: Rule) -> str:

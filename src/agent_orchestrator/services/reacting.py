@@ -19,8 +19,8 @@ from agent_orchestrator.services.quiet import Quiet
 from agent_orchestrator.services.wording import Wording
 from agent_orchestrator.templates import holds, render
 
-LOOK_AGAIN = 20.0
-"""Seconds after which it is looked again whether a person still looks at the session."""
+LOOK_AGAIN = 1.0
+"""Seconds, at least, after which it is looked again whether a person still looks at the session; a rule's own delay may be longer."""
 
 _SPEAKING = ("send-to-agent", "spawn", "restart")
 """Actions whose words reach an agent: those of strangers need a person's word first."""
@@ -94,7 +94,7 @@ class Reacting:
         if rule is None or not still_so(intent, facts, rules, self.flow.clock()):
             return []
         if rule.unless_watched and await self.watched(facts):
-            raise Again(LOOK_AGAIN)
+            raise Again(max(rule.delay or 0.0, LOOK_AGAIN))
         planned = await self.plan(facts, rule, intent.args)
         facts = self.flow.sessions[intent.session]
         if not planned.applies or not still_so(intent, facts, rules, self.flow.clock()):
@@ -126,6 +126,8 @@ class Reacting:
             attempt=int(intent.args["attempt"]),
             event=told,
         )
+        if rule.trigger == "approved-and-green" and offer.attempt > 1:
+            return [offer]  # only the base moved since it was told
         asked = f"{self.wording.plain(facts, rule, told)} — your word is asked: {rule.action}. Take it: ao answer {facts.id} --allow"
         return [offer, self.actions.notification(facts, rule, asked)]
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from agent_orchestrator.config import values
 from agent_orchestrator.errors import AoError, NotFound
 from agent_orchestrator.flow.engine import Flow
 from agent_orchestrator.flow.episodes import is_state, occurrence
@@ -180,7 +181,7 @@ def rule_json(rule: Rule) -> dict[str, Any]:
         "backoff": list(rule.backoff) if rule.backoff else None,
         "escalateAfter": escalate_after
         if escalate_after is not None
-        else f"{rule.escalate_after_seconds:g}s"
+        else values.spelled(rule.escalate_after_seconds)
         if rule.escalate_after_seconds is not None
         else None,
         "escalate": rule.escalate,

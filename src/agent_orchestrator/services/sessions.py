@@ -252,6 +252,9 @@ class Sessions:
         if await self.flow.store.event_by_key(unique) is None:
             if facts.wanted == "stop" and not facts.stopped:
                 raise Conflict(f"{session} is being stopped", "wait a moment, then try again")
+            if facts.stopped and facts.spec.reviews:  # its branch went with it, and the change has moved on
+                again = f"ao review {facts.spec.reviews} --agent {facts.spec.profile or facts.spec.agent}"
+                raise Conflict(f"{session} was a review, and is over", f"have the change judged anew: {again}")
             if facts.live or (not facts.stopped and facts.failure is None and facts.launched_run != facts.run):
                 raise Conflict(f"{session} runs already", f"see it: ao status {session}")
             self.plugins.project(facts.project)

@@ -84,8 +84,9 @@ class Spawning:
                     "title": issue.title,
                     "agent": rule.agent,
                 }
-                await self.sessions.create({**wanted, **({"prompt": text} if text else {})}, intent.key, NOWHERE)
-                return []
+                made = await self.sessions.create({**wanted, **({"prompt": text} if text else {})}, intent.key, NOWHERE)
+                done = e.Reacted(rule.name, rule.trigger, intent.key, rule.action)
+                return [Event(done, self.flow.clock(), f"rule {rule.name}", f"{intent.key}:done", project, made["id"])]
             except AoError as error:
                 if error.retryable:
                     raise

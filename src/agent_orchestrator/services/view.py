@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from agent_orchestrator.flow.engine import Change, Flow
 from agent_orchestrator.flow.events import rfc3339
-from agent_orchestrator.flow.facts import Message, SessionFacts
+from agent_orchestrator.flow.facts import Collision, Message, SessionFacts
 from agent_orchestrator.flow.pull import CheckRun
 from agent_orchestrator.flow.reactions import stuck_after
 from agent_orchestrator.flow.status import IN_TURN, Status, derive
+
+Met = Mapping[str, Collision]
+"""Another session → what both will collide on."""
+
+MOST_FILES = 5
+"""Of one collision that are named with a session."""
 
 
 class Views:
@@ -19,7 +25,7 @@ class Views:
 
     def __init__(self, flow: Flow) -> None:
         self.flow = flow
-        self._texts: dict[str, tuple[SessionFacts, Status, str]] = {}
+        self._texts: dict[str, tuple[SessionFacts, Status, Met, str]] = {}
         self._bodies: dict[str | None, tuple[float, bytes]] = {}
         flow.on_change.append(self._on_change)
 
@@ -30,7 +36,14 @@ class Views:
 
     def session(self, facts: SessionFacts) -> dict[str, Any]:
         """One session; every key is always there."""
-        return session_json(facts, self.status(facts))
+        return session_json(facts, self.status(facts), self.met(facts))
+
+    def met(self, facts: SessionFacts) -> Met:
+        """Whom its branch will collide with: elder sessions by its own facts, younger ones by theirs."""
+        younger = {
+            one.id: one.collisions[facts.id] for one in self.flow.sessions.values() if facts.id in one.collisions
+        }
+        return {**facts.collisions, **younger}
 
     def body(self, project: str | None) -> bytes:
         """The list of all sessions, or of one project's, as JSON text."""
@@ -39,19 +52,21 @@ class Views:
         if kept and now < kept[0]:
             return kept[1]
         chosen = [facts for facts in self.flow.sessions.values() if project in (None, facts.project)]
-        texts = [self._text(facts, now) for facts in sorted(chosen, key=lambda facts: facts.created_at)]
+        met = _all_met(chosen)
+        ordered = sorted(chosen, key=lambda facts: facts.created_at)
+        texts = [self._text(facts, now, met.get(facts.id, {})) for facts in ordered]
         body = f'{{"sessions": [{", ".join(texts)}]}}'.encode()
         self._bodies[project] = (self._valid_until(chosen, now), body)
         return body
 
-    def _text(self, facts: SessionFacts, now: float) -> str:
-        """A session's JSON text, made anew only when its facts or its status changed."""
+    def _text(self, facts: SessionFacts, now: float, met: Met) -> str:
+        """A session's JSON text, made anew only when its facts, its status or its collisions changed."""
         status = self.status(facts, now)
         kept = self._texts.get(facts.id)
-        if kept and kept[0] is facts and kept[1] == status:
-            return kept[2]
-        text = json.dumps(session_json(facts, status), ensure_ascii=False)
-        self._texts[facts.id] = (facts, status, text)
+        if kept and kept[0] is facts and kept[1:3] == (status, met):
+            return kept[3]
+        text = json.dumps(session_json(facts, status, met), ensure_ascii=False)
+        self._texts[facts.id] = (facts, status, met, text)
         return text
 
     def _valid_until(self, chosen: Sequence[SessionFacts], now: float) -> float:
@@ -75,7 +90,17 @@ class Views:
         self._bodies.clear()
 
 
-def session_json(facts: SessionFacts, status: Status) -> dict[str, Any]:
+def _all_met(sessions: Iterable[SessionFacts]) -> dict[str, dict[str, Collision]]:
+    """The same for all sessions at once."""
+    met: dict[str, dict[str, Collision]] = {}
+    for facts in sessions:
+        for other, one in facts.collisions.items():
+            met.setdefault(facts.id, {})[other] = one
+            met.setdefault(other, {})[facts.id] = one
+    return met
+
+
+def session_json(facts: SessionFacts, status: Status, met: Met) -> dict[str, Any]:
     """Facts and status in the shape that the API promises."""
     launch, progress, usage, spec = facts.launch, facts.progress, facts.usage, facts.spec
     return {
@@ -113,6 +138,9 @@ def session_json(facts: SessionFacts, status: Status) -> dict[str, Any]:
         "waitingFor": status.waiting_for,
         "held": len(facts.held_messages),
         "why": status.why,
+        "collides": [
+            {"session": other, "kind": one.kind, "files": list(one.files[:MOST_FILES])} for other, one in met.items()
+        ],
         "notes": list(facts.notes),
         "lastOutput": launch.output or None if launch and launch.ended else None,
         "createdAt": rfc3339(facts.created_at),

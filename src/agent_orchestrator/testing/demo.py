@@ -1,23 +1,26 @@
 """The demo: five issues of a small shop, five scripted agents, and everything that lies between an issue and the base branch.
 
-    python -m agent_orchestrator.testing.demo
+    python -m agent_orchestrator.testing.demo [--all]
 
 One agent mends a failing test, one breaks the checks and repairs them, one gets a review comment, one collides with it and rebases, one
-asks the person. It tells what happens as it happens, and leaves the daemon running with the one that waits. No model, no key, no
-network; with or without tmux.
+asks the person. It tells what happens as it happens, and leaves the daemon running with the one that waits. `--all` goes on with a
+second act, in which every other trigger of a reaction comes about (`demo_triggers.py`). No model, no key, no network; with or without tmux.
 """
 
 from __future__ import annotations
 
+import argparse
 import shlex
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from agent_orchestrator.testing.demo_told import Event, by_itself, line_of
+from agent_orchestrator.testing.demo_triggers import SecondAct
 from agent_orchestrator.testing.sandbox import Sandbox, have_tmux
 
 FILES = {
@@ -77,31 +80,6 @@ SCRIPTS = {
     "storage": "[[progress: 1/3 looking around]] [[sleep: 0.8]] [[ask: Which database shall I use?]] "
     "[[write: shop/store.py|DATABASE = '{answer}'\\n]] [[commit: Store the orders]] [[done: orders are stored]]",
 }
-
-Tell = Callable[[dict[str, Any]], str]
-
-TOLD: dict[str, Tell] = {
-    "session-created": lambda data: f"takes up issue #{data.get('issue')}: {data['title']}",
-    "workspace-created": lambda data: f"works in a worktree of its own, on {data['branch']}",
-    "agent-progress": lambda data: f"{data.get('done')}/{data.get('total')} {data.get('step', '')}",
-    "agent-ask": lambda data: f"asks you: {data['question']}",
-    "agent-done": lambda data: f"says: {data.get('summary', '')}",
-    "pr-opened": lambda data: f"has pull request #{data['number']} (draft)",
-    "pr-ready": lambda _data: "its pull request is ready",
-    "check-finished": lambda data: f"check {data['name']}: {_check(data)}",
-    "reacted": lambda data: f"rule {data['rule']}: {data['action']}, attempt {data.get('attempt', 1)}",
-    "review-submitted": lambda data: f"review: {data['verdict'].replace('_', ' ')}",
-    "comment-added": lambda data: f"{'answers' if data.get('byAgent') else 'gets a comment'}: {data['body']}",
-    "landing-failed": lambda data: f"did not land: {data['reason']}",
-    "pr-merged": lambda data: f"landed on main as {data['commit'][:8]}",
-}
-
-
-def _check(data: dict[str, Any]) -> str:
-    if data.get("onBase"):
-        return "fails on main too, so it is not this change's"
-    tests = f" ({data['passed']} tests passing)" if data.get("passed") else ""
-    return f"{data['state']}{tests}"
 
 
 @dataclass(slots=True)
@@ -168,11 +146,12 @@ agents:
 reactions:
   ci-failed: {{backoff: 1s..5s}}
   approved-and-green: {{auto: true}}
+  agent-needs-input: {{delay: 1s}}
 """
 
 
-def prepare(box: Sandbox) -> None:
-    """The shop's repository, with a test that fails, and the daemon."""
+def prepare(box: Sandbox, port: int | None = None) -> None:
+    """The shop's repository, with a test that fails, and the daemon; on its usual port, unless told otherwise."""
     box.repository("shop", config=configuration(box.runtime))
     for name, text in FILES.items():
         path = box.repo / name
@@ -180,70 +159,103 @@ def prepare(box: Sandbox) -> None:
         path.write_text(text)
     box.git("add", "shop", "tests", ".gitignore")
     box.git("commit", "-q", "-m", "A small shop")
-    box.start(port=None)
+    box.start(port=port)
 
 
-def play(box: Sandbox, say: Callable[[str], None], patience: float = 120.0) -> None:
-    """Five issues, five agents; tells what happens until all has landed but what waits for the person."""
+class Stage:
+    """Tells what happens, and keeps it."""
+
+    def __init__(self, box: Sandbox, say: Callable[[str], None], patience: float = 120.0) -> None:
+        self.box = box
+        self.say = say
+        self.patience = patience
+        self.events: list[Event] = []
+
+    def until(self, look: Callable[[], None], over: Callable[[], bool]) -> None:
+        """Tell what happens, and let the person act, until it is over."""
+        end = time.monotonic() + self.patience
+        while time.monotonic() < end:
+            self._news()
+            look()
+            if over():
+                self._news()
+                return
+            time.sleep(0.1)
+        raise TimeoutError("the demo did not end as it should; see the daemon's log")
+
+    def _news(self) -> None:
+        seen = self.events[-1]["seq"] if self.events else 0
+        for event in self.box.request("GET", f"/api/events?after={seen}&limit=500")["events"]:
+            self.events.append(event)
+            if line := line_of(event):
+                self.say(line)
+
+
+def play(stage: Stage) -> None:
+    """Five issues, five agents; until all has landed but what waits for the person."""
+    box = stage.box
     for name, (title, body) in ISSUES.items():
         issue = box.request("POST", "/api/issues", {"title": title, "body": body})["number"]
         box.request("POST", "/api/sessions", {"name": name, "issue": str(issue), "agent": name})
-    director, end = Director(box), time.monotonic() + patience
-    news = _news(box)
-    while time.monotonic() < end:
-        for line in next(news):
-            say(line)
-        director.look()
-        if director.over():
-            for line in next(news):
-                say(line)
-            return
-        time.sleep(0.1)
-    raise TimeoutError("the demo did not end as it should; see the daemon's log")
+    director = Director(box)
+    stage.until(director.look, director.over)
 
 
-def _news(box: Sandbox) -> Iterator[list[str]]:
-    """What happened since the last look, in words."""
-    seen = 0
-    while True:
-        lines = []
-        for event in box.request("GET", f"/api/events?after={seen}&limit=500")["events"]:
-            seen = event["seq"]
-            tell = TOLD.get(event["type"])
-            if tell and event["session"]:
-                lines.append(f"  {event['time'][11:19]}  {event['session']:<14} {tell(event['data'])}")
-        yield lines
+def play_on(stage: Stage) -> None:
+    """The second act: every other trigger."""
+    act = SecondAct(stage.box)
+    act.begin()
+    stage.until(act.look, lambda: act.over(stage.events))
 
 
-def farewell(box: Sandbox, say: Callable[[str], None]) -> None:
-    """Where everything is, what to try next, how to end."""
-    ao = Path(sys.executable).with_name("ao")
-    say("")
-    say("On main now:")
-    for line in box.git("log", "--oneline", "-6").splitlines():
-        say(f"  {line}")
-    say("")
-    say("Four have landed; one waits for you. Try, in the repository:")
-    say(f"  export AO_HOME={box.home.path}; cd {box.repo}")
-    say(f"  {ao} status")
-    say(f"  {ao} answer shop-storage PostgreSQL")
-    say(f"  {ao} why shop-cart")
-    say("")
-    say("The daemon stays. End it and its agents, their work saved:")
-    say(f"  AO_HOME={box.home.path} {ao} shutdown --sessions")
+def farewell(stage: Stage, *, everything: bool) -> None:
+    """What happened by itself, where everything is, what to try next, how to end."""
+    box, say, ao = stage.box, stage.say, Path(sys.executable).with_name("ao")
+    landed = box.git("log", "--oneline", "-7" if everything else "-6").splitlines()
+    tries = (
+        ["status -A", "answer garden-asks green", "answer garden-blocked --allow", "why garden-stuck"]
+        if everything
+        else ["status", "answer shop-storage PostgreSQL", "why shop-cart", "start --demo --all   # every other trigger"]
+    )
+    what = "All of the shop has landed; in the garden two wait" if everything else "Four have landed; one waits"
+    parts = [
+        ("On main now:", landed),
+        ("What happened by itself:", [line[2:] for line in by_itself(stage.events)]),
+        (
+            f"{what} for you. Try, in the repository:",
+            [f"export AO_HOME={box.home.path}; cd {box.repo}", *(f"{ao} {each}" for each in tries)],
+        ),
+        (
+            "The daemon stays. End it and its agents, their work saved:",
+            [f"AO_HOME={box.home.path} {ao} shutdown --sessions"],
+        ),
+    ]
+    for title, lines in parts:
+        say("")
+        say(title)
+        for line in lines:
+            say(f"  {line}")
     say("")
     say(f"Dashboard: {box.client().info()['url']}")
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Play the demo in a folder of its own."""
+    parser = argparse.ArgumentParser(prog="demo")
+    parser.add_argument("--all", action="store_true", help="every trigger of a reaction, in a second act")
+    everything = parser.parse_args(argv).all
     folder = Path(tempfile.mkdtemp(prefix="ao-demo-"))
     box = Sandbox(folder, "tmux" if have_tmux() else "process").__enter__()
+    stage = Stage(box, _print)
     try:
         prepare(box)
         _print(f"A repository with a failing test: {box.repo}")
         _print("The daemon runs. Five issues, five agents, at once:")
-        play(box, _print)
+        play(stage)
+        if everything:
+            _print("")
+            _print("Second act: you answer; and in another repository everything else that rules react to:")
+            play_on(stage)
     except (TimeoutError, OSError) as error:
         sys.stderr.write(f"ao: the demo failed: {error}\n")
         box.clean_up()
@@ -251,7 +263,7 @@ def main() -> int:
     except KeyboardInterrupt:
         box.clean_up()
         return 130
-    farewell(box, _print)
+    farewell(stage, everything=everything)
     return 0
 
 

@@ -90,6 +90,16 @@ async def test_changes_to_one_function_overlap(here: Here) -> None:
     assert await here.pairs() == [("a", "b", ("code.py",), "overlap")]
 
 
+async def test_changes_to_one_function_of_a_file_with_an_odd_name_overlap(here: Here) -> None:
+    odd = ":odd.py"
+    write(here.repo, {odd: CODE})
+    git(here.repo, "add", "-A")
+    git(here.repo, "commit", "-qm", "odd")
+    here.session("a", {odd: CODE.replace("a = 1", "a = 10", 1)})
+    here.session("b", {odd: CODE.replace("e = 5", "e = 50")})
+    assert await here.pairs() == [("a", "b", (odd,), "overlap")]
+
+
 async def test_the_same_change_on_both_sides_is_none(here: Here) -> None:
     here.session("a", {"code.py": CODE.replace("a = 1", "a = 10", 1), "d/x.txt": "y\n" + "x\n" * 8})
     here.session("b", {"code.py": CODE.replace("a = 1", "a = 10", 1), "d/x.txt": "x\n" * 8 + "y\n"})
@@ -147,6 +157,23 @@ async def test_only_what_moved_is_looked_at_again(here: Here, monkeypatch: pytes
     assert merged == [3, 0, 0]
 
 
+async def test_a_folder_that_went_in_two_directions_is_a_conflict_in_no_file(here: Here) -> None:
+    write(here.repo, {"d/y.txt": "y\n" * 9})
+    git(here.repo, "add", "-A")
+    git(here.repo, "commit", "-qm", "y")
+    moves: dict[str, str | bytes | None] = {
+        "d/x.txt": None,
+        "e/x.txt": "x\n" * 9,
+        "d/y.txt": None,
+        "f/y.txt": "y\n" * 9,
+    }
+    here.session("split", moves)
+    here.session("into", {"d/new.txt": "new\n"})
+    assert await here.pairs() == [("split", "into", (), "text")]
+    with pytest.raises(AssertionError):
+        git(here.root / "into", "merge", "-q", "--no-edit", "split")
+
+
 async def test_a_base_that_went_on_and_branches_of_different_age(here: Here) -> None:
     here.session("old", {"a.txt": "old\n"})
     write(here.repo, {"a.txt": "main\n", "d/x.txt": "main\n"})
@@ -157,6 +184,40 @@ async def test_a_base_that_went_on_and_branches_of_different_age(here: Here) -> 
     assert await here.pairs() == [("old", "young", ("a.txt",), "text"), ("old", "child", ("a.txt",), "text")]
     git(here.root / "old", "merge", "-q", "-X", "ours", "--no-edit", "main")
     assert await here.pairs() == []
+
+
+async def test_two_that_merged_each_other_and_left_out_different_things(here: Here) -> None:
+    """They parted at two places; seen from one of them alone they have nothing in common."""
+    for name, file in (("left", "a.txt"), ("right", "code.py")):
+        here.session(name, {file: f"{name}\n"})
+    for name, begin, other, how in (
+        ("drops-right", "left", "right", ("-s", "ours")),
+        ("goes-on-right", "left", "right", ()),
+        ("drops-left", "right", "left", ("-s", "ours")),
+        ("goes-on-left", "right", "left", ()),
+    ):
+        path = here.session(name, {}, commit=False)
+        git(path, "reset", "-q", "--hard", begin)
+        git(path, "merge", "-q", "--no-edit", *how, other)
+    here.change("goes-on-right", {"code.py": "more\n"})
+    here.change("goes-on-left", {"a.txt": "more\n"})
+    found = {pair[:2]: pair[2:] for pair in await here.pairs()}
+    assert found["drops-right", "goes-on-right"] == (("code.py",), "text")
+    assert found["drops-left", "goes-on-left"] == (("a.txt",), "text")
+
+
+async def test_one_that_goes_back_behind_what_all_had_in_common(here: Here) -> None:
+    first = git(here.repo, "rev-parse", "main")
+    for number in range(2):
+        write(here.repo, {"more.txt": f"{number}\n"})
+        git(here.repo, "add", "-A")
+        git(here.repo, "commit", "-qm", f"on main {number}")
+    path = here.session("a", {"b.txt": "a\n"})
+    here.session("b", {"a.txt": "b\n"})
+    assert await here.pairs() == []
+    git(path, "reset", "-q", "--hard", first)
+    here.change("a", {"a.txt": "a\n"})
+    assert await here.pairs() == [("a", "b", ("a.txt",), "text")]
 
 
 async def test_unfinished_rebases_count_as_what_was_committed_before(here: Here) -> None:

@@ -4,7 +4,8 @@
 
 plays a thousand of them; an ordinary run plays a few. A history is a number of changes (good, bad, bad only together, flaky, in conflict
 with each other; by every strategy and priority), and what happens while they are in the queue: more of them ask to land, somebody
-pushes to the base, forces a branch elsewhere, or calls a landing off, and the daemon is killed, in the midst of a landing too.
+pushes to the base, forces a branch elsewhere, or calls a landing off, collisions are predicted that may come or not, and the daemon is
+killed, in the midst of a landing too.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ ACTIONS = st.one_of(
     st.tuples(st.just("push"), st.sampled_from(("own.txt", "shared.txt"))),
     st.tuples(st.just("force"), st.sampled_from(NAMES)),
     st.tuples(st.just("call off"), st.sampled_from(NAMES)),
+    st.tuples(st.just("predict"), st.sampled_from(NAMES)),
     st.tuples(st.just("crash"), st.just("")),
     st.tuples(st.just("die"), st.sampled_from(STEPS)),
 )
@@ -80,6 +82,9 @@ async def play(
                 box.lane.look()
             case "call off" if what in box.joined and box.call_off(what):
                 off.add(what)
+            case "predict":
+                box.predicted = {**box.predicted, what: frozenset(NAMES[: number % 4])}
+                box.lane.look()
             case "crash":
                 await box.crash()
             case "die":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -95,6 +96,35 @@ async def test_priority_overtakes_and_force_needs_no_check(tmp_path: Path) -> No
     assert box.subjects()[:2] == ["start", "Land c"]
 
 
+SPOILER = {"b": frozenset("cd"), "c": frozenset("b"), "d": frozenset("b")}
+
+
+async def test_who_is_predicted_to_spoil_others_lets_them_go_first(tmp_path: Path) -> None:
+    box = world(tmp_path, [Change(name) for name in "abcd"], room=1)
+    box.hold, box.predicted = asyncio.Event(), SPOILER
+    box.ask(*"abcd")
+    await box.until(lambda: len(box.lane.plan.places) == 4 and box.checked)
+    assert [place.entry.session for place in box.lane.plan.places] == ["a", "c", "d", "b"]
+    box.hold.set()
+    await box.over()
+    assert box.subjects()[:3] == ["start", "Land a", "Land c"] and len(box.landed()) == 4
+    assert len(box.checked) == 4
+
+
+async def test_a_prediction_that_comes_later_throws_no_check_away(tmp_path: Path) -> None:
+    box = world(tmp_path, [Change(name) for name in "abcde"], room=3)
+    box.hold = asyncio.Event()
+    box.ask(*"abcde")
+    await box.until(lambda: len(box.checked) == 3)
+    box.predicted = {"a": frozenset("bcde"), "b": frozenset("a"), "d": frozenset("ab")}
+    box.lane.look()
+    await box.until(lambda: [place.entry.session for place in box.lane.plan.places] == ["a", "b", "c", "e", "d"])
+    assert [place.ahead for place in box.lane.plan.places[:3]] == [(), ("a",), ("a", "b")]
+    box.hold.set()
+    await box.over()
+    assert box.subjects() == ["start", *(f"Land {name}" for name in "abced")] and len(box.checked) == 5
+
+
 async def test_a_base_that_moves_is_built_upon_and_checked_again(tmp_path: Path) -> None:
     box = world(tmp_path, [Change("a"), Change("b")])
     box.hold = asyncio.Event()
@@ -104,6 +134,7 @@ async def test_a_base_that_moves_is_built_upon_and_checked_again(tmp_path: Path)
     box.lane.look()
     await box.until(lambda: len(box.checked) == 4)
     assert all("theirs.txt" in names for names in box.checked[2:])
+    await box.until(lambda: box.running == 2)
     box.hold.set()
     await box.over()
     assert box.subjects() == ["start", "theirs", "Land a", "Land b"]
@@ -119,6 +150,102 @@ async def test_a_base_that_never_rests_is_told(tmp_path: Path) -> None:
         box.lane.look()
     await box.until(lambda: box.waits.get("a"))
     assert box.waits["a"] == ["main to come to rest"]
+    box.hold.set()
+    await box.over()
+    assert box.landed() == ["a"] and box.wrong() == []
+
+
+async def test_after_a_landing_the_base_may_move_as_often_again_before_that_is_told(tmp_path: Path) -> None:
+    box = world(tmp_path, [Change("a"), Change("b")], room=1)
+
+    async def pushes(name: str) -> None:
+        for number in range(3):
+            await box.until(lambda: box.checked and f"{name}.txt" in box.checked[-1])
+            many = len(box.checked)
+            box.push({f"{name}{number}": "x"}, f"push {name}{number}")
+            box.lane.look()
+            await box.until(lambda many=many: len(box.checked) > many)  # type: ignore[misc]
+
+    box.hold = first = asyncio.Event()
+    box.ask("a", "b")
+    await pushes("a")
+    box.hold = second = asyncio.Event()
+    first.set()
+    await box.until(lambda: "a" in box.outcomes)
+    await pushes("b")
+    second.set()
+    await box.over()
+    assert box.landed() == ["a", "b"] and box.waits == {} and box.wrong() == []
+
+
+class Slow:
+    """Stands in for `landing.land`: counts, and waits before it moves anything."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.attempts = 0
+        self.go = asyncio.Event()
+        self._land = landing.land
+        monkeypatch.setattr("agent_orchestrator.services.merge_queue.lane.landing.land", self.land)
+
+    async def land(self, *args: Any) -> Any:
+        self.attempts += 1
+        await self.go.wait()
+        return await self._land(*args)
+
+
+async def test_what_is_being_landed_is_neither_paused_nor_taken_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    box, slow = world(tmp_path, [Change("a"), Change("b")]), Slow(monkeypatch)
+    box.ask("a", "b")
+    await box.until(lambda: slow.attempts)
+    assert box.lane.lands("a") and not box.lane.lands("b")
+    assert not box.lane.pause("a") and not box.call_off("a")
+    assert box.call_off("b")
+    slow.go.set()
+    await box.over()
+    assert box.landed() == ["a"] and box.wrong() == []
+
+
+async def test_the_end_waits_for_what_is_being_landed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    box, slow = world(tmp_path, [Change("a")]), Slow(monkeypatch)
+    box.ask("a")
+    await box.until(lambda: slow.attempts)
+    closing = asyncio.ensure_future(box.lane.close())
+    await asyncio.sleep(0.05)
+    assert not closing.done()
+    slow.go.set()
+    await closing
+    assert box.subjects() == ["start", "Land a"]
+
+
+async def test_a_checkout_in_the_way_is_not_tried_at_every_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    box, slow = world(tmp_path, [Change("a"), Change("b")]), Slow(monkeypatch)
+    slow.go.set()
+    git(box.repo, "checkout", "-q", "main")
+    (box.repo / "a.txt").write_text("mine\n")
+    box.ask("a", "b")
+    await box.until(lambda: box.waits.get("a") and len(box.checked) == 2 and not box.running)
+    for _ in range(10):
+        box.lane.look()
+        await asyncio.sleep(0.02)
+    assert slow.attempts == 1
+    assert box.call_off("a")
+    await box.until(lambda: "b" in box.outcomes)
+    assert box.landed() == ["b"]
+
+
+async def test_what_was_built_and_is_gone_from_the_repository_is_built_again(tmp_path: Path) -> None:
+    box = world(tmp_path, [Change("a")])
+    box.hold = asyncio.Event()
+    box.ask("a")
+    await box.until(lambda: box.checked)
+    [place] = box.lane.plan.places
+    assert isinstance(place.built, landing.Built)
+    lost = place.built.commit
+    (box.repo / ".git" / "objects" / lost[:2] / lost[2:]).unlink()
     box.hold.set()
     await box.over()
     assert box.landed() == ["a"] and box.wrong() == []

@@ -43,8 +43,12 @@ class World:
     waits: dict[str, list[str]] = field(default_factory=dict)
     checked: list[frozenset[str]] = field(default_factory=list)
     seen: set[str] = field(default_factory=set)
+    running: int = 0
+    """Checks that run now."""
     hold: asyncio.Event | None = None
     """Checks do not end before this is set."""
+    predicted: dict[str, frozenset[str]] = field(default_factory=dict)
+    """Whom each is said to conflict with, truly or not."""
     pushed: list[str] = field(default_factory=list)
     lane: Lane = field(init=False)
     joined: dict[str, asyncio.Task[None]] = field(default_factory=dict)
@@ -78,12 +82,20 @@ class World:
 
     def start(self) -> None:
         """What the first or next daemon does."""
-        self.lane = Lane(self.host, self.repo, "main", self._judge, self._tell, lambda: self.room)
+        room, predicted = (lambda: self.room), (lambda: self.predicted)
+        self.lane = Lane(self.host, self.repo, "main", self._judge, self._tell, room, predicted)
 
     def _tell(self, ticket: Ticket, reason: str) -> None:
         self.waits.setdefault(ticket.entry.session, []).append(reason)
 
     async def _judge(self, _ticket: Ticket, built: Built, doubt: Callable[[], None]) -> Failed | None:
+        self.running += 1
+        try:
+            return await self._verdict(built, doubt)
+        finally:
+            self.running -= 1
+
+    async def _verdict(self, built: Built, doubt: Callable[[], None]) -> Failed | None:
         names = await self._names(built.tree)
         self.checked.append(names)
         if self.hold:

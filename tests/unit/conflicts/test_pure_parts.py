@@ -9,7 +9,7 @@ import pytest
 
 from agent_orchestrator.flow.events import SessionCreated
 from agent_orchestrator.flow.facts import Collision, SessionFacts
-from agent_orchestrator.services.conflicts import Pair, named_files, order
+from agent_orchestrator.services.conflicts import Pair, clashes, named_files
 from agent_orchestrator.services.conflicts.history import Graph, Node, two
 from agent_orchestrator.services.conflicts.hunks import Section, overlaps, parse_sections
 from agent_orchestrator.services.conflicts.pacing import LONGEST, QUIET, SHARE, Pace
@@ -131,10 +131,10 @@ def test_looks_wait_for_a_pause_but_not_for_ever() -> None:
     assert pace.due == 110.0 + 2.0 * SHARE
 
 
-def test_who_collides_least_lands_first() -> None:
-    pairs = [Pair("a", "b", ("x",), "text"), Pair("a", "c", ("x",), "overlap"), Pair("b", "gone", ("x",), "text")]
-    assert order(pairs, ["a", "b", "c", "d"]) == ["d", "b", "c", "a"]
-    assert order([], ["b", "a"]) == ["b", "a"]
+def test_only_what_cannot_be_merged_spoils_a_landing() -> None:
+    pairs = [Pair("a", "b", ("x",), "text"), Pair("a", "c", ("x",), "overlap"), Pair("b", "d", ("x",), "text")]
+    assert clashes(pairs) == {"a": {"b"}, "b": {"a", "d"}, "d": {"b"}}
+    assert clashes([]) == {}
 
 
 def test_files_that_a_task_names() -> None:
@@ -142,6 +142,7 @@ def test_files_that_a_task_names() -> None:
     text = "Fix `src/app/login.py:12`, ./README.md and util.py (not uv.lock). See a.b/c, v1.2 and nothing/else.py."
     assert named_files(text, files) == {"src/app/login.py", "README.md", "a.b/c"}
     assert named_files("login.py", files) == {"src/app/login.py"}
+    assert named_files("Is it lib/util.py? Or login.py.", files) == {"lib/util.py", "src/app/login.py"}
     assert named_files("make it faster", files) == frozenset()
 
 

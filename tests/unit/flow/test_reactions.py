@@ -13,7 +13,7 @@ from agent_orchestrator.flow.events import Event, encode
 from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.flow.fold import reduce
 from agent_orchestrator.flow.pull import PullRequest, Review
-from agent_orchestrator.flow.reactions import Intent, backoff, decide, needed, react, react_to
+from agent_orchestrator.flow.reactions import IDLE_SETTLES, Intent, backoff, decide, needed, react, react_to, still_so
 from agent_orchestrator.flow.rules import DEFAULT_RULES, Rule
 from agent_orchestrator.flow.verdicts import review_in
 from tests.unit.flow.test_facts_properties import begun
@@ -56,6 +56,12 @@ def test_a_pause_stays_within_its_bounds_and_is_the_same_whenever_it_is_asked(
 def test_pauses_grow(key: str, attempt: int) -> None:
     rule = Rule("r", "ci-failed", backoff=(30.0, 1e9))
     assert backoff(rule, attempt, key) <= backoff(rule, attempt + 1, f"{key}x")
+
+
+def test_pauses_begin_where_the_rule_says_and_double() -> None:
+    rule = Rule("r", "ci-failed", backoff=(30.0, 600.0))
+    for attempt, low in ((2, 30.0), (3, 60.0), (4, 120.0), (5, 240.0), (6, 480.0)):
+        assert all(low <= backoff(rule, attempt, f"app-{n}") <= min(1.5 * low, 600.0) for n in range(20))
 
 
 def test_pauses_are_spread() -> None:
@@ -101,6 +107,19 @@ def test_a_state_must_last_as_long_as_the_rule_says() -> None:
     facts = told(begun(), e.AgentActivity("idle"), source="spool")
     intents = followed(facts, (Rule("r", "agent-idle", threshold=60.0),), 1001.0)
     assert [intent.due for intent in intents] == [1061.0]
+
+
+def test_a_state_that_is_over_is_not_reacted_to_any_more_and_an_event_stays_happened() -> None:
+    rules = (Rule("r", "agent-needs-input", delay=20.0), Rule("by-event", "agent-ask", delay=20.0))
+    facts = told(begun(), e.AgentAsk("Which?"), source="spool")
+    (waiting,) = followed(facts, rules, 1001.0)
+    assert waiting.due == 1021.0 and still_so(waiting, facts, rules, 1021.0)
+    asked = Event(e.AgentAsk("Which?"), 1001.0, "spool", "k", "app", facts.id)
+    (happened,) = react_to(asked, facts, rules, 1001.0)
+    answered = told(facts, e.AgentActivity("active"), at=1005.0, source="spool")
+    assert not still_so(waiting, answered, rules, 1021.0) and still_so(happened, answered, rules, 1021.0)
+    again = told(answered, e.AgentAsk("Which one?"), at=1010.0, source="spool")
+    assert not still_so(waiting, again, rules, 1021.0), "that is another question, with a time of its own"
 
 
 def test_an_agent_that_exits_again_after_a_restart_is_the_same_trouble_and_one_that_lived_is_another() -> None:
@@ -173,6 +192,7 @@ def test_an_offer_about_an_event_stands_until_it_is_answered() -> None:
     facts = told(opened(), offer("label-added", "k1"), e.HeadMoved("c9"))
     assert facts.offers
     assert not told(facts, e.OfferAnswered("o1", "allow")).offers
+    assert not told(facts, e.StopRequested(), e.SessionStopped()).offers
 
 
 @pytest.mark.parametrize(
@@ -190,6 +210,23 @@ def test_some_events_ask_for_an_effect_of_their_own(body: e.Body, kind: str | No
     intents = react_to(Event(body, 1001.0, "t", "k", "app", facts.id), facts, (), 1001.0)
     assert [intent.kind for intent in intents] == ([kind] if kind else [])
     assert all(intent.args == encode(body) for intent in intents)
+
+
+@pytest.mark.parametrize(
+    ("body", "source", "action", "followed"),
+    [
+        (e.MessageQueued("m", "x"), "person", "notify", True),
+        (e.MessageQueued("m", "x"), "rule other", "notify", False),
+        (e.CommandFinished("other", 0, "x"), "rule other", "notify", True),
+        (e.CommandFinished("other", 0, "x"), "rule other", "command", False),
+    ],
+)
+def test_what_rules_do_sets_off_no_other_rule_but_the_end_of_a_command(
+    body: e.Body, source: str, action: str, followed: bool
+) -> None:
+    facts, rule = begun(), Rule("r", body.type, action=action)
+    event = Event(body, 1001.0, source, "k", "app", facts.id)
+    assert bool(react_to(event, facts, (rule,), 1001.0)) is followed
 
 
 def test_an_agents_own_report_is_a_trigger_by_its_name() -> None:
@@ -271,3 +308,32 @@ def test_a_reviewer_makes_no_change_of_its_own() -> None:
     reviewer = replace(facts, spec=replace(facts.spec, reviews="app-y", kind="reviewer"))
     moved = told(reviewer, e.HeadMoved("c5"))
     assert "open-pr" not in {intent.kind for intent in decide(reviewer, moved, DEFAULT_RULES, 1001.0)}
+
+
+def test_a_turn_has_a_moment_for_its_pull_request_before_it_counts_as_idle() -> None:
+    rules = (Rule("r", "agent-idle", action="send-to-agent", retries=1, escalate=True),)
+    facts = told(begun(), e.AgentActivity("idle"), at=1001.0, source="spool")
+    (first,) = followed(facts, rules, 1001.0)
+    assert (first.kind, first.due) == ("react", 1001.0 + IDLE_SETTLES)
+    reacted = e.Reacted("r", "agent-idle", first.args["occurrence"], "x", 1)
+    facts = told(facts, e.MessageQueued("m", "go on", "rule r"), reacted, at=1002.0)
+    facts = told(facts, e.AgentActivity("active"), e.AgentActivity("idle"), at=1010.0, source="spool")
+    (called,) = followed(facts, rules, 1010.0)
+    assert (called.kind, called.due) == ("escalate", 1010.0 + IDLE_SETTLES)
+    more = (Rule("r", "agent-idle", action="send-to-agent", retries=9),)
+    assert [intent.due for intent in followed(facts, more, 1010.0)] == [1010.0 + IDLE_SETTLES]
+
+
+def test_a_base_that_moves_makes_it_no_other_approval() -> None:
+    rules = (Rule("r", "approved-and-green", auto=False, action="merge"),)
+    facts = told(opened(), e.CheckFinished("t", HEAD, "success"), e.ChecksSettled(HEAD))
+    facts = told(facts, e.ReviewSubmitted("v1", "approved", HEAD))
+    attempts = []
+    for base in ("b1", "b2"):
+        facts = told(facts, e.BaseMoved(base), e.ConflictsSeen(HEAD, base))
+        (intent,) = followed(facts, rules)
+        attempts.append(intent.args["attempt"])
+        facts = told(facts, e.Reacted("r", "approved-and-green", intent.args["occurrence"], "merge", attempts[-1]))
+    assert attempts == [1, 2]
+    facts = told(facts, e.HeadMoved("c2"))
+    assert "approved-and-green" not in facts.episodes

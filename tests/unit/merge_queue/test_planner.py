@@ -9,7 +9,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agent_orchestrator.services.landing import Built, Conflicted
-from agent_orchestrator.services.merge_queue.planner import Entry, Plan, Verdict, order, plan
+from agent_orchestrator.services.merge_queue.planner import (
+    TOGETHER,
+    Entry,
+    Plan,
+    Verdict,
+    Wishes,
+    order,
+    passed_by,
+    plan,
+)
 
 A, B, C = (Entry(name, f"head-{name}", 0, float(number)) for number, name in enumerate("abc"))
 ON_BASE = Built("base+a", "t1", "base")
@@ -31,6 +40,47 @@ def test_priority_goes_first_then_who_asked_first() -> None:
     assert [entry.session for entry in order([C, B, urgent, A])] == ["z", "a", "b", "c"]
 
 
+def named(entries: list[Entry]) -> str:
+    return "".join(entry.session for entry in entries)
+
+
+SPOILER = {"a": frozenset("bc"), "b": frozenset("a"), "c": frozenset("a")}
+
+
+def test_who_collides_with_many_lets_those_go_first_that_collide_with_few() -> None:
+    ordered = order([A, B, C], Wishes(SPOILER))
+    assert named(ordered) == "bca"
+    assert passed_by(A, ordered) == ["b", "c"] and passed_by(B, ordered) == []
+    alone = {"a": frozenset({"elsewhere", "gone"}), "b": frozenset("c"), "c": frozenset("b")}
+    assert named(order([A, B, C], Wishes(alone))) == "abc", "those that are not in the queue do not count"
+
+
+def test_priority_is_stronger_than_any_prediction() -> None:
+    urgent = Entry("z", "h", 5, 9.0)
+    ordered = order([A, B, urgent], Wishes({"z": frozenset("ab"), "a": frozenset("z")}))
+    assert named(ordered) == "zba" and passed_by(B, ordered) == [] and passed_by(A, ordered) == ["b"]
+
+
+def test_what_is_under_way_keeps_its_place() -> None:
+    assert named(order([A, B, C], Wishes(SPOILER, [A, B]))) == "abc"
+    assert named(order([A, B, C], Wishes(SPOILER, [B, A]))) == "bac"
+    moved = Entry("a", "another head", 0, 0.0)
+    assert named(order([moved, B, C], Wishes(SPOILER, [A, B]))) == "bca", "another commit is another entry"
+
+
+def test_nobody_is_passed_by_one_that_asked_much_later() -> None:
+    late = Entry("z", "h", 0, TOGETHER)
+    assert named(order([A, late, B], Wishes({"a": frozenset("bz"), "z": frozenset("a"), "b": frozenset("a")}))) == "baz"
+
+
+def test_who_is_built_or_clashes_at_its_place_has_begun() -> None:
+    clash = Conflicted(("f",), "base+a")
+    assert planned({}).begun == [A, B, C]
+    assert planned({}, {(A, "base"): ON_BASE}).begun == [A]
+    assert planned({}, {(A, "base"): ON_BASE, (B, "base+a"): clash}).begun == [A, B]
+    assert planned({"base+a": "bad"}).begun == [A], "those behind one that is out are built anew"
+
+
 def test_each_is_built_on_the_one_ahead_and_one_at_a_time() -> None:
     assert planned({}, {}).build == (A, "base")
     assert planned({}, {(A, "base"): ON_BASE}).build == (B, "base+a")
@@ -44,6 +94,17 @@ def test_all_of_the_chain_is_checked_at_once_as_far_as_there_is_room() -> None:
     assert plan([A, B, C], "base", {(A, "base"): ON_BASE}, {}, 1).build is None, (
         "nothing is built that is not checked yet"
     )
+
+
+def test_what_runs_goes_on_though_there_is_less_room_now() -> None:
+    running: dict[str, Verdict] = dict.fromkeys(("base+a", "base+a+b", "base+a+b+c"), "running")
+    assert list(plan([A, B, C], "base", CHAIN, running, 1).checks) == list(running)
+
+
+def test_one_that_is_tried_again_takes_its_room() -> None:
+    builds = {**CHAIN, (B, "base"): Built("base+b", "t4", "base")}
+    found = plan([A, B], "base", builds, {"base+a": "doubtful"}, 1)
+    assert list(found.checks) == ["base+a"] and states(found)["b"] == "queued"
 
 
 def test_what_is_green_lands_from_the_front_and_needs_no_second_check() -> None:
@@ -135,6 +196,7 @@ PAIRS = [frozenset({one, other}) for one in NAMES for other in NAMES if one < ot
     st.frozensets(st.sampled_from(NAMES), max_size=3),
     st.integers(1, 4),
     st.randoms(use_true_random=False),
+    st.booleans(),
 )
 def test_every_queue_comes_to_its_end_with_exactly_the_bad_ones_out(
     names: list[str],
@@ -143,14 +205,19 @@ def test_every_queue_comes_to_its_end_with_exactly_the_bad_ones_out(
     flaky: frozenset[str],
     room: int,
     chance: Random,
+    predicted: bool,
 ) -> None:
     world = World(clashes, bad, flaky)
-    queue = {name: Entry(name, name, 0, float(number)) for number, name in enumerate(names)}
+    queue = {name: Entry(name, name, 0, 400.0 * number) for number, name in enumerate(names)}
     base = ""
+    wishes = Wishes()
     landed: list[str] = []
     out: dict[str, str] = {}
     for _ in range(500):
-        found = plan(queue.values(), base, world.builds, world.verdicts, room)
+        found = plan(queue.values(), base, world.builds, world.verdicts, room, wishes)
+        if predicted:  # by whoever guesses anew at each step
+            guesses = {name: frozenset(chance.sample(NAMES, 3)) for name in queue}
+            wishes = Wishes(guesses, found.begun)
         if not queue:
             break
         assert len(found.checks) <= room + len(queue)
@@ -171,9 +238,12 @@ def test_every_queue_comes_to_its_end_with_exactly_the_bad_ones_out(
                 del queue[found.land.entry.session]
     assert not queue
     assert sorted([*landed, *out]) == sorted(names), "nobody is lost, nobody lands twice"
-    assert [name for name in names if name in landed] == landed, "in the order in which they asked"
+    places = [names.index(name) for name in landed]
+    for number, first in enumerate(places):
+        assert all(first - other < 2 for other in places[number + 1 :]), "nobody is passed by one of a later span"
+    assert predicted or places == sorted(places), "in the order in which they asked"
     assert not set(landed) & bad
     for name, state in out.items():
-        ahead = [one for one in names[: names.index(name)] if one in landed]
+        ahead = [one for one in landed if predicted or names.index(one) < names.index(name)]
         clashing = any(frozenset({name, other}) in world.clashes for other in ahead)
         assert clashing if state == "conflict" else name in bad

@@ -8,8 +8,8 @@ Nothing here writes to a workspace, an index or the user's repository.
 """
 
 from agent_orchestrator.services.conflicts.model import Branch, Pair, Snapshot, is_lock_file
-from agent_orchestrator.services.conflicts.ordering import named_files, order
+from agent_orchestrator.services.conflicts.ordering import clashes, named_files
 from agent_orchestrator.services.conflicts.outlook import Outlook
 from agent_orchestrator.services.conflicts.service import Conflicts
 
-__all__ = ["Branch", "Conflicts", "Outlook", "Pair", "Snapshot", "is_lock_file", "named_files", "order"]
+__all__ = ["Branch", "Conflicts", "Outlook", "Pair", "Snapshot", "clashes", "is_lock_file", "named_files"]

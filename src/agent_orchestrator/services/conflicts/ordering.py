@@ -1,21 +1,23 @@
-"""What predictions are good for before anything is merged: an order of landing, and tasks that had better not run at once. Pure."""
+"""What predictions are good for before anything is merged: whose landing spoils whose, and tasks that had better not run at once. Pure."""
 
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable
 
 from agent_orchestrator.services.conflicts.model import Pair, is_lock_file
 
 _WORD = re.compile(r"[^\s\"'`<>()\[\]{},;|]+")
 
 
-def order(pairs: Sequence[Pair], sessions: Sequence[str]) -> list[str]:
-    """The sessions with those first that collide with the fewest others of them; otherwise as given."""
-    among = set(sessions)
-    meets = Counter(side for pair in pairs if among.issuperset(pair.sides) for side in pair.sides)
-    return sorted(sessions, key=lambda session: meets[session])
+def clashes(pairs: Iterable[Pair]) -> dict[str, frozenset[str]]:
+    """Session → those of which only one can land as it is."""
+    found: dict[str, set[str]] = {}
+    for pair in pairs:
+        if pair.kind == "text":
+            found.setdefault(pair.a, set()).add(pair.b)
+            found.setdefault(pair.b, set()).add(pair.a)
+    return {session: frozenset(others) for session, others in found.items()}
 
 
 def words(text: str) -> frozenset[str]:

@@ -7,7 +7,7 @@ crash the same changes join again and the queue is as it was.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from agent_orchestrator.host import Host
 from agent_orchestrator.services import landing
 from agent_orchestrator.services.checks import Result
 from agent_orchestrator.services.landing import Built, Conflicted
-from agent_orchestrator.services.merge_queue.planner import Entry, Place, Plan, Verdict, plan
+from agent_orchestrator.services.merge_queue.planner import Entry, Place, Plan, Verdict, Wishes, plan
 
 LOOK_AGAIN = 3.0
 """Seconds after which a checkout that was in the way is looked at again."""
@@ -66,18 +66,30 @@ Check = Callable[[Ticket, Built, Callable[[], None]], Awaitable[Failed | None]]
 """Checks what was built; the function it is given is to be called when a check failed and is tried again."""
 Tell = Callable[[Ticket, str], None]
 """Told what a change waits for; nothing: for nobody any more."""
+Clashes = Callable[[], Mapping[str, frozenset[str]]]
+"""Session → those that it is predicted to conflict with."""
 
 
 class Lane:
     """The queue for one branch."""
 
-    def __init__(self, host: Host, repo: Path, base: str, check: Check, tell: Tell, room: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        host: Host,
+        repo: Path,
+        base: str,
+        check: Check,
+        tell: Tell,
+        room: Callable[[], int],
+        clashes: Clashes = dict,
+    ) -> None:
         self._host = host
         self._repo = repo
         self._branch = base
         self._check = check
         self._tell = tell
         self._room = room
+        self._clashes = clashes
         self._tickets: dict[str, Ticket] = {}
         self._paused: set[str] = set()
         self._builds: dict[tuple[Entry, str], Built | Conflicted] = {}
@@ -181,7 +193,8 @@ class Lane:
 
     def _make_plan(self) -> None:
         entries = [ticket.entry for session, ticket in self._tickets.items() if session not in self._paused]
-        self.plan = plan(entries, self._base, self._builds, self._verdicts, self._room())
+        wishes = Wishes(self._clashes(), self.plan.begun)
+        self.plan = plan(entries, self._base, self._builds, self._verdicts, self._room(), wishes)
 
     def _find_heads(self) -> None:
         """Where the base and everybody's branch are now; what files do not tell, landing finds out."""

@@ -1,16 +1,22 @@
 """What is next for changes that are to land on one branch, one on top of the other. Pure: told what is known, it says what to do.
 
+Who collides with few others goes before who collides with many, so that one is sent back and not many; but what is built and being
+checked keeps its place, and nobody is passed by those who asked much later.
+
 Every entry is built on the entry ahead of it and checked at that very tree, all of them side by side. So an entry that fails on
 a chain that passes is at fault itself, and nobody has to search: it goes, and those behind it are built without it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from agent_orchestrator.services.landing.model import Built, Conflicted
+
+TOGETHER = 600.0
+"""Seconds: within each such span one may go before another that asked earlier, but nobody before one of an earlier span."""
 
 Verdict = Literal["running", "doubtful", "good", "bad"]
 """`doubtful`: it failed once, and is tried again."""
@@ -67,20 +73,60 @@ class Plan:
         }
 
     @property
+    def begun(self) -> list[Entry]:
+        """Who is built at its place, or known to clash there."""
+        return [place.entry for place in self.places if place.built is not None]
+
+    @property
     def drops(self) -> tuple[Place, ...]:
         """Who is out."""
         return tuple(place for place in self.places if place.state in ("conflict", "culprit"))
 
 
-def order(entries: Iterable[Entry]) -> list[Entry]:
-    """Higher priority first, then who asked first."""
-    return sorted(entries, key=lambda entry: (-entry.priority, entry.asked, entry.session))
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What else the order goes by."""
+
+    clashes: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Session → those that it is predicted to conflict with."""
+    begun: Sequence[Entry] = ()
+    """Those that are built upon each other, in their order: to part them would throw away what is known of them."""
 
 
-def plan(entries: Iterable[Entry], base: str, builds: Builds, verdicts: Mapping[str, Verdict], room: int) -> Plan:
+NONE = Wishes()
+
+
+def order(entries: Iterable[Entry], wishes: Wishes = NONE) -> list[Entry]:
+    """Higher priority first; then those that are under way as they are; then who collides with the fewest; then who asked first."""
+    there = list(entries)
+    sessions = {entry.session for entry in there}
+    begun = {entry: place for place, entry in enumerate(wishes.begun)}
+
+    def rank(entry: Entry) -> tuple[int, int, float, int, float, str]:
+        meets = len(wishes.clashes.get(entry.session, frozenset()) & sessions)
+        place = begun.get(entry, len(begun))
+        return -entry.priority, place, entry.asked // TOGETHER, meets, entry.asked, entry.session
+
+    return sorted(there, key=rank)
+
+
+def passed_by(entry: Entry, ordered: Sequence[Entry]) -> list[str]:
+    """The sessions that go before one although they asked later and are no more urgent."""
+    before = ordered[: ordered.index(entry)]
+    return [one.session for one in before if one.priority == entry.priority and one.asked > entry.asked]
+
+
+def plan(
+    entries: Iterable[Entry],
+    base: str,
+    builds: Builds,
+    verdicts: Mapping[str, Verdict],
+    room: int,
+    wishes: Wishes = NONE,
+) -> Plan:
     """What to do for these entries on this base; at most `room` of them are checked at a time."""
     walk = _Walk(base, builds, verdicts, room)
-    places = tuple(walk.place(entry) for entry in order(entries))
+    places = tuple(walk.place(entry) for entry in order(entries, wishes))
     return Plan(places, walk.build, walk.land)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from agent_orchestrator.errors import AoError, Conflict
@@ -18,10 +18,11 @@ from agent_orchestrator.home import Home
 from agent_orchestrator.host import Host
 from agent_orchestrator.services import landing
 from agent_orchestrator.services.checks import Checks
+from agent_orchestrator.services.conflicts import Pair, clashes
 from agent_orchestrator.services.landing import Built
 from agent_orchestrator.services.merge_queue.checking import Checking, SpecOf
 from agent_orchestrator.services.merge_queue.lane import CalledOff, Lane, Outcome, Ticket
-from agent_orchestrator.services.merge_queue.planner import Entry, Place
+from agent_orchestrator.services.merge_queue.planner import Entry, Place, passed_by
 from agent_orchestrator.services.merge_queue.telling import Telling, landing_spec
 from agent_orchestrator.services.plugins import Plugins
 from agent_orchestrator.services.projects import Projects
@@ -49,6 +50,8 @@ class MergeQueue:
         self.plugins = plugins
         self.checking = Checking(flow, plugins, projects, checks, spec_of)
         self.telling = Telling(flow, host)
+        self.collisions: Callable[[str], Sequence[Pair]] = lambda _project: ()
+        """A project's predicted collisions."""
         self._lanes: dict[tuple[str, str], Lane] = {}
         self._tasks: set[asyncio.Task[list[Event]]] = set()
         flow.on_change.append(self._on_change)
@@ -99,7 +102,15 @@ class MergeQueue:
         place = (project, spec.base)
         if place not in self._lanes:
             check, tell = self.checking.judge, self._tell
-            self._lanes[place] = Lane(self.host, spec.repo, spec.base, check, tell, lambda: self._room(project))
+            self._lanes[place] = Lane(
+                self.host,
+                spec.repo,
+                spec.base,
+                check,
+                tell,
+                lambda: self._room(project),
+                lambda: clashes(self.collisions(project)),
+            )
         return self._lanes[place]
 
     def _room(self, project: str) -> int:
@@ -118,7 +129,7 @@ class MergeQueue:
             task.add_done_callback(self._tasks.discard)
 
     def _on_change(self, changes: Sequence[Change]) -> None:
-        """Somebody's branch moved, his landing is not wanted any more, or the base went on."""
+        """Somebody's branch moved, his landing is not wanted any more, the base went on, or two are seen to collide."""
         for change in changes:
             after = change.after
             lane = self._lanes.get((after.project, after.pr.base)) if after and after.pr else None
@@ -129,7 +140,7 @@ class MergeQueue:
                     lane.settle(after.id, landing.BranchMoved(after.head))
                 case e.LandingFailed() | e.PrClosed():
                     lane.settle(after.id, CalledOff())
-                case e.BaseMoved():
+                case e.BaseMoved() | e.ConflictPredicted() | e.ConflictCleared():
                     lane.look()
 
     # -- what people ask -----------------------------------------------------------------------------------------------
@@ -163,18 +174,26 @@ class MergeQueue:
         for facts in waiting:
             assert facts.pr is not None
             queues.setdefault((facts.project, facts.pr.base), []).append(facts)
-        return [
-            self._entry(facts, place, position)
-            for key in sorted(queues)
-            for position, (facts, place) in enumerate(self._ordered(key, queues[key]), 1)
-        ]
+        return [entry for key in sorted(queues) for entry in self._queue(key, queues[key])]
 
-    def _ordered(self, key: tuple[str, str], waiting: list[SessionFacts]) -> list[tuple[SessionFacts, Place | None]]:
-        lane = self._lanes.get(key)
+    def _queue(self, key: tuple[str, str], waiting: list[SessionFacts]) -> list[dict[str, Any]]:
+        """One queue: as it was planned, then those who are only about to join it."""
+        lane, met = self._lanes.get(key), clashes(self.collisions(key[0]))
         places = {place.entry.session: place for place in lane.plan.places} if lane else {}
-        found = [(facts, places.get(facts.id)) for facts in waiting]
+        planned = [place.entry for place in places.values()]
+        numbers = {session: number for number, session in enumerate(places)}
         asked = {facts.id: facts.pr.landing.at for facts in waiting if facts.pr and facts.pr.landing}
-        return sorted(found, key=lambda one: (-one[0].spec.priority, asked[one[0].id], one[0].id))
+
+        def rank(facts: SessionFacts) -> tuple[int, int, float, str]:
+            return -facts.spec.priority, numbers.get(facts.id, len(numbers)), asked[facts.id], facts.id
+
+        shown = []
+        for position, facts in enumerate(sorted(waiting, key=rank), 1):
+            place = places.get(facts.id)
+            first = passed_by(place.entry, planned) if place else []
+            collides = sorted(met.get(facts.id, frozenset()) & asked.keys())
+            shown.append({**self._entry(facts, place, position), "passedBy": first, "collides": collides})
+        return shown
 
     def _entry(self, facts: SessionFacts, place: Place | None, position: int) -> dict[str, Any]:
         assert facts.pr is not None and facts.pr.landing is not None

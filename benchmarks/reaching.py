@@ -1,0 +1,173 @@
+"""From something that happens to the agent that must know of it: a comment or a failed check, until the agent's own log has the message."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from pathlib import Path
+
+from agent_orchestrator.plugins.runtimes.tmux import ENTER_AFTER
+from agent_orchestrator.testing import demo_agent
+from agent_orchestrator.testing.sandbox import Sandbox
+from benchmarks.measure import Figure
+
+Times = tuple[list[float], list[float]]
+
+COUNT = 50
+ALONE = 50
+"""Events one at a time."""
+PATIENCE = 300.0
+READY = "[[edit: {name}.txt|x]] [[commit: work]] [[done: worked]]"
+SPOILS = "[[write: broken.txt|x]] [[commit: spoilt]] [[done: spoilt]]"
+CONFIG = """
+defaults: {agent: demo, runtime: tmux}
+orchestrator: {maxParallelAgents: 100}
+ci: {command: "test ! -e broken.txt", parallel: 2}
+reactions:
+  ci-failed: {message: "checks:{{session.name}} [[say: noted]] {{errors}}", retries: 1, escalateAfter: 9}
+"""
+
+
+def reaching(folder: Path) -> Iterator[Figure]:
+    """Fifty live sessions: how soon the right one of them has what it must know, one event at a time and all at once."""
+    if shutil.which("tmux") is None:
+        return
+    log = folder / "heard.jsonl"
+    with Sandbox(folder / "box", "tmux", env={"AO_DEMO_LOG": str(log)}) as box:
+        box.repository(config=CONFIG)
+        box.start()
+        names = [f"n{number:02}" for number in range(COUNT)]
+        for name in names:
+            wanted = {"name": name, "title": name, "prompt": READY.format(name=name)}
+            box.request("POST", "/api/sessions", wanted)
+        box.until(lambda: _waiting(box) == COUNT, f"{COUNT} pull requests", PATIENCE)
+        yield from _alone(box, folder, log, names)
+        yield _together(f"{COUNT} comments at once", _comments(box, log, names))
+        yield _together(f"{COUNT} failed checks", _failures(box, log, names))
+
+
+def _alone(box: Sandbox, folder: Path, log: Path, names: list[str]) -> Iterator[Figure]:
+    ours, bare = [], []
+    with Bare(folder / "bare", log) as terminal:
+        for number in range(ALONE):
+            begun = _say(box, names[number % COUNT], f"alone{number}")
+            ours.append(_heard(log, f"alone{number}: ") - begun)
+            bare.append(terminal.say(f"bare{number} {'x' * 200} [[say: noted]]", f"bare{number}"))
+    note = f"p50 {_share(ours, 0.5):.2f} s, worst of {ALONE} {max(ours):.2f} s"
+    yield Figure(f"one comment → read by its agent, {COUNT} sessions (p95)", _share(ours, 0.95), 1, "s", note=note)
+    median, limit = _share(ours, 0.5), _share(bare, 0.5)
+    note = f"{median * 1e3:.0f} ms ÷ {limit * 1e3:.0f} ms; {ENTER_AFTER * 1e3:.0f} of each wait for Enter"
+    yield Figure("the same ÷ bare tmux (median)", median / limit, 1.5, note=note)
+
+
+def _together(what: str, times: Times) -> Figure:
+    written, read = times
+    note = f"p50 {_share(written, 0.5):.2f} s; read by the agents: p50 {_share(read, 0.5):.2f} s, p95 {_share(read, 0.95):.2f} s"
+    return Figure(f"{what} → delivered (p95)", _share(written, 0.95), 1, "s", note=note)
+
+
+def _share(times: list[float], share: float) -> float:
+    """The time within which such a share of them came."""
+    return sorted(times)[max(0, round(share * len(times)) - 1)]
+
+
+def _waiting(box: Sandbox) -> int:
+    return sum(one["status"] == "review_pending" for one in box.sessions())
+
+
+def _say(box: Sandbox, name: str, mark: str) -> float:
+    """A person says something on a change; returns when."""
+    said = {"path": f"{name}.txt", "line": 1, "body": f"{mark}: please look at this line again [[say: noted]]"}
+    begun = time.time()
+    box.request("POST", f"/api/sessions/app-{name}/review", {"verdict": "commented", "comments": [said]})
+    return begun
+
+
+def _comments(box: Sandbox, log: Path, names: list[str]) -> Times:
+    """A comment for every session at once."""
+    with ThreadPoolExecutor(COUNT) as pool:
+        list(pool.map(lambda name: _say(box, name, f"burst-{name}"), names))
+    read = {name: _heard(log, f"burst-{name}: ") for name in names}
+    return _since(box, read, {name: _times(box, name, "review-submitted")[-1] for name in names})
+
+
+def _failures(box: Sandbox, log: Path, names: list[str]) -> Times:
+    """Every agent breaks the checks."""
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda n: box.request("POST", f"/api/sessions/app-{n}/message", {"content": SPOILS}), names))
+    read = {name: _heard(log, f"checks:{name} ") for name in names}
+    return _since(box, read, {name: _times(box, name, "check-finished", state="failure")[0] for name in names})
+
+
+def _since(box: Sandbox, read: Mapping[str, float], event: Mapping[str, float]) -> Times:
+    """Seconds from each one's event until its message was written to the terminal, and until the agent had read it."""
+    written = [_times(box, name, "message-delivered")[-1] - event[name] for name in read]
+    return written, [at - event[name] for name, at in read.items()]
+
+
+def _times(box: Sandbox, name: str, kind: str, **data: str) -> list[float]:
+    """When events of a kind happened to a session."""
+    found = [event for event in box.events(f"app-{name}") if event["type"] == kind]
+    alike = [event["time"] for event in found if all(event["data"].get(key) == value for key, value in data.items())]
+    return [datetime.fromisoformat(at).timestamp() for at in alike]
+
+
+def _heard(log: Path, text: str) -> float:
+    """When an agent read a message with this text, by its own log."""
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        with log.open() as file:
+            for line in file:
+                record = json.loads(line) if text in line and line.endswith("\n") else {}
+                if record.get("event") == "message":
+                    return float(record["time"])
+        time.sleep(0.05)
+    raise TimeoutError(f"no agent heard {text!r}")
+
+
+class Bare:
+    """The same agent in a tmux server without anything of ours around it."""
+
+    def __init__(self, folder: Path, log: Path) -> None:
+        self.folder = folder
+        self.log = log
+        self.socket = str(folder / "tmux.sock")
+
+    def __enter__(self) -> Bare:
+        self.folder.mkdir()
+        env = {**_plain(os.environ), "AO_DEMO_LOG": str(self.log), "AO_SPOOL": str(self.folder / "spool.jsonl")}
+        agent = [sys.executable, demo_agent.__file__]
+        self._tmux("-f", "/dev/null", "new-session", "-d", "-s", "bare", "-c", str(self.folder), *agent, env=env)
+        spool, end = self.folder / "spool.jsonl", time.monotonic() + 30
+        while not (spool.exists() and "idle" in spool.read_text()) and time.monotonic() < end:
+            time.sleep(0.02)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._tmux("kill-server")
+
+    def say(self, text: str, mark: str) -> float:
+        """Paste, pause, Enter, as everybody must who types into an agent's terminal."""
+        file = self.folder / "text"
+        begun = time.time()
+        file.write_text(text)
+        enter = "send-keys -t =bare: Enter"
+        self._tmux(
+            *("load-buffer", "-b", "b", str(file), ";", "paste-buffer", "-p", "-d", "-b", "b", "-t", "=bare:", ";"),
+            *("run-shell", "-b", "-d", str(ENTER_AFTER), "-t", "=bare:", "-C", enter),
+        )
+        return _heard(self.log, f"{mark} ") - begun
+
+    def _tmux(self, *argv: str, env: Mapping[str, str] | None = None) -> None:
+        subprocess.run(["tmux", "-S", self.socket, *argv], env=env or _plain(os.environ), check=True)
+
+
+def _plain(env: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in env.items() if not name.startswith(("AO_", "TMUX"))}

@@ -1,0 +1,198 @@
+"""The demo's second act: every trigger that the first one has no use for, at work. Each comes about by what an agent or the person does;
+only the times that rules wait are shorter than usual."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from agent_orchestrator.testing.demo_told import Event
+from agent_orchestrator.testing.sandbox import Sandbox
+
+CONFIG = """\
+defaults: {{agent: demo, runtime: {runtime}}}
+orchestrator: {{maxParallelAgents: 20}}
+agents:
+  asks:
+    tool: demo
+    script: "[[ask: Which colour shall it have?]] [[write: colour.txt|{{answer}}]] [[commit: Choose a colour]] [[done: coloured]]"
+    reactions: {{agent-needs-input: {{delay: 1s}}}}
+  blocked:
+    tool: demo
+    script: "[[block: Allow rm -r build?]] [[say: done]]"
+    reactions: {{agent-blocked: {{delay: 1s}}}}
+  stuck:
+    tool: demo
+    script: "[[progress: 1/2 thinking]] [[stuck]]"
+    reactions:
+      agent-stuck:
+        action: restart
+        threshold: 2s
+        retries: 1
+        message: "Nothing was heard of you. Go on. [[edit: stuck.txt|x]] [[commit: Go on]] [[done: it went on]]"
+  crashes:
+    tool: demo
+    script: "[[sleep: 0.3]] [[fail: out of memory]]"
+    reactions:
+      agent-exited:
+        action: restart
+        retries: 1
+        message: "You ended with {{{{exit_code}}}}. Go on. [[edit: crashed.txt|x]] [[commit: Use less memory]] [[done: now it fits]]"
+  idles:
+    tool: demo
+    script: "[[say: I have thought about it]]"
+    reactions:
+      agent-idle:
+        action: send-to-agent
+        retries: 1
+        message: "There is nothing to see yet. [[edit: idle.txt|x]] [[commit: Do it]] [[done: done after all]]"
+  limited:
+    tool: demo
+    script: "[[limit: +4s]] [[edit: limited.txt|x]] [[commit: Go on]] [[done: went on after the limit]]"
+  spends:
+    tool: demo
+    budget: {{perSession: 0.50 USD}}
+    script: "[[edit: dear.txt|x]] [[usage: usd=0.70 input=90000 model=m]] [[sleep: 60]]"
+  commented:
+    tool: demo
+    script: "[[edit: code.txt|x]] [[commit: Write code]] [[done: written]] [[wait]] [[reply: {{comment}}|Because y was taken.]]"
+  given-up:
+    tool: demo
+    script: "[[edit: vain.txt|x]] [[commit: Try something]] [[done: tried]]"
+  discussed:
+    tool: demo
+    script: "[[say: ready]]"
+  deploys:
+    tool: demo
+    script: "[[report: deploy-ready|to=staging]] [[say: reported]]"
+  reviewed:
+    tool: demo
+    script: "[[edit: reviewed.txt|x]] [[commit: Write more code]] [[done: written]]"
+    reactions: {{pr-ready: {{action: spawn, agent: critic}}}}
+  critic:
+    tool: demo
+    role: reviewer
+    script: "[[review: approved|Looks good.]]"
+  helper:
+    tool: demo
+    script: "[[edit: helped.txt|x]] [[commit: Help]] [[done: helped]]"
+reactions:
+  label-added: {{condition: "label == 'agent'", action: spawn, agent: helper}}
+  issue-assigned: {{action: notify, message: "{{{{event.assignee}}}} has it now"}}
+  issue-comment:
+    action: send-to-agent
+    message: "{{{{author}}}} says: {{{{comment}}}} [[edit: greeting.txt|Hello]] [[commit: Be brief]] [[done: it is brief]]"
+  deploy-ready: {{action: command, command: "echo deployed to $(cat $AO_REACTION_FILE | grep -o staging)"}}
+"""
+
+TITLES = {
+    "asks": "Paint the shed",
+    "blocked": "Clear the build folder",
+    "stuck": "Think about the roof",
+    "crashes": "Measure everything",
+    "idles": "Sort the tools",
+    "spends": "Buy the best there is",
+    "commented": "Build a bench",
+    "given-up": "Build a tower",
+    "deploys": "Show it to the neighbours",
+    "reviewed": "Build a fence",
+    "limited": "Saw all night",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Reaction:
+    """A trigger, what its rule does to which session, and the event by which that is seen to have had its effect."""
+
+    trigger: str
+    action: str
+    session: str
+    then: str
+
+    def happened(self, events: Iterable[Event]) -> bool:
+        """Was the rule followed, and did it have its effect?"""
+        mine = [event for event in events if event["session"] == self.session]
+        followed = [
+            event["seq"]
+            for event in mine
+            if event["type"] == "reacted"
+            and (event["data"]["trigger"], event["data"]["action"]) == (self.trigger, self.action)
+        ]
+        if self.then == "notified":
+            told = [event for event in mine if event["type"] == "notified"]
+            return bool(followed) and any(event["data"]["trigger"] == self.trigger for event in told)
+        return any(event["type"] == self.then and event["seq"] > followed[0] for event in mine if followed)
+
+
+FIRST = (
+    Reaction("ci-failed", "send-to-agent", "shop-cart", "pr-merged"),
+    Reaction("changes-requested", "send-to-agent", "shop-report", "comment-added"),
+    Reaction("merge-conflicts", "send-to-agent", "shop-currency", "pr-merged"),
+    Reaction("approved-and-green", "merge", "shop-price", "pr-merged"),
+    Reaction("pr-merged", "clean-up", "shop-price", "session-stopped"),
+    Reaction("agent-needs-input", "notify", "shop-storage", "notified"),
+)
+"""What rules do in the first act; `conflict-predicted` goes to whichever of two sees it."""
+
+SECOND = (
+    Reaction("agent-needs-input", "notify", "garden-asks", "notified"),
+    Reaction("agent-blocked", "notify", "garden-blocked", "notified"),
+    Reaction("agent-stuck", "restart", "garden-stuck", "agent-done"),
+    Reaction("agent-exited", "restart", "garden-crashes", "agent-done"),
+    Reaction("agent-idle", "send-to-agent", "garden-idles", "agent-done"),
+    Reaction("usage-limit", "hold", "garden-limited", "agent-done"),
+    Reaction("budget-exceeded", "stop", "garden-spends", "session-stopped"),
+    Reaction("review-comment", "send-to-agent", "garden-commented", "comment-added"),
+    Reaction("pr-closed", "notify", "garden-given-up", "notified"),
+    Reaction("issue-comment", "send-to-agent", "garden-discussed", "agent-done"),
+    Reaction("issue-assigned", "notify", "garden-discussed", "notified"),
+    Reaction("label-added", "spawn", "garden-mow-the-lawn", "agent-done"),
+    Reaction("deploy-ready", "command", "garden-deploys", "command-finished"),
+    Reaction("pr-ready", "spawn", "garden-reviewed", "review-submitted"),
+    Reaction("all-complete", "notify", "shop-storage", "notified"),
+)
+"""What rules do in the second act. `deploy-ready` is a name of the agent's own, `pr-ready` a type of event."""
+
+
+@dataclass(slots=True)
+class SecondAct:
+    """Plays the person: opens issues, labels, assigns, comments, closes, and answers what was left of the first act."""
+
+    box: Sandbox
+    done: set[str] = field(default_factory=set)
+
+    def begin(self) -> None:
+        """A repository of its own, a session for each trigger, an issue that nobody works on."""
+        box, shop = self.box, self.box.repo
+        box.request("POST", "/api/sessions/shop-storage/answer", {"text": "PostgreSQL"})
+        box.repository("garden", config=CONFIG.format(runtime=box.runtime))
+        talk = box.request("POST", "/api/issues", {"title": "Greet the visitors"})["number"]
+        wanted = {"name": "discussed", "issue": str(talk), "agent": "discussed"}
+        box.request("POST", "/api/sessions", wanted)
+        lawn = box.request("POST", "/api/issues", {"title": "Mow the lawn"})["number"]
+        box.request("POST", f"/api/issues/{lawn}/labels", {"labels": ["agent"]})
+        for name, title in TITLES.items():  # the one with the limit last: it holds back whoever comes after
+            box.request("POST", "/api/sessions", {"name": name, "title": title, "prompt": title, "agent": name})
+        box.request("PATCH", f"/api/issues/{talk}", {"assignee": "Ann"})
+        box.request("POST", f"/api/issues/{talk}/comments", {"body": "Please be brief."})
+        box.repo = shop
+
+    def look(self) -> None:
+        """Do what the play asks for at this moment."""
+        ready = {one["id"] for one in self.box.sessions() if one["status"] == "review_pending"} - self.done
+        said = {"path": "code.txt", "line": 1, "body": "Why x?"}
+        if "garden-commented" in ready:
+            self._post("garden-commented", "review", {"verdict": "commented", "comments": [said]})
+        if "garden-given-up" in ready:
+            self._post("garden-given-up", "close", None)
+        if "shop-storage" in ready:
+            self._post("shop-storage", "review", {"verdict": "approved"})
+
+    def _post(self, session: str, what: str, body: object) -> None:
+        self.done.add(session)
+        self.box.request("POST", f"/api/sessions/{session}/{what}", body)
+
+    def over(self, events: Iterable[Event]) -> bool:
+        """Every rule was followed, and what it did had its effect."""
+        happened = list(events)
+        return all(reaction.happened(happened) for reaction in SECOND)
