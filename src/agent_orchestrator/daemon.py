@@ -58,6 +58,7 @@ from agent_orchestrator.services.conflicts import Conflicts
 from agent_orchestrator.services.doctor import Doctor
 from agent_orchestrator.services.environment import login_environment
 from agent_orchestrator.services.feed import Feed
+from agent_orchestrator.services.forges import ForgeChanges, ForgeWatch, Repositories, Webhooks
 from agent_orchestrator.services.inbox import Inbox
 from agent_orchestrator.services.inspection import Inspection
 from agent_orchestrator.services.issues import Issues
@@ -118,6 +119,10 @@ class Daemon:
         )
         self.lifecycle.after_landing = self.queue.forget_branch
         self.bases = Bases(self.flow, self.watch)
+        self.repositories = Repositories(self.plugins, self.host)
+        self.sessions.forge_of = self.repositories.name
+        self.forge_changes = ForgeChanges(self.flow, self.host, self.repositories)
+        self.forge_watch = ForgeWatch(self.flow, home, self.host, self.repositories)
         self.stacks = Stacks(self.flow, home, self.host)
         self.reviews = Reviews(self.flow, home, self.host, self.sessions, self.views, self.watch)
         self.agent_reviews = AgentReviews(self.flow, self.host, self.plugins, self.sessions, self.reviews)
@@ -135,8 +140,7 @@ class Daemon:
         spawning = Spawning(self.flow, self.plugins, self.sessions, self.agent_reviews, self.quiet)
         of_rules = {**self.reacting.effects(), **commanding.effects(), **spawning.effects()}
         of_changes = {
-            **self.pulls.effects(),
-            **self.queue.effects(),
+            **self.forge_changes.effects({**self.pulls.effects(), **self.queue.effects()}),
             **self.agent_reviews.effects(),
             **self.stacks.effects(),
         }
@@ -180,6 +184,7 @@ class Daemon:
             doctor=self.doctor,
             prune=Prune(self.flow, self.home, self.host, self.plugins, self.lifecycle),
             tokens=self.tokens,
+            webhooks=Webhooks(self.flow, self.repositories, self.forge_watch),
             shutdown=self.shutdown,
         )
 
@@ -293,6 +298,7 @@ class Daemon:
         self.permissions.start()
         self.bases.start()
         self.stacks.start()
+        self.forge_watch.start()
         self.conflicts.start()
         self.runner.start(pending)
         for part in (self.quiet, self.agent_reviews, self.budgets, self.completion):
@@ -331,7 +337,7 @@ class Daemon:
         self.feed.close()
         servers.close()
         await asyncio.gather(serving, return_exceptions=True)
-        await asyncio.gather(self.runner.drain(), self.queue.close())
+        await asyncio.gather(self.runner.drain(), self.queue.close(), self.forge_watch.close())
         await self.observer.close()
         self.permissions.close()
         self.watch.close()

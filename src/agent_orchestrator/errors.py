@@ -90,3 +90,8 @@ class Temporary(AoError):
     category = "temporary"
     http_status = 503
     retryable = True
+
+    def __init__(self, text: str, remedy: str = "", until: float | None = None) -> None:
+        super().__init__(text, remedy)
+        self.until = until
+        """When trying again may work, where that is known: a rate limit's end."""

@@ -36,6 +36,8 @@ class PullCheck:
     summary: str = ""
     job: str | None = None
     """What `SCM.log` wants to know."""
+    log: str = ""
+    """The file that its output was written to, here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,8 @@ class PullComment:
     review: str | None = None
     head: str = ""
     resolved: bool = False
+    mark: str = ""
+    """The key that we said it with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +102,10 @@ class PullState:
     """It is in the forge's own merge queue, or lands by itself when it is good."""
     merged_as: str | None = None
     """The commit that it landed as."""
+    fork: str = ""
+    """The repository that its branch is in, where that is another one."""
+    unread: tuple[str, ...] = ()
+    """What could not be read this time, of `checks`, `reviews`, `comments`, `labels`: what was known of it stays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +189,10 @@ class SCM(Protocol):
         """The repository's name there: `owner/name`."""
         ...
 
+    async def configured(self) -> bool:
+        """Is there a token for it? Asks nobody outside this machine."""
+        ...
+
     async def login(self) -> Author:
         """Who we are there. Raises `Denied` with what is wrong with the token."""
         ...
@@ -243,6 +255,19 @@ class SCM(Protocol):
 
     async def log(self, job: str, most: int) -> bytes:
         """What a check printed: at most so many bytes from its end."""
+        ...
+
+
+@runtime_checkable
+class Metered(Protocol):
+    """An SCM or tracker whose host grants only so many requests."""
+
+    def pause(self) -> float:
+        """Seconds that reading which nobody waits for should wait just now."""
+        ...
+
+    def budget(self) -> Sequence[str]:
+        """What is left, a line for each kind of request, for people."""
         ...
 
 

@@ -386,6 +386,20 @@ class Git:
             "fetch", *options, "--end-of-options", remote, *refspecs, env=ssh_without_questions(config), timeout=timeout
         )
 
+    async def push(
+        self, url: str, branch: str, commit: str, *, known: str | None, env: Mapping[str, str], timeout: float
+    ) -> None:
+        """Put a branch elsewhere at a commit, if it is there where it is `known` to be (none: not there yet)."""
+        lease = f"--force-with-lease=refs/heads/{branch}:{known or ''}"
+        target = f"{commit}:refs/heads/{branch}"
+        options = ("--quiet", "--no-verify", "--no-recurse-submodules", lease)
+        await self.run("push", *options, "--end-of-options", url, target, env=env, timeout=timeout)
+
+    async def remote_head(self, url: str, branch: str, *, env: Mapping[str, str], timeout: float) -> str | None:
+        """The commit that a branch is at elsewhere; none: it is not there."""
+        done = await self.run("ls-remote", "--end-of-options", url, f"refs/heads/{branch}", env=env, timeout=timeout)
+        return done.text.split("\t")[0].strip() or None
+
     async def status(self, *, ignored: bool = False) -> list[Change]:
         """What differs from HEAD and index; every untracked file; a folder that ends in `/` is a repository of its own."""
         options = ("--porcelain=v2", "-z", "--untracked-files=all", "--ignore-submodules=none", "--no-renames")

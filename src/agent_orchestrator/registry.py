@@ -64,6 +64,12 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
         "worktree": "agent_orchestrator.plugins.workspaces.worktree:Worktree",
         "clone": "agent_orchestrator.plugins.workspaces.clone:Clone",
     },
+    "tracker": {
+        "github": "agent_orchestrator.plugins.trackers.github:GitHubIssues",
+    },
+    "scm": {
+        "github": "agent_orchestrator.plugins.scm.github:GitHub",
+    },
 }
 """The entry points of this package, repeated here: reading installed metadata takes tens of milliseconds and an install."""
 

@@ -58,7 +58,7 @@ class ConfigSet:
 
     def __init__(self, home_config: Path, environ: Mapping[str, str], started_with: Path | None = None) -> None:
         self._home = home_config
-        self._environ = environ
+        self.environ = environ
         self._started_with = started_with
         self._loaded: dict[Path, Loaded] = {}
         self._entries: dict[str, _Entry] = {}
@@ -144,7 +144,7 @@ class ConfigSet:
             return None
         if project_id not in self._cache:
             self._cache[project_id] = project_config(
-                project_id, entry.project, entry.root, entry.file, self._configs(entry.file), self._environ
+                project_id, entry.project, entry.root, entry.file, self._configs(entry.file), self.environ
             )
         return self._cache[project_id]
 
@@ -202,7 +202,7 @@ class ConfigSet:
         key = _key(path)
         without = self._without.get(key, frozenset()) if without is None else without
         try:
-            loaded = load(path, self._environ)
+            loaded = load(path, self.environ)
             entries = {name: e for name, e in self._entries_of(loaded).items() if name not in without}
             for name, entry in entries.items():
                 self._refuse_clash(name, key, entry.root)
@@ -228,7 +228,7 @@ class ConfigSet:
         key, folder = _key(loaded.path), loaded.path.absolute().parent
         if loaded.config.projects:
             return {
-                name: _Entry(project, folder / expand_user(project.path or ".", self._environ), key)
+                name: _Entry(project, folder / expand_user(project.path or ".", self.environ), key)
                 for name, project in loaded.config.projects.items()
             }
         own = loaded.config.project
@@ -241,7 +241,7 @@ class ConfigSet:
         if root is None:
             return {}
         if own and own.path:
-            root = folder / expand_user(own.path, self._environ)
+            root = folder / expand_user(own.path, self.environ)
         return {slug(root.resolve().name): _Entry(own or Project(), root, key)}
 
     def _refuse_clash(self, name: str, file: Path | None, root: Path) -> None:

@@ -107,6 +107,8 @@ def open_comment(facts: SessionFacts, pr: PullRequest) -> Comment | None:
     for comment in reversed(pr.comments):
         if comment.by_agent:
             return None
+        if comment.resolved:
+            continue
         if comment.review not in judged or comment.review is None:
             return comment if comment.head == facts.head else None
     return None
@@ -137,7 +139,7 @@ def _merge_conflicts(facts: SessionFacts, pr: PullRequest) -> str | None:
 
 
 def _approved_and_green(facts: SessionFacts, pr: PullRequest) -> str | None:
-    free = pr.state == "open" and not pr.landing and not pr.refused and not facts.stacked
+    free = pr.state == "open" and not pr.landing and not pr.refused and not pr.blocked and not facts.stacked
     good = (
         free
         and pr.mergeable(facts.head, facts.base_head) == "yes"

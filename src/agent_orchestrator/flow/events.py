@@ -164,6 +164,8 @@ class SessionCreated(Body):
     """The session that a rule made it for."""
     stack: str | None = None
     """The session whose branch it starts on, and which is to land before it."""
+    scm: str = "local"
+    """Where its pull request is to be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +207,13 @@ class WorkspaceCreated(Body):
 @dataclass(frozen=True, slots=True)
 class WorkPublished(Body):
     """The workspace's commits up to this one are in the main repository."""
+
+    head: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkPushed(Body):
+    """The branch is at this commit at the forge, by our doing."""
 
     head: str
 
@@ -513,11 +522,24 @@ class PrOpened(Body):
     base: str
     draft: bool = True
     url: str | None = None
+    node: str = ""
+    """Its name at the forge for good."""
 
 
 @dataclass(frozen=True, slots=True)
 class PrReady(Body):
     """It is no draft any more: the agent is done, or a person said so."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrChanged(Body):
+    """Somebody changed what it is called, made it a draft again, or opened it again; or the forge demands something else."""
+
+    title: str
+    draft: bool
+    state: str = "open"
+    blocked: str = ""
+    """What the forge demands before it may land."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -570,6 +592,10 @@ class CheckStarted(Body):
     name: str
     head: str
     log: str = ""
+    url: str = ""
+    """Where people see it."""
+    running: bool = False
+    """It runs, somewhere else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -588,6 +614,15 @@ class CheckFinished(Body):
     """It fails on the base branch too."""
     broken: bool = False
     """It could not be run to its end, on the base branch neither: nobody's change mends that, and it is never green."""
+    url: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckGone(Body):
+    """A check that was told of is no check of this commit any more."""
+
+    name: str
+    head: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -622,6 +657,22 @@ class ReviewSubmitted(Body):
     """The session of the agent that judges."""
     counts: bool = True
     """It is approval enough; that of a bot or an agent is so only where the project says it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewChanged(Body):
+    """A judgement counts otherwise than before: it was dismissed, or given anew."""
+
+    review: str
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadSettled(Body):
+    """A discussion was resolved, or taken up again."""
+
+    thread: str
+    resolved: bool
 
 
 @dataclass(frozen=True, slots=True)

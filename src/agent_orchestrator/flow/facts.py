@@ -199,6 +199,8 @@ class SessionFacts:
     head: str | None = None
     published: str | None = None
     """The last commit that was brought into the main repository."""
+    pushed: str | None = None
+    """The commit that the branch is at, at the forge, as far as we pushed it."""
     launch: Launch | None = None
     launched_run: int = 0
     """The run that the last launch belongs to."""

@@ -407,6 +407,10 @@ def _published(facts: SessionFacts, _event: Event, body: e.WorkPublished) -> Ses
     return replace(facts, published=body.head)
 
 
+def _pushed(facts: SessionFacts, _event: Event, body: e.WorkPushed) -> SessionFacts:
+    return replace(facts, pushed=body.head)
+
+
 # -- Messages ----------------------------------------------------------------------------------------------------------
 
 
@@ -514,6 +518,7 @@ _STEPS: Mapping[type[e.Body], Step] = {
     e.BranchRebased: _rebased,
     e.RebaseRefused: _not_rebased,
     e.WorkPublished: _published,
+    e.WorkPushed: _pushed,
     e.MessageQueued: _queued,
     e.MessageHeld: _held,
     e.MessageReleased: _released,

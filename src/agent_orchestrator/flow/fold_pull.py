@@ -25,11 +25,15 @@ def _with(facts: SessionFacts, **changes: Any) -> SessionFacts:
 def _opened(facts: SessionFacts, _event: Event, body: e.PrOpened) -> SessionFacts:
     if facts.pr is not None:
         return facts
-    return replace(facts, pr=PullRequest(body.number, body.title, body.base, body.draft, url=body.url))
+    return replace(facts, pr=PullRequest(body.number, body.title, body.base, body.draft, url=body.url, node=body.node))
 
 
 def _ready(facts: SessionFacts, _event: Event, _body: e.PrReady) -> SessionFacts:
     return _with(facts, draft=False)
+
+
+def _changed_otherwise(facts: SessionFacts, _event: Event, body: e.PrChanged) -> SessionFacts:
+    return _with(facts, title=body.title, draft=body.draft, state=body.state, blocked=body.blocked)
 
 
 def _closed(facts: SessionFacts, _event: Event, _body: e.PrClosed) -> SessionFacts:
@@ -71,7 +75,10 @@ def _asked(facts: SessionFacts, _event: Event, _body: e.ChecksRequested) -> Sess
 
 
 def _check_started(facts: SessionFacts, _event: Event, body: e.CheckStarted) -> SessionFacts:
-    return _checked(facts, CheckRun(body.name, body.head, "running" if body.log else "queued", log=body.log))
+    return _checked(
+        facts,
+        CheckRun(body.name, body.head, "running" if body.log or body.running else "queued", log=body.log, url=body.url),
+    )
 
 
 def _check_finished(facts: SessionFacts, _event: Event, body: e.CheckFinished) -> SessionFacts:
@@ -85,6 +92,7 @@ def _check_finished(facts: SessionFacts, _event: Event, body: e.CheckFinished) -
         on_base=body.on_base,
         passed=body.passed,
         broken=body.broken,
+        url=body.url,
     )
     return _checked(facts, run)
 
@@ -97,6 +105,12 @@ def _checked(facts: SessionFacts, run: CheckRun) -> SessionFacts:
     if known is not None and known.head == facts.head and run.head != facts.head:
         return facts
     return _with(facts, checks={**facts.pr.checks, run.name: run})
+
+
+def _check_gone(facts: SessionFacts, _event: Event, body: e.CheckGone) -> SessionFacts:
+    checks = facts.pr.checks if facts.pr else {}
+    gone = (body.name, body.head)
+    return _with(facts, checks={name: run for name, run in checks.items() if (name, run.head) != gone})
 
 
 def _settled(facts: SessionFacts, _event: Event, body: e.ChecksSettled) -> SessionFacts:
@@ -123,6 +137,21 @@ def _review(facts: SessionFacts, event: Event, body: e.ReviewSubmitted) -> Sessi
         counts=body.counts,
     )
     return _with(facts, reviews=(*facts.pr.reviews, review))
+
+
+def _review_changed(facts: SessionFacts, _event: Event, body: e.ReviewChanged) -> SessionFacts:
+    reviews = facts.pr.reviews if facts.pr else ()
+    return _with(
+        facts, reviews=tuple(replace(one, verdict=body.verdict) if one.id == body.review else one for one in reviews)
+    )
+
+
+def _thread(facts: SessionFacts, _event: Event, body: e.ThreadSettled) -> SessionFacts:
+    comments = facts.pr.comments if facts.pr else ()
+    return _with(
+        facts,
+        comments=tuple(replace(one, resolved=body.resolved) if one.thread == body.thread else one for one in comments),
+    )
 
 
 def _comment(facts: SessionFacts, event: Event, body: e.CommentAdded) -> SessionFacts:
@@ -224,6 +253,9 @@ STEPS: Mapping[type[e.Body], Step] = {
     e.OfferAnswered: _offer_answered,
     e.PrOpened: _opened,
     e.PrReady: _ready,
+    e.PrChanged: _changed_otherwise,
+    e.ReviewChanged: _review_changed,
+    e.ThreadSettled: _thread,
     e.PrClosed: _closed,
     e.PrMerged: _merged,
     e.BaseMoved: _base,
@@ -231,6 +263,7 @@ STEPS: Mapping[type[e.Body], Step] = {
     e.ChecksRequested: _asked,
     e.CheckStarted: _check_started,
     e.CheckFinished: _check_finished,
+    e.CheckGone: _check_gone,
     e.ChecksSettled: _settled,
     e.ChecksByHand: _by_hand,
     e.ReviewSubmitted: _review,

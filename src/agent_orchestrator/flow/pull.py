@@ -25,6 +25,7 @@ class CheckRun:
     on_base: bool = False
     passed: int | None = None
     broken: bool = False
+    url: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,7 @@ class Comment:
     write_access: str = WRITES
     kind: str = "person"
     """`person`, `bot` or `agent`."""
+    resolved: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,10 @@ class PullRequest:
     state: str = "open"
     """`open`, `merged` or `closed`."""
     url: str | None = None
+    node: str = ""
+    """Its name at the forge for good; empty: it is a local one."""
+    blocked: str = ""
+    """What the forge demands before it may land."""
     checks: Mapping[str, CheckRun] = field(default_factory=dict)
     """By name, at the newest commit that they ran at."""
     settled: str | None = None

@@ -22,6 +22,7 @@ from agent_orchestrator.flow.events import (
     Body,
     CommandFinished,
     CommandRequested,
+    CommentAdded,
     Event,
     IssueChanged,
     OfferAnswered,
@@ -37,7 +38,7 @@ from agent_orchestrator.flow.verdicts import review_in
 LIFECYCLE = frozenset(
     {
         *("prepare", "launch", "deliver", "publish", "stop", "clean-up", "silence", "limit"),
-        *("open-pr", "ready-pr", "check", "compare", "land", "rebase"),
+        *("push", "open-pr", "ready-pr", "check", "compare", "land", "rebase"),
     }
 )
 
@@ -106,13 +107,21 @@ def _for_change(facts: SessionFacts) -> list[Intent]:
     here = facts.place is not None and (facts.place.shared or facts.published == head)
     if not facts.committed or not here or facts.spec.kind == REVIEWER:
         return []
+    remote = facts.spec.scm != "local"
+    over = pr is not None and pr.state != "open"
+    intents = (
+        [Intent("push", f"push:{facts.id}:{head}", facts.id)] if remote and facts.pushed != head and not over else []
+    )
     if pr is None:
-        return [Intent("open-pr", f"open-pr:{facts.id}", facts.id)]
-    if pr.state != "open":
+        there = not remote or facts.pushed is not None
+        return [*intents, Intent("open-pr", f"open-pr:{facts.id}", facts.id)] if there else intents
+    if over:
         return []
-    intents = _to_land(facts)
+    intents += _to_land(facts)
     if pr.draft and _finished(facts):
         intents.append(Intent("ready-pr", f"ready-pr:{facts.id}:{head}", facts.id))
+    if remote:
+        return intents
     if pr.settled != head:
         stage = "draft" if pr.draft else "ready"
         intents.append(Intent("check", f"check:{facts.id}:{head}:{stage}:{pr.asked}", facts.id))
@@ -256,6 +265,10 @@ def _asked_for(event: Event, facts: SessionFacts) -> list[Intent]:
     kind = _ASKING.get(type(body))
     if kind is None or (isinstance(body, OfferAnswered) and body.decision != "allow"):
         return []
+    if isinstance(body, CommentAdded) and (
+        facts.spec.scm == "local" or event.source == facts.spec.scm or not body.by_agent
+    ):
+        return []
     name = body.offer if isinstance(body, OfferAnswered) else event.key  # of two who take an offer, one does
     return [Intent(kind, f"{kind}:{name}", facts.id, args=encode(body))]
 
@@ -263,6 +276,7 @@ def _asked_for(event: Event, facts: SessionFacts) -> list[Intent]:
 _ASKING: Mapping[type[Body], str] = {
     CommandRequested: "command",
     SpawnRequested: "spawn",
+    CommentAdded: "reply",
     OfferAnswered: "take-offer",
     AgentReview: "post-review",
 }

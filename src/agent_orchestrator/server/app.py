@@ -13,7 +13,18 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from agent_orchestrator import __version__
 from agent_orchestrator.server import describe, problems
 from agent_orchestrator.server.gate import BODY_LIMIT, Gate
-from agent_orchestrator.server.routes import admin, config, events, issues, page, projects, reactions, reviews, sessions
+from agent_orchestrator.server.routes import (
+    admin,
+    config,
+    events,
+    issues,
+    page,
+    projects,
+    reactions,
+    reviews,
+    sessions,
+    webhooks,
+)
 from agent_orchestrator.services import Services
 
 
@@ -45,7 +56,7 @@ def routes_only() -> App:
         generate_unique_id_function=describe.operation_id,
     )
     problems.install(app)
-    for part in (sessions, reviews, reactions, issues, events, projects, config, admin, page):
+    for part in (sessions, reviews, reactions, issues, events, projects, config, admin, webhooks, page):
         app.include_router(part.router)
     return app
 

@@ -117,6 +117,12 @@ class SessionStatus(Shown):
     progress: Progress
 
 
+class Taken(Shown):
+    """A webhook was taken; false: it had been before."""
+
+    taken: bool
+
+
 class Sessions(Shown):
     """Sessions, merged and stopped ones included."""
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from agent_orchestrator.services.conflicts import Conflicts
     from agent_orchestrator.services.doctor import Doctor
     from agent_orchestrator.services.feed import Feed
+    from agent_orchestrator.services.forges import Webhooks
     from agent_orchestrator.services.inbox import Inbox
     from agent_orchestrator.services.inspection import Inspection
     from agent_orchestrator.services.issues import Issues
@@ -57,5 +58,6 @@ class Services:
     doctor: Doctor
     prune: Prune
     tokens: Tokens
+    webhooks: Webhooks
     shutdown: Callable[[bool], Awaitable[None]]
     """End the daemon; true: stop all sessions first."""

@@ -99,6 +99,7 @@ class Creation:
             spawned=tuple(request.get("spawned") or ()),
             parent=request.get("parent"),
             stack=stack,
+            scm=str(request.get("scm") or "local"),
         )
         return body, task, session
 

@@ -330,7 +330,7 @@ def _threads(comments: Sequence[Comment]) -> list[dict[str, Any]]:
     """Comments by what they answer, oldest first."""
     threads: dict[str, dict[str, Any]] = {}
     for comment in comments:
-        root = comment.thread if comment.thread in threads else comment.id
+        root = comment.thread or comment.id
         shown = {
             "id": comment.id,
             "author": comment.author,
@@ -340,8 +340,6 @@ def _threads(comments: Sequence[Comment]) -> list[dict[str, Any]]:
             "writeAccess": comment.write_access,
             "at": rfc3339(comment.at),
         }
-        if root == comment.id:
-            threads[root] = {"id": root, "path": comment.path, "line": comment.line, "comments": [shown]}
-        else:
-            threads[root]["comments"].append(shown)
+        first: dict[str, Any] = {"id": root, "path": comment.path, "line": comment.line, "comments": []}
+        threads.setdefault(root, first)["comments"].append(shown)
     return list(threads.values())

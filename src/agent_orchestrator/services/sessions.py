@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections import defaultdict, deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -37,6 +37,8 @@ class Sessions:
         self.plugins = plugins
         self.projects = projects
         self.views = views
+        self.forge_of: Callable[[ProjectConfig], Awaitable[str]] = _local
+        """Where a project's pull requests are."""
         self.creation = Creation(flow, home, host, views, self.find)
         self._creating = asyncio.Lock()
         self._waiters: dict[str, set[asyncio.Event]] = defaultdict(set)
@@ -132,7 +134,9 @@ class Sessions:
         async with self._creating:
             if known := await self._made_by(key):
                 return known
-            body, task, session = await self.creation.spec(request, project, settings, runtime, workspace)
+            body, task, session = await self.creation.spec(
+                {**request, "scm": await self.forge_of(project)}, project, settings, runtime, workspace
+            )
             now = self.flow.clock()
             unique = key or uuid.uuid4().hex
             events = [
@@ -273,3 +277,7 @@ def _settled(facts: SessionFacts) -> bool:
     if not facts.admitted:
         return bool(facts.waiting_for)
     return facts.spec.defer and facts.place is not None and facts.place.present and facts.next_message is None
+
+
+async def _local(_project: ProjectConfig) -> str:
+    return "local"

@@ -149,7 +149,7 @@ def session_json(facts: SessionFacts, status: Status, met: Met) -> dict[str, Any
 
 
 def _check_json(run: CheckRun) -> dict[str, Any]:
-    url = f"file://{run.log}" if run.log else None
+    url = run.url or (f"file://{run.log}" if run.log else None)
     return {"name": run.name, "state": run.state, "url": url, "onBase": run.on_base}
 
 

@@ -1,0 +1,1 @@
+"""Where pull requests, checks and reviews live."""

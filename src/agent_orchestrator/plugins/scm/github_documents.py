@@ -1,0 +1,137 @@
+"""What is asked of GitHub by GraphQL. Every document here is checked against the published schema by the tests."""
+
+from __future__ import annotations
+
+_WHO = "author { __typename login } authorAssociation"
+_PAGE = "pageInfo { hasNextPage endCursor }"
+
+_CHECK = """
+fragment Check on StatusCheckRollupContext {
+  __typename
+  ... on CheckRun {
+    id databaseId name status conclusion detailsUrl url title summary startedAt
+    checkSuite { app { slug } workflowRun { databaseId event workflow { name } } }
+  }
+  ... on StatusContext { id context state description targetUrl createdAt }
+}
+"""
+
+_REVIEW = f"""
+fragment Review on PullRequestReview {{
+  id state body submittedAt createdAt isMinimized {_WHO} commit {{ oid }}
+}}
+"""
+
+_SAID = f"""
+fragment Said on IssueComment {{ id body createdAt isMinimized {_WHO} }}
+"""
+
+_NOTE = f"""
+fragment Note on PullRequestReviewComment {{
+  id body createdAt isMinimized state path line originalLine {_WHO}
+  commit {{ oid }} originalCommit {{ oid }} pullRequestReview {{ id }}
+}}
+"""
+
+_THREAD = f"""
+fragment Thread on PullRequestReviewThread {{
+  id isResolved isOutdated path line originalLine
+  comments(first: 30) {{ nodes {{ ...Note }} {_PAGE} }}
+}}
+"""
+
+_PULL = f"""
+fragment Pull on PullRequest {{
+  id number url title state isDraft updatedAt
+  headRefName headRefOid baseRefName baseRefOid isCrossRepository
+  repository {{ nameWithOwner }} headRepository {{ nameWithOwner }}
+  mergeable mergeStateStatus reviewDecision isInMergeQueue autoMergeRequest {{ enabledAt }} mergeCommit {{ oid }}
+  baseRef {{
+    refUpdateRule {{ requiredStatusCheckContexts requiredApprovingReviewCount requiresConversationResolution }}
+    target {{ oid ... on Commit {{ statusCheckRollup {{ state }} }} }}
+  }}
+  labels(first: 100) {{ nodes {{ name }} {_PAGE} }}
+  commits(last: 1) @include(if: $commits) {{
+    nodes {{ commit {{
+      oid statusCheckRollup {{ contexts(first: 100) {{ nodes {{ ...Check }} {_PAGE} }} }}
+      checkSuites(first: 30) {{ nodes {{ databaseId conclusion workflowRun {{ databaseId url workflow {{ name }} }} }} }}
+    }} }}
+  }}
+  reviews(first: 50) {{ nodes {{ ...Review }} {_PAGE} }}
+  reviewThreads(first: 40) @include(if: $reviewThreads) {{ nodes {{ ...Thread }} {_PAGE} }}
+  comments(first: 100) @include(if: $comments) {{ nodes {{ ...Said }} {_PAGE} }}
+}}
+"""
+
+_ALL = _PULL + _CHECK + _REVIEW + _THREAD + _NOTE + _SAID
+
+PARTS = ("commits", "reviewThreads", "comments")
+"""What may be left out: where GitHub cannot tell one of them, it tells nothing of the whole pull request."""
+_PARTS = ", ".join(f"${part}: Boolean = true" for part in PARTS)
+
+READ = (
+    f"query Read($ids: [ID!]!, {_PARTS}) {{ viewer {{ login }} rateLimit {{ cost }} nodes(ids: $ids) {{ __typename ...Pull }} }}"
+    + _ALL
+)
+"""Pull requests by their ids. One of them alone costs one point, and two do."""
+
+GET = (
+    f"""query Get($owner: String!, $name: String!, $number: Int!, {_PARTS}) {{
+  viewer {{ login }} rateLimit {{ cost }} repository(owner: $owner, name: $name) {{ pullRequest(number: $number) {{ ...Pull }} }}
+}}"""
+    + _ALL
+)
+
+MORE = {
+    "comments": f"""query MoreComments($id: ID!, $after: String) {{ node(id: $id) {{ ... on PullRequest {{
+  page: comments(first: 100, after: $after) {{ nodes {{ ...Said }} {_PAGE} }} }} }} }}{_SAID}""",
+    "reviews": f"""query MoreReviews($id: ID!, $after: String) {{ node(id: $id) {{ ... on PullRequest {{
+  page: reviews(first: 100, after: $after) {{ nodes {{ ...Review }} {_PAGE} }} }} }} }}{_REVIEW}""",
+    "reviewThreads": f"""query MoreThreads($id: ID!, $after: String) {{ node(id: $id) {{ ... on PullRequest {{
+  page: reviewThreads(first: 80, after: $after) {{ nodes {{ ...Thread }} {_PAGE} }} }} }} }}{_THREAD}{_NOTE}""",
+    "thread": f"""query MoreOfThread($id: ID!, $after: String) {{ node(id: $id) {{ ... on PullRequestReviewThread {{
+  page: comments(first: 100, after: $after) {{ nodes {{ ...Note }} {_PAGE} }} }} }} }}{_NOTE}""",
+    "labels": f"""query MoreLabels($id: ID!, $after: String) {{ node(id: $id) {{ ... on PullRequest {{
+  page: labels(first: 100, after: $after) {{ nodes {{ name }} {_PAGE} }} }} }} }}""",
+    "checks": f"""query MoreChecks($id: ID!, $after: String) {{ node(id: $id) {{ ... on PullRequest {{
+  commits(last: 1) {{ nodes {{ commit {{ oid statusCheckRollup {{
+    page: contexts(first: 100, after: $after) {{ nodes {{ ...Check }} {_PAGE} }} }} }} }} }} }} }} }}{_CHECK}""",
+}
+"""The further pages of what has more than one."""
+
+LANDING = """query Landing($id: ID!) { node(id: $id) { ... on PullRequest {
+  state merged isDraft headRefOid mergeCommit { oid } mergeable mergeStateStatus reviewDecision
+  isInMergeQueue isMergeQueueEnabled viewerCanEnableAutoMerge autoMergeRequest { enabledAt }
+} } }"""
+
+ENQUEUE = """mutation Enqueue($id: ID!, $head: GitObjectID!) {
+  enqueuePullRequest(input: {pullRequestId: $id, expectedHeadOid: $head}) { mergeQueueEntry { position } }
+}"""
+
+AUTO_MERGE = """mutation AutoMerge(
+  $id: ID!, $head: GitObjectID!, $method: PullRequestMergeMethod!, $title: String, $body: String
+) {
+  enablePullRequestAutoMerge(input: {
+    pullRequestId: $id, expectedHeadOid: $head, mergeMethod: $method, commitHeadline: $title, commitBody: $body
+  }) { pullRequest { id } }
+}"""
+
+READY = "mutation Ready($id: ID!) { markPullRequestReadyForReview(input: {pullRequestId: $id}) { pullRequest { id } } }"
+
+RESOLVE = "mutation Resolve($id: ID!) { resolveReviewThread(input: {threadId: $id}) { thread { id isResolved } } }"
+
+REPLY = """mutation Reply($thread: ID!, $body: String!) {
+  addPullRequestReviewThreadReply(input: {pullRequestReviewThreadId: $thread, body: $body}) { comment { id } }
+}"""
+
+DOCUMENTS = {
+    "read": READ,
+    "get": GET,
+    **{f"more {name}": text for name, text in MORE.items()},
+    "landing": LANDING,
+    "enqueue": ENQUEUE,
+    "auto-merge": AUTO_MERGE,
+    "ready": READY,
+    "resolve": RESOLVE,
+    "reply": REPLY,
+}

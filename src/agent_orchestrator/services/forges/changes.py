@@ -1,0 +1,168 @@
+"""A session's change at a forge, carried out: pushed, given a pull request, made ready, landed, answered in.
+
+Each function is an effect and may be repeated after a crash. A forge does not know our keys; so each looks first whether it was done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+
+from agent_orchestrator.errors import AoError, Conflict
+from agent_orchestrator.flow import events as e
+from agent_orchestrator.flow.effects import Again, Effect
+from agent_orchestrator.flow.engine import Flow
+from agent_orchestrator.flow.events import Event
+from agent_orchestrator.flow.facts import SessionFacts
+from agent_orchestrator.flow.pull import PullRequest
+from agent_orchestrator.flow.reactions import Intent
+from agent_orchestrator.forge import SCM, Merged, Merging, PullSpec, PullState, Unmergeable, Waiting
+from agent_orchestrator.git import Git, GitFailed
+from agent_orchestrator.host import Host
+from agent_orchestrator.services.forges.repositories import LOCAL, Repositories
+
+PUSH_WITHIN = 600.0
+LOOK_AGAIN = 60.0
+"""Seconds after which a forge that lands by itself is asked how far it is; it also tells by itself."""
+
+Run = Callable[[Intent, int], Awaitable[Sequence[Event]]]
+
+
+class ForgeChanges:
+    """The effects of pull requests that are not local."""
+
+    def __init__(self, flow: Flow, host: Host, repositories: Repositories) -> None:
+        self.flow = flow
+        self.host = host
+        self.repositories = repositories
+
+    def effects(self, local: Mapping[str, Effect]) -> dict[str, Effect]:
+        """By kind of intent: the local forge's for the sessions that it serves, these for the others."""
+        remote = {"open-pr": self.open, "ready-pr": self.ready, "land": self.land}
+        both = {kind: Effect(self._either(local[kind].run, run)) for kind, run in remote.items()}
+        return {**local, **both, "push": Effect(self.push), "reply": Effect(self.reply)}
+
+    def _either(self, local: Run, remote: Run) -> Run:
+        async def run(intent: Intent, attempts: int) -> Sequence[Event]:
+            facts = self.flow.sessions[intent.session]
+            return await (local if facts.spec.scm == LOCAL else remote)(intent, attempts)
+
+        return run
+
+    def _event(self, facts: SessionFacts, body: e.Body, key: str) -> Event:
+        return Event(body, self.flow.clock(), facts.spec.scm, key, facts.project, facts.id)
+
+    def _scm(self, facts: SessionFacts) -> SCM:
+        return self.repositories.of(facts.project, facts.spec.scm)
+
+    async def _pull(self, facts: SessionFacts) -> tuple[SCM, PullState, PullRequest]:
+        scm, pr = self._scm(facts), facts.pr
+        assert pr is not None
+        found = await scm.read([pr.node])
+        if not found:
+            raise Conflict(f"pull request #{pr.number} is not at {scm.repo} any more", f"see it there: {pr.url}")
+        return scm, found[0], pr
+
+    # -- on its way there ----------------------------------------------------------------------------------------------
+
+    async def push(self, intent: Intent, _attempts: int) -> Sequence[Event]:
+        """Bring the branch to the forge; one that somebody else moved there is left alone."""
+        facts = self.flow.sessions[intent.session]
+        head = facts.head or ""
+        url, env = self._scm(facts).push_url()
+        git = Git(self.host, Path(facts.spec.repo))
+        try:
+            await git.push(url, facts.branch, head, known=facts.pushed, env=env, timeout=PUSH_WITHIN)
+        except GitFailed as error:
+            there = await git.remote_head(url, facts.branch, env=env, timeout=PUSH_WITHIN)
+            if there != head:
+                raise _why(error, facts, there) from None
+        return [self._event(facts, e.WorkPushed(head), f"{intent.key}:done")]
+
+    async def open(self, intent: Intent, _attempts: int) -> Sequence[Event]:
+        """Give the branch a pull request; a draft until its agent is done."""
+        facts = self.flow.sessions[intent.session]
+        pull = await self._scm(facts).open(PullSpec(facts.branch, facts.base, facts.spec.title, _body(facts)))
+        body = e.PrOpened(pull.number, pull.title, pull.base, pull.draft, pull.url, pull.id)
+        return [self._event(facts, body, f"{intent.key}:done")]
+
+    async def ready(self, intent: Intent, _attempts: int) -> Sequence[Event]:
+        """The agent is done: no draft any more."""
+        facts = self.flow.sessions[intent.session]
+        scm, pull, _ = await self._pull(facts)
+        if pull.draft and pull.state == "open":
+            await scm.ready(pull)
+        return [self._event(facts, e.PrReady(), f"{intent.key}:done")]
+
+    async def reply(self, intent: Intent, _attempts: int) -> Sequence[Event]:
+        """What the agent answered is said at the forge, in the same discussion."""
+        facts = self.flow.sessions[intent.session]
+        if facts.spec.scm == LOCAL or facts.pr is None:
+            return []
+        scm, pull, _ = await self._pull(facts)
+        text, key, thread = str(intent.args["body"]), str(intent.args["comment"]), intent.args.get("thread")
+        known = any(one.thread == thread for one in pull.comments)
+        await (scm.reply(pull, str(thread), text, key) if thread and known else scm.comment(pull, text, key))
+        return []
+
+    # -- landing -------------------------------------------------------------------------------------------------------
+
+    async def land(self, intent: Intent, _attempts: int) -> Sequence[Event]:
+        """Land at the forge, the exact commit that may, or leave it to the forge's own queue."""
+        facts = self.flow.sessions[intent.session]
+        try:
+            scm, pull, pr = await self._pull(facts)
+            if pr.landing is None:
+                return []
+            if pull.state != "open":
+                return self._over(facts, intent, pull)
+            if pull.queued:
+                raise self._waits(facts, "the forge lands it when its turn has come")
+            title = f"{pr.title} (#{pr.number})"
+            how = Merging(pr.landing.head, pr.landing.strategy, title, delete_branch=pr.landing.delete_after)
+            outcome = await scm.merge(pull, how)
+        except AoError as error:
+            if error.retryable:
+                raise
+            return [self._event(facts, e.LandingFailed(str(error), "error"), f"{intent.key}:failed")]
+        match outcome:
+            case Merged():
+                return self._landed(facts, intent, pull.head, outcome.commit)
+            case Waiting():
+                raise self._waits(facts, outcome.reason)
+            case Unmergeable():
+                cause = "moved" if outcome.moved else "forge"
+                return [self._event(facts, e.LandingFailed(outcome.reason, cause), f"{intent.key}:failed")]
+
+    def _over(self, facts: SessionFacts, intent: Intent, pull: PullState) -> list[Event]:
+        if pull.state == "merged":
+            return self._landed(facts, intent, pull.head, pull.merged_as or "")
+        return [self._event(facts, e.PrClosed("it was closed at the forge"), f"{intent.key}:closed")]
+
+    def _landed(self, facts: SessionFacts, intent: Intent, head: str, commit: str) -> list[Event]:
+        asked = facts.pr.landing if facts.pr else None
+        how, keep = (asked.strategy, not asked.delete_after) if asked else ("squash", False)
+        return [self._event(facts, e.PrMerged(commit, "", head, how, keep_branch=keep), f"{intent.key}:done")]
+
+    def _waits(self, facts: SessionFacts, reason: str) -> Again:
+        known = facts.pr.landing.waits if facts.pr and facts.pr.landing else reason
+        key = f"landing-waits:{facts.id}:{self.flow.clock():.6f}"
+        told = [self._event(facts, e.LandingWaits(reason), key)] if known != reason else []
+        return Again(LOOK_AGAIN, *told)
+
+
+def _why(error: GitFailed, facts: SessionFacts, there: str | None) -> AoError:
+    if there is not None and there != facts.pushed:
+        return Conflict(
+            f"somebody pushed {there[:12]} to {facts.branch}",
+            f"let the agent take it in: ao send {facts.id} 'git pull --rebase', then it is pushed again",
+        )
+    return error
+
+
+def _body(facts: SessionFacts) -> str:
+    """What the pull request says: the task, and the issue that it closes."""
+    parts = [facts.done or "", facts.spec.prompt if not facts.spec.issue else ""]
+    if facts.spec.issue and facts.spec.issue.isdigit():
+        parts.append(f"Closes #{facts.spec.issue}")
+    return "\n\n".join(part for part in parts if part)

@@ -1,0 +1,72 @@
+"""Webhooks: who is genuine is heard, once; what it says is but a hint of what to read."""
+
+from __future__ import annotations
+
+import importlib
+from collections import OrderedDict
+from collections.abc import Mapping
+from functools import cache
+from typing import cast
+
+from agent_orchestrator.errors import AoError, NotFound
+from agent_orchestrator.flow.engine import Flow
+from agent_orchestrator.forge import Hooks
+from agent_orchestrator.services.forges.repositories import Repositories
+from agent_orchestrator.services.forges.watching import ForgeWatch
+
+KINDS: Mapping[str, str] = {"github": "agent_orchestrator.plugins.forges.github_hooks:GitHubHooks"}
+"""Who may send webhooks, and what knows them."""
+
+REMEMBERED = 10_000
+"""Deliveries that are known when they come again."""
+OLDEST = 300.0
+"""Seconds after which a delivery that says when it was sent is not taken any more."""
+
+
+class Unsigned(AoError):
+    """Nobody whom we agreed upon a secret with sent this."""
+
+    category = "denied"
+    http_status = 401
+
+
+class Webhooks:
+    """Takes what forges and trackers send."""
+
+    def __init__(self, flow: Flow, repositories: Repositories, watch: ForgeWatch) -> None:
+        self.flow = flow
+        self.repositories = repositories
+        self.watch = watch
+        self.last: dict[str, float] = {}
+        """When each of them was last heard."""
+        self._heard: OrderedDict[tuple[str, str], None] = OrderedDict()
+
+    def receive(self, name: str, headers: Mapping[str, str], body: bytes) -> bool:
+        """Take a delivery; false: it was taken before. What is read because of it is read later."""
+        if name not in KINDS:
+            raise NotFound(f"nobody called {name} sends webhooks", f"one of {', '.join(KINDS)}")
+        secrets = list(dict.fromkeys(self.repositories.secrets(name)))
+        hooks = _hooks(name)
+        delivery = hooks.genuine(headers, body, secrets) if secrets else None
+        late = delivery and delivery.at is not None and abs(self.flow.clock() - delivery.at) > OLDEST
+        if delivery is None or late:
+            why = (
+                "it is too old" if late else "its signature matches no secret" if secrets else "no secret is configured"
+            )
+            raise Unsigned(f"this {name} webhook is not taken: {why}", f"set webhook.secretEnvVar of {name}: ao doctor")
+        self.last[name] = self.flow.clock()
+        key = (name, delivery.id)
+        if key in self._heard:
+            return False
+        self._heard[key] = None
+        while len(self._heard) > REMEMBERED:
+            self._heard.popitem(last=False)
+        if hint := hooks.hint(delivery):
+            self.watch.hint(name, hint)
+        return True
+
+
+@cache
+def _hooks(name: str) -> Hooks:
+    module, _, member = KINDS[name].partition(":")
+    return cast("Hooks", getattr(importlib.import_module(module), member)())

@@ -1,0 +1,247 @@
+"""Reading pull requests: at once when a webhook says so, else by a poll that costs nothing while nothing changes.
+
+One loop for each project that has open pull requests at a forge. Reading and telling are done by one at a time, so that what was read
+first is told first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import structlog
+
+from agent_orchestrator.errors import AoError
+from agent_orchestrator.flow import events as e
+from agent_orchestrator.flow.engine import Change, Flow
+from agent_orchestrator.flow.events import Event
+from agent_orchestrator.flow.facts import SessionFacts
+from agent_orchestrator.flow.forge import news
+from agent_orchestrator.flow.pull import BAD
+from agent_orchestrator.forge import SCM, Hint, Known, Metered, PullCheck, PullState
+from agent_orchestrator.home import Home
+from agent_orchestrator.host import Host
+from agent_orchestrator.services import landing
+from agent_orchestrator.services.checks.summary import LOOKED_AT, relevant
+from agent_orchestrator.services.forges.repositories import LOCAL, Repositories, problem
+
+EVERY = 25.0
+"""Seconds between two polls of a repository."""
+WITH_HOOKS = 300.0
+"""The same while its webhooks arrive."""
+HOOKS_LAST = 3600.0
+"""Seconds after its last webhook in which a repository counts as one that tells by itself."""
+GATHER = 0.1
+"""Seconds in which hints are gathered."""
+LONGEST_PAUSE = 600.0
+
+log = structlog.get_logger()
+
+Place = tuple[str, str]
+"""A project and the forge that serves it."""
+
+
+class ForgeWatch:
+    """Keeps the facts of pull requests at forges true."""
+
+    def __init__(self, flow: Flow, home: Home, host: Host, repositories: Repositories) -> None:
+        self.flow = flow
+        self.home = home
+        self.host = host
+        self.repositories = repositories
+        self.problems: dict[Place, str] = {}
+        """What keeps a project's forge from being read."""
+        self._loops: dict[Place, asyncio.Task[None]] = {}
+        self._wake: defaultdict[Place, asyncio.Event] = defaultdict(asyncio.Event)
+        self._wanted: defaultdict[Place, set[int]] = defaultdict(set)
+        self._read_at: dict[str, float] = {}
+        self._hooked: dict[Place, float] = {}
+        self._running = False
+
+    def start(self) -> None:
+        """Read all that are open, and whatever becomes of them."""
+        self._running = True
+        self.flow.on_change.append(self._on_change)
+        for facts in self.flow.sessions.values():
+            if _is_open(facts):
+                self.want(facts)
+
+    async def close(self) -> None:
+        """Read no more."""
+        self._running = False
+        for task in self._loops.values():
+            task.cancel()
+        await asyncio.gather(*self._loops.values(), return_exceptions=True)
+
+    def _on_change(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            worth = isinstance(change.event.body, e.PrOpened | e.WorkPushed | e.PrReady)
+            if worth and change.after and _is_open(change.after):
+                self.want(change.after)
+
+    # -- what is worth reading -----------------------------------------------------------------------------------------
+
+    def want(self, facts: SessionFacts) -> None:
+        """Read a session's pull request soon."""
+        assert facts.pr is not None
+        place = (facts.project, facts.spec.scm)
+        self._wanted[place].add(facts.pr.number)
+        self._ensure(place)
+
+    def hint(self, name: str, hint: Hint) -> None:
+        """A webhook says what is worth reading."""
+        for facts in self.flow.sessions.values():
+            place = (facts.project, facts.spec.scm)
+            if facts.spec.scm != name or not _is_open(facts) or not self._is_of(place, hint.repo):
+                continue
+            self._hooked[place] = self.flow.clock()
+            if _concerns(hint, facts):
+                self.want(facts)
+
+    def _is_of(self, place: Place, repo: str) -> bool:
+        try:
+            return not repo or self.repositories.of(*place).repo.casefold() == repo.casefold()
+        except AoError:
+            return False
+
+    def _ensure(self, place: Place) -> None:
+        self._wake[place].set()
+        if self._running and (place not in self._loops or self._loops[place].done()):
+            self._loops[place] = asyncio.get_running_loop().create_task(self._loop(place), name=f"forge {place}")
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    async def _loop(self, place: Place) -> None:
+        pause = 0.0
+        while any(self._sessions(place)):
+            try:
+                scm = self.repositories.of(*place)
+                if not self._wanted[place]:
+                    self._take(place, await scm.changed(self._known(place)))
+                await self.read(place, scm)
+                self.problems.pop(place, None)
+                pause = 0.0
+            except Exception as error:
+                pause = min(max(2 * pause, EVERY), LONGEST_PAUSE)
+                if self.problems.get(place) != problem(error):
+                    log.warning("a forge cannot be read", project=place[0], forge=place[1], error=problem(error))
+                self.problems[place] = problem(error)
+            await self._rest(place, pause)
+
+    async def _rest(self, place: Place, pause: float) -> None:
+        try:
+            async with asyncio.timeout(pause or self._interval(place)):
+                await self._wake[place].wait()
+        except TimeoutError:
+            return
+        await asyncio.sleep(pause or GATHER)
+        self._wake[place].clear()
+
+    def _interval(self, place: Place) -> float:
+        """Seconds until the next poll: more while webhooks come, or while the host's grants are short."""
+        told = self.flow.clock() - self._hooked.get(place, 0.0) <= HOOKS_LAST
+        try:
+            scm = self.repositories.of(*place)
+            wanted = WITH_HOOKS if told else self.repositories.interval(place[0], EVERY)
+        except AoError:
+            return WITH_HOOKS
+        return max(wanted, scm.pause() if isinstance(scm, Metered) else 0.0)
+
+    def _sessions(self, place: Place) -> Iterable[SessionFacts]:
+        return (
+            facts
+            for facts in list(self.flow.sessions.values())
+            if (facts.project, facts.spec.scm) == place and _is_open(facts)
+        )
+
+    def _known(self, place: Place) -> list[Known]:
+        return [
+            Known(pr.number, pr.node, facts.head or "", pr.settled == facts.head, self._read_at.get(facts.id, 0.0))
+            for facts in self._sessions(place)
+            if (pr := facts.pr)
+        ]
+
+    def _take(self, place: Place, hint: Hint) -> None:
+        self._wanted[place] |= {
+            facts.pr.number for facts in self._sessions(place) if facts.pr and _concerns(hint, facts)
+        }
+
+    async def read(self, place: Place, scm: SCM) -> None:
+        """Read what is worth it, and tell what is new."""
+        numbers = self._wanted.pop(place, set())
+        sessions = {
+            facts.pr.node: facts.id for facts in self._sessions(place) if facts.pr and facts.pr.number in numbers
+        }
+        if not sessions:
+            return
+        try:
+            pulls = await scm.read(list(sessions))
+            for pull in pulls:
+                await self._tell(scm, sessions[pull.id], pull)
+        except BaseException:
+            self._wanted[place] |= numbers
+            raise
+
+    async def _tell(self, scm: SCM, session: str, pull: PullState) -> None:
+        self._read_at[session] = self.flow.clock()
+        pull = await self._with_logs(scm, self.flow.sessions[session], pull)
+        conflicts = await self._conflicts(self.flow.sessions[session], pull) if pull.mergeable == "no" else ()
+        facts = self.flow.sessions[session]
+        now = self.flow.clock()
+        events = [
+            Event(body, now, facts.spec.scm, f"{pull.id}:{facts.seq}:{number}", facts.project, session)
+            for number, body in enumerate(news(facts, pull, conflicts))
+        ]
+        if events:
+            await self.flow.append(*events)
+
+    async def _conflicts(self, facts: SessionFacts, pull: PullState) -> tuple[str, ...]:
+        """The files in which it conflicts, as far as the repository here knows both sides."""
+        work = self.home.path / "landing" / facts.id
+        try:
+            return await landing.Prediction(self.host, Path(facts.spec.repo), work).conflicts_with(pull.head, pull.base)
+        except AoError:
+            return ()
+
+    async def _with_logs(self, scm: SCM, facts: SessionFacts, pull: PullState) -> PullState:
+        """With what the checks printed that fail anew."""
+        known = {run.name: (run.head, run.state) for run in facts.pr.checks.values()} if facts.pr else {}
+        checks = []
+        for check in pull.checks:
+            fresh = check.state in BAD and check.job and known.get(check.name) != (pull.head, check.state)
+            checks.append(await self._logged(scm, facts, check) if fresh else check)
+        return replace(pull, checks=tuple(checks))
+
+    async def _logged(self, scm: SCM, facts: SessionFacts, check: PullCheck) -> PullCheck:
+        try:
+            output = await scm.log(check.job or "", LOOKED_AT)
+        except AoError as error:
+            log.info("a check's output cannot be read", session=facts.id, check=check.name, error=str(error))
+            return check
+        folder = self.home.session(facts.id) / "forge-logs"
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        file = folder / f"{_file_name(check.id)}.log"
+        await asyncio.to_thread(file.write_bytes, output)
+        summary = relevant(output.decode(errors="replace")) or check.summary
+        return replace(check, summary=summary, log=str(file))
+
+
+def _is_open(facts: SessionFacts) -> bool:
+    return facts.spec.scm != LOCAL and facts.pr is not None and facts.pr.state == "open" and bool(facts.pr.node)
+
+
+def _concerns(hint: Hint, facts: SessionFacts) -> bool:
+    pr = facts.pr
+    if pr is None:
+        return False
+    heads, branches = set(hint.heads), set(hint.branches)
+    return (
+        pr.number in hint.pulls or bool(heads & {facts.head, facts.pushed}) or bool(branches & {facts.branch, pr.base})
+    )
+
+
+def _file_name(text: str) -> str:
+    return "".join(letter if letter.isalnum() else "-" for letter in text)[:80]

@@ -1,0 +1,153 @@
+"""One request and its answer, and the table of routes: what the REST modules are written with."""
+
+from __future__ import annotations
+
+import json
+import re
+import urllib.parse
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from . import rules
+from .shapes import Json
+from .shapes_ci import CiShapes
+from .state import Issue, Pull, Repo, Token, User
+from .world import Refused, World
+
+
+@dataclass
+class Answer:
+    status: int = 200
+    body: Any = None
+    headers: dict[str, str] = field(default_factory=dict)
+    stream: Iterator[bytes] | None = None
+    """A body that is not JSON, and need not fit into memory."""
+    modified: str | None = None
+
+
+@dataclass
+class Page:
+    """A list to be cut into pages; with `wrap` it stands in an object beside its count."""
+
+    items: list[Any]
+    shape: Callable[[Any], Json]
+    wrap: str | None = None
+
+
+@dataclass
+class Call:
+    world: World
+    method: str
+    path: str
+    """Below the API's root."""
+    query: dict[str, str]
+    headers: dict[str, str]
+    body: Any
+    token: Token | None
+    show: CiShapes
+    args: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def viewer(self) -> User | None:
+        return self.token.user if self.token else None
+
+    def who(self) -> User:
+        if self.token is None:
+            raise Refused(401, "Requires authentication")
+        return self.token.user
+
+    def given(self, name: str, default: Any = None) -> Any:
+        return self.body.get(name, default) if isinstance(self.body, dict) else default
+
+    def needed(self, name: str) -> Any:
+        value = self.given(name)
+        if value is None:
+            raise Refused(422, f'Invalid request.\n\n"{name}" wasn\'t supplied.')
+        return value
+
+    @property
+    def repo(self) -> Repo:
+        found = self.world.repos.get(f"{self.args['owner']}/{self.args['repo']}".lower())
+        if found is None or not rules.visible(found, self.viewer):
+            raise Refused(404, "Not Found")
+        if found.private and self.token and "repo" not in self.token.scopes:
+            raise Refused(404, "Not Found")
+        if self.method != "GET" and self.token and not {"repo", "public_repo"} & set(self.token.scopes):
+            raise Refused(404, "Not Found")
+        if self.method != "GET":
+            self.who()
+        return found
+
+    @property
+    def issue(self) -> Issue:
+        found = self.repo.issues.get(int(self.args["number"]))
+        if found is None:
+            raise Refused(404, "Not Found")
+        return found
+
+    @property
+    def pull(self) -> Pull:
+        found = self.issue
+        if not isinstance(found, Pull):
+            raise Refused(404, "Not Found")
+        return found
+
+
+Handler = Callable[[Call], Answer | Page]
+Route = TypeVar("Route", bound=Handler)
+_ROUTES: list[tuple[str, re.Pattern[str], Handler]] = []
+
+
+def route(method: str, path: str) -> Callable[[Route], Route]:
+    """`{name}` is one part of the path, `{name*}` any number of them; numbers are digits only."""
+
+    def part(found: re.Match[str]) -> str:
+        name = found[1]
+        if name.endswith("*"):
+            return f"(?P<{name[:-1]}>.+)"
+        return rf"(?P<{name}>\d+)" if name == "number" or name.endswith("_id") else f"(?P<{name}>[^/]+)"
+
+    pattern = re.compile(re.sub(r"\{([\w*]+)\}", part, path.replace("REPO", "/repos/{owner}/{repo}")))
+
+    def keep(handler: Route) -> Route:
+        _ROUTES.append((method, pattern, handler))
+        return handler
+
+    return keep
+
+
+def find(method: str, path: str) -> tuple[Handler, dict[str, str]] | None:
+    for wanted, pattern, handler in _ROUTES:
+        if wanted == method and (found := pattern.fullmatch(path)):
+            return handler, {name: urllib.parse.unquote(value) for name, value in found.groupdict().items()}
+    return None
+
+
+def paged(call: Call, page: Page, url: str) -> Answer:
+    """One page of a list with the links to the others."""
+    try:
+        size = min(100, max(1, int(call.query.get("per_page", 30))))
+        number = max(1, int(call.query.get("page", 1)))
+    except ValueError:
+        raise Refused(422, "Validation Failed") from None
+    last = max(1, -(-len(page.items) // size))
+    part = [page.shape(item) for item in page.items[(number - 1) * size : number * size]]
+    links: dict[str, int] = {}
+    if number > 1:
+        links |= {"prev": number - 1, "first": 1}
+    if number < last:
+        links |= {"next": number + 1, "last": last}
+    headers = {}
+    if links:
+        text = ", ".join(
+            f'<{url}?{urllib.parse.urlencode({**call.query, "page": str(at)})}>; rel="{name}"'
+            for name, at in links.items()
+        )
+        headers["Link"] = text
+    body = part if page.wrap is None else {"total_count": len(page.items), page.wrap: part}
+    return Answer(body=body, headers=headers)
+
+
+def encode(body: Any) -> bytes:
+    return json.dumps(body, separators=(",", ":")).encode()

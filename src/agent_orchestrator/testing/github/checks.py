@@ -1,0 +1,209 @@
+"""CI as the forge sees it: check suites and runs, commit statuses, workflow runs with jobs and logs, and running them again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import rules
+from .state import CheckRun, CheckSuite, Log, Repo, Status, User, WorkflowRun
+from .world import Refused, World
+
+FINAL = ("success", "failure", "neutral", "cancelled", "skipped", "timed_out", "action_required", "stale")
+
+
+def branch_of(repo: Repo, sha: str) -> str | None:
+    named = [
+        ref.removeprefix("refs/heads/") for ref, at in repo.refs.items() if at == sha and ref.startswith("refs/heads/")
+    ]
+    return next((name for name in named if name != repo.default_branch), named[0] if named else None)
+
+
+def check(
+    world: World, repo: Repo, sha: str, name: str, conclusion: str | None, *, status: str | None = None, app: str = "github-actions",
+    workflow: str = "CI", log: Log | None = None, title: str | None = None, summary: str | None = None, text: str | None = None,
+    details_url: str | None = None, annotations: list[dict[str, Any]] | None = None, sender: User | None = None,
+) -> CheckRun:  # fmt: skip
+    """Say how a check of this commit stands: the run that is under way moves on, else a new one begins."""
+    if conclusion is not None and conclusion not in FINAL:
+        raise ValueError(f"no conclusion {conclusion!r}; one of {', '.join(FINAL)}, or None while it runs")
+    by = sender or repo.owner
+    suite = _suite(world, repo, sha, app, workflow, by)
+    if suite.workflow:
+        suite.workflow.waits_for_approval = False
+    run = next((run for run in suite.runs if run.name == name and not run.replaced), None)
+    fresh = run is None or run.status == "completed"
+    if run is not None and fresh:
+        run.replaced = True
+    if run is None or fresh:
+        run = world.keep(CheckRun(
+            **world.base("CR"), suite=suite, name=name, status="queued", conclusion=None, started_at=world.now(), completed_at=None,
+            attempt=suite.workflow.attempt if suite.workflow else 1,
+        ))  # fmt: skip
+        suite.runs.append(run)
+        run_told(world, run, "created", by)
+    run.conclusion = conclusion
+    run.status = "completed" if conclusion else status or "in_progress"
+    run.completed_at = world.now() if conclusion else None
+    for field, value in (
+        ("log", log),
+        ("title", title),
+        ("summary", summary),
+        ("text", text),
+        ("details_url", details_url),
+    ):
+        if value is not None:
+            setattr(run, field, value)
+    run.annotations = annotations or run.annotations
+    world.touch(run)
+    if conclusion:
+        run_told(world, run, "completed", by)
+    suite_moved(world, suite, by)
+    return run
+
+
+def _suite(world: World, repo: Repo, sha: str, app: str, workflow: str, actor: User) -> CheckSuite:
+    actions = app == "github-actions"
+    for suite in rules.suites(repo, sha):
+        if suite.app == app and (not actions or (suite.workflow and suite.workflow.name == workflow)):
+            return suite
+    suite = world.keep(CheckSuite(**world.base("CS"), repo=repo, head_sha=sha, branch=branch_of(repo, sha), app=app))
+    repo.suites.append(suite)
+    if actions:
+        number = 1 + sum(1 for other in repo.suites if other.workflow)
+        event = "pull_request" if rules.pulls_of(repo, sha) else "push"
+        suite.workflow = world.keep(WorkflowRun(
+            **world.base("WFR"), suite=suite, name=workflow, run_number=number, event=event, actor=actor,
+        ))  # fmt: skip
+    suite_told(world, suite, "requested", actor)
+    return suite
+
+
+def wait_for_approval(world: World, repo: Repo, sha: str, workflow: str, actor: User) -> WorkflowRun:
+    """A stranger's first workflow run: it waits until a maintainer lets it run."""
+    work = _suite(world, repo, sha, "github-actions", workflow, actor).workflow
+    assert work is not None
+    work.waits_for_approval = True
+    return work
+
+
+def approve_run(world: World, work: WorkflowRun, user: User) -> None:
+    world.need_push(work.suite.repo, user)
+    if not work.waits_for_approval:
+        raise Refused(403, "This run is not from a fork pull request")
+    work.waits_for_approval = False
+    suite_moved(world, work.suite, user)
+    _ask_ci(work.suite)
+
+
+def suite_moved(world: World, suite: CheckSuite, sender: User) -> None:
+    """Tell of a suite that has come to its end, once for each end; then see what may land now."""
+    world.touch(suite)
+    status, conclusion = rules.suite_state(suite)
+    if suite.workflow:
+        world.touch(suite.workflow)
+    if status == "completed" and suite.announced != conclusion:
+        suite.announced = conclusion
+        suite_told(world, suite, "completed", sender)
+    elif status != "completed":
+        suite.announced = None
+    world.settle(suite.repo)
+
+
+def suite_told(world: World, suite: CheckSuite, action: str, sender: User) -> None:
+    show = world.shapes
+    world.emit(suite.repo, "check_suite", sender, action=action, check_suite=show.suite(suite))
+    if suite.workflow:
+        named = "requested" if action == "rerequested" else action
+        work = show.workflow_run(suite.workflow)
+        world.emit(
+            suite.repo, "workflow_run", sender, action=named, workflow=show.workflow(suite.workflow), workflow_run=work
+        )
+
+
+def run_told(world: World, run: CheckRun, action: str, sender: User) -> None:
+    show = world.shapes
+    shape = show.check_run(run) | {"check_suite": show.small_suite(run.suite)}
+    world.emit(run.suite.repo, "check_run", sender, action=action, check_run=shape)
+    if run.suite.workflow:
+        named = (
+            "completed"
+            if action == "completed"
+            else run.status
+            if run.status in ("queued", "in_progress")
+            else "queued"
+        )
+        world.emit(run.suite.repo, "workflow_job", sender, action=named, workflow_job=show.job(run))
+
+
+def set_status(
+    world: World, repo: Repo, sha: str, user: User, state: str, context: str = "default",
+    description: str | None = None, target_url: str | None = None,
+) -> Status:  # fmt: skip
+    if state not in ("error", "failure", "pending", "success"):
+        raise Refused(422, "Validation Failed", [f"State is not included in the list: {state}"])
+    made = world.keep(Status(
+        **world.base("SC"), repo=repo, sha=sha, context=context, state=state, description=description, target_url=target_url, creator=user,
+    ))  # fmt: skip
+    repo.statuses.append(made)
+    show = world.shapes
+    commit = show.commit(repo, sha)
+    del commit["commit"]["verification"]["verified_at"]
+    branches = [
+        {"name": ref.removeprefix("refs/heads/"), "protected": ref.removeprefix("refs/heads/") in repo.protections,
+         "commit": {"sha": at, "url": f"{show.repo_url(repo)}/commits/{at}"}}
+        for ref, at in repo.refs.items() if at == sha and ref.startswith("refs/heads/")
+    ]  # fmt: skip
+    world.emit(
+        repo, "status", user, id=made.id, sha=sha, name=repo.full_name, target_url=target_url, context=context, description=description,
+        state=state, commit=commit, branches=branches, created_at=made.created_at, updated_at=made.updated_at,
+    )  # fmt: skip
+    world.settle(repo)
+    return made
+
+
+def rerun(world: World, suite: CheckSuite, user: User, *, only_failed: bool, one: CheckRun | None = None) -> None:
+    """Run again: new check runs take the old ones' places and wait."""
+    world.need_push(suite.repo, user)
+    old = [run for run in suite.runs if not run.replaced and (one is None or run is one)]
+    if any(run.status != "completed" for run in old):
+        raise Refused(403, "This workflow is already running")
+    if only_failed:
+        old = [run for run in old if run.conclusion not in ("success", "neutral", "skipped")]
+    if not old:
+        raise Refused(403, "This workflow run has no failed jobs to run again")
+    if suite.workflow:
+        suite.workflow.attempt += 1
+    fresh = []
+    for run in old:
+        run.replaced = True
+        fresh.append(world.keep(CheckRun(
+            **world.base("CR"), suite=suite, name=run.name, status="queued", conclusion=None, started_at=world.now(), completed_at=None,
+            attempt=run.attempt + 1,
+        )))  # fmt: skip
+    suite.runs += fresh
+    suite.announced = None
+    suite_told(world, suite, "rerequested", user)
+    for run in fresh:
+        run_told(world, run, "created", user)
+    suite_moved(world, suite, user)
+    _ask_ci(suite)
+
+
+def _ask_ci(suite: CheckSuite) -> None:
+    if suite.repo.ci:
+        suite.repo.ci(suite.repo, suite.head_sha)
+
+
+def find_run(repo: Repo, number: int) -> CheckRun:
+    for suite in repo.suites:
+        for run in suite.runs:
+            if run.id == number:
+                return run
+    raise Refused(404, "Not Found", kind="NOT_FOUND")
+
+
+def find_workflow(repo: Repo, number: int) -> WorkflowRun:
+    for suite in repo.suites:
+        if suite.workflow and suite.workflow.id == number:
+            return suite.workflow
+    raise Refused(404, "Not Found", kind="NOT_FOUND")

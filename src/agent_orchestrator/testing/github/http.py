@@ -1,0 +1,400 @@
+"""The forge's HTTP: connections, sign-in, budgets, conditional requests, redirects, faults; REST, GraphQL, Git and downloads behind it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import socket
+import time
+import urllib.parse
+import uuid
+from collections.abc import Iterator
+from datetime import datetime
+from email.utils import format_datetime, parsedate_to_datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+
+from . import bare, pulls, rest, rest_ci, rest_issues, rest_pulls, rules  # noqa: F401 - the routes register themselves
+from .calls import Answer, Call, Page, encode, find, paged
+from .ledger import Fault, Request
+from .shapes_ci import CiShapes
+from .state import CheckRun, Limit, Token, WorkflowRun
+from .world import Refused
+
+if TYPE_CHECKING:
+    from .server import GitHubServer
+
+_GIT = re.compile(r"/([^/]+)/([^/]+?)(?:\.git)?/(info/refs|git-upload-pack|git-receive-pack)")
+_REPO = re.compile(r"/repos/([^/]+)/([^/]+)(/.*)?")
+_DOCS = "https://docs.github.com/rest"
+
+
+class Cut(Exception):
+    """The connection ends here, whatever was promised."""
+
+
+class Listener(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, address: tuple[str, int], forge: GitHubServer) -> None:
+        self.forge = forge
+        self.secure = False
+        self._open: set[socket.socket] = set()
+        super().__init__(address, Handler)
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        connection, address = super().get_request()
+        self._open.add(connection)
+        return connection, address
+
+    def close_request(self, request: Any) -> None:
+        self._open.discard(request)
+        super().close_request(request)
+
+    def end(self) -> None:
+        """Stop, and end the connections too: a client that holds one must notice."""
+        self.shutdown()
+        self.server_close()
+        for connection in list(self._open):
+            try:
+                connection.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that went away is nobody's error."""
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server_version = "GitHub.com"
+    sys_version = ""
+    disable_nagle_algorithm = True
+    server: Listener
+
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        return super().date_time_string(self.server.forge.world.clock() if timestamp is None else timestamp)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its name in the base class
+        """The ledger keeps the log."""
+
+    def do_GET(self) -> None:
+        self.serve()
+
+    do_POST = do_PUT = do_PATCH = do_DELETE = do_HEAD = do_GET  # noqa: N815
+
+    def serve(self) -> None:
+        forge = self.server.forge
+        self.body = self._read()
+        url = urllib.parse.urlsplit(self.path)
+        self.query = url.query
+        heads = {name.lower(): value for name, value in self.headers.items()}
+        self.heads = heads
+        origin = f"{'https' if self.server.secure else 'http'}://{heads.get('host', '127.0.0.1')}"
+        token, signed = self._token(heads.get("authorization", ""))
+        path, api = url.path, origin
+        if path.startswith("/api/v3/") or path == "/api/v3":
+            path, api = path.removeprefix("/api/v3") or "/", f"{origin}/api/v3"
+        login = token.user.login if token else ""
+        kind = "graphql" if path in ("/graphql", "/api/graphql") else "git" if _GIT.fullmatch(path) else "rest"
+        kind = "download" if path.startswith("/_logs/") else kind
+        fault = forge.ledger.fault(self.command, path, login)
+        try:
+            if fault and fault.what == "slow":
+                time.sleep(fault.seconds)
+                fault = None
+            if fault and fault.what == "drop":
+                self._note(kind, path, login, 0, 0)
+            struck = self._struck(fault, token) if fault else None
+            if struck is not None:
+                answer, points = struck, 0
+            elif kind == "git":
+                answer, points = self._git(path, token, signed), 0
+            elif kind == "download":
+                answer, points = self._download(path), 0
+            else:
+                show = CiShapes(origin, api, token.user if token else None)
+                answer, points = self._api(kind, path, token, signed, show, fault)
+            self._note(kind, path, login, answer.status, points)
+            self._send(answer, fault, token, kind)
+        except Cut:
+            self.close_connection = True
+        except OSError:
+            raise
+        except Exception as error:
+            forge.world.errors.append(error)
+            self._send(Answer(500, {"message": f"the test server broke: {error!r}"}), None, token, kind)
+
+    def _note(self, kind: str, path: str, login: str, status: int, points: int) -> None:
+        """Into the log, before the answer goes out: whoever has the answer finds it there."""
+        forge = self.server.forge
+        conditional = "if-none-match" in self.heads or "if-modified-since" in self.heads
+        forge.ledger.requests.append(Request(
+            forge.world.clock(), kind, self.command, path, self.query, status, login, conditional, points,
+            self.heads.get("user-agent", ""),
+        ))  # fmt: skip
+
+    def _read(self) -> bytes:
+        if "chunked" in self.headers.get("Transfer-Encoding", ""):
+            pieces = []
+            while size := int(self.rfile.readline().split(b";")[0], 16):
+                pieces.append(self.rfile.read(size))
+                self.rfile.readline()
+            self.rfile.readline()
+            return b"".join(pieces)
+        return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+
+    def _token(self, header: str) -> tuple[Token | None, bool]:
+        """The token that was shown, if it counts, and whether one was shown."""
+        kind, _, value = header.partition(" ")
+        if kind.lower() == "basic":
+            user, _, password = base64.b64decode(value).decode(errors="replace").partition(":")
+            value = password if password and password != "x-oauth-basic" else user
+        token = self.server.forge.world.tokens.get(value.strip())
+        return (token if token and not token.expired else None), bool(value)
+
+    # --- what the API answers
+
+    def _api(
+        self, kind: str, path: str, token: Token | None, signed: bool, show: CiShapes, fault: Fault | None
+    ) -> tuple[Answer, int]:
+        forge = self.server.forge
+        if signed and token is None:
+            return self._refusal(Refused(401, "Bad credentials")), 0
+        if kind == "graphql" and token is None:
+            return self._refusal(Refused(401, "This endpoint requires you to be authenticated.")), 0
+        with forge.world.lock:
+            limit = self._limit(token, "graphql" if kind == "graphql" else "core")
+            if limit.remaining <= 0 and path != "/rate_limit":
+                return self._exhausted(kind, token), 0
+            if kind == "graphql":
+                answer, points = forge.graphql.answer(self.body, token, show, fault)
+                limit.used += points
+                return answer, points
+            answer = self._rest(path, token, show)
+            etagged = self._conditional(answer, token)
+            points = 0 if etagged.status == 304 or path == "/rate_limit" else 1
+            limit.used += points
+            return etagged, points
+
+    def _limit(self, token: Token | None, name: str) -> Limit:
+        forge = self.server.forge
+        limits = token.limits if token else forge.anonymous
+        limit = limits.setdefault(name, Limit(5000 if token else 60))
+        now = forge.world.clock()
+        if now >= limit.reset and not limit.frozen:
+            limit.used, limit.reset = 0, now + 3600
+        return limit
+
+    def _exhausted(self, kind: str, token: Token | None) -> Answer:
+        who = f"user ID {token.user.id}" if token else "127.0.0.1"
+        message = f"API rate limit exceeded for {who}."
+        if kind == "graphql":
+            return Answer(200, {"errors": [{"type": "RATE_LIMITED", "message": message}]})
+        return self._refusal(Refused(403, message))
+
+    def _rest(self, path: str, token: Token | None, show: CiShapes) -> Answer:
+        world = self.server.forge.world
+        try:
+            if moved := re.fullmatch(r"/repositories/(\d+)(/.*)?", path):
+                found = next((repo for repo in world.repos.values() if repo.id == int(moved[1])), None)
+                if found is None:
+                    raise Refused(404, "Not Found")
+                path = f"/repos/{found.full_name}{moved[2] or ''}"
+            if (named := _REPO.fullmatch(path)) and (old := world.moved.get(f"{named[1]}/{named[2]}".lower())):
+                to = f"{show.api}/repositories/{old.id}{named[3] or ''}" + (f"?{self.query}" if self.query else "")
+                status = 301 if self.command in ("GET", "HEAD") else 307
+                return Answer(
+                    status, {"message": "Moved Permanently", "url": to, "documentation_url": _DOCS}, {"Location": to}
+                )
+            method = "GET" if self.command == "HEAD" else self.command
+            route = find(method, path)
+            if route is None:
+                raise Refused(404, "Not Found")
+            query = dict(urllib.parse.parse_qsl(self.query, keep_blank_values=True))
+            call = Call(world, method, path, query, self.heads, self._json(), token, show, route[1])
+            answer = route[0](call)
+            return paged(call, answer, f"{show.api}{path}") if isinstance(answer, Page) else answer
+        except Refused as refused:
+            return self._refusal(refused)
+
+    def _json(self) -> Any:
+        if not self.body:
+            return {}
+        try:
+            return json.loads(self.body)
+        except ValueError:
+            raise Refused(400, "Problems parsing JSON") from None
+
+    def _refusal(self, refused: Refused) -> Answer:
+        body = {"message": refused.message, "documentation_url": _DOCS, "status": str(refused.status)}
+        return Answer(refused.status, body | ({"errors": refused.errors} if refused.errors else {}))
+
+    def _conditional(self, answer: Answer, token: Token | None) -> Answer:
+        """The answer with its ETag, or a 304 where the client has it already."""
+        if self.command not in ("GET", "HEAD") or answer.status != 200 or answer.stream is not None:
+            return answer
+        data = encode(answer.body) + (token.value.encode() if token else b"") + self.heads.get("accept", "").encode()
+        answer.headers["ETag"] = tag = (
+            f'W/"{hashlib.sha256(data + answer.headers.get("Link", "").encode()).hexdigest()}"'
+        )
+        answer.headers["Cache-Control"] = "private, max-age=60, s-maxage=60"
+        answer.headers["Vary"] = "Accept, Authorization, Cookie, X-GitHub-OTP"
+        changed = datetime.fromisoformat(answer.modified) if answer.modified else None
+        if changed:
+            answer.headers["Last-Modified"] = format_datetime(changed, usegmt=True)
+        shown = self.heads.get("if-none-match")
+        if shown is not None:
+            same = tag.removeprefix("W/") in [one.strip().removeprefix("W/") for one in shown.split(",")]
+        else:
+            since = self.heads.get("if-modified-since")
+            same = bool(since and changed and changed <= parsedate_to_datetime(since))
+        if same:
+            return Answer(304, headers=answer.headers)
+        return answer
+
+    # --- Git and downloads
+
+    def _git(self, path: str, token: Token | None, signed: bool) -> Answer:
+        forge = self.server.forge
+        found = _GIT.fullmatch(path)
+        assert found is not None
+        name = f"{found[1]}/{found[2]}".lower()
+        write = found[3] == "git-receive-pack" or "service=git-receive-pack" in self.query
+        with forge.world.lock:
+            if old := forge.world.moved.get(name):
+                query = f"?{self.query}" if self.query else ""
+                return Answer(301, headers={"Location": f"/{old.full_name}.git/{found[3]}{query}"})
+            repo, user = forge.world.repos.get(name), token.user if token else None
+        ask = Answer(401, {"message": "Authentication required"}, {"WWW-Authenticate": 'Basic realm="GitHub"'})
+        if token is None and (signed or write or repo is None or repo.private):
+            return ask
+        if repo is None or not rules.visible(repo, user):
+            return Answer(404, {"message": "Repository not found."})
+        if write and not rules.may_push(repo, user):
+            return Answer(
+                403, {"message": f"Permission to {repo.full_name}.git denied to {user.login if user else 'you'}."}
+            )
+        status, headers, body = bare.backend(
+            forge.world.root, path_info=f"/{repo.path.name}/{found[3]}", method=self.command, query=self.query,
+            user=user.login if user else "", body=self.body, headers=self.heads,
+        )  # fmt: skip
+        if found[3] == "git-receive-pack" and user:
+            with forge.world.lock:
+                pulls.refs_moved(forge.world, repo, user)
+        return Answer(status, headers=dict(headers), stream=iter([body]))
+
+    def _download(self, path: str) -> Answer:
+        found = self.server.forge.world.nodes.get(path.removeprefix("/_logs/"))
+        if isinstance(found, CheckRun):
+            return Answer(stream=rest_ci.log_of(found), headers={"Content-Type": "text/plain; charset=utf-8"})
+        if isinstance(found, WorkflowRun):
+            return Answer(stream=rest_ci.zipped_logs(found.suite), headers={"Content-Type": "application/zip"})
+        return Answer(404, {"message": "Not Found"})
+
+    # --- faults, and sending
+
+    def _struck(self, fault: Fault, token: Token | None) -> Answer | None:
+        """The answer of a fault that takes the place of the real one."""
+        retry = {} if fault.retry_after is None else {"Retry-After": str(fault.retry_after)}
+        if fault.what == "drop":
+            self._shut()
+            raise Cut
+        if fault.what == "secondary":
+            text = "You have exceeded a secondary rate limit. Please wait a few minutes before you try again."
+            answer = self._refusal(Refused(403, text))
+            answer.headers |= retry
+            return answer
+        if fault.what == "rate":
+            for name in ("core", "graphql"):
+                limit = self._limit(token, name)
+                limit.used, limit.reset = limit.limit, fault.reset or self.server.forge.world.clock() + 3600
+            return None
+        if fault.what == "html":
+            page = b"<!DOCTYPE html><html><body><h1>Unicorn! &middot; GitHub</h1></body></html>"
+            return Answer(502, stream=iter([page]), headers={"Content-Type": "text/html"})
+        if isinstance(fault.what, int):
+            second = "You have exceeded a secondary rate limit. Please wait a few minutes before you try again."
+            words = {
+                429: second,
+                401: "Bad credentials",
+                403: "Resource not accessible by personal access token",
+                404: "Not Found",
+            }
+            answer = self._refusal(Refused(fault.what, words.get(fault.what, "Server Error")))
+            answer.headers |= retry
+            return answer
+        return None
+
+    def _send(self, answer: Answer, fault: Fault | None, token: Token | None, kind: str) -> None:
+        headers = {
+            "X-GitHub-Request-Id": uuid.uuid4().hex[:20].upper(),
+            "X-GitHub-Media-Type": "github.v3; format=json",
+        }
+        if token:
+            headers["X-OAuth-Scopes"] = ", ".join(token.scopes)
+        if kind in ("rest", "graphql") and answer.status != 401:
+            limit = self._limit(token, "graphql" if kind == "graphql" else "core")
+            headers |= {
+                "X-RateLimit-Limit": str(limit.limit), "X-RateLimit-Remaining": str(limit.remaining),
+                "X-RateLimit-Used": str(limit.used), "X-RateLimit-Reset": str(int(limit.reset)),
+                "X-RateLimit-Resource": "graphql" if kind == "graphql" else "core",
+            }  # fmt: skip
+        headers |= answer.headers
+        if answer.stream is not None and kind == "download":
+            self._stream(answer, headers, fault)
+            return
+        if answer.stream is not None:
+            data = b"".join(answer.stream)
+        else:
+            data = b"" if answer.status in (204, 304) or answer.body is None else encode(answer.body)
+            headers.setdefault("Content-Type", "application/json; charset=utf-8")
+        cut = fault is not None and fault.what == "cut"
+        self._head(
+            answer.status, headers | {"Content-Length": str(len(data))}, b"" if self.command == "HEAD" else data, cut
+        )
+
+    def _head(self, status: int, headers: dict[str, str], data: bytes, cut: bool = False) -> None:
+        self.send_response(status)
+        for name, value in headers.items():
+            if name.lower() != "content-length" or status not in (204, 304):
+                self.send_header(name, value)
+        lines: list[bytes] = getattr(self, "_headers_buffer", [])
+        head = b"".join(lines) + b"\r\n"
+        self._headers_buffer: list[bytes] = []
+        self.wfile.write(head + (data[: len(data) // 2] if cut else data))
+        if cut:
+            self._shut()
+            raise Cut
+
+    def _stream(self, answer: Answer, headers: dict[str, str], fault: Fault | None) -> None:
+        assert answer.stream is not None
+        self._head(answer.status, headers | {"Transfer-Encoding": "chunked"}, b"")
+        for number, piece in enumerate(_filled(answer.stream)):
+            if fault and fault.what == "cut" and number:
+                self._shut()
+                raise Cut
+            self.wfile.write(b"%x\r\n" % len(piece) + piece + b"\r\n")
+        self.wfile.write(b"0\r\n\r\n")
+
+    def _shut(self) -> None:
+        try:
+            self.wfile.flush()
+            self.connection.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+
+
+def _filled(pieces: Iterator[bytes], size: int = 1 << 16) -> Iterator[bytes]:
+    """The same bytes in pieces of a good size, none of them empty."""
+    held = b""
+    for piece in pieces:
+        held += piece
+        if len(held) >= size:
+            yield held
+            held = b""
+    if held:
+        yield held

@@ -1,0 +1,141 @@
+"""What happens to issues, and to pull requests as issues: text, state, labels, assignees, comments."""
+
+from __future__ import annotations
+
+import re
+
+from .state import Comment, Issue, Pull, Repo, User
+from .world import World, invalid
+
+CLOSES = re.compile(r"\b(?:close[sd]?|fix(?:e[sd])?|resolve[sd]?)[: ]+#(\d+)", re.IGNORECASE)
+
+
+def open_issue(
+    world: World, repo: Repo, user: User, title: str, body: str | None = None,
+    labels: list[str] | None = None, assignees: list[str] | None = None,
+) -> Issue:  # fmt: skip
+    if not title:
+        raise invalid("Issue", "title", code="missing_field")
+    issue = world.keep(Issue(**world.base("I"), repo=repo, number=repo.next_number, user=user, title=title, body=body))
+    repo.next_number += 1
+    repo.issues[issue.number] = issue
+    world.told(issue, "opened", user)
+    if labels:
+        add_labels(world, issue, user, labels)
+    if assignees:
+        assign(world, issue, user, assignees)
+    return issue
+
+
+def edit(world: World, issue: Issue, user: User, title: str | None = None, body: str | None = None) -> None:
+    changed: dict[str, dict[str, str]] = {}
+    if title is not None and title != issue.title:
+        changed["title"] = {"from": issue.title}
+        issue.title = title
+    if body is not None and body != issue.body:
+        changed["body"] = {"from": issue.body or ""}
+        issue.body = body
+    if changed:
+        world.touch(issue)
+        world.told(issue, "edited", user, changes=changed)
+
+
+def set_state(world: World, issue: Issue, user: User, state: str, reason: str | None = None) -> None:
+    """Open or close an issue; pull requests have ways of their own."""
+    if state == issue.state:
+        return
+    issue.state = state
+    closed = state == "closed"
+    issue.closed_at = world.now() if closed else None
+    issue.closed_by = user if closed else None
+    issue.state_reason = None if isinstance(issue, Pull) else (reason or "completed") if closed else "reopened"
+    world.touch(issue)
+    world.told(issue, "closed" if closed else "reopened", user)
+
+
+def close_named(world: World, pull: Pull, user: User) -> None:
+    """The issues that a landed pull request says it closes."""
+    if pull.base_ref != pull.repo.default_branch:
+        return
+    for number in closing_numbers(pull):
+        set_state(world, pull.repo.issues[number], user, "closed")
+
+
+def closing_numbers(pull: Pull) -> list[int]:
+    found = dict.fromkeys(int(number) for number in CLOSES.findall(f"{pull.title}\n{pull.body or ''}"))
+    return [number for number in found if number in pull.repo.issues and not isinstance(pull.repo.issues[number], Pull)]
+
+
+def add_labels(world: World, issue: Issue, user: User, names: list[str]) -> None:
+    for name in names:
+        label = world.label(issue.repo, name, user)
+        if label not in issue.labels:
+            issue.labels.append(label)
+            world.touch(issue)
+            world.told(issue, "labeled", user, label=world.shapes.label(issue.repo, label))
+
+
+def remove_label(world: World, issue: Issue, user: User, name: str) -> None:
+    label = issue.repo.labels.get(name.lower())
+    if label is None or label not in issue.labels:
+        return
+    issue.labels.remove(label)
+    world.touch(issue)
+    world.told(issue, "unlabeled", user, label=world.shapes.label(issue.repo, label))
+
+
+def set_labels(world: World, issue: Issue, user: User, names: list[str]) -> None:
+    wanted = {name.lower() for name in names}
+    for label in [label for label in issue.labels if label.name.lower() not in wanted]:
+        remove_label(world, issue, user, label.name)
+    add_labels(world, issue, user, names)
+
+
+def assign(world: World, issue: Issue, user: User, logins: list[str], *, remove: bool = False) -> None:
+    for login in logins:
+        found = world.users.get(login.lower())
+        if found is None or (found in issue.assignees) != remove:
+            continue
+        if remove:
+            issue.assignees.remove(found)
+        else:
+            issue.assignees.append(found)
+        world.touch(issue)
+        world.told(issue, "unassigned" if remove else "assigned", user, assignee=world.shapes.user(found))
+
+
+def comment(world: World, issue: Issue, user: User, body: str, association: str | None = None) -> Comment:
+    if not body.strip():
+        raise invalid("IssueComment", "body", "body cannot be blank", "missing_field")
+    made = world.keep(Comment(**world.base("IC"), issue=issue, user=user, body=body, association=association))
+    issue.comments.append(made)
+    world.touch(issue)
+    _comment_told(world, made, "created", user)
+    return made
+
+
+def edit_comment(world: World, made: Comment, user: User, body: str) -> None:
+    before, made.body = made.body, body
+    world.touch(made)
+    world.touch(made.issue)
+    _comment_told(world, made, "edited", user, changes={"body": {"from": before}})
+
+
+def delete_comment(world: World, made: Comment, user: User) -> None:
+    made.issue.comments.remove(made)
+    del world.nodes[made.node_id]
+    world.touch(made.issue)
+    _comment_told(world, made, "deleted", user)
+
+
+def _comment_told(world: World, made: Comment, action: str, user: User, **parts: object) -> None:
+    show = world.shapes
+    world.emit(
+        made.issue.repo,
+        "issue_comment",
+        user,
+        action=action,
+        issue=show.issue(made.issue),
+        comment=show.comment(made),
+        **parts,
+    )

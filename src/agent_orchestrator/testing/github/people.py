@@ -1,0 +1,323 @@
+"""What people and machines do on the forge, for tests: sign up, push, review, comment, report checks, label, merge."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from . import bare, checks, issues, landing, pulls, reviews
+from .state import (
+    CheckRun,
+    Comment,
+    Hook,
+    Issue,
+    Log,
+    Protection,
+    Pull,
+    Repo,
+    Review,
+    ReviewComment,
+    Status,
+    Thread,
+    Token,
+    User,
+    WorkflowRun,
+)
+from .world import World
+
+
+class People:
+    """Repositories and people are given as records or by name, commits by branch or SHA, pull requests and issues as records."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def user(self, login: str, kind: str = "User", *, name: str = "") -> User:
+        """The user of that name, made where there is none; a login that ends in `[bot]` is a bot."""
+        with self.world.lock:
+            found = self.world.users.get(login.lower())
+            return found or self.world.new_user(login, "Bot" if login.endswith("[bot]") else kind, name)
+
+    def organization(self, login: str, *members: str) -> User:
+        made = self.user(login, "Organization")
+        made.members |= set(members)
+        for member in members:
+            self.user(member)
+        return made
+
+    def token(
+        self, user: User | str, scopes: tuple[str, ...] = ("repo", "read:org", "workflow"), *, expired: bool = False
+    ) -> str:
+        made = Token(f"ghp_{secrets.token_hex(18)}", self._user(user), scopes, expired)
+        self.world.tokens[made.value] = made
+        return made.value
+
+    def repository(
+        self, full_name: str, files: Mapping[str, str] | None = None, *, private: bool = False, branch: str = "main",
+        people: Mapping[str, str] | None = None,
+    ) -> Repo:  # fmt: skip
+        """A repository with one commit; `people` are collaborators with their permission (admin, write, triage, read)."""
+        owner, name = full_name.split("/")
+        with self.world.lock:
+            repo = self.world.new_repo(self.user(owner), name, private=private, branch=branch)
+            for login, permission in (people or {}).items():
+                repo.people[self.user(login).login] = permission
+            self.push(repo, branch, {"README.md": f"# {name}\n"} if files is None else files, message="Initial commit")
+            return repo
+
+    def fork(self, repo: Repo | str, owner: User | str, name: str = "") -> Repo:
+        with self.world.lock:
+            parent = self._repo(repo)
+            return self.world.new_repo(self._user(owner), name or parent.name, parent=parent)
+
+    def protect(self, repo: Repo | str, branch: str = "main", **asks: Any) -> Protection:
+        """Ask for checks, approvals, a merge queue … before something lands (see `Protection`); only admins push past it."""
+        with self.world.lock:
+            found = self._repo(repo)
+            made = found.protections[branch] = Protection(**asks)
+            admins = [
+                found.owner.login,
+                *found.owner.members,
+                *(name for name, may in found.people.items() if may == "admin"),
+            ]
+            bare.protect(found.path, found.protections, admins)
+            return made
+
+    def rename(self, repo: Repo | str, name: str) -> None:
+        with self.world.lock:
+            self.world.rename(self._repo(repo), name)
+
+    def delete(self, repo: Repo | str) -> None:
+        """The repository is gone; pull requests that came from it lose their source."""
+        with self.world.lock:
+            found = self._repo(repo)
+            del self.world.repos[found.full_name.lower()]
+            for other in self.world.repos.values():
+                for pull in other.pulls():
+                    if pull.head_repo is found:
+                        pull.head_repo, pull.head_deleted = None, True
+
+    def hook(self, repo: Repo | str, url: str, secret: str = "", events: tuple[str, ...] = ("*",)) -> Hook:
+        with self.world.lock:
+            found = self._repo(repo)
+            made = Hook(**self.world.base("H"), repo=found, url=url, secret=secret, events=list(events))
+            found.hooks[made.id] = self.world.keep(made)
+            return made
+
+    def ci(self, repo: Repo | str, run: Callable[[Repo, str], None] | None) -> None:
+        """What the repository's CI does with every commit that is pushed or asked to run again; it calls `check` or `status`."""
+        self._repo(repo).ci = run
+
+    # --- Git
+
+    def push(
+        self, repo: Repo | str, branch: str, files: Mapping[str, str | None], *, message: str = "Change", by: User | str | None = None,
+        base: str | None = None, force: bool = False,
+    ) -> str:  # fmt: skip
+        """A commit on a branch, new ones start at the default branch or at `base`; `force` throws away what the branch had."""
+        with self.world.lock:
+            found, user = self._repo(repo), self._by(repo, by)
+            start = found.head(branch) if not force else None
+            parent = start or (self._sha(found, base) if base else found.head(found.default_branch))
+            sha = bare.write(found.path, parent, files, message, user.login)
+            bare.set_ref(found.path, f"refs/heads/{branch}", sha)
+            pulls.refs_moved(self.world, found, user)
+            return sha
+
+    def delete_branch(self, repo: Repo | str, branch: str, by: User | str | None = None) -> None:
+        with self.world.lock:
+            found = self._repo(repo)
+            bare.delete_ref(found.path, f"refs/heads/{branch}")
+            pulls.refs_moved(self.world, found, self._by(repo, by))
+
+    def read(self, repo: Repo | str, ref: str, path: str) -> str:
+        """A file's text at a branch or commit."""
+        return bare.git(self._repo(repo).path, "show", f"{ref}:{path}")
+
+    def log(self, repo: Repo | str, ref: str = "main") -> list[bare.Commit]:
+        """The commits of a branch, newest first, along its first parents."""
+        found = self._repo(repo)
+        return [bare.commit(found.path, sha) for sha in bare.git(found.path, "rev-list", "--first-parent", ref).split()]
+
+    # --- issues and pull requests
+
+    def issue(
+        self, repo: Repo | str, title: str, body: str = "", *, by: User | str | None = None, labels: tuple[str, ...] = (),
+        assignees: tuple[str, ...] = (), association: str | None = None,
+    ) -> Issue:  # fmt: skip
+        with self.world.lock:
+            made = issues.open_issue(
+                self.world, self._repo(repo), self._by(repo, by), title, body, list(labels), list(assignees)
+            )
+            made.association = association
+            return made
+
+    def pull(
+        self, repo: Repo | str, head: str, title: str = "", body: str = "", *, base: str = "main", by: User | str | None = None,
+        draft: bool = False, head_repo: Repo | None = None, association: str | None = None,
+    ) -> Pull:  # fmt: skip
+        with self.world.lock:
+            made = pulls.open_pull(
+                self.world, self._repo(repo), self._by(repo, by), head, base, title or head, body, draft, head_repo
+            )
+            made.association = association
+            return made
+
+    def find_pull(self, repo: Repo | str, number: int) -> Pull:
+        found = self._repo(repo).issues[number]
+        assert isinstance(found, Pull)
+        return found
+
+    def label_issue(self, issue: Issue, *labels: str, by: User | str | None = None) -> None:
+        with self.world.lock:
+            issues.add_labels(self.world, issue, self._by(issue.repo, by), list(labels))
+
+    def unlabel_issue(self, issue: Issue, label: str, by: User | str | None = None) -> None:
+        with self.world.lock:
+            issues.remove_label(self.world, issue, self._by(issue.repo, by), label)
+
+    def assign(self, issue: Issue, *logins: str, by: User | str | None = None) -> None:
+        with self.world.lock:
+            issues.assign(self.world, issue, self._by(issue.repo, by), list(logins))
+
+    def comment(
+        self, issue: Issue, body: str, *, by: User | str | None = None, association: str | None = None
+    ) -> Comment:
+        with self.world.lock:
+            return issues.comment(self.world, issue, self._by(issue.repo, by), body, association)
+
+    def edit_comment(self, comment: Comment | ReviewComment, body: str, by: User | str | None = None) -> None:
+        with self.world.lock:
+            if isinstance(comment, ReviewComment):
+                reviews.edit_comment(self.world, comment, self._by(comment.thread.pull.repo, by), body)
+            else:
+                issues.edit_comment(self.world, comment, self._by(comment.issue.repo, by), body)
+
+    def delete_comment(self, comment: Comment | ReviewComment, by: User | str | None = None) -> None:
+        with self.world.lock:
+            if isinstance(comment, ReviewComment):
+                reviews.delete_comment(self.world, comment, self._by(comment.thread.pull.repo, by))
+            else:
+                issues.delete_comment(self.world, comment, self._by(comment.issue.repo, by))
+
+    def minimize(self, comment: Comment | Review | ReviewComment, hidden: bool = True) -> None:
+        """Hide a comment, as a maintainer does with spam. No webhook tells of it."""
+        comment.minimized = hidden
+
+    def close(self, issue: Issue, by: User | str | None = None) -> None:
+        self._set_state(issue, "closed", by)
+
+    def reopen(self, issue: Issue, by: User | str | None = None) -> None:
+        self._set_state(issue, "open", by)
+
+    def _set_state(self, issue: Issue, state: str, by: User | str | None) -> None:
+        with self.world.lock:
+            user = self._by(issue.repo, by)
+            if isinstance(issue, Pull):
+                pulls.set_state(self.world, issue, user, state)
+            else:
+                issues.set_state(self.world, issue, user, state)
+
+    def ready(self, pull: Pull, draft: bool = False, by: User | str | None = None) -> None:
+        with self.world.lock:
+            pulls.set_draft(self.world, pull, self._by(pull.repo, by), draft)
+
+    def merge(self, pull: Pull, method: str = "squash", *, by: User | str | None = None, sha: str | None = None) -> str:
+        with self.world.lock:
+            return landing.merge(self.world, pull, self._by(pull.repo, by), method, sha)
+
+    def group(self, pull: Pull) -> str | None:
+        """The merge queue's commit of this pull request, while it waits for its checks."""
+        return pull.queue.head_sha if pull.queue else None
+
+    # --- reviews
+
+    def review(
+        self, pull: Pull, event: str, body: str = "", *, by: User | str, comments: list[dict[str, Any]] | None = None,
+        association: str | None = None,
+    ) -> Review:  # fmt: skip
+        """`event` is APPROVE, REQUEST_CHANGES or COMMENT; each comment `{path, line, body}`."""
+        with self.world.lock:
+            return reviews.review(self.world, pull, self._user(by), event, body, comments, association)
+
+    def thread(
+        self, pull: Pull, path: str, line: int | None, body: str, *, by: User | str, association: str | None = None
+    ) -> Thread:
+        with self.world.lock:
+            return reviews.start_thread(self.world, pull, self._user(by), body, path, line, association=association)
+
+    def reply(self, thread: Thread, body: str, *, by: User | str, association: str | None = None) -> ReviewComment:
+        with self.world.lock:
+            return reviews.reply(self.world, thread, self._user(by), body, association)
+
+    def resolve(self, thread: Thread, done: bool = True, *, by: User | str | None = None) -> None:
+        with self.world.lock:
+            reviews.resolve(self.world, thread, self._by(thread.pull.repo, by), done)
+
+    def dismiss(self, review: Review, by: User | str | None = None) -> None:
+        with self.world.lock:
+            reviews.dismiss(self.world, review, self._by(review.pull.repo, by))
+
+    def request_review(self, pull: Pull, *logins: str, by: User | str | None = None) -> None:
+        with self.world.lock:
+            for login in logins:
+                self.user(login)
+            reviews.request(self.world, pull, self._by(pull.repo, by), list(logins))
+
+    # --- CI
+
+    def check(
+        self,
+        repo: Repo | str,
+        ref: str,
+        name: str,
+        conclusion: str | None = None,
+        *,
+        log: Log | None = None,
+        **more: Any,
+    ) -> CheckRun:
+        """A check run: None while it runs (`status="queued"` before), else its conclusion. With a log it is a job of a workflow."""
+        with self.world.lock:
+            found = self._repo(repo)
+            return checks.check(self.world, found, self._sha(found, ref), name, conclusion, log=log, **more)
+
+    def status(
+        self,
+        repo: Repo | str,
+        ref: str,
+        context: str,
+        state: str,
+        description: str | None = None,
+        url: str | None = None,
+    ) -> Status:
+        with self.world.lock:
+            found = self._repo(repo)
+            return checks.set_status(
+                self.world, found, self._sha(found, ref), found.owner, state, context, description, url
+            )
+
+    def await_approval(
+        self, repo: Repo | str, ref: str, workflow: str = "CI", by: User | str | None = None
+    ) -> WorkflowRun:
+        """A workflow run of a stranger's fork that waits for a maintainer."""
+        with self.world.lock:
+            found = self._repo(repo)
+            return checks.wait_for_approval(self.world, found, self._sha(found, ref), workflow, self._by(repo, by))
+
+    # --- names
+
+    def _repo(self, repo: Repo | str) -> Repo:
+        return self.world.repo(repo) if isinstance(repo, str) else repo
+
+    def _user(self, user: User | str) -> User:
+        return self.user(user) if isinstance(user, str) else user
+
+    def _by(self, repo: Repo | str, by: User | str | None) -> User:
+        return self._repo(repo).owner if by is None else self._user(by)
+
+    def _sha(self, repo: Repo, ref: str) -> str:
+        sha = repo.head(ref) or bare.resolve(repo.path, ref)
+        if sha is None:
+            raise ValueError(f"{repo.full_name} has no commit or branch {ref!r}")
+        return sha

@@ -1,0 +1,174 @@
+"""What happens to pull requests: opened, pushed to, made ready, closed; and what a push to a repository means to all of them."""
+
+from __future__ import annotations
+
+from . import bare, issues, rules
+from .state import Pull, Repo, User
+from .world import Refused, World, invalid
+
+
+def open_pull(
+    world: World, repo: Repo, user: User, head: str, base: str, title: str, body: str | None = None, draft: bool = False,
+    head_repo: Repo | None = None,
+) -> Pull:  # fmt: skip
+    """`head` is a branch of the repository, or `owner:branch` of a fork."""
+    source, branch = _source(world, repo, head, head_repo)
+    sha, target = source.head(branch) if source else None, repo.head(base)
+    if source is None or sha is None:
+        raise invalid("PullRequest", "head")
+    if target is None:
+        raise invalid("PullRequest", "base")
+    if any(p.state == "open" and (p.head_repo, p.head_ref, p.base_ref) == (source, branch, base) for p in repo.pulls()):
+        owner = source.owner.login
+        raise Refused(422, "Validation Failed", [
+            {"resource": "PullRequest", "code": "custom", "message": f"A pull request already exists for {owner}:{branch}."}
+        ])  # fmt: skip
+    bare.bring(repo.path, source.path, sha, f"refs/pull/{repo.next_number}/head")
+    if not bare.commits(repo.path, target, sha):
+        raise Refused(422, "Validation Failed", [
+            {"resource": "PullRequest", "code": "custom", "message": f"No commits between {base} and {branch}"}
+        ])  # fmt: skip
+    pull = world.keep(Pull(
+        **world.base("PR"), repo=repo, number=repo.next_number, user=user, title=title, body=body, head_repo=source, head_ref=branch,
+        head_sha=sha, base_ref=base, base_sha=target, draft=draft, unknown_left=world.unknown_first,
+    ))  # fmt: skip
+    repo.next_number += 1
+    repo.issues[pull.number] = pull
+    world.told(pull, "opened", user)
+    if source is not repo and repo.ci:
+        repo.ci(repo, sha)
+    return pull
+
+
+def _source(world: World, repo: Repo, head: str, given: Repo | None) -> tuple[Repo | None, str]:
+    owner, colon, branch = head.partition(":")
+    if given:
+        return given, branch or head
+    if not colon or owner.lower() == repo.owner.login.lower():
+        return repo, branch or head
+    mine = [
+        other for other in world.repos.values() if other.parent is repo and other.owner.login.lower() == owner.lower()
+    ]
+    return (mine[0] if mine else None), branch
+
+
+def edit(world: World, pull: Pull, user: User, title: str | None, body: str | None, base: str | None) -> None:
+    if base and base != pull.base_ref:
+        if pull.repo.head(base) is None:
+            raise invalid("PullRequest", "base")
+        before, old_sha = pull.base_ref, rules.base_sha(pull)
+        pull.base_ref, pull.base_sha = base, pull.repo.head(base) or ""
+        pull.unknown_left = world.unknown_first
+        world.touch(pull)
+        world.told(pull, "edited", user, changes={"base": {"ref": {"from": before}, "sha": {"from": old_sha}}})
+    issues.edit(world, pull, user, title, body)
+
+
+def set_state(world: World, pull: Pull, user: User, state: str) -> None:
+    if state == pull.state:
+        return
+    if state == "open":
+        head = pull.head_repo.head(pull.head_ref) if pull.head_repo else None
+        if pull.merged or head is None:
+            raise Refused(422, "Validation Failed", [
+                {"resource": "PullRequest", "code": "custom", "field": "state", "message": "state cannot be changed."}
+            ])  # fmt: skip
+        pull.head_deleted, pull.head_sha = False, head
+        bare.bring(
+            pull.repo.path,
+            pull.head_repo.path if pull.head_repo else pull.repo.path,
+            head,
+            f"refs/pull/{pull.number}/head",
+        )
+    pull.auto_merge = pull.queue = None
+    issues.set_state(world, pull, user, state)
+
+
+def set_draft(world: World, pull: Pull, user: User, draft: bool) -> None:
+    if pull.draft == draft:
+        return
+    pull.draft = draft
+    world.touch(pull)
+    world.told(pull, "converted_to_draft" if draft else "ready_for_review", user)
+    world.settle(pull.repo)
+
+
+def update_branch(world: World, pull: Pull, user: User, expected: str | None) -> None:
+    """Merge the base into the head branch."""
+    if expected and expected != pull.head_sha:
+        raise Refused(422, "expected head sha didn't match current head ref.")
+    base, source = rules.base_sha(pull), pull.head_repo or pull.repo
+    if bare.contains(pull.repo.path, base, pull.head_sha):
+        raise Refused(422, "There are no new commits on the base branch.")
+    try:
+        words = f"Merge branch '{pull.base_ref}' into {pull.head_ref}"
+        made = bare.merged(pull.repo.path, pull.head_sha, base, "merge", words, user.login)
+    except bare.GitFailed:
+        raise Refused(422, "merge conflict between base and head") from None
+    bare.bring(source.path, pull.repo.path, made, f"refs/heads/{pull.head_ref}")
+    refs_moved(world, source, user)
+
+
+def refs_moved(world: World, repo: Repo, user: User) -> None:
+    """See what a push has changed, and what follows from it. Merges come this way too."""
+    now = bare.refs(repo.path)
+    before, repo.refs = repo.refs, now
+    moved = [ref for ref in {**before, **now} if before.get(ref) != now.get(ref)]
+    if not moved:
+        return
+    repo.pushed_at = world.now()
+    for ref in moved:
+        if not ref.startswith("refs/heads/gh-readonly-queue/"):
+            _push_told(world, repo, user, ref, before.get(ref), now.get(ref))
+    for ref in moved:
+        if ref.startswith("refs/heads/"):
+            _branch_moved(world, repo, user, ref.removeprefix("refs/heads/"), before.get(ref), now.get(ref))
+    for ref in moved:
+        if repo.ci and ref.startswith("refs/heads/") and now.get(ref):
+            repo.ci(repo, now[ref])
+    for concerned in (repo, repo.parent):
+        if concerned:
+            world.settle(concerned)
+
+
+def _branch_moved(world: World, repo: Repo, user: User, branch: str, old: str | None, new: str | None) -> None:
+    related = [pull for other in world.repos.values() for pull in other.pulls() if pull.state == "open"]
+    for pull in related:
+        if pull.head_repo is repo and pull.head_ref == branch:
+            if new is None:
+                pull.head_deleted = True
+                set_state(world, pull, user, "closed")
+            elif new != pull.head_sha:
+                _head_moved(world, pull, user, old or pull.head_sha, new)
+        if pull.repo is repo and pull.base_ref == branch and new is not None and pull.state == "open":
+            pull.unknown_left = world.unknown_first
+
+
+def _head_moved(world: World, pull: Pull, user: User, old: str, new: str) -> None:
+    source = pull.head_repo or pull.repo
+    bare.bring(pull.repo.path, source.path, new, f"refs/pull/{pull.number}/head")
+    pull.head_sha, pull.unknown_left = new, world.unknown_first
+    for thread in pull.threads:
+        if not thread.outdated and bare.line_changed(
+            pull.repo.path, thread.original_commit, new, thread.path, thread.original_line
+        ):
+            thread.outdated, thread.line = True, None
+        elif not thread.outdated:
+            for comment in thread.comments:
+                comment.commit_id = new
+    world.touch(pull)
+    world.told(pull, "synchronize", user, before=old, after=new)
+    if source is not pull.repo and pull.repo.ci:
+        pull.repo.ci(pull.repo, new)
+
+
+def _push_told(world: World, repo: Repo, user: User, ref: str, old: str | None, new: str | None) -> None:
+    show = world.shapes
+    shas = bare.commits(repo.path, old, new)[-20:] if old and new else (new,) if new else ()
+    world.emit(
+        repo, "push", user, ref=ref, before=old or bare.NONE, after=new or bare.NONE, created=old is None, deleted=new is None,
+        forced=bool(old and new and not bare.contains(repo.path, old, new)), base_ref=None,
+        compare=f"{show.page(repo)}/compare/{(old or bare.NONE)[:12]}...{(new or bare.NONE)[:12]}",
+        commits=[show.pushed_commit(repo, sha) for sha in shas], head_commit=show.pushed_commit(repo, new) if new else None,
+        pusher={"name": user.login, "email": f"{user.login}@users.noreply.github.com"},
+    )  # fmt: skip

@@ -1,0 +1,234 @@
+"""REST: check runs and suites, statuses, workflow runs, jobs and their logs, running them again."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from . import bare, checks, rules
+from .calls import Answer, Call, Page, route
+from .rest import sha_of
+from .shapes import Json
+from .state import CheckRun, CheckSuite
+from .world import Refused
+
+
+@route("GET", "REPO/commits/{ref*}/check-runs")
+def check_runs(call: Call) -> Page:
+    sha = sha_of(call.repo, call.args["ref"])
+    found = rules.check_runs(call.repo, sha, every=call.query.get("filter") == "all")
+    found = [run for run in found if call.query.get("check_name", run.name) == run.name]
+    found = [run for run in found if call.query.get("status", run.status) == run.status]
+    return Page(sorted(found, key=lambda run: -run.id), call.show.check_run, "check_runs")
+
+
+@route("GET", "REPO/commits/{ref*}/check-suites")
+def check_suites(call: Call) -> Page:
+    return Page(
+        rules.suites(call.repo, sha_of(call.repo, call.args["ref"])),
+        lambda suite: _suite_shape(call, suite),
+        "check_suites",
+    )
+
+
+def _suite_shape(call: Call, suite: CheckSuite) -> Json:
+    return call.show.suite(suite) | {"repository": call.show.lite_repo(suite.repo)}
+
+
+@route("GET", "REPO/check-suites/{suite_id}")
+def check_suite(call: Call) -> Answer:
+    return Answer(body=_suite_shape(call, _suite(call)))
+
+
+@route("GET", "REPO/check-suites/{suite_id}/check-runs")
+def runs_of_suite(call: Call) -> Page:
+    return Page([run for run in _suite(call).runs if not run.replaced], call.show.check_run, "check_runs")
+
+
+@route("POST", "REPO/check-suites/{suite_id}/rerequest")
+def rerequest_suite(call: Call) -> Answer:
+    checks.rerun(call.world, _suite(call), call.who(), only_failed=False)
+    return Answer(201, {})
+
+
+def _suite(call: Call) -> CheckSuite:
+    for suite in call.repo.suites:
+        if suite.id == int(call.args["suite_id"]):
+            return suite
+    raise Refused(404, "Not Found")
+
+
+def _run(call: Call, name: str = "run_id") -> CheckRun:
+    return checks.find_run(call.repo, int(call.args[name]))
+
+
+@route("GET", "REPO/check-runs/{run_id}")
+def check_run(call: Call) -> Answer:
+    return Answer(body=call.show.check_run(_run(call)))
+
+
+@route("GET", "REPO/check-runs/{run_id}/annotations")
+def run_annotations(call: Call) -> Page:
+    run = _run(call)
+    plain = {
+        "path": "README.md", "start_line": 1, "end_line": 1, "start_column": None, "end_column": None, "annotation_level": "failure",
+        "title": None, "message": "", "raw_details": None, "blob_href": f"{call.show.page(call.repo)}/blob/{run.suite.head_sha}",
+    }  # fmt: skip
+    return Page(run.annotations, lambda given: plain | given)
+
+
+@route("POST", "REPO/check-runs/{run_id}/rerequest")
+def rerequest_run(call: Call) -> Answer:
+    run = _run(call)
+    checks.rerun(call.world, run.suite, call.who(), only_failed=False, one=run)
+    return Answer(201, {})
+
+
+@route("GET", "REPO/commits/{ref*}/status")
+def status(call: Call) -> Answer:
+    found, sha = call.repo, sha_of(call.repo, call.args["ref"])
+    page = Page(rules.statuses(found, sha), lambda one: call.show.status(one, simple=True))
+    url = f"{call.show.repo_url(found)}/commits/{sha}"
+    size = min(100, int(call.query.get("per_page", 30)))
+    first = (int(call.query.get("page", 1)) - 1) * size
+    return Answer(body={
+        "state": rules.combined_status(found, sha), "sha": sha, "total_count": len(page.items),
+        "statuses": [page.shape(one) for one in page.items[first : first + size]], "repository": call.show.lite_repo(found),
+        "commit_url": url, "url": f"{url}/status",
+    })  # fmt: skip
+
+
+@route("GET", "REPO/commits/{ref*}/statuses")
+def statuses(call: Call) -> Page:
+    sha = sha_of(call.repo, call.args["ref"])
+    return Page([one for one in call.repo.statuses[::-1] if one.sha == sha], call.show.status)
+
+
+@route("POST", "REPO/statuses/{sha}")
+def set_status(call: Call) -> Answer:
+    call.world.need_push(call.repo, call.who())
+    made = checks.set_status(
+        call.world, call.repo, sha_of(call.repo, call.args["sha"]), call.who(), call.needed("state"), call.given("context", "default"),
+        call.given("description"), call.given("target_url"),
+    )  # fmt: skip
+    return Answer(201, call.show.status(made))
+
+
+@route("GET", "REPO/actions/runs")
+def runs(call: Call) -> Page:
+    found = [suite.workflow for suite in call.repo.suites[::-1] if suite.workflow]
+    for work in list(found):
+        facts = {
+            "branch": work.suite.branch,
+            "head_sha": work.suite.head_sha,
+            "event": work.event,
+            "actor": work.actor.login,
+        }
+        if any(call.query[name] != fact for name, fact in facts.items() if name in call.query):
+            found.remove(work)
+    if wanted := call.query.get("status"):
+        found = [work for work in found if wanted in rules.suite_state(work.suite)]
+    return Page(found, call.show.workflow_run, "workflow_runs")
+
+
+@route("GET", "REPO/actions/workflows")
+def workflows(call: Call) -> Page:
+    found = {suite.workflow.name: suite.workflow for suite in call.repo.suites if suite.workflow}
+    return Page(list(found.values()), call.show.workflow, "workflows")
+
+
+@route("GET", "REPO/actions/workflows/{workflow_id}")
+def workflow(call: Call) -> Answer:
+    for suite in call.repo.suites:
+        if suite.workflow and call.show.workflow_id(suite.workflow) == int(call.args["workflow_id"]):
+            return Answer(body=call.show.workflow(suite.workflow))
+    raise Refused(404, "Not Found")
+
+
+@route("GET", "REPO/actions/runs/{run_id}")
+def run(call: Call) -> Answer:
+    return Answer(body=call.show.workflow_run(checks.find_workflow(call.repo, int(call.args["run_id"]))))
+
+
+@route("GET", "REPO/actions/runs/{run_id}/jobs")
+def jobs(call: Call) -> Page:
+    suite = checks.find_workflow(call.repo, int(call.args["run_id"])).suite
+    every = call.query.get("filter") == "all"
+    return Page([one for one in suite.runs if every or not one.replaced], call.show.job, "jobs")
+
+
+@route("GET", "REPO/actions/jobs/{job_id}")
+def job(call: Call) -> Answer:
+    return Answer(body=call.show.job(_run(call, "job_id")))
+
+
+@route("GET", "REPO/actions/jobs/{job_id}/logs")
+def job_log(call: Call) -> Answer:
+    call.who()
+    run = _run(call, "job_id")
+    if run.log_gone:
+        raise Refused(410, "Server Error")
+    if run.status != "completed" or run.log is None:
+        raise Refused(404, "Not Found")
+    return Answer(302, headers={"Location": f"{call.show.web}/_logs/{run.node_id}"})
+
+
+@route("GET", "REPO/actions/runs/{run_id}/logs")
+def run_log(call: Call) -> Answer:
+    call.who()
+    work = checks.find_workflow(call.repo, int(call.args["run_id"]))
+    return Answer(302, headers={"Location": f"{call.show.web}/_logs/{work.node_id}"})
+
+
+def log_of(run: CheckRun) -> Iterator[bytes]:
+    """A job's log in pieces: text gets a time before each line, as a runner writes it."""
+    if isinstance(run.log, str):
+        yield from bare.log_lines(run.log, run.started_at)
+    elif isinstance(run.log, bytes):
+        yield run.log
+    elif isinstance(run.log, Path):
+        with run.log.open("rb") as file:
+            while piece := file.read(1 << 20):
+                yield piece
+    elif run.log is not None:
+        yield from run.log()
+
+
+def zipped_logs(suite: CheckSuite) -> Iterator[bytes]:
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+        for one in suite.runs:
+            if not one.replaced:
+                archive.writestr(f"{one.name}/1_Run {one.name}.txt", b"".join(log_of(one)))
+    yield made.getvalue()
+
+
+@route("POST", "REPO/actions/runs/{run_id}/rerun-failed-jobs")
+def rerun_failed(call: Call) -> Answer:
+    checks.rerun(
+        call.world, checks.find_workflow(call.repo, int(call.args["run_id"])).suite, call.who(), only_failed=True
+    )
+    return Answer(201, {})
+
+
+@route("POST", "REPO/actions/runs/{run_id}/rerun")
+def rerun(call: Call) -> Answer:
+    checks.rerun(
+        call.world, checks.find_workflow(call.repo, int(call.args["run_id"])).suite, call.who(), only_failed=False
+    )
+    return Answer(201, {})
+
+
+@route("POST", "REPO/actions/jobs/{job_id}/rerun")
+def rerun_job(call: Call) -> Answer:
+    run = _run(call, "job_id")
+    checks.rerun(call.world, run.suite, call.who(), only_failed=False, one=run)
+    return Answer(201, {})
+
+
+@route("POST", "REPO/actions/runs/{run_id}/approve")
+def approve(call: Call) -> Answer:
+    checks.approve_run(call.world, checks.find_workflow(call.repo, int(call.args["run_id"])), call.who())
+    return Answer(201, {})

@@ -1,0 +1,215 @@
+"""REST: issues, their comments, labels and assignees; pull requests are issues here too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import issues, pulls
+from .calls import Answer, Call, Page, route
+from .shapes import Json
+from .state import Comment, Issue, Label, Pull, User
+from .world import Refused, invalid
+
+
+def _labels(call: Call) -> list[str]:
+    given = call.given("labels", []) if isinstance(call.body, dict) else call.body
+    return [label["name"] if isinstance(label, dict) else label for label in given or []]
+
+
+def _matches(call: Call, issue: Issue) -> bool:
+    query = call.query
+    if query.get("state", "open") not in ("all", issue.state):
+        return False
+    if issue.updated_at < query.get("since", ""):
+        return False
+    wanted = {name.strip().lower() for name in query.get("labels", "").split(",") if name.strip()}
+    if not wanted <= {label.name.lower() for label in issue.labels}:
+        return False
+    assignee = query.get("assignee")
+    logins = {user.login.lower() for user in issue.assignees}
+    if (assignee == "none" and logins) or (assignee == "*" and not logins):
+        return False
+    if assignee and assignee not in ("none", "*") and assignee.lower() not in logins:
+        return False
+    return issue.user.login.lower() == query["creator"].lower() if "creator" in query else True
+
+
+@route("GET", "REPO/issues")
+def listed(call: Call) -> Page:
+    found = [issue for issue in call.repo.issues.values() if _matches(call, issue)]
+    sort = call.query.get("sort", "created")
+
+    def by(issue: Issue) -> tuple[Any, int]:
+        return (
+            len(issue.comments) if sort == "comments" else issue.updated_at if sort == "updated" else issue.created_at
+        ), issue.id
+
+    return Page(sorted(found, key=by, reverse=call.query.get("direction", "desc") == "desc"), call.show.issue)
+
+
+@route("POST", "REPO/issues")
+def made(call: Call) -> Answer:
+    may = call.repo.people.get(call.who().login) or call.who() is call.repo.owner
+    issue = issues.open_issue(
+        call.world, call.repo, call.who(), str(call.given("title") or ""), call.given("body"),
+        _labels(call) if may else [], call.given("assignees") if may else [],
+    )  # fmt: skip
+    return Answer(201, call.show.issue(issue))
+
+
+@route("GET", "REPO/issues/{number}")
+def one(call: Call) -> Answer:
+    return Answer(body=call.show.issue(call.issue), modified=call.issue.updated_at)
+
+
+@route("PATCH", "REPO/issues/{number}")
+def edited(call: Call) -> Answer:
+    world, issue, user = call.world, call.issue, call.who()
+    if user is not issue.user:
+        world.need_triage(issue.repo, user)
+    issues.edit(world, issue, user, call.given("title"), call.given("body"))
+    if call.given("labels") is not None:
+        issues.set_labels(world, issue, user, _labels(call))
+    if (logins := call.given("assignees")) is not None:
+        gone = [one.login for one in issue.assignees if one.login not in logins]
+        issues.assign(world, issue, user, gone, remove=True)
+        issues.assign(world, issue, user, logins)
+    if (state := call.given("state")) is not None:
+        _set_state(call, issue, user, state)
+    return Answer(body=call.show.issue(issue))
+
+
+def _set_state(call: Call, issue: Issue, user: User, state: str) -> None:
+    if state not in ("open", "closed"):
+        raise invalid("Issue", "state")
+    if isinstance(issue, Pull):
+        pulls.set_state(call.world, issue, user, state)
+    else:
+        issues.set_state(call.world, issue, user, state, call.given("state_reason"))
+
+
+@route("GET", "REPO/issues/{number}/comments")
+def comments(call: Call) -> Page:
+    found = [comment for comment in call.issue.comments if comment.updated_at >= call.query.get("since", "")]
+    return Page(found, call.show.comment)
+
+
+@route("GET", "REPO/issues/comments")
+def all_comments(call: Call) -> Page:
+    found = [comment for issue in call.repo.issues.values() for comment in issue.comments]
+    found = [comment for comment in found if comment.updated_at >= call.query.get("since", "")]
+    by = (lambda c: (c.updated_at, c.id)) if call.query.get("sort") == "updated" else (lambda c: (c.created_at, c.id))
+    return Page(sorted(found, key=by, reverse=call.query.get("direction") == "desc"), call.show.comment)
+
+
+@route("POST", "REPO/issues/{number}/comments")
+def commented(call: Call) -> Answer:
+    made = issues.comment(call.world, call.issue, call.who(), str(call.given("body") or ""))
+    return Answer(201, call.show.comment(made))
+
+
+def _comment(call: Call) -> Comment:
+    for issue in call.repo.issues.values():
+        for comment in issue.comments:
+            if comment.id == int(call.args["comment_id"]):
+                return comment
+    raise Refused(404, "Not Found")
+
+
+@route("GET", "REPO/issues/comments/{comment_id}")
+def one_comment(call: Call) -> Answer:
+    return Answer(body=call.show.comment(_comment(call)), modified=_comment(call).updated_at)
+
+
+@route("PATCH", "REPO/issues/comments/{comment_id}")
+def edited_comment(call: Call) -> Answer:
+    comment = _comment(call)
+    _mine(call, comment)
+    issues.edit_comment(call.world, comment, call.who(), call.needed("body"))
+    return Answer(body=call.show.comment(comment))
+
+
+@route("DELETE", "REPO/issues/comments/{comment_id}")
+def deleted_comment(call: Call) -> Answer:
+    comment = _comment(call)
+    _mine(call, comment)
+    issues.delete_comment(call.world, comment, call.who())
+    return Answer(204)
+
+
+def _mine(call: Call, comment: Comment) -> None:
+    if comment.user is not call.who():
+        call.world.need_push(call.repo, call.who())
+
+
+def _label_shape(call: Call, label: Label) -> Json:
+    return call.show.label(call.repo, label)
+
+
+def _label_page(call: Call, labels: list[Label]) -> Page:
+    return Page(labels, lambda label: _label_shape(call, label))
+
+
+@route("GET", "REPO/issues/{number}/labels")
+def labels(call: Call) -> Page:
+    return _label_page(call, call.issue.labels)
+
+
+@route("POST", "REPO/issues/{number}/labels")
+def labelled(call: Call) -> Page:
+    call.world.need_triage(call.repo, call.who())
+    issues.add_labels(call.world, call.issue, call.who(), _labels(call))
+    return _label_page(call, call.issue.labels)
+
+
+@route("PUT", "REPO/issues/{number}/labels")
+def relabelled(call: Call) -> Page:
+    call.world.need_triage(call.repo, call.who())
+    issues.set_labels(call.world, call.issue, call.who(), _labels(call))
+    return _label_page(call, call.issue.labels)
+
+
+@route("DELETE", "REPO/issues/{number}/labels/{name}")
+def unlabelled(call: Call) -> Page:
+    call.world.need_triage(call.repo, call.who())
+    if call.args["name"].lower() not in {label.name.lower() for label in call.issue.labels}:
+        raise Refused(404, "Label does not exist")
+    issues.remove_label(call.world, call.issue, call.who(), call.args["name"])
+    return _label_page(call, call.issue.labels)
+
+
+@route("POST", "REPO/issues/{number}/assignees")
+def assigned(call: Call) -> Answer:
+    call.world.need_triage(call.repo, call.who())
+    issues.assign(call.world, call.issue, call.who(), call.given("assignees") or [])
+    return Answer(201, call.show.issue(call.issue))
+
+
+@route("DELETE", "REPO/issues/{number}/assignees")
+def unassigned(call: Call) -> Answer:
+    call.world.need_triage(call.repo, call.who())
+    issues.assign(call.world, call.issue, call.who(), call.given("assignees") or [], remove=True)
+    return Answer(body=call.show.issue(call.issue))
+
+
+@route("GET", "REPO/labels")
+def repo_labels(call: Call) -> Page:
+    return _label_page(call, list(call.repo.labels.values()))
+
+
+@route("POST", "REPO/labels")
+def made_label(call: Call) -> Answer:
+    call.world.need_triage(call.repo, call.who())
+    name = call.needed("name")
+    if name.lower() in call.repo.labels:
+        raise invalid("Label", "name", code="already_exists")
+    made = call.world.label(call.repo, name, call.who(), call.given("color", "ededed"), call.given("description"))
+    return Answer(201, _label_shape(call, made))
+
+
+@route("GET", "REPO/labels/{name}")
+def one_label(call: Call) -> Answer:
+    found = call.repo.labels.get(call.args["name"].lower())
+    if found is None:
+        raise Refused(404, "Not Found")
+    return Answer(body=_label_shape(call, found))

@@ -1,0 +1,208 @@
+"""Reviews: verdicts, bodies without lines, threads on lines with any number of comments, resolving, asking someone to review."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import bare, rules
+from .state import Pull, Review, ReviewComment, Thread, User
+from .world import Refused, World, invalid
+
+EVENTS = {"APPROVE": "APPROVED", "REQUEST_CHANGES": "CHANGES_REQUESTED", "COMMENT": "COMMENTED"}
+
+
+def review(
+    world: World, pull: Pull, user: User, event: str | None, body: str = "", comments: list[dict[str, Any]] | None = None,
+    association: str | None = None, commit: str | None = None,
+) -> Review:  # fmt: skip
+    """A review with any number of comments on lines; without an event it stays the reviewer's own draft."""
+    if event is not None and event not in EVENTS:
+        raise invalid("PullRequestReview", "event")
+    if user is pull.user and event in ("APPROVE", "REQUEST_CHANGES"):
+        what = "approve" if event == "APPROVE" else "request changes on"
+        raise Refused(422, f"Can not {what} your own pull request", [f"Can not {what} your own pull request"])
+    if event == "REQUEST_CHANGES" and not body.strip():
+        raise Refused(422, "Unprocessable Entity", ["You need to leave a comment indicating the requested changes."])
+    if event == "COMMENT" and not body.strip() and not comments:
+        raise Refused(422, "Unprocessable Entity", ["Your review must have a body or comments."])
+    made = world.keep(Review(
+        **world.base("PRR"), pull=pull, user=user, body=body, state="PENDING", commit_id=commit or pull.head_sha, submitted_at=None,
+        association=association,
+    ))  # fmt: skip
+    for comment in comments or []:
+        start_thread(
+            world,
+            pull,
+            user,
+            comment["body"],
+            comment["path"],
+            comment.get("line"),
+            into=made,
+            side=comment.get("side", "RIGHT"),
+        )
+    pull.reviews.append(made)
+    if event:
+        submit(world, made, event, body)
+    return made
+
+
+def submit(world: World, made: Review, event: str, body: str | None = None) -> None:
+    pull = made.pull
+    if made.state != "PENDING":
+        raise Refused(422, "Can not submit a review that is not pending")
+    made.state, made.body, made.submitted_at = EVENTS[event], body if body is not None else made.body, world.now()
+    if made.user in pull.requested:
+        pull.requested.remove(made.user)
+    world.touch(made)
+    world.touch(pull)
+    _review_told(world, made, "submitted", made.user)
+    for thread in pull.threads:
+        for comment in thread.comments:
+            if comment.review is made:
+                _comment_told(world, comment)
+    world.settle(pull.repo)
+
+
+def dismiss(world: World, made: Review, user: User) -> None:
+    world.need_push(made.pull.repo, user)
+    if made.state not in ("APPROVED", "CHANGES_REQUESTED"):
+        raise Refused(422, "Can not dismiss a commented pull request review")
+    made.state = "DISMISSED"
+    world.touch(made.pull)
+    _review_told(world, made, "dismissed", user)
+    world.settle(made.pull.repo)
+
+
+def start_thread(
+    world: World, pull: Pull, user: User, body: str, path: str, line: int | None = None, *, side: str = "RIGHT",
+    start_line: int | None = None, into: Review | None = None, association: str | None = None,
+) -> Thread:  # fmt: skip
+    """A conversation on a line of a changed file; on the file as a whole without a line."""
+    files = {file.path: file for file in bare.changes(pull.repo.path, rules.base_sha(pull), pull.head_sha)}
+    if path not in files:
+        raise Refused(422, "Validation Failed", [
+            {"resource": "PullRequestReviewComment", "code": "custom", "field": "pull_request_review_thread.path", "message": "is invalid"}
+        ])  # fmt: skip
+    thread = world.keep(Thread(
+        **world.base("PRRT"), pull=pull, path=path, line=line, original_line=line or 1, side=side, original_commit=pull.head_sha,
+        hunk=files[path].patch or "", start_line=start_line, whole_file=line is None,
+    ))  # fmt: skip
+    pull.threads.append(thread)
+    _add(world, thread, user, body, into, None, association)
+    return thread
+
+
+def reply(
+    world: World, thread: Thread, user: User, body: str, association: str | None = None, into: Review | None = None
+) -> ReviewComment:
+    return _add(world, thread, user, body, into, thread.comments[0], association)
+
+
+def _add(
+    world: World,
+    thread: Thread,
+    user: User,
+    body: str,
+    into: Review | None,
+    first: ReviewComment | None,
+    association: str | None,
+) -> ReviewComment:
+    if not body.strip():
+        raise invalid("PullRequestReviewComment", "body", code="missing_field")
+    pull = thread.pull
+    alone = into is None
+    if into is None:
+        into = world.keep(Review(
+            **world.base("PRR"), pull=pull, user=user, body="", state="COMMENTED", commit_id=pull.head_sha, submitted_at=world.now(),
+            association=association,
+        ))  # fmt: skip
+        pull.reviews.append(into)
+    made = world.keep(ReviewComment(
+        **world.base("PRRC"), thread=thread, review=into, user=user, body=body, commit_id=pull.head_sha, reply_to=first,
+        association=association,
+    ))  # fmt: skip
+    thread.comments.append(made)
+    if alone:
+        world.touch(pull)
+        _review_told(world, into, "submitted", user)
+        _comment_told(world, made)
+    return made
+
+
+def edit_comment(world: World, made: ReviewComment, user: User, body: str) -> None:
+    before, made.body = made.body, body
+    world.touch(made)
+    world.touch(made.thread.pull)
+    _comment_told(world, made, "edited", user, changes={"body": {"from": before}})
+
+
+def delete_comment(world: World, made: ReviewComment, user: User) -> None:
+    """A thread without comments is no thread."""
+    made.thread.comments.remove(made)
+    if not made.thread.comments:
+        made.thread.pull.threads.remove(made.thread)
+    del world.nodes[made.node_id]
+    world.touch(made.thread.pull)
+    _comment_told(world, made, "deleted", user)
+
+
+def resolve(world: World, thread: Thread, user: User, done: bool = True) -> None:
+    if user is not thread.pull.user and not rules.may_push(thread.pull.repo, user):
+        raise Refused(
+            403,
+            f"{user.login} does not have the correct permissions to execute `ResolveReviewThread`",
+            kind="FORBIDDEN",
+        )
+    if (thread.resolved_by is not None) == done:
+        return
+    thread.resolved_by = user if done else None
+    show = world.shapes
+    world.touch(thread)
+    world.emit(
+        thread.pull.repo, "pull_request_review_thread", user, action="resolved" if done else "unresolved",
+        thread=show.thread(thread), pull_request=show.simple_pull(thread.pull),
+    )  # fmt: skip
+    world.settle(thread.pull.repo)
+
+
+def request(world: World, pull: Pull, user: User, logins: list[str], *, remove: bool = False) -> None:
+    people = [world.user(login) for login in logins]
+    if pull.user in people and not remove:
+        raise Refused(422, "Review cannot be requested from pull request author.")
+    for person in people:
+        if not rules.visible(pull.repo, person):
+            raise Refused(422, "Reviews may only be requested from collaborators.")
+        if (person in pull.requested) != remove:
+            continue
+        if remove:
+            pull.requested.remove(person)
+        else:
+            pull.requested.append(person)
+        world.touch(pull)
+        action = "review_request_removed" if remove else "review_requested"
+        world.told(pull, action, user, requested_reviewer=world.shapes.user(person))
+
+
+def _review_told(world: World, made: Review, action: str, user: User) -> None:
+    show = world.shapes
+    shape = show.review(made)
+    shape["state"] = made.state.lower()
+    shape["body"] = made.body or None
+    world.emit(
+        made.pull.repo,
+        "pull_request_review",
+        user,
+        action=action,
+        review=shape,
+        pull_request=show.simple_pull(made.pull),
+    )
+
+
+def _comment_told(
+    world: World, comment: ReviewComment, action: str = "created", user: User | None = None, **parts: Any
+) -> None:
+    show, pull = world.shapes, comment.thread.pull
+    world.emit(
+        pull.repo, "pull_request_review_comment", user or comment.user, action=action, comment=show.review_comment(comment),
+        pull_request=show.simple_pull(pull), **parts,
+    )  # fmt: skip

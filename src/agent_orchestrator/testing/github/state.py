@@ -1,0 +1,351 @@
+"""What the test forge remembers: people, repositories, issues, pull requests, reviews, checks, hooks. Plain records, no behaviour."""
+
+from __future__ import annotations
+
+import base64
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+Kept = TypeVar("Kept", bound="Record")
+Log = str | bytes | Path | Callable[[], Iterator[bytes]]
+
+
+@dataclass(eq=False)
+class Record:
+    """What everything has: a number, a node id that never changes, and its times."""
+
+    id: int
+    node_id: str
+    created_at: str
+    updated_at: str
+
+
+@dataclass(eq=False)
+class User(Record):
+    login: str
+    kind: str = "User"
+    """User, Bot or Organization."""
+    name: str = ""
+    members: set[str] = field(default_factory=set)
+    """Of an organization."""
+    limits: dict[str, Limit] = field(default_factory=dict)
+    """The hour's budgets: all tokens of a person draw on the same."""
+
+    @property
+    def graphql_login(self) -> str:
+        return self.login.removesuffix("[bot]")
+
+
+@dataclass
+class Token:
+    value: str
+    user: User
+    scopes: tuple[str, ...]
+    expired: bool = False
+
+    @property
+    def limits(self) -> dict[str, Limit]:
+        return self.user.limits
+
+
+@dataclass
+class Limit:
+    """One hour's budget of one kind (core, graphql) of one token."""
+
+    limit: int = 5000
+    used: int = 0
+    reset: float = 0.0
+    frozen: bool = False
+    """Set by a test: neither the hour's end nor anything else refills it."""
+
+    @property
+    def remaining(self) -> int:
+        return max(0, self.limit - self.used)
+
+
+@dataclass(eq=False)
+class Label(Record):
+    name: str
+    color: str = "ededed"
+    description: str | None = None
+
+
+@dataclass
+class Protection:
+    """What a branch asks for before something lands on it."""
+
+    checks: tuple[str, ...] = ()
+    strict: bool = False
+    approvals: int = 0
+    merge_queue: bool = False
+    resolved: bool = False
+    """Whether every conversation must be resolved."""
+
+
+@dataclass(eq=False)
+class Comment(Record):
+    issue: Issue
+    user: User
+    body: str
+    association: str | None = None
+    minimized: bool = False
+
+
+@dataclass(eq=False)
+class Review(Record):
+    pull: Pull
+    user: User
+    body: str
+    state: str
+    """PENDING, COMMENTED, APPROVED, CHANGES_REQUESTED or DISMISSED."""
+    commit_id: str
+    submitted_at: str | None
+    association: str | None = None
+    minimized: bool = False
+
+
+@dataclass(eq=False)
+class ReviewComment(Record):
+    thread: Thread
+    review: Review
+    user: User
+    body: str
+    commit_id: str
+    reply_to: ReviewComment | None = None
+    association: str | None = None
+    minimized: bool = False
+
+
+@dataclass(eq=False)
+class Thread(Record):
+    pull: Pull
+    path: str
+    line: int | None
+    original_line: int
+    side: str
+    original_commit: str
+    hunk: str
+    start_line: int | None = None
+    whole_file: bool = False
+    comments: list[ReviewComment] = field(default_factory=list)
+    resolved_by: User | None = None
+    outdated: bool = False
+
+
+@dataclass(eq=False)
+class Issue(Record):
+    repo: Repo
+    number: int
+    user: User
+    title: str
+    body: str | None
+    state: str = "open"
+    state_reason: str | None = None
+    closed_at: str | None = None
+    closed_by: User | None = None
+    labels: list[Label] = field(default_factory=list)
+    assignees: list[User] = field(default_factory=list)
+    comments: list[Comment] = field(default_factory=list)
+    association: str | None = None
+
+
+@dataclass
+class AutoMerge:
+    by: User
+    method: str
+    title: str | None
+    message: str | None
+    at: str
+
+
+@dataclass(eq=False)
+class QueueEntry(Record):
+    pull: Pull
+    by: User
+    wanted: str
+    """The head of the pull request when it was queued."""
+    head_sha: str = ""
+    base_sha: str = ""
+    ref: str = ""
+    state: str = "QUEUED"
+
+
+@dataclass(eq=False)
+class Pull(Issue):
+    head_repo: Repo | None = None
+    head_ref: str = ""
+    head_sha: str = ""
+    base_ref: str = ""
+    base_sha: str = ""
+    draft: bool = False
+    head_deleted: bool = False
+    merged_at: str | None = None
+    merged_by: User | None = None
+    merge_commit: str | None = None
+    auto_merge: AutoMerge | None = None
+    queue: QueueEntry | None = None
+    reviews: list[Review] = field(default_factory=list)
+    threads: list[Thread] = field(default_factory=list)
+    requested: list[User] = field(default_factory=list)
+    unknown_left: int = 0
+    """How many more readers are told that mergeability is not known yet."""
+
+    @property
+    def merged(self) -> bool:
+        return self.merged_at is not None
+
+
+@dataclass(eq=False)
+class CheckSuite(Record):
+    repo: Repo
+    head_sha: str
+    branch: str | None
+    app: str
+    runs: list[CheckRun] = field(default_factory=list)
+    workflow: WorkflowRun | None = None
+    announced: str | None = None
+
+
+@dataclass(eq=False)
+class CheckRun(Record):
+    suite: CheckSuite
+    name: str
+    status: str
+    conclusion: str | None
+    started_at: str
+    completed_at: str | None
+    title: str | None = None
+    summary: str | None = None
+    text: str | None = None
+    details_url: str | None = None
+    annotations: list[dict[str, Any]] = field(default_factory=list)
+    log: Log | None = None
+    log_gone: bool = False
+    attempt: int = 1
+    replaced: bool = False
+
+
+@dataclass(eq=False)
+class WorkflowRun(Record):
+    suite: CheckSuite
+    name: str
+    run_number: int
+    event: str
+    actor: User
+    attempt: int = 1
+    waits_for_approval: bool = False
+
+
+@dataclass(eq=False)
+class Status(Record):
+    repo: Repo
+    sha: str
+    context: str
+    state: str
+    description: str | None
+    target_url: str | None
+    creator: User
+
+
+@dataclass(eq=False)
+class Hook(Record):
+    repo: Repo
+    url: str
+    secret: str
+    events: list[str]
+    content_type: str = "json"
+    active: bool = True
+    deliveries: list[Delivery] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class Delivery:
+    id: int
+    guid: str
+    hook: Hook
+    event: str
+    payload: dict[str, Any]
+    redelivery: bool = False
+    status_code: int = 0
+    delivered_at: str = ""
+
+
+@dataclass(eq=False)
+class Repo(Record):
+    owner: User
+    name: str
+    path: Path
+    private: bool = False
+    default_branch: str = "main"
+    parent: Repo | None = None
+    description: str | None = None
+    pushed_at: str = ""
+    archived: bool = False
+    allow_auto_merge: bool = True
+    delete_branch_on_merge: bool = False
+    methods: tuple[str, ...] = ("merge", "squash", "rebase")
+    people: dict[str, str] = field(default_factory=dict)
+    """Login -> permission: admin, write, triage or read."""
+    protections: dict[str, Protection] = field(default_factory=dict)
+    labels: dict[str, Label] = field(default_factory=dict)
+    issues: dict[int, Issue] = field(default_factory=dict)
+    suites: list[CheckSuite] = field(default_factory=list)
+    statuses: list[Status] = field(default_factory=list)
+    hooks: dict[int, Hook] = field(default_factory=dict)
+    refs: dict[str, str] = field(default_factory=dict)
+    """The refs as last seen: a difference is a push."""
+    next_number: int = 1
+    ci: Callable[[Repo, str], None] | None = None
+    """Called with every commit that is pushed to a branch, or asked to run again: what the repository's own CI would do."""
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.owner.login}/{self.name}"
+
+    def head(self, branch: str) -> str | None:
+        return self.refs.get(f"refs/heads/{branch}")
+
+    def pulls(self) -> list[Pull]:
+        return [issue for issue in self.issues.values() if isinstance(issue, Pull)]
+
+
+class State:
+    """Everything, with its indexes; one lock for all of it."""
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self.lock = threading.RLock()
+        self.clock = clock
+        self.users: dict[str, User] = {}
+        self.tokens: dict[str, Token] = {}
+        self.repos: dict[str, Repo] = {}
+        self.moved: dict[str, Repo] = {}
+        """Old full name, in small letters -> the repository that had it."""
+        self.nodes: dict[str, Any] = {}
+        self.unknown_first = 0
+        """How often mergeability is UNKNOWN after each change before it is known."""
+        self._last = 1_000_000
+
+    def now(self) -> str:
+        return datetime.fromtimestamp(self.clock(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    def base(self, prefix: str) -> dict[str, Any]:
+        """Number, node id and times of a new record."""
+        self._last += 1
+        tail = base64.urlsafe_b64encode(self._last.to_bytes(6, "big")).decode()
+        now = self.now()
+        return {"id": self._last, "node_id": f"{prefix}_kw{tail}", "created_at": now, "updated_at": now}
+
+    def keep(self, record: Kept) -> Kept:
+        self.nodes[record.node_id] = record
+        return record
+
+    def touch(self, record: Record) -> None:
+        record.updated_at = self.now()
+
+    def repo(self, full_name: str) -> Repo:
+        return self.repos[full_name.lower()]

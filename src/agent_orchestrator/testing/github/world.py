@@ -1,0 +1,122 @@
+"""The state together with its hooks, and how it refuses: what the modules that change things work on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from . import bare, rules
+from .hooks import Hooks
+from .shapes import Json
+from .shapes_ci import CiShapes
+from .state import Issue, Label, Pull, Record, Repo, State, User
+
+
+class Refused(Exception):
+    """The forge says no: with a status of HTTP, and a type for GraphQL."""
+
+    def __init__(self, status: int, message: str, errors: list[Any] | None = None, kind: str = "UNPROCESSABLE") -> None:
+        super().__init__(message)
+        self.status, self.message, self.errors, self.kind = status, message, errors, kind
+
+
+def invalid(resource: str, field: str, message: str | None = None, code: str = "invalid") -> Refused:
+    error = {"resource": resource, "field": field, "code": code}
+    if message:
+        error["message"] = message
+    return Refused(422, "Validation Failed", [error])
+
+
+class World(State):
+    def __init__(self, root: Path, clock: Callable[[], float] = time.time) -> None:
+        super().__init__(clock)
+        self.root = root
+        self.url = ""
+        self.hooks = Hooks(self)
+        self.errors: list[Exception] = []
+        """What went wrong inside the server itself, or in a test's own CI."""
+        self.settle: Callable[[Repo], None] = lambda _: None
+        """Lands what may land now; called after every change that can make something ready."""
+
+    @property
+    def shapes(self) -> CiShapes:
+        return CiShapes(self.url, self.url)
+
+    def emit(self, repo: Repo, event: str, sender: User, **parts: Any) -> None:
+        """Tell the hooks: everything a delivery carries besides its repository and sender is in `parts`."""
+        show = self.shapes
+        payload: Json = {**parts, "repository": show.repo(repo), "sender": show.user(sender)}
+        self.hooks.happened(repo, event, payload)
+
+    def new_user(self, login: str, kind: str = "User", name: str = "") -> User:
+        prefix = {"Bot": "BOT", "Organization": "O"}.get(kind, "U")
+        user = self.keep(User(**self.base(prefix), login=login, kind=kind, name=name))
+        self.users[login.lower()] = user
+        return user
+
+    def new_repo(
+        self, owner: User, name: str, *, private: bool = False, branch: str = "main", parent: Repo | None = None
+    ) -> Repo:
+        base = self.base("R")
+        repo = Repo(
+            **base, owner=owner, name=name, path=self.root / f"{base['id']}.git", private=private, default_branch=branch
+        )
+        repo.parent = parent
+        if parent:
+            bare.fork(parent.path, repo.path)
+            repo.default_branch = parent.default_branch
+            repo.refs = bare.refs(repo.path)
+        else:
+            bare.create(repo.path, branch)
+        self.repos[repo.full_name.lower()] = repo
+        self.moved.pop(repo.full_name.lower(), None)
+        return self.keep(repo)
+
+    def rename(self, repo: Repo, name: str) -> None:
+        self.moved[repo.full_name.lower()] = self.repos.pop(repo.full_name.lower())
+        repo.name = name
+        self.repos[repo.full_name.lower()] = repo
+        self.touch(repo)
+
+    def label(
+        self, repo: Repo, name: str, sender: User, color: str = "ededed", description: str | None = None
+    ) -> Label:
+        """The label of that name, made where there is none."""
+        found = repo.labels.get(name.lower())
+        if found is None:
+            found = self.keep(Label(**self.base("LA"), name=name, color=color, description=description))
+            repo.labels[name.lower()] = found
+            self.emit(repo, "label", sender, action="created", label=self.shapes.label(repo, found))
+        return found
+
+    def user(self, login: str) -> User:
+        try:
+            return self.users[login.lower()]
+        except KeyError:
+            raise Refused(404, "Not Found", kind="NOT_FOUND") from None
+
+    def node(self, node_id: str, kind: type[Record] | None = None) -> Any:
+        found = self.nodes.get(node_id)
+        if found is None or (kind and not isinstance(found, kind)):
+            raise Refused(404, f"Could not resolve to a node with the global id of '{node_id}'", kind="NOT_FOUND")
+        return found
+
+    def told(self, issue: Issue, action: str, sender: User, **parts: Any) -> None:
+        """An issue's or a pull request's event: both have the same actions for labels, assignees and states."""
+        if isinstance(issue, Pull):
+            self.emit(
+                issue.repo, "pull_request", sender, action=action, number=issue.number,
+                pull_request=self.shapes.pull(issue, ask=False), **parts,
+            )  # fmt: skip
+        else:
+            self.emit(issue.repo, "issues", sender, action=action, issue=self.shapes.issue(issue), **parts)
+
+    def need_push(self, repo: Repo, user: User) -> None:
+        if not rules.may_push(repo, user):
+            raise Refused(403, f"{user.login} must have push access to {repo.full_name}.", kind="FORBIDDEN")
+
+    def need_triage(self, repo: Repo, user: User) -> None:
+        if not rules.may_triage(repo, user):
+            raise Refused(403, "Must have triage rights to Repository.", kind="FORBIDDEN")

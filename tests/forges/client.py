@@ -1,0 +1,42 @@
+"""A plain client of the test forge, for tests of the forge itself."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from agent_orchestrator.testing.github import GitHubServer
+
+
+@dataclass
+class Client:
+    """A signed-in client that remembers every answer it got."""
+
+    forge: GitHubServer
+    token: str
+    answers: list[tuple[str, str, int, Any]] = field(default_factory=list)
+    headers: dict[str, str] = field(default_factory=dict)
+
+    def __call__(self, method: str, path: str, body: Any = None, **headers: str) -> Any:
+        status, given = self.ask(method, path, body, **headers)
+        assert status < 400, f"{method} {path}: {status} {given}"
+        return given
+
+    def ask(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.forge.port, timeout=20)
+        try:
+            data = None if body is None else json.dumps(body)
+            connection.request(method, path, data, {"Authorization": f"Bearer {self.token}", **headers})
+            answer = connection.getresponse()
+            raw = answer.read()
+        finally:
+            connection.close()
+        self.headers = {name.lower(): value for name, value in answer.getheaders()}
+        given = json.loads(raw) if raw and "json" in self.headers.get("content-type", "") else raw or None
+        self.answers.append((method, path.split("?")[0], answer.status, given))
+        return answer.status, given
+
+    def graphql(self, query: str, **variables: Any) -> Any:
+        return self("POST", "/graphql", {"query": query, "variables": variables})

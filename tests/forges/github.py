@@ -1,0 +1,44 @@
+"""Our GitHub plugins signed in to the test server."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from agent_orchestrator.forge import Merging, PullState
+from agent_orchestrator.host import LocalHost
+from agent_orchestrator.plugins.scm.github import GitHub
+from agent_orchestrator.plugins.trackers.github import GitHubIssues
+from agent_orchestrator.testing.github import GitHubServer
+
+
+def scm(
+    forge: GitHubServer,
+    repo: str = "acme/app",
+    by: str = "dev",
+    clock: Callable[[], float] = time.time,
+    **config: Any,
+) -> GitHub:
+    config.setdefault("token", forge.token(by))
+    return GitHub({"repo": repo, "apiUrl": forge.url, **config}, LocalHost(), clock)
+
+
+def tracker(forge: GitHubServer, repo: str = "acme/app", by: str = "dev", **config: Any) -> GitHubIssues:
+    config.setdefault("token", forge.token(by))
+    return GitHubIssues({"repo": repo, "apiUrl": forge.url, **config}, LocalHost())
+
+
+def landing(pull: PullState, **changes: Any) -> Merging:
+    given: dict[str, Any] = {"head": pull.head, "strategy": "squash", "title": "Land it", "body": "Because", **changes}
+    return Merging(**given)
+
+
+async def counted(forge: GitHubServer, since: int = 0) -> Counter[str]:
+    """What was asked since then, once the server has written it down."""
+    known = -1
+    while known != (known := len(forge.ledger.requests)):
+        await asyncio.sleep(0.03)
+    return forge.ledger.counts(since)

@@ -1,0 +1,89 @@
+"""The whole way of a change through a forge, with the demo agent: by webhooks, and by polling alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_orchestrator.testing.github import GitHubServer
+from agent_orchestrator.testing.sandbox import Sandbox
+from tests.acceptance.forging import PLENTY, messages, status, until
+
+CONFIG = """
+defaults: {{agent: demo, runtime: process}}
+projects:
+  app:
+    path: .
+    repo: acme/app
+    scm: {{plugin: github, apiUrl: "{url}", token: "{token}", poll: 1s, webhook: {{secret: s3cret}}}}
+"""
+
+
+@pytest.fixture(params=["webhooks", "polling"])
+def way(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def box(tmp_path: Path, forge: GitHubServer, way: str) -> Iterator[Sandbox]:
+    """A clone of a repository at the forge, and its daemon."""
+    forge.repository("acme/app", {"a.txt": "1\n"}, people={"dev": "write", "rev": "write"})
+    with Sandbox(tmp_path, "process") as sandbox:
+        sandbox.repository(config=CONFIG.format(url=forge.url, token=forge.token("dev")))
+        sandbox.git("remote", "add", "origin", forge.git_url("acme/app"))
+        sandbox.git("-c", f"http.extraHeader={basic(forge)}", "fetch", "-q", "origin")
+        sandbox.git("reset", "-q", "--hard", "origin/main")
+        sandbox.start()
+        if way == "webhooks":
+            forge.hook("acme/app", f"{address(sandbox)}/api/webhooks/github", "s3cret")
+        yield sandbox
+
+
+def basic(forge: GitHubServer) -> str:
+    import base64
+
+    return "Authorization: Basic " + base64.b64encode(f"x:{forge.token('dev')}".encode()).decode()
+
+
+def address(box: Sandbox) -> str:
+    import json
+
+    return str(json.loads(box.home.info.read_text())["url"])
+
+
+def begin(box: Sandbox, name: str, script: str, **more: Any) -> None:
+    box.request("POST", "/api/sessions", {"name": name, "title": f"Work on {name}", "prompt": script, **more})
+
+
+def test_from_a_task_to_the_base(box: Sandbox, forge: GitHubServer) -> None:
+    begin(box, "one", "[[write: b.txt|one]] [[commit: one]] [[wait]] [[done: made]]")
+    draft = until(box, "one", lambda now: now["pr"], "a pull request")
+    pull = forge.find_pull("acme/app", draft["pr"]["number"])
+    assert pull.draft and draft["pr"]["url"]
+    box.ao("send", "one", "go on")
+    until(box, "one", lambda now: now["pr"]["state"] == "open", "to be ready")
+    assert not pull.draft
+
+    forge.check("acme/app", pull.head_sha, "tests", "failure", log="collected 1\nE   assert 1 == 2\nFAILED b.txt\n")
+    box.until(lambda: messages(box, "one"), "the failure to be sent", PLENTY)
+    [sent] = messages(box, "one")
+    assert "assert 1 == 2" in sent
+    fixed = until(box, "one", lambda now: now["head"] != draft["head"], "a commit")
+    box.until(lambda: pull.head_sha == box.session("one")["head"], "the push", PLENTY)
+    forge.check("acme/app", pull.head_sha, "tests", "success")
+    until(box, "one", lambda now: now["pr"]["checks"] and now["pr"]["checks"][0]["state"] == "success", "the check")
+
+    forge.thread(pull, "b.txt", 1, "Why? [[reply: {comment}|Because]] [[write: b.txt|two]] [[commit: two]]", by="rev")
+    box.until(lambda: len(messages(box, "one")) == 2, "the comment to be sent", PLENTY)
+    box.until(lambda: any("Because" in one.body for one in pull.threads[0].comments), "the reply", PLENTY)
+    box.until(lambda: pull.head_sha not in (draft["head"], fixed["head"]), "the next push", PLENTY)
+    forge.check("acme/app", pull.head_sha, "tests", "success")
+    forge.review(pull, "APPROVE", by="rev")
+    status(box, "one", "mergeable")
+    box.ao("merge", "one")
+    assert pull.merged and forge.read("acme/app", "main", "b.txt") == "two\n"
+    merged = until(box, "one", lambda now: now["pr"]["state"] == "merged", "to be merged")
+    assert merged["status"] in ("merged", "stopped", "cleaning_up"), merged["status"]
