@@ -47,6 +47,7 @@ from agent_orchestrator.services.acting import Actions
 from agent_orchestrator.services.admission import Admission
 from agent_orchestrator.services.agent_reviews import AgentReviews
 from agent_orchestrator.services.agents import Agents
+from agent_orchestrator.services.assigning import Assigning
 from agent_orchestrator.services.backlog import Backlog
 from agent_orchestrator.services.bases import Bases
 from agent_orchestrator.services.budgets import Budgets
@@ -58,7 +59,7 @@ from agent_orchestrator.services.conflicts import Conflicts
 from agent_orchestrator.services.doctor import Doctor
 from agent_orchestrator.services.environment import login_environment
 from agent_orchestrator.services.feed import Feed
-from agent_orchestrator.services.forges import ForgeChanges, ForgeWatch, Repositories, Webhooks
+from agent_orchestrator.services.forges import ForgeChanges, ForgeWatch, Repositories, Tracking, Webhooks
 from agent_orchestrator.services.inbox import Inbox
 from agent_orchestrator.services.inspection import Inspection
 from agent_orchestrator.services.issues import Issues
@@ -120,9 +121,13 @@ class Daemon:
         self.lifecycle.after_landing = self.queue.forget_branch
         self.bases = Bases(self.flow, self.watch)
         self.repositories = Repositories(self.plugins, self.host)
+        self.repositories.check = lambda project: self.projects.check_trust(project, None)
         self.sessions.forge_of = self.repositories.name
         self.forge_changes = ForgeChanges(self.flow, self.host, self.repositories)
         self.forge_watch = ForgeWatch(self.flow, home, self.host, self.repositories)
+        self.tracking = Tracking(self.flow, self.repositories)
+        self.sessions.learn_issue = self.tracking.learn
+        self.projects.on_reload.append(self.tracking.look)
         self.stacks = Stacks(self.flow, home, self.host)
         self.reviews = Reviews(self.flow, home, self.host, self.sessions, self.views, self.watch)
         self.agent_reviews = AgentReviews(self.flow, self.host, self.plugins, self.sessions, self.reviews)
@@ -143,6 +148,7 @@ class Daemon:
             **self.forge_changes.effects({**self.pulls.effects(), **self.queue.effects()}),
             **self.agent_reviews.effects(),
             **self.stacks.effects(),
+            **self.tracking.effects(),
         }
         self.runner = Runner(self.flow, {**self.lifecycle.effects(), **of_changes, **of_rules})
         self.budgets, self.completion = Budgets(self.flow, self.plugins), Completion(self.flow)
@@ -152,6 +158,11 @@ class Daemon:
         self.queue.collisions = self.conflicts.known
         self.admission = Admission(self.flow, home, self.config, self.conflicts.expected)
         self.admission.held = self.budgets.held
+        self.issues = Issues(self.flow, self.pulls.numbering)
+        self.issues.elsewhere = self.tracking
+        self.backlog = Backlog(self.flow, self.config)
+        self.assigning = Assigning(self.flow, self.backlog, self.sessions)
+        self.projects.on_reload.append(self.assigning.look)
         self.projects.on_reload.append(self.admission.look)
         self.feed = Feed(self.flow)
         self.agents = Agents(self.plugins)
@@ -175,8 +186,8 @@ class Daemon:
             reactions=Reactions(self.flow, self.views, self.reacting),
             queue=self.queue,
             conflicts=self.conflicts,
-            issues=Issues(self.flow, self.pulls.numbering),
-            backlog=Backlog(self.flow, self.config),
+            issues=self.issues,
+            backlog=self.backlog,
             feed=self.feed,
             projects=self.projects,
             config=Configuration(self.home, self.projects),
@@ -184,7 +195,7 @@ class Daemon:
             doctor=self.doctor,
             prune=Prune(self.flow, self.home, self.host, self.plugins, self.lifecycle),
             tokens=self.tokens,
-            webhooks=Webhooks(self.flow, self.repositories, self.forge_watch),
+            webhooks=Webhooks(self.flow, self.repositories, self.forge_watch, self.tracking),
             shutdown=self.shutdown,
         )
 
@@ -299,9 +310,10 @@ class Daemon:
         self.bases.start()
         self.stacks.start()
         self.forge_watch.start()
+        self.tracking.start()
         self.conflicts.start()
         self.runner.start(pending)
-        for part in (self.quiet, self.agent_reviews, self.budgets, self.completion):
+        for part in (self.quiet, self.agent_reviews, self.budgets, self.completion, self.assigning):
             part.start()
         self.admission.start()
 
@@ -331,13 +343,13 @@ class Daemon:
         log.info("ending")
         for task in self._background:
             task.cancel()
-        for part in (self.admission, self.quiet, self.agent_reviews, self.budgets, self.completion):
+        for part in (self.admission, self.quiet, self.agent_reviews, self.budgets, self.completion, self.assigning):
             part.close()
         self.conflicts.close()
         self.feed.close()
         servers.close()
         await asyncio.gather(serving, return_exceptions=True)
-        await asyncio.gather(self.runner.drain(), self.queue.close(), self.forge_watch.close())
+        await asyncio.gather(self.runner.drain(), self.queue.close(), self.forge_watch.close(), self.tracking.close())
         await self.observer.close()
         self.permissions.close()
         self.watch.close()

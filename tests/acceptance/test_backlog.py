@@ -47,13 +47,21 @@ def test_the_backlog_by_profile_with_reasons(box: Sandbox) -> None:
     shown = box.ao("backlog").stdout
     assert "Serve it" in shown and "backend" in shown and "no profile takes its labels (docs)" in shown
     (box.repo / "agent-orchestrator.yaml").write_text(CONFIG + "orchestrator: {autoAssign: true}\n")
-    box.until(lambda: rows(box)[0] == (1, "backend", True, ""), "the new configuration")
-    made = box.json("new", "1", "--agent", "backend")["id"]
-    box.until(lambda: (1, "backend", False, f"{made} works on it") in rows(box), "it to be taken")
+    taken = (1, "backend", False, "app-serve-it works on it")
+    box.until(lambda: taken in rows(box), "the new configuration, by which it is taken")
+    first = box.session("serve-it")
+    assert (first["profile"], first["issue"]) == ("backend", "1")
+    box.ao("stop", "serve-it")
+    again = "app-serve-it has attempted it: try again by ao new 1"
+    box.until(lambda: (1, "backend", False, again) in rows(box), "it not to be taken twice")
+    box.stop(9)
+    box.start()
+    box.until(lambda: len(box.sessions()) == 2, "the next one to be taken, and this one not again")
+    assert sorted(one["issue"] for one in box.sessions()) == ["1", "4"]
     assert box.request("GET", "/api/backlog?project=app")["entries"] == box.json("backlog", "-A")["entries"]
     box.ao("issue", "assign", "2", "bob")
     box.ao("issue", "close", "1")
     assert "it is assigned to bob" in {number: why for number, _, _, why in rows(box)}[2]
     (box.repo / "agent-orchestrator.yaml").write_text("defaults: {agent: demo, runtime: process}\n")
     box.until(lambda: box.json("backlog")["entries"][0]["agent"] == "demo", "the project's own agent")
-    assert {profile for _, profile, _, _ in rows(box)} == {None}
+    assert {profile for number, profile, _, _ in rows(box) if number != 4} == {None}

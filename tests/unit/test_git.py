@@ -25,7 +25,10 @@ PARTS = st.sampled_from(
 
 def git_takes(name: str) -> bool:
     return (
-        subprocess.run(["git", "check-ref-format", "--branch", name], capture_output=True, check=False).returncode == 0
+        subprocess.run(
+            ["git", "check-ref-format", "--branch", name], capture_output=True, check=False, cwd="/"
+        ).returncode
+        == 0
     )
 
 

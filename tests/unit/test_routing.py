@@ -92,8 +92,8 @@ def test_each_reason_is_told() -> None:
         sessions=(session("one", 1, "back"), stopped),
     )
     assert found == [
-        (2, "any", ()),
         (1, "back", ("app-one works on it",)),
+        (2, "any", ("app-old has attempted it: try again by ao new 2",)),
         (3, "any", ("it is assigned to bob",)),
         (4, "any", ("it needs your word (words of eve, who may not write to the repository): ao new 4",)),
         (5, "any", ("issue 1 is open", "issue 3 is open", "it is assigned to bob")),

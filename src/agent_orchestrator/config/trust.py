@@ -19,6 +19,7 @@ _EXECUTING = re.compile(
     re.IGNORECASE,
 )
 """Variables that decide which programs run."""
+_OF_GITHUB = re.compile(r"(https://|git@|ssh://git@)github\.com[/:]", re.IGNORECASE)
 
 
 def commands_of(config: Config, project: str | None = None) -> dict[str, Any]:
@@ -29,7 +30,7 @@ def commands_of(config: Config, project: str | None = None) -> dict[str, Any]:
     found: dict[str, Any] = {
         "projects": _filled({name: _of_project(p) for name, p in projects.items()}),
         "agents": _filled({name: _of_profile(config, name) for name in config.agents}),
-        "defaults": _permissions(config.defaults),
+        "defaults": _filled({"hosts": _hosts(config.defaults), **_permissions(config.defaults)}),
         "reactions": _of_reactions(config.reactions),
         "plugins": [entry.path for entry in config.plugins],
     }
@@ -52,9 +53,19 @@ def _of_project(project: Project) -> dict[str, Any]:
             "commands": list(project.commands),
             "env": _executing(project.env),
             "reactions": _of_reactions(project.reactions),
+            "hosts": _hosts(project),
             **_permissions(project),
         }
     )
+
+
+def _hosts(part: Defaults) -> list[str]:
+    """Where a token of the user's would be sent because the file says so, and not because that is where such tokens are for."""
+    options = [one.options for one in (part.scm, part.tracker)]
+    named = [str(given[key]) for given in options for key in ("apiUrl", "url", "host", "repo") if given.get(key)]
+    repo = part.repo if isinstance(part, Project) else None
+    elsewhere = [one for one in (*named, repo or "") if "://" in one or "@" in one or one.count(".") > one.count("/")]
+    return [one for one in dict.fromkeys(elsewhere) if not _OF_GITHUB.match(one)]
 
 
 def _of_profile(config: Config, name: str) -> dict[str, Any]:

@@ -214,7 +214,8 @@ class Runner:
         attempts = row.attempts + (not effect.ambiguous)
         if getattr(error, "retryable", False) and attempts < MOST_ATTEMPTS:
             log.warning("an effect is tried again", intent=row.intent.key, error=str(error), attempts=attempts)
-            later = postponed(row, now + pause(attempts), now, failed_attempt=not effect.ambiguous, result=str(error))
+            due = max(now + pause(attempts), getattr(error, "until", None) or 0.0)
+            later = postponed(row, due, now, failed_attempt=not effect.ambiguous, result=str(error))
             return await self._record(row, [], later)
         text = error.text if isinstance(error, AoError) else f"{type(error).__name__}: {error}"
         remedy = error.remedy if isinstance(error, AoError) else "see the daemon's log"

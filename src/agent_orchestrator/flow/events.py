@@ -166,6 +166,8 @@ class SessionCreated(Body):
     """The session whose branch it starts on, and which is to land before it."""
     scm: str = "local"
     """Where its pull request is to be."""
+    tracker: str = "local"
+    """Where its issue is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -874,6 +876,20 @@ class IssueOpened(Body):
     """Issues that must be closed before."""
     write_access: str = "yes"
     """May the author write to the repository: `yes`, `no` or `unknown`."""
+    key: str = ""
+    """How the tracker calls it, where that is not its number: `LIN-3`."""
+    url: str | None = None
+    tracker: str = "local"
+    branch: str | None = None
+    """The branch that the tracker suggests."""
+    assignee: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class IssueTracked(Body):
+    """The tracker was told how far the work on the session's issue is: `in_progress`, `in_review` or `closed`."""
+
+    state: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -235,6 +235,8 @@ class SessionFacts:
     stopped: bool = False
     stopped_by: str = "person"
     """Who wanted it to end."""
+    tracked: str = ""
+    """How far the tracker was told that the work on its issue is."""
     base_head: str | None = None
     """Where the base branch is, as far as seen."""
     below: str | None = None

@@ -407,6 +407,10 @@ def _published(facts: SessionFacts, _event: Event, body: e.WorkPublished) -> Ses
     return replace(facts, published=body.head)
 
 
+def _tracked(facts: SessionFacts, _event: Event, body: e.IssueTracked) -> SessionFacts:
+    return replace(facts, tracked=body.state)
+
+
 def _pushed(facts: SessionFacts, _event: Event, body: e.WorkPushed) -> SessionFacts:
     return replace(facts, pushed=body.head)
 
@@ -519,6 +523,7 @@ _STEPS: Mapping[type[e.Body], Step] = {
     e.RebaseRefused: _not_rebased,
     e.WorkPublished: _published,
     e.WorkPushed: _pushed,
+    e.IssueTracked: _tracked,
     e.MessageQueued: _queued,
     e.MessageHeld: _held,
     e.MessageReleased: _released,

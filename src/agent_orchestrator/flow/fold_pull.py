@@ -281,6 +281,13 @@ def issue_key(project: str, number: int) -> str:
     return f"{project}#{number}"
 
 
+def issue_of(issues: Mapping[str, Issue], project: str, name: str | None) -> Issue | None:
+    """The issue that a session names: by its number, or as its tracker calls it."""
+    digits = (name or "").rpartition("-")[2]
+    found = issues.get(f"{project}#{int(digits)}") if digits.isascii() and digits.isdigit() else None
+    return found if found is not None and name in (str(found.number), found.key) else None
+
+
 def reduce_issues(facts: HomeFacts, event: Event) -> HomeFacts:
     """The local tracker's issues after one more event."""
     body, project = event.body, event.project or ""
@@ -300,6 +307,11 @@ def reduce_issues(facts: HomeFacts, event: Event) -> HomeFacts:
             body.author,
             after=body.after,
             write_access=body.write_access,
+            key=body.key,
+            url=body.url,
+            tracker=body.tracker,
+            branch=body.branch,
+            assignee=body.assignee,
         )
         return replace(facts, issues={**facts.issues, key: opened})
     if not isinstance(body, e.IssueChanged | e.LabelAdded | e.LabelRemoved | e.IssueComment):

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.facts import SessionFacts
-from agent_orchestrator.flow.pull import UNDER_WAY, PullRequest
+from agent_orchestrator.flow.pull import UNDER_WAY, Issue, PullRequest
+from agent_orchestrator.forge import Issue as Told
 from agent_orchestrator.forge import PullCheck, PullComment, PullReview, PullState
 
 UNKNOWN_FILES = ("files that the forge does not name",)
@@ -136,3 +137,54 @@ def _end(pr: PullRequest, pull: PullState) -> list[e.Body]:
     if pull.state == "closed" and pr.state == "open":
         return [e.PrClosed("it was closed at the forge")]
     return []
+
+
+def issue_number(name: str) -> int | None:
+    """The number in the name of an issue: 3 of `LIN-3`."""
+    digits = name.rpartition("-")[2].lstrip("#")
+    return int(digits) if digits.isascii() and digits.isdigit() else None
+
+
+def issue_news(known: Issue | None, told: Told, tracker: str, *, whole: bool) -> list[e.Body]:
+    """What happened to an issue of a tracker; `whole`: it was read with its comments."""
+    number = issue_number(told.id)
+    if number is None:
+        return []
+    key = "" if told.id == str(number) else told.id
+    found: list[e.Body] = []
+    labels: tuple[str, ...] = ()
+    if known is None:
+        found.append(
+            e.IssueOpened(
+                number,
+                told.title,
+                told.body,
+                told.labels,
+                told.author.name,
+                (),
+                told.author.write_access,
+                key,
+                told.url,
+                tracker,
+                told.branch,
+                told.assignee,
+            )
+        )
+        labels, state = told.labels, "open"
+    else:
+        labels, state = known.labels, known.state
+        changed = e.IssueChanged(
+            number,
+            title=told.title if told.title != known.title else None,
+            body=told.body if whole and told.body != known.body else None,
+            assignee=(told.assignee or "") if (told.assignee or "") != (known.assignee or "") else None,
+        )
+        if changed != e.IssueChanged(number):
+            found.append(changed)
+    if told.state != state:
+        found.append(e.IssueChanged(number, state=told.state))
+    found += [e.LabelAdded(number, label) for label in told.labels if label not in labels]
+    found += [e.LabelRemoved(number, label) for label in labels if label not in told.labels]
+    said = {one.id for one in known.comments} if known else set()
+    fresh = [one for one in told.comments if one.id not in said and one.author.kind != "agent"] if whole else []
+    return found + [e.IssueComment(number, one.id, one.body, one.author.name, one.author.write_access) for one in fresh]

@@ -232,3 +232,14 @@ class Issue:
     after: tuple[int, ...] = ()
     comments: tuple[Comment, ...] = ()
     write_access: str = WRITES
+    key: str = ""
+    """How the tracker calls it, where that is not its number."""
+    url: str | None = None
+    tracker: str = "local"
+    branch: str | None = None
+    """The branch that the tracker suggests."""
+
+    @property
+    def name(self) -> str:
+        """How people call it."""
+        return self.key or str(self.number)

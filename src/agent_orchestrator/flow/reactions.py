@@ -38,7 +38,7 @@ from agent_orchestrator.flow.verdicts import review_in
 LIFECYCLE = frozenset(
     {
         *("prepare", "launch", "deliver", "publish", "stop", "clean-up", "silence", "limit"),
-        *("push", "open-pr", "ready-pr", "check", "compare", "land", "rebase"),
+        *("push", "track", "open-pr", "ready-pr", "check", "compare", "land", "rebase"),
     }
 )
 
@@ -74,7 +74,7 @@ def decide(before: SessionFacts | None, after: SessionFacts, rules: Sequence[Rul
 def needed(facts: SessionFacts, rules: Sequence[Rule] = ()) -> list[Intent]:
     """What is to be done for a session as it stands."""
     if facts.stopped:
-        return _to_land(facts)
+        return _to_land(facts) + _to_track(facts)
     if facts.wanted == "stop":
         return _to_stop(facts)
     if not facts.admitted or facts.failure:
@@ -83,8 +83,24 @@ def needed(facts: SessionFacts, rules: Sequence[Rule] = ()) -> list[Intent]:
         return [Intent("prepare", f"prepare:{facts.id}:{facts.run}", facts.id)]
     if facts.live and facts.launched_run != facts.run:
         return [_end_agent(facts)]  # it is to be started anew
-    of_branch = _to_publish(facts) + _to_rebase(facts) + _for_change(facts)
+    of_branch = _to_track(facts) + _to_publish(facts) + _to_rebase(facts) + _for_change(facts)
     return of_branch + (_to_live(facts, rules) if facts.live else _to_launch(facts))
+
+
+def _to_track(facts: SessionFacts) -> list[Intent]:
+    """Tell the tracker how far the work on the session's issue is."""
+    pr = facts.pr
+    if facts.spec.tracker == "local" or facts.spec.issue is None or facts.spec.kind == REVIEWER:
+        return []
+    if pr is not None and pr.state == "merged":
+        state = "closed"
+    elif pr is not None and pr.state == "open" and not pr.draft:
+        state = "in_review"
+    else:
+        state = "in_progress" if facts.launch is not None and not facts.stopped else facts.tracked
+    if state == facts.tracked or (state == "in_progress" and facts.tracked):
+        return []
+    return [Intent("track", f"track:{facts.id}:{state}:{pr.number if pr else 0}", facts.id, args={"state": state})]
 
 
 def _to_publish(facts: SessionFacts) -> list[Intent]:
@@ -291,7 +307,7 @@ def concerned(event: Event, sessions: Iterable[SessionFacts]) -> list[SessionFac
         facts
         for facts in sessions
         if facts.project == event.project
-        and facts.spec.issue == str(number)
+        and (facts.spec.issue or "").rpartition("-")[2] == str(number)
         and not facts.stopped
         and facts.wanted == "run"
     ]

@@ -32,6 +32,7 @@ class Backlog:
         return {
             "position": position,
             "issue": issue.number,
+            "key": issue.name,
             "id": issue_key(issue.project, issue.number),
             "project": issue.project,
             "title": issue.title,

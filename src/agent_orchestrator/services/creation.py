@@ -12,6 +12,7 @@ from agent_orchestrator.errors import Conflict, NotFound, UsageError
 from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.engine import Flow
 from agent_orchestrator.flow.facts import SessionFacts
+from agent_orchestrator.flow.fold_pull import issue_of
 from agent_orchestrator.flow.pull import Issue
 from agent_orchestrator.flow.reactions import REVIEWER
 from agent_orchestrator.git import Git
@@ -100,6 +101,7 @@ class Creation:
             parent=request.get("parent"),
             stack=stack,
             scm=str(request.get("scm") or "local"),
+            tracker=known.tracker if known else "local",
         )
         return body, task, session
 
@@ -139,9 +141,9 @@ class Creation:
 
     def issue(self, project: str, issue: str | None) -> Issue | None:
         """The local tracker's issue; a project that has none there may name those of any other tracker."""
-        if issue is None or not issue.isdigit():
-            return None
-        if not any(one.project == project for one in self.flow.home.issues.values()):
+        if issue is None or (known := issue_of(self.flow.home.issues, project, issue)) is not None:
+            return known if issue else None
+        if not issue.isdigit() or not any(one.project == project for one in self.flow.home.issues.values()):
             return None
         return find_issue(self.flow, project, int(issue))
 

@@ -9,7 +9,7 @@ import asyncio
 import hashlib
 import uuid
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from agent_orchestrator.errors import NotFound, UsageError
 from agent_orchestrator.flow import events as e
@@ -18,6 +18,7 @@ from agent_orchestrator.flow.engine import Flow
 from agent_orchestrator.flow.events import Event, rfc3339
 from agent_orchestrator.flow.fold_pull import issue_key
 from agent_orchestrator.flow.pull import Issue
+from agent_orchestrator.forge import IssueChange
 from agent_orchestrator.services.pulls import next_number
 from agent_orchestrator.services.routing import is_about, works_on
 from agent_orchestrator.services.scheduler import open_before
@@ -32,12 +33,30 @@ LONGEST_LABEL = 80
 MOST_LABELS = 50
 
 
+class Elsewhere(Protocol):
+    """A tracker that is not ours."""
+
+    async def create(self, project: str, title: str, body: str, labels: Sequence[str]) -> int | None:
+        """Make an issue there; none: the project's issues are here."""
+        ...
+
+    async def change(self, project: str, issue: str, change: IssueChange) -> bool:
+        """Change one there; false: it is here."""
+        ...
+
+    async def comment(self, project: str, issue: str, text: str, key: str) -> None:
+        """Say something there."""
+        ...
+
+
 class Issues:
     """What may be asked of the tracker."""
 
     def __init__(self, flow: Flow, numbering: asyncio.Lock) -> None:
         self.flow = flow
         self.numbering = numbering
+        self.elsewhere: Elsewhere | None = None
+        """Where a project's issues are at a tracker: they are changed there, and read again."""
 
     # -- looking -------------------------------------------------------------------------------------------------------
 
@@ -92,7 +111,7 @@ class Issues:
             "waitingFor": self._waiting_for(issue),
             "createdAt": rfc3339(issue.created_at),
             "updatedAt": rfc3339(issue.updated_at),
-            "url": None,
+            "url": issue.url,
         }
 
     def _waiting_for(self, issue: Issue) -> str | None:
@@ -123,6 +142,8 @@ class Issues:
         before = tuple(dict.fromkeys(after))
         for other in before:
             self._find(project, other)
+        if self.elsewhere and (there := await self.elsewhere.create(project, title, body, labels)) is not None:
+            return self.get(project, there)
         async with self.numbering:
             known = await self.flow.store.event_by_key(unique) if key else None
             if known is not None and isinstance(known.body, e.IssueOpened):
@@ -158,6 +179,9 @@ class Issues:
             assignee=None if assignee is None else _line(assignee, "assignee", LONGEST_LABEL),
             after=before,
         )
+        given = IssueChange(state=state, assignee=assignee, title=changed.title, body=changed.body)
+        if await self._changed_there(issue, given):
+            return self.get(project, number)
         if changed != e.IssueChanged(number):
             await self._tell(project, changed, f"issue-changed:{project}:{number}:{key or uuid.uuid4().hex}")
         return self.get(project, number)
@@ -170,12 +194,14 @@ class Issues:
         self, project: str, number: int, body: str, words: Words = A_PERSON, key: str | None = None
     ) -> dict[str, Any]:
         """Say something about an issue."""
-        self._find(project, number)
+        issue = self._find(project, number)
         text = _text(body, "comment")
         if not text:
             raise UsageError("the comment is empty", "write something: -m TEXT")
         unique = f"issue-comment:{project}:{number}:{key or uuid.uuid4().hex}"
         comment = f"c-{hashlib.sha256(unique.encode()).hexdigest()[:12]}"
+        if self.elsewhere and issue.tracker != "local":
+            await self.elsewhere.comment(project, issue.name, text, comment)
         said = e.IssueComment(number, comment, text, words.author, words.write_access)
         await self._tell(project, said, unique)
         return self.get(project, number)
@@ -186,6 +212,8 @@ class Issues:
         added = [label for label in _labels(labels) if label not in issue.labels]
         if len(issue.labels) + len(added) > MOST_LABELS:
             raise UsageError(f"issue {number} would have more than {MOST_LABELS} labels", "take some off first")
+        if added and await self._changed_there(issue, IssueChange(add_labels=tuple(added))):
+            return self.get(project, number)
         for label in added:
             unique = f"label:{project}:{number}:{label}:{key or uuid.uuid4().hex}"
             await self._tell(project, e.LabelAdded(number, label), unique)
@@ -194,10 +222,17 @@ class Issues:
     async def unlabel(self, project: str, number: int, label: str, key: str | None = None) -> dict[str, Any]:
         """Take a label off; one that it does not have is off already."""
         issue = self._find(project, number)
+        if label in issue.labels and await self._changed_there(issue, IssueChange(remove_labels=(label,))):
+            return self.get(project, number)
         if label in issue.labels:
             unique = f"unlabel:{project}:{number}:{label}:{key or uuid.uuid4().hex}"
             await self._tell(project, e.LabelRemoved(number, label), unique)
         return self.get(project, number)
+
+    async def _changed_there(self, issue: Issue, change: IssueChange) -> bool:
+        if self.elsewhere is None or issue.tracker == "local" or change == IssueChange():
+            return False
+        return await self.elsewhere.change(issue.project, issue.name, change)
 
     def _refuse_cycle(self, issue: Issue, before: Sequence[int]) -> None:
         """An issue that waits for itself, by whatever way, would wait for ever."""
@@ -227,7 +262,7 @@ def task_text(issue: Issue, trusted: Collection[str] = ()) -> str:
 
     Who names an issue has read it; what strangers added to it is left out, and said to be.
     """
-    parts = [f"Issue {issue.number}: {issue.title}"]
+    parts = [f"Issue {issue.name}: {issue.title}"]
     if issue.body.strip():
         parts.append(f"{issue.author} wrote:\n{_quoted(issue.body)}")
     for one in issue.comments:

@@ -83,7 +83,7 @@ def works_on(issue: Issue, sessions: Iterable[SessionFacts]) -> SessionFacts | N
 
 def is_about(issue: Issue, facts: SessionFacts) -> bool:
     """Was the session made for this issue?"""
-    return facts.project == issue.project and facts.spec.issue == str(issue.number)
+    return facts.project == issue.project and facts.spec.issue in (str(issue.number), issue.name)
 
 
 def _over(facts: SessionFacts) -> bool:
@@ -142,10 +142,12 @@ class _Desk:
             return Entry(issue, _by(facts), facts.spec.profile is not None, (f"{facts.id} works on it",))
         taker = choose(self.team.takers, issue.labels, self.load)
         reasons = [*(f"issue {number} is open" for number in before), *self._of_people(issue)]
+        if self.team.auto and (tried := next((one.id for one in self.sessions if is_about(issue, one)), None)):
+            reasons.append(f"{tried} has attempted it: try again by ao new {issue.name}")
         reasons += self._of_places(taker, full) if taker else [_nobody(issue)]
         asked = not reasons and not self.team.auto
         if asked:
-            reasons = [f"autoAssign is off: take it by ao new {issue.number}"]
+            reasons = [f"autoAssign is off: take it by ao new {issue.name}"]
         if taker is None:
             return Entry(issue, reasons=tuple(reasons))
         return Entry(issue, taker.name, taker.profile, tuple(reasons), asked)
@@ -155,7 +157,7 @@ class _Desk:
         if issue.assignee and not any(facts.id == issue.assignee for facts in self.sessions):
             found.append(f"it is assigned to {issue.assignee}")
         if strange := held([issue], self.team.trusted):
-            found.append(f"it needs your word ({strange}): ao new {issue.number}")
+            found.append(f"it needs your word ({strange}): ao new {issue.name}")
         return found
 
     def _of_places(self, taker: Taker, full: str) -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from agent_orchestrator.config.scope import Limit
 from agent_orchestrator.flow.facts import SessionFacts
-from agent_orchestrator.flow.fold_pull import issue_key
+from agent_orchestrator.flow.fold_pull import issue_key, issue_of
 from agent_orchestrator.flow.pull import Issue
 from agent_orchestrator.flow.status import IN_TURN
 
@@ -109,7 +109,7 @@ def _unfinished(facts: SessionFacts, by_id: Mapping[str, SessionFacts], issues: 
             return f"{name} to be done"
         if not _carries(other):
             return f"commits of {name} to stand on"
-    issue = issues.get(f"{facts.project}#{facts.spec.issue}")
+    issue = issue_of(issues, facts.project, facts.spec.issue)
     if issue is not None and (before := open_before(issue, issues)):
         return f"{', '.join(f'issue {number}' for number in before)} to be closed"
     return ""

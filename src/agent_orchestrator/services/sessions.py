@@ -39,6 +39,8 @@ class Sessions:
         self.views = views
         self.forge_of: Callable[[ProjectConfig], Awaitable[str]] = _local
         """Where a project's pull requests are."""
+        self.learn_issue: Callable[[ProjectConfig, str], Awaitable[None]] = _nothing
+        """Reads an issue that somebody names, where it is not ours."""
         self.creation = Creation(flow, home, host, views, self.find)
         self._creating = asyncio.Lock()
         self._waiters: dict[str, set[asyncio.Event]] = defaultdict(set)
@@ -131,6 +133,8 @@ class Sessions:
         runtime = await self.plugins.runtime_name(request.get("runtime") or settings.runtime)
         self.plugins.runtime(runtime, self.plugins.registry(project))
         workspace = self.plugins.workspace_name(project, settings, request.get("workspace"))
+        if request.get("issue"):
+            await self.learn_issue(project, str(request["issue"]))
         async with self._creating:
             if known := await self._made_by(key):
                 return known
@@ -281,3 +285,7 @@ def _settled(facts: SessionFacts) -> bool:
 
 async def _local(_project: ProjectConfig) -> str:
     return "local"
+
+
+async def _nothing(_project: ProjectConfig, _issue: str) -> None:
+    """There is no other tracker."""

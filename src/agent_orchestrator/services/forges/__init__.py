@@ -1,4 +1,5 @@
-"""Pull requests that live at a forge: pushed, opened and landed by `changes.py`, read by `watching.py`, told of by `hooks.py`.
+"""Pull requests and issues that live elsewhere: pushed, opened and landed by `changes.py`, read by `watching.py` and `tracking.py`, told
+of by `hooks.py`.
 
 `repositories.py` knows which forge serves a project. The forge's own ways are the plugins' matter (`plugins/scm/`), what follows from
 what was read is the flow's (`flow/forge.py`).
@@ -7,6 +8,7 @@ what was read is the flow's (`flow/forge.py`).
 from agent_orchestrator.services.forges.changes import ForgeChanges
 from agent_orchestrator.services.forges.hooks import Webhooks
 from agent_orchestrator.services.forges.repositories import Repositories
+from agent_orchestrator.services.forges.tracking import Tracking
 from agent_orchestrator.services.forges.watching import ForgeWatch
 
-__all__ = ["ForgeChanges", "ForgeWatch", "Repositories", "Webhooks"]
+__all__ = ["ForgeChanges", "ForgeWatch", "Repositories", "Tracking", "Webhooks"]

@@ -52,11 +52,11 @@ class ForgeChanges:
     def _event(self, facts: SessionFacts, body: e.Body, key: str) -> Event:
         return Event(body, self.flow.clock(), facts.spec.scm, key, facts.project, facts.id)
 
-    def _scm(self, facts: SessionFacts) -> SCM:
-        return self.repositories.of(facts.project, facts.spec.scm)
+    async def _scm(self, facts: SessionFacts) -> SCM:
+        return await self.repositories.reach(facts.project, facts.spec.scm)
 
     async def _pull(self, facts: SessionFacts) -> tuple[SCM, PullState, PullRequest]:
-        scm, pr = self._scm(facts), facts.pr
+        scm, pr = await self._scm(facts), facts.pr
         assert pr is not None
         found = await scm.read([pr.node])
         if not found:
@@ -69,7 +69,7 @@ class ForgeChanges:
         """Bring the branch to the forge; one that somebody else moved there is left alone."""
         facts = self.flow.sessions[intent.session]
         head = facts.head or ""
-        url, env = self._scm(facts).push_url()
+        url, env = (await self._scm(facts)).push_url()
         git = Git(self.host, Path(facts.spec.repo))
         try:
             await git.push(url, facts.branch, head, known=facts.pushed, env=env, timeout=PUSH_WITHIN)
@@ -82,7 +82,8 @@ class ForgeChanges:
     async def open(self, intent: Intent, _attempts: int) -> Sequence[Event]:
         """Give the branch a pull request; a draft until its agent is done."""
         facts = self.flow.sessions[intent.session]
-        pull = await self._scm(facts).open(PullSpec(facts.branch, facts.base, facts.spec.title, _body(facts)))
+        scm = await self._scm(facts)
+        pull = await scm.open(PullSpec(facts.branch, facts.base, facts.spec.title, _body(facts)))
         body = e.PrOpened(pull.number, pull.title, pull.base, pull.draft, pull.url, pull.id)
         return [self._event(facts, body, f"{intent.key}:done")]
 

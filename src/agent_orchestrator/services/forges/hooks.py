@@ -12,6 +12,7 @@ from agent_orchestrator.errors import AoError, NotFound
 from agent_orchestrator.flow.engine import Flow
 from agent_orchestrator.forge import Hooks
 from agent_orchestrator.services.forges.repositories import Repositories
+from agent_orchestrator.services.forges.tracking import Tracking
 from agent_orchestrator.services.forges.watching import ForgeWatch
 
 KINDS: Mapping[str, str] = {"github": "agent_orchestrator.plugins.forges.github_hooks:GitHubHooks"}
@@ -33,10 +34,11 @@ class Unsigned(AoError):
 class Webhooks:
     """Takes what forges and trackers send."""
 
-    def __init__(self, flow: Flow, repositories: Repositories, watch: ForgeWatch) -> None:
+    def __init__(self, flow: Flow, repositories: Repositories, watch: ForgeWatch, tracking: Tracking) -> None:
         self.flow = flow
         self.repositories = repositories
         self.watch = watch
+        self.tracking = tracking
         self.last: dict[str, float] = {}
         """When each of them was last heard."""
         self._heard: OrderedDict[tuple[str, str], None] = OrderedDict()
@@ -63,6 +65,7 @@ class Webhooks:
             self._heard.popitem(last=False)
         if hint := hooks.hint(delivery):
             self.watch.hint(name, hint)
+            self.tracking.hint(name, hint)
         return True
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from typing import cast
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import Any, cast
 
 from agent_orchestrator.config.effective import ProjectConfig
+from agent_orchestrator.config.model import Plugin
 from agent_orchestrator.config.values import duration
 from agent_orchestrator.errors import AoError, UsageError
-from agent_orchestrator.forge import SCM
+from agent_orchestrator.forge import SCM, Tracker
 from agent_orchestrator.host import Host
+from agent_orchestrator.registry import BUILT_IN
 from agent_orchestrator.services.plugins import Plugins
 
 LOCAL = "local"
@@ -22,7 +24,9 @@ class Repositories:
     def __init__(self, plugins: Plugins, host: Host) -> None:
         self.plugins = plugins
         self.host = host
-        self._made: dict[tuple[str, str, str], SCM] = {}
+        self.check: Callable[[ProjectConfig], Awaitable[None]] = _anybody
+        """Raises where a configuration that nobody trusted would have a token sent somewhere."""
+        self._made: dict[tuple[str, str, str, str], object] = {}
 
     async def name(self, project: ProjectConfig) -> str:
         """The forge of a project's new sessions: the one it names, or the one that its `repo` is at if there is a token for it."""
@@ -32,26 +36,60 @@ class Repositories:
             return project.scm.plugin
         if project.repo is None:
             return LOCAL
+        await self.check(project)
         return "github" if await self._make(project, "github").configured() else LOCAL
 
-    def interval(self, project_id: str, otherwise: float) -> float:
-        """Seconds between two polls of a project's forge: `scm.poll`, or else."""
-        given = self.plugins.project(project_id).scm.options.get("poll")
+    async def tracker_name(self, project: ProjectConfig) -> str:
+        """The tracker of a project's issues: the one it names, or that of the forge which serves it."""
+        if project.tracker.plugin != "auto":
+            return project.tracker.plugin
+        forge = await self.name(project)
+        return forge if forge in BUILT_IN["tracker"] else LOCAL
+
+    def tracker(self, project_id: str, name: str) -> Tracker:
+        """The tracker by this name, for a project. Raises what is wrong with it."""
+        project = self.plugins.project(project_id)
+        options = project.tracker.options if project.tracker.plugin == name else project.scm.options
+        return cast("Tracker", self._plugin("tracker", project, name, options))
+
+    def trackers(self, project_id: str) -> list[Tracker]:
+        """Those of a project that are in use."""
+        return [
+            cast("Tracker", made)
+            for (project, slot, *_), made in self._made.items()
+            if (project, slot) == (project_id, "tracker")
+        ]
+
+    def interval(self, project: ProjectConfig, part: Plugin, otherwise: float) -> float:
+        """Seconds between two polls of a forge or tracker: its `poll`, or else."""
+        given = part.options.get("poll")
         try:
             return otherwise if given is None else max(1.0, duration(given))
         except ValueError as error:
-            raise UsageError(f"scm.poll of {project_id}: {error}", "write poll: 30s") from None
+            raise UsageError(f"poll of {project.id}'s {part.plugin}: {error}", "write poll: 30s") from None
+
+    async def reach(self, project_id: str, name: str) -> SCM:
+        """The forge by this name, to be spoken with."""
+        await self.check(self.plugins.project(project_id))
+        return self.of(project_id, name)
+
+    async def reach_tracker(self, project_id: str, name: str) -> Tracker:
+        """The tracker by this name, to be spoken with."""
+        await self.check(self.plugins.project(project_id))
+        return self.tracker(project_id, name)
 
     def of(self, project_id: str, name: str) -> SCM:
         """The forge by this name, for a project. Raises what is wrong with it."""
         return self._make(self.plugins.project(project_id), name)
 
     def _make(self, project: ProjectConfig, name: str) -> SCM:
-        options = {**project.scm.options, "repo": project.repo, "path": str(project.path)}
-        key = (project.id, name, json.dumps(options, sort_keys=True, default=str))
+        return cast("SCM", self._plugin("scm", project, name, project.scm.options))
+
+    def _plugin(self, slot: str, project: ProjectConfig, name: str, given: Mapping[str, Any]) -> object:
+        options = {**given, "repo": given.get("repo") or project.repo, "path": str(project.path)}
+        key = (project.id, slot, name, json.dumps(options, sort_keys=True, default=str))
         if key not in self._made:
-            made = self.plugins.registry(project).make("scm", name, options, self.host)
-            self._made[key] = cast("SCM", made)
+            self._made[key] = self.plugins.registry(project).make(slot, name, options, self.host)
         return self._made[key]
 
     def secrets(self, name: str) -> Iterator[str]:
@@ -75,3 +113,7 @@ class Repositories:
 def problem(error: Exception) -> str:
     """What went wrong, in one line."""
     return str(error) if isinstance(error, AoError) else f"{type(error).__name__}: {error}"
+
+
+async def _anybody(_project: ProjectConfig) -> None:
+    """Everybody is trusted."""

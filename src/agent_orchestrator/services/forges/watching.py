@@ -98,7 +98,8 @@ class ForgeWatch:
             if facts.spec.scm != name or not _is_open(facts) or not self._is_of(place, hint.repo):
                 continue
             self._hooked[place] = self.flow.clock()
-            if _concerns(hint, facts):
+            named = hint.pulls or hint.heads or hint.branches or hint.issues
+            if not named or _concerns(hint, facts):  # one that names nothing is about everything
                 self.want(facts)
 
     def _is_of(self, place: Place, repo: str) -> bool:
@@ -118,7 +119,7 @@ class ForgeWatch:
         pause = 0.0
         while any(self._sessions(place)):
             try:
-                scm = self.repositories.of(*place)
+                scm = await self.repositories.reach(*place)
                 if not self._wanted[place]:
                     self._take(place, await scm.changed(self._known(place)))
                 await self.read(place, scm)
@@ -144,8 +145,8 @@ class ForgeWatch:
         """Seconds until the next poll: more while webhooks come, or while the host's grants are short."""
         told = self.flow.clock() - self._hooked.get(place, 0.0) <= HOOKS_LAST
         try:
-            scm = self.repositories.of(*place)
-            wanted = WITH_HOOKS if told else self.repositories.interval(place[0], EVERY)
+            scm, project = self.repositories.of(*place), self.repositories.plugins.project(place[0])
+            wanted = WITH_HOOKS if told else self.repositories.interval(project, project.scm, EVERY)
         except AoError:
             return WITH_HOOKS
         return max(wanted, scm.pause() if isinstance(scm, Metered) else 0.0)

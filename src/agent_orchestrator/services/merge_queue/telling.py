@@ -11,6 +11,7 @@ from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.engine import Flow
 from agent_orchestrator.flow.events import Event
 from agent_orchestrator.flow.facts import SessionFacts
+from agent_orchestrator.flow.fold_pull import issue_of
 from agent_orchestrator.git import Git
 from agent_orchestrator.home import Home
 from agent_orchestrator.host import Host
@@ -130,8 +131,8 @@ class Telling:
             left=await self._left(facts),
         )
         events = [self.event(facts, body, f"{key}:done")]
-        issue = self._flow.home.issues.get(f"{facts.project}#{facts.spec.issue}")
-        if issue and issue.state == "open":
+        issue = issue_of(self._flow.home.issues, facts.project, facts.spec.issue)
+        if issue and issue.state == "open" and issue.tracker == "local":
             closed = e.IssueChanged(issue.number, state="closed")
             events.append(Event(closed, self._flow.clock(), "forge", f"{key}:issue", facts.project))
         return events

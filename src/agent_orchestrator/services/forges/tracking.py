@@ -1,0 +1,205 @@
+"""Issues that live at a tracker: read by a poll or a webhook's hint into the facts, told how far the work on them is.
+
+Once they are in the facts they are like any others: the backlog, rules, dependencies and `ao new` do not know where they come from.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Sequence
+
+import structlog
+
+from agent_orchestrator.config.effective import ProjectConfig
+from agent_orchestrator.errors import AoError
+from agent_orchestrator.flow import events as e
+from agent_orchestrator.flow.effects import Effect
+from agent_orchestrator.flow.engine import Flow
+from agent_orchestrator.flow.events import Event
+from agent_orchestrator.flow.fold_pull import issue_key
+from agent_orchestrator.flow.forge import issue_news, issue_number
+from agent_orchestrator.flow.reactions import Intent
+from agent_orchestrator.forge import Hint, Issue, IssueChange, Metered, Tracker
+from agent_orchestrator.services.forges.repositories import LOCAL, Repositories, problem
+from agent_orchestrator.services.routing import works_on
+
+EVERY = 60.0
+"""Seconds between two polls of a tracker."""
+WITH_HOOKS = 600.0
+"""The same while its webhooks arrive."""
+HOOKS_LAST = 3600.0
+LONGEST_PAUSE = 900.0
+
+log = structlog.get_logger()
+
+
+class Tracking:
+    """Keeps the facts of issues at trackers true."""
+
+    def __init__(self, flow: Flow, repositories: Repositories) -> None:
+        self.flow = flow
+        self.repositories = repositories
+        self.problems: dict[str, str] = {}
+        """What keeps a project's tracker from being read."""
+        self._loops: dict[str, asyncio.Task[None]] = {}
+        self._wake: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
+        self._wanted: defaultdict[str, set[str]] = defaultdict(set)
+        self._since: dict[str, float] = {}
+        self._hooked: dict[str, float] = {}
+        self._telling = asyncio.Lock()
+        self._running = False
+
+    def effects(self) -> dict[str, Effect]:
+        """By kind of intent."""
+        return {"track": Effect(self.track)}
+
+    def start(self) -> None:
+        """Read the issues of every project that has them elsewhere."""
+        self._running = True
+        self.look()
+
+    def look(self) -> None:
+        """Projects came or went."""
+        for project in self.repositories.plugins.config.projects() if self._running else ():
+            running = self._loops.get(project.id)
+            if project.tracker.plugin != LOCAL and (running is None or running.done()):
+                self._loops[project.id] = asyncio.get_running_loop().create_task(self._loop(project.id))
+
+    async def close(self) -> None:
+        """Read no more."""
+        self._running = False
+        for task in self._loops.values():
+            task.cancel()
+        await asyncio.gather(*self._loops.values(), return_exceptions=True)
+
+    def hint(self, name: str, hint: Hint) -> None:
+        """A webhook says what is worth reading."""
+        for project in self.repositories.plugins.config.projects():
+            if project.tracker.plugin in (name, "auto") and project.id in self._loops and hint.issues:
+                if hint.repo and project.repo and hint.repo.casefold() != project.repo.casefold():
+                    continue
+                self._hooked[project.id] = self.flow.clock()
+                self._wanted[project.id] |= set(hint.issues)
+                self._wake[project.id].set()
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    async def learn(self, project: ProjectConfig, issue: str) -> None:
+        """Read one issue now, for somebody who names it."""
+        name = await self.repositories.tracker_name(project)
+        if name != LOCAL:
+            tracker = await self.repositories.reach_tracker(project.id, name)
+            await self.tell(project.id, name, await tracker.get(issue), whole=True)
+
+    async def tell(self, project: str, tracker: str, issue: Issue, *, whole: bool) -> None:
+        """What is new about an issue."""
+        async with self._telling:
+            number = issue_number(issue.id)
+            known = self.flow.home.issues.get(issue_key(project, number)) if number is not None else None
+            now = self.flow.clock()
+            events = [
+                Event(body, now, tracker, f"{project}:{issue.id}:{self.flow.seq}:{place}", project)
+                for place, body in enumerate(issue_news(known, issue, tracker, whole=whole))
+            ]
+            if events:
+                await self.flow.append(*events)
+
+    async def _loop(self, project: str) -> None:
+        pause = 0.0
+        while True:
+            try:
+                config = self.repositories.plugins.project(project)
+                name = await self.repositories.tracker_name(config)
+                if name == LOCAL:
+                    return
+                await self._read(project, name, await self.repositories.reach_tracker(project, name))
+                self.problems.pop(project, None)
+                pause = 0.0
+            except Exception as error:
+                pause = min(max(2 * pause, EVERY), LONGEST_PAUSE)
+                if self.problems.get(project) != problem(error):
+                    log.warning("a tracker cannot be read", project=project, error=problem(error))
+                self.problems[project] = problem(error)
+            try:
+                async with asyncio.timeout(pause or self._interval(project)):
+                    await self._wake[project].wait()
+                await asyncio.sleep(0.1)
+                self._wake[project].clear()
+            except TimeoutError:
+                pass
+
+    def _interval(self, project: str) -> float:
+        told = self.flow.clock() - self._hooked.get(project, 0.0) <= HOOKS_LAST
+        try:
+            config = self.repositories.plugins.project(project)
+            wanted = WITH_HOOKS if told else self.repositories.interval(config, config.tracker, EVERY)
+        except AoError:
+            return WITH_HOOKS
+        trackers = [one for one in self.repositories.trackers(project) if isinstance(one, Metered)]
+        return max([wanted, *(one.pause() for one in trackers)])
+
+    async def _read(self, project: str, name: str, tracker: Tracker) -> None:
+        wanted, since = self._wanted.pop(project, set()), self._since.get(project)
+        for issue in sorted(wanted):
+            await self.tell(project, name, await tracker.get(issue), whole=True)
+        if wanted and since is not None:
+            return
+        state = "open" if since is None else "all"
+        found = await tracker.list(state=state, since=since or 0.0)
+        for told in sorted(found, key=lambda one: one.updated_at):
+            await self._changed(project, name, tracker, told)
+        newest = max((one.updated_at for one in found), default=since or 0.0)
+        self._since[project] = newest
+
+    async def _changed(self, project: str, name: str, tracker: Tracker, told: Issue) -> None:
+        """What somebody works on is read with its comments."""
+        number = issue_number(told.id)
+        known = self.flow.home.issues.get(issue_key(project, number)) if number is not None else None
+        moved = known is None or known.updated_at < told.updated_at
+        busy = known is not None and works_on(known, self.flow.sessions.values()) is not None
+        if busy and moved:
+            await self.tell(project, name, await tracker.get(told.id), whole=True)
+        else:
+            await self.tell(project, name, told, whole=False)
+
+    # -- what people change --------------------------------------------------------------------------------------------
+
+    async def create(self, project: str, title: str, body: str, labels: Sequence[str]) -> int | None:
+        """Make an issue there; none: the project's issues are here."""
+        name = await self.repositories.tracker_name(self.repositories.plugins.project(project))
+        if name == LOCAL:
+            return None
+        made = await (await self.repositories.reach_tracker(project, name)).create(title, body, labels)
+        await self.tell(project, name, made, whole=True)
+        return issue_number(made.id)
+
+    async def change(self, project: str, issue: str, change: IssueChange) -> bool:
+        """Change one there; false: it is here."""
+        name = await self.repositories.tracker_name(self.repositories.plugins.project(project))
+        if name == LOCAL:
+            return False
+        tracker = await self.repositories.reach_tracker(project, name)
+        await tracker.change(issue, change)
+        await self.tell(project, name, await tracker.get(issue), whole=True)
+        return True
+
+    async def comment(self, project: str, issue: str, text: str, key: str) -> None:
+        """Say something there."""
+        name = await self.repositories.tracker_name(self.repositories.plugins.project(project))
+        if name != LOCAL:
+            await (await self.repositories.reach_tracker(project, name)).comment(issue, text, key)
+
+    # -- telling -------------------------------------------------------------------------------------------------------
+
+    async def track(self, intent: Intent, _attempts: int) -> Sequence[Event]:
+        """Tell the tracker how far the work on a session's issue is."""
+        facts = self.flow.sessions[intent.session]
+        state, issue, name = str(intent.args["state"]), facts.spec.issue or "", facts.spec.tracker
+        tracker = await self.repositories.reach_tracker(facts.project, name)
+        if state == "in_review" and facts.pr and facts.pr.url:
+            await tracker.comment(issue, f"Pull request: {facts.pr.url}", f"{facts.id}:{state}")
+        await tracker.change(issue, IssueChange(state=state, assignee="@me" if state == "in_progress" else None))
+        now = self.flow.clock()
+        told = Event(e.IssueTracked(state), now, name, f"{intent.key}:done", facts.project, facts.id)
+        return [told]
