@@ -59,7 +59,7 @@ from agent_orchestrator.services.conflicts import Conflicts
 from agent_orchestrator.services.doctor import Doctor
 from agent_orchestrator.services.environment import login_environment
 from agent_orchestrator.services.feed import Feed
-from agent_orchestrator.services.forges import ForgeChanges, ForgeWatch, Repositories, Tracking, Webhooks
+from agent_orchestrator.services.forges import Checkup, ForgeChanges, ForgeWatch, Repositories, Tracking, Webhooks
 from agent_orchestrator.services.inbox import Inbox
 from agent_orchestrator.services.inspection import Inspection
 from agent_orchestrator.services.issues import Issues
@@ -124,6 +124,7 @@ class Daemon:
         self.repositories.check = lambda project: self.projects.check_trust(project, None)
         self.sessions.forge_of = self.repositories.name
         self.forge_changes = ForgeChanges(self.flow, self.host, self.repositories)
+        self.sessions.claim = self.forge_changes.claim
         self.forge_watch = ForgeWatch(self.flow, home, self.host, self.repositories)
         self.tracking = Tracking(self.flow, self.repositories)
         self.sessions.learn_issue = self.tracking.learn
@@ -166,7 +167,10 @@ class Daemon:
         self.projects.on_reload.append(self.admission.look)
         self.feed = Feed(self.flow)
         self.agents = Agents(self.plugins)
+        self.webhooks = Webhooks(self.flow, self.repositories, self.forge_watch, self.tracking)
+        self.checkup = Checkup(self.repositories, self.webhooks)
         self.doctor = Doctor(self.flow, home, self.host, self.projects, self.agents)
+        self.doctor.more.append(self.checkup.run)
         self.ending = asyncio.Event()
         self._background: list[asyncio.Task[None]] = []
 
@@ -195,7 +199,7 @@ class Daemon:
             doctor=self.doctor,
             prune=Prune(self.flow, self.home, self.host, self.plugins, self.lifecycle),
             tokens=self.tokens,
-            webhooks=Webhooks(self.flow, self.repositories, self.forge_watch, self.tracking),
+            webhooks=self.webhooks,
             shutdown=self.shutdown,
         )
 
@@ -211,7 +215,7 @@ class Daemon:
         servers, url, note = Servers.bind(
             self.home.socket("daemon.sock"), host or settings.host, settings.port if port is None else port, explicit
         )
-        self.lifecycle.url = url
+        self.lifecycle.url = self.checkup.url = url
         await self._recover()
         counts = await self._adopt()
         self._take_up(pending)

@@ -378,12 +378,20 @@ class Git:
         return () if self.host.which("git-lfs") else LFS_OFF
 
     async def fetch(
-        self, remote: str, refspecs: Sequence[str], *, timeout: float, config: Config | None = None
+        self,
+        remote: str,
+        refspecs: Sequence[str],
+        *,
+        timeout: float,
+        config: Config | None = None,
+        env: Mapping[str, str] | None = None,
     ) -> None:
         """Fetch exactly these, asking nobody anything. Raises `GitFailed` or, when time runs out, `Temporary`."""
         options = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", "--no-recurse-submodules")
         await self.run(
-            "fetch", *options, "--end-of-options", remote, *refspecs, env=ssh_without_questions(config), timeout=timeout
+            *("fetch", *options, "--end-of-options", remote, *refspecs),
+            env={**ssh_without_questions(config), **(env or {})},
+            timeout=timeout,
         )
 
     async def push(

@@ -357,6 +357,38 @@ class Review(Scenario):
         return wrong + landed(stage, titles, {"README.md"}) + stage.once("app-rev", heard)
 
 
+class Stacked(Scenario):
+    """A change stands on another one; that lands, and the first is put onto the base and lands too."""
+
+    config = "defaults: {{agent: demo, runtime: {runtime}}}\n"
+
+    def play(self, stage: Stage) -> None:
+        stage.ao("new", "Low\n[[write: low.txt|low]] [[commit: low]] [[done: low]]", "--name", "low")
+        stage.until(lambda: stage.session("low")["status"] == "review_pending", "the one below")
+        task = "High\n[[write: high.txt|high]] [[commit: high]] [[done: high]]"
+        stage.ao("new", task, "--name", "high", "--after", "low", "--stack")
+        stage.until(lambda: stage.session("high")["status"] == "review_pending", "the one above")
+        stage.ao("merge", "low")
+        stage.until(lambda: self._stands(stage), "the one above to stand on the base")
+        stage.until(lambda: stage.session("high")["pr"]["mergeable"] == "yes", "it to be compared")
+        stage.ao("merge", "high")
+
+    def _stands(self, stage: Stage) -> bool:
+        now = stage.session("high")
+        if now["base"] != "main" or now["pr"]["base"] != "main":
+            return False
+        tip = stage.box.git("rev-parse", now["branch"])
+        return tip == now["head"] and stage.box.git("merge-base", "main", tip) == stage.box.git("rev-parse", "main")
+
+    def settled(self, stage: Stage) -> bool:
+        now = [stage.session(name) for name in ("low", "high")]
+        return all(one["status"] == "merged" and one["workspacePath"] is None and one["pid"] is None for one in now)
+
+    def wrong(self, stage: Stage) -> list[str]:
+        wrong = stage.once("app-low", [], starts=(2, 0)) + stage.once("app-high", [], starts=(2, 0))
+        return wrong + landed(stage, ["High (#2)", "Low (#1)"], {"README.md", "low.txt", "high.txt"})
+
+
 def landed(stage: Stage, titles: list[str], files: set[str]) -> list[str]:
     """Are these landings on the base, the last one first, each once and nothing else, and is all of it cleaned up?"""
     git, wrong = stage.box.git, []
@@ -583,4 +615,5 @@ SCENARIOS: dict[str, Callable[[str], Scenario]] = {
     "command": Command,
     "spawn": Spawned,
     "judged": Judged,
+    "stacked": Stacked,
 }

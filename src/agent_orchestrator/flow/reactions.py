@@ -20,12 +20,15 @@ from agent_orchestrator.flow.events import (
     AgentReview,
     AgentTurnEnded,
     Body,
+    ChecksRequested,
     CommandFinished,
     CommandRequested,
     CommentAdded,
     Event,
     IssueChanged,
     OfferAnswered,
+    PrClosed,
+    PrReady,
     SpawnRequested,
     encode,
 )
@@ -278,23 +281,34 @@ def _asked_for(event: Event, facts: SessionFacts) -> list[Intent]:
     body = event.body
     if isinstance(body, AgentTurnEnded):
         body = (facts.spec.reviews and review_in(body.text)) or body
-    kind = _ASKING.get(type(body))
+    kind = _ASKING.get(type(body)) or _at_forge(event, facts)
     if kind is None or (isinstance(body, OfferAnswered) and body.decision != "allow"):
-        return []
-    if isinstance(body, CommentAdded) and (
-        facts.spec.scm == "local" or event.source == facts.spec.scm or not body.by_agent
-    ):
         return []
     name = body.offer if isinstance(body, OfferAnswered) else event.key  # of two who take an offer, one does
     return [Intent(kind, f"{kind}:{name}", facts.id, args=encode(body))]
 
 
+def _at_forge(event: Event, facts: SessionFacts) -> str | None:
+    """What was said or decided here, and is to be done at the forge too."""
+    if facts.spec.scm in ("local", event.source):
+        return None
+    body = event.body
+    return None if isinstance(body, CommentAdded) and not body.by_agent else _DONE_THERE.get(type(body))
+
+
 _ASKING: Mapping[type[Body], str] = {
     CommandRequested: "command",
     SpawnRequested: "spawn",
-    CommentAdded: "reply",
     OfferAnswered: "take-offer",
     AgentReview: "post-review",
+}
+
+
+_DONE_THERE: Mapping[type[Body], str] = {
+    CommentAdded: "reply",
+    PrReady: "make-ready",
+    PrClosed: "close-pr",
+    ChecksRequested: "rerun",
 }
 
 

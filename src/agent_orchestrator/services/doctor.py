@@ -6,6 +6,7 @@ import os
 import platform
 import shutil
 import stat
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from agent_orchestrator.errors import AoError
@@ -34,11 +35,13 @@ class Doctor:
         self.projects = projects
         self.agents = agents
         self.shell_problem = ""
+        self.more: list[Callable[[], Awaitable[list[dict[str, Any]]]]] = []
+        """What other parts have to say."""
 
     async def run(self, fix: bool) -> list[dict[str, Any]]:
         """Every check: `ok`, `warning` or `failed`, with what to do."""
         return [
-            _check("python", "ok", platform.python_version()),
+            finding("python", "ok", platform.python_version()),
             await self._git(),
             await self._tmux(),
             self._home(fix),
@@ -46,30 +49,31 @@ class Doctor:
             self._shell(),
             self._configuration(),
             *await self._agents(),
+            *[check for look in self.more for check in await look()],
         ]
 
     async def _git(self) -> dict[str, Any]:
         try:
             version = await Git(self.host, self.home.path).version()
         except AoError:
-            return _check("git", "failed", "not found", "install Git 2.38 or newer")
+            return finding("git", "failed", "not found", "install Git 2.38 or newer")
         text = ".".join(map(str, version))
         if version < OLDEST_GIT:
-            return _check("git", "failed", text, "install Git 2.38 or newer")
+            return finding("git", "failed", text, "install Git 2.38 or newer")
         if version < GIT_FOR_PREDICTION:
-            return _check("git", "warning", f"{text}: conflicts cannot be predicted", "install Git 2.38 or newer")
-        return _check("git", "ok", text)
+            return finding("git", "warning", f"{text}: conflicts cannot be predicted", "install Git 2.38 or newer")
+        return finding("git", "ok", text)
 
     async def _tmux(self) -> dict[str, Any]:
         remedy = "install tmux 3.2 or newer, or stay with runtime process"
         version = await tmux_version(self.host)
         if version == (0, 0):
-            return _check("tmux", "warning", "not found; sessions run on process", remedy)
+            return finding("tmux", "warning", "not found; sessions run on process", remedy)
         text = ".".join(map(str, version))
         return (
-            _check("tmux", "ok", text)
+            finding("tmux", "ok", text)
             if version >= OLDEST_TMUX
-            else _check("tmux", "warning", f"{text} is too old", remedy)
+            else finding("tmux", "warning", f"{text} is too old", remedy)
         )
 
     def _home(self, fix: bool) -> dict[str, Any]:
@@ -78,38 +82,38 @@ class Doctor:
             self.home.path.chmod(0o700)
             mode = 0o700
         if mode & 0o077:
-            return _check(
+            return finding(
                 "home",
                 "warning",
                 f"{self.home.path} is open to others",
                 f"ao doctor --fix, or chmod 700 {self.home.path}",
             )
-        return _check("home", "ok", str(self.home.path))
+        return finding("home", "ok", str(self.home.path))
 
     def _disk(self) -> dict[str, Any]:
         free = resources(self.home.path).disk
         text = f"{free / (1 << 30):.1f} GB free at {self.home.path}"
         return (
-            _check("disk", "ok", text)
+            finding("disk", "ok", text)
             if free > LITTLE_DISK
-            else _check("disk", "warning", text, "make room, or: ao prune")
+            else finding("disk", "warning", text, "make room, or: ao prune")
         )
 
     def _shell(self) -> dict[str, Any]:
         shell = os.environ.get("AO_SHELL") or os.environ.get("SHELL") or "/bin/sh"
         if self.shell_problem:
-            return _check("shell", "warning", self.shell_problem, "see why its profile does not end, or set AO_SHELL")
+            return finding("shell", "warning", self.shell_problem, "see why its profile does not end, or set AO_SHELL")
         if shutil.which(shell) is None:
-            return _check("shell", "warning", f"{shell} is not there", "set AO_SHELL to your shell")
-        return _check("shell", "ok", shell)
+            return finding("shell", "warning", f"{shell} is not there", "set AO_SHELL to your shell")
+        return finding("shell", "ok", shell)
 
     def _configuration(self) -> dict[str, Any]:
         broken = self.projects.config.broken
         if broken:
-            return _check(
+            return finding(
                 "configuration", "failed", next(iter(broken.values())), "correct it; the last good content is in force"
             )
-        return _check(
+        return finding(
             "configuration",
             "ok",
             f"{len(self.projects.config.files)} files, {len(self.projects.config.projects())} projects",
@@ -121,9 +125,10 @@ class Doctor:
             detail = " ".join(filter(None, (agent["version"], agent["path"])))
             state = "ok" if agent["found"] else "warning"
             remedy = "" if agent["found"] else f"install it to use agent {agent['name']}"
-            rows.append(_check(f"agent {agent['name']}", state, detail or agent["problem"] or "not found", remedy))
+            rows.append(finding(f"agent {agent['name']}", state, detail or agent["problem"] or "not found", remedy))
         return rows
 
 
-def _check(name: str, state: str, detail: str, remedy: str = "") -> dict[str, Any]:
+def finding(name: str, state: str, detail: str, remedy: str = "") -> dict[str, Any]:
+    """One line of what the doctor found."""
     return {"name": name, "state": state, "detail": detail, "remedy": remedy or None}

@@ -23,6 +23,9 @@ from agent_orchestrator.services.projects import Context, Projects
 from agent_orchestrator.services.view import Views
 from agent_orchestrator.spool import clean_text
 
+Claim = tuple[Mapping[str, Any], tuple[e.Body, ...]]
+"""A request for a session, and what is known of its change from the start."""
+
 OUTPUT_LINES = 500
 STOP_PATIENCE = 120.0
 
@@ -39,6 +42,8 @@ class Sessions:
         self.views = views
         self.forge_of: Callable[[ProjectConfig], Awaitable[str]] = _local
         """Where a project's pull requests are."""
+        self.claim: Callable[[ProjectConfig, str, Mapping[str, Any]], Awaitable[Claim]] | None = None
+        """Takes over a pull request at a forge."""
         self.learn_issue: Callable[[ProjectConfig, str], Awaitable[None]] = _nothing
         """Reads an issue that somebody names, where it is not ours."""
         self.creation = Creation(flow, home, host, views, self.find)
@@ -135,17 +140,22 @@ class Sessions:
         workspace = self.plugins.workspace_name(project, settings, request.get("workspace"))
         if request.get("issue"):
             await self.learn_issue(project, str(request["issue"]))
+        scm = await self.forge_of(project)
+        known_there: tuple[e.Body, ...] = ()
+        if request.get("pr") and self.claim and scm != "local":
+            request, known_there = await self.claim(project, scm, request)
         async with self._creating:
             if known := await self._made_by(key):
                 return known
             body, task, session = await self.creation.spec(
-                {**request, "scm": await self.forge_of(project)}, project, settings, runtime, workspace
+                {**request, "scm": scm}, project, settings, runtime, workspace
             )
             now = self.flow.clock()
             unique = key or uuid.uuid4().hex
             events = [
                 Event(task, now, "person", f"task:{unique}", project_id),
                 Event(body, now, "person", f"create:{unique}", project_id, session),
+                *(Event(one, now, scm, f"claim:{unique}:{one.type}", project_id, session) for one in known_there),
             ]
             if issue := self.creation.issue(project_id, body.issue):
                 taken = e.IssueChanged(issue.number, assignee=session)

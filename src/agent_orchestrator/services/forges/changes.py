@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from agent_orchestrator.errors import AoError, Conflict
+from agent_orchestrator.config.effective import ProjectConfig
+from agent_orchestrator.errors import AoError, Conflict, UsageError
 from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.effects import Again, Effect
 from agent_orchestrator.flow.engine import Flow
@@ -25,6 +27,7 @@ PUSH_WITHIN = 600.0
 LOOK_AGAIN = 60.0
 """Seconds after which a forge that lands by itself is asked how far it is; it also tells by itself."""
 
+Claim = tuple[Mapping[str, Any], tuple[e.Body, ...]]
 Run = Callable[[Intent, int], Awaitable[Sequence[Event]]]
 
 
@@ -40,7 +43,14 @@ class ForgeChanges:
         """By kind of intent: the local forge's for the sessions that it serves, these for the others."""
         remote = {"open-pr": self.open, "ready-pr": self.ready, "land": self.land}
         both = {kind: Effect(self._either(local[kind].run, run)) for kind, run in remote.items()}
-        return {**local, **both, "push": Effect(self.push), "reply": Effect(self.reply)}
+        asked = {
+            "push": self.push,
+            "reply": self.reply,
+            "close-pr": self.close,
+            "make-ready": self.ready,
+            "rerun": self.rerun,
+        }
+        return {**local, **both, **{kind: Effect(run) for kind, run in asked.items()}}
 
     def _either(self, local: Run, remote: Run) -> Run:
         async def run(intent: Intent, attempts: int) -> Sequence[Event]:
@@ -62,6 +72,41 @@ class ForgeChanges:
         if not found:
             raise Conflict(f"pull request #{pr.number} is not at {scm.repo} any more", f"see it there: {pr.url}")
         return scm, found[0], pr
+
+    # -- taken over ----------------------------------------------------------------------------------------------------
+
+    async def claim(self, project: ProjectConfig, name: str, request: Mapping[str, Any]) -> Claim:
+        """A request for a pull request at the forge, as one for its branch, and what is known of it from the start."""
+        text = str(request["pr"]).strip().lstrip("#!")
+        if not text.isdigit():
+            raise UsageError(f"{request['pr']!r} is no pull request", "write its number: --pr 42")
+        scm = await self.repositories.reach(project.id, name)
+        pull = await scm.get(int(text))
+        self._refuse_claim(project, pull)
+        url, env = scm.push_url()
+        here = f"+refs/heads/{pull.branch}:refs/remotes/origin/{pull.branch}"
+        await Git(self.host, project.path).fetch(url, [here], timeout=PUSH_WITHIN, env=env)
+        task = f"Continue pull request #{pull.number}: {pull.title}"
+        given = {key: value for key, value in request.items() if key != "pr"}
+        words = {"title": pull.title, "prompt": task, "base": pull.base}
+        opened = e.PrOpened(pull.number, pull.title, pull.base, pull.draft, pull.url, pull.id)
+        return {**words, **{k: v for k, v in given.items() if v}, "branch": pull.branch}, (
+            e.WorkPushed(pull.head),
+            opened,
+        )
+
+    def _refuse_claim(self, project: ProjectConfig, pull: PullState) -> None:
+        if pull.state != "open":
+            raise Conflict(f"pull request #{pull.number} is {pull.state}", "start a new session instead")
+        if pull.fork:
+            raise Conflict(
+                f"the branch of pull request #{pull.number} is in {pull.fork}",
+                "fetch it and continue it by --branch; what is not yours to push is not pushed",
+            )
+        for facts in self.flow.sessions.values():
+            if facts.project == project.id and facts.pr and facts.pr.node == pull.id and not facts.stopped:
+                remedy = f"send it a message, or stop it first: ao stop {facts.id}"
+                raise Conflict(f"{facts.id} works on pull request #{pull.number}", remedy)
 
     # -- on its way there ----------------------------------------------------------------------------------------------
 
@@ -104,6 +149,19 @@ class ForgeChanges:
         text, key, thread = str(intent.args["body"]), str(intent.args["comment"]), intent.args.get("thread")
         known = any(one.thread == thread for one in pull.comments)
         await (scm.reply(pull, str(thread), text, key) if thread and known else scm.comment(pull, text, key))
+        return []
+
+    async def close(self, intent: Intent, _attempts: int) -> Sequence[Event]:
+        """A person gave the change up."""
+        scm, pull, _ = await self._pull(self.flow.sessions[intent.session])
+        if pull.state == "open":
+            await scm.close(pull)
+        return []
+
+    async def rerun(self, intent: Intent, _attempts: int) -> Sequence[Event]:
+        """Somebody wants the checks to run again; those that failed are."""
+        scm, pull, _ = await self._pull(self.flow.sessions[intent.session])
+        await scm.rerun(pull)
         return []
 
     # -- landing -------------------------------------------------------------------------------------------------------

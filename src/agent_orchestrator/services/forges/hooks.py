@@ -8,14 +8,19 @@ from collections.abc import Mapping
 from functools import cache
 from typing import cast
 
-from agent_orchestrator.errors import AoError, NotFound
+from agent_orchestrator.errors import AoError, NotFound, UsageError
 from agent_orchestrator.flow.engine import Flow
 from agent_orchestrator.forge import Hooks
 from agent_orchestrator.services.forges.repositories import Repositories
 from agent_orchestrator.services.forges.tracking import Tracking
 from agent_orchestrator.services.forges.watching import ForgeWatch
 
-KINDS: Mapping[str, str] = {"github": "agent_orchestrator.plugins.forges.github_hooks:GitHubHooks"}
+KINDS: Mapping[str, str] = {
+    "github": "agent_orchestrator.plugins.forges.github_hooks:GitHubHooks",
+    "gitlab": "agent_orchestrator.plugins.forges.gitlab_hooks:GitLabHooks",
+    "linear": "agent_orchestrator.plugins.forges.linear_hooks:LinearHooks",
+    "jira": "agent_orchestrator.plugins.forges.jira_hooks:JiraHooks",
+}
 """Who may send webhooks, and what knows them."""
 
 REMEMBERED = 10_000
@@ -49,7 +54,10 @@ class Webhooks:
             raise NotFound(f"nobody called {name} sends webhooks", f"one of {', '.join(KINDS)}")
         secrets = list(dict.fromkeys(self.repositories.secrets(name)))
         hooks = _hooks(name)
-        delivery = hooks.genuine(headers, body, secrets) if secrets else None
+        try:
+            delivery = hooks.genuine(headers, body, secrets) if secrets else None
+        except UsageError:
+            delivery = None
         late = delivery and delivery.at is not None and abs(self.flow.clock() - delivery.at) > OLDEST
         if delivery is None or late:
             why = (
