@@ -41,6 +41,7 @@ def test_a_pull_request_is_taken_over_and_closed(box: Sandbox, forge: GitHubServ
     box.until(lambda: pull.state == "closed", "it to be closed there", PLENTY)
     refused(box.ao("new", "--pr", str(pull.number), check=False), 1, "is closed", "new session")
     refused(box.ao("new", "--pr", "77", check=False), 3, "77")
+    refused(box.ao("new", "[[wait]]", "--after", made["name"], "--stack", check=False), 2, "local forge", "--stack")
 
 
 def test_the_doctor_says_who_we_are_and_whether_webhooks_come(box: Sandbox, forge: GitHubServer, way: str) -> None:

@@ -127,6 +127,9 @@ class Creation:
         """The request for the branch of the session it is to stand on, and that session; none: it stands on an ordinary base."""
         if not request.get("stack"):
             return request, None
+        if (scm := request.get("scm", "local")) != "local":
+            remedy = "leave --stack out: it starts when the other one has landed"
+            raise UsageError(f"stacked branches are for the local forge, not for {scm}", remedy)
         if len(request.get("after") or ()) != 1:
             raise UsageError("a stacked branch stands on one other", "name its session: --after S --stack")
         if other := next((name for name in ("base", "branch", "pr") if request.get(name)), None):

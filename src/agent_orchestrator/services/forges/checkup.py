@@ -42,6 +42,13 @@ class Checkup:
             lines.append(finding(f"forge of {project.id}", "warning", detail, remedy))
         if forge != LOCAL:
             lines.append(await self._login(project, forge))
+        troubles = (
+            self.webhooks.watch.problems.get((project.id, forge)),
+            self.webhooks.tracking.problems.get(project.id),
+        )
+        lines += [
+            finding(f"reading {project.id}", "warning", one, "it is tried again by itself") for one in troubles if one
+        ]
         lines += [self._hooks(project, name) for name in dict.fromkeys((forge, tracker)) if name in KINDS]
         return lines
 
