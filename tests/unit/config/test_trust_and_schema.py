@@ -132,3 +132,24 @@ def test_the_reference_page_is_current() -> None:
     assert PAGE.read_text() == reference_markdown(), (
         "write it anew: python -c 'from agent_orchestrator.config.schema import *; print(reference_markdown(), end=\"\")'"
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "hosts"),
+    [
+        ("projects: {a: {repo: o/a}}", None),
+        ("projects: {a: {repo: 'https://github.com/o/a'}}", None),
+        ("projects: {a: {repo: o/a, scm: {plugin: github, apiUrl: 'https://evil.example/api/v3'}}}", "evil.example"),
+        ("projects: {a: {repo: o/a, tracker: {plugin: github, apiUrl: 'https://evil.example'}}}", "evil.example"),
+        ("projects: {a: {repo: 'git@evil.example:o/a.git'}}", "evil.example"),
+        ("projects: {a: {repo: 'https://github.com.evil.example/o/a'}}", "evil.example"),
+    ],
+)
+def test_a_host_that_a_token_would_be_sent_to_is_to_be_trusted(text: str, hosts: str | None) -> None:
+    found = commands_of(config(text)).get("projects", {}).get("a", {}).get("hosts", [])
+    assert bool(found) == bool(hosts) and all(hosts in one for one in found if hosts)
+
+
+def test_the_same_in_the_defaults() -> None:
+    text = "defaults: {scm: {plugin: github, apiUrl: 'https://evil.example'}}\nprojects: {a: {repo: o/a}}"
+    assert commands_of(config(text))["defaults"] == {"hosts": ["https://evil.example"]}
