@@ -66,9 +66,13 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
     },
     "tracker": {
         "github": "agent_orchestrator.plugins.trackers.github:GitHubIssues",
+        "gitlab": "agent_orchestrator.plugins.trackers.gitlab:GitLabIssues",
+        "linear": "agent_orchestrator.plugins.trackers.linear:LinearIssues",
+        "jira": "agent_orchestrator.plugins.trackers.jira:JiraIssues",
     },
     "scm": {
         "github": "agent_orchestrator.plugins.scm.github:GitHub",
+        "gitlab": "agent_orchestrator.plugins.scm.gitlab:GitLab",
     },
 }
 """The entry points of this package, repeated here: reading installed metadata takes tens of milliseconds and an install."""

@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agent_orchestrator.testing.github import GitHubServer
+from agent_orchestrator.testing.gitlab import GitLabServer
 
 
 @dataclass
 class Client:
     """A signed-in client that remembers every answer it got."""
 
-    forge: GitHubServer
+    forge: GitHubServer | GitLabServer
     token: str
     answers: list[tuple[str, str, int, Any]] = field(default_factory=list)
     headers: dict[str, str] = field(default_factory=dict)

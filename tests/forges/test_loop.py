@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from agent_orchestrator.testing.github import GitHubServer
+from agent_orchestrator.testing.gitlab import GitLabServer
 from agent_orchestrator.testing.sandbox import Sandbox
 from tests.acceptance.forging import PLENTY, messages, status, until
 
@@ -18,8 +19,26 @@ projects:
   app:
     path: .
     repo: acme/app
-    scm: {{plugin: github, apiUrl: "{url}", token: "{token}", poll: 1s, webhook: {{secret: s3cret}}}}
+    scm: {{plugin: {kind}, apiUrl: "{url}", token: "{token}", poll: 1s, webhook: {{secret: s3cret}}}}
 """
+
+
+Forge = GitHubServer | GitLabServer
+
+
+@pytest.fixture(params=["github", "gitlab"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def forge(kind: str, request: pytest.FixtureRequest) -> Iterator[Forge]:
+    if kind == "gitlab":
+        with GitLabServer() as gitlab:
+            yield gitlab
+    else:
+        with GitHubServer(schema=request.getfixturevalue("schema")) as github:
+            yield github
 
 
 @pytest.fixture(params=["webhooks", "polling"])
@@ -28,21 +47,21 @@ def way(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def box(tmp_path: Path, forge: GitHubServer, way: str) -> Iterator[Sandbox]:
+def box(tmp_path: Path, forge: Forge, kind: str, way: str) -> Iterator[Sandbox]:
     """A clone of a repository at the forge, and its daemon."""
     forge.repository("acme/app", {"a.txt": "1\n"}, people={"dev": "write", "rev": "write"})
     with Sandbox(tmp_path, "process") as sandbox:
-        sandbox.repository(config=CONFIG.format(url=forge.url, token=forge.token("dev")))
+        sandbox.repository(config=CONFIG.format(kind=kind, url=forge.url, token=forge.token("dev")))
         sandbox.git("remote", "add", "origin", forge.git_url("acme/app"))
         sandbox.git("-c", f"http.extraHeader={basic(forge)}", "fetch", "-q", "origin")
         sandbox.git("reset", "-q", "--hard", "origin/main")
         sandbox.start()
         if way == "webhooks":
-            forge.hook("acme/app", f"{address(sandbox)}/api/webhooks/github", "s3cret")
+            forge.hook("acme/app", f"{address(sandbox)}/api/webhooks/{kind}", "s3cret")
         yield sandbox
 
 
-def basic(forge: GitHubServer) -> str:
+def basic(forge: Forge) -> str:
     import base64
 
     return "Authorization: Basic " + base64.b64encode(f"x:{forge.token('dev')}".encode()).decode()
@@ -58,7 +77,7 @@ def begin(box: Sandbox, name: str, script: str, **more: Any) -> None:
     box.request("POST", "/api/sessions", {"name": name, "title": f"Work on {name}", "prompt": script, **more})
 
 
-def test_from_a_task_to_the_base(box: Sandbox, forge: GitHubServer) -> None:
+def test_from_a_task_to_the_base(box: Sandbox, forge: Forge) -> None:
     begin(box, "one", "[[write: b.txt|one]] [[commit: one]] [[wait]] [[done: made]]")
     draft = until(box, "one", lambda now: now["pr"], "a pull request")
     pull = forge.find_pull("acme/app", draft["pr"]["number"])

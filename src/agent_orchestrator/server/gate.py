@@ -20,8 +20,8 @@ from agent_orchestrator.services.tokens import Identity
 
 BODY_LIMIT = 1 << 22
 """Room for the longest message there may be, however JSON writes it; what a message may hold is for the service to say."""
-_LARGER = {"/api/events/replay": 16, "/api/webhooks/github": 6}
-"""Where so many times the limit is taken: a recorded log is long, and so is what GitHub may send."""
+_LARGER = {"/api/events/replay": 16, "/api/webhooks/github": 6, "/api/webhooks/gitlab": 6}
+"""Where so many times the limit is taken: a recorded log is long, and so is what forges may send."""
 _DRAIN_LIMIT = 1 << 25
 
 log = structlog.get_logger(__name__)

@@ -82,7 +82,8 @@ class Budget:
         if known is not None and known.reset == until and known.remaining < remaining and known.seen > now - 5.0:
             return  # an answer that was overtaken by another one
         granted, left = int(limit), max(0, int(remaining))
-        own = int(resource == "core" and status != 304)  # what a query costs is told apart: see `spent`
+        free = status == 304 and "x-ratelimit-limit" in headers  # at GitHub; GitLab counts what is unchanged too
+        own = int(resource == "core" and not free)  # what a query costs is told apart: see `spent`
         if known is None or known.reset != until:
             self._allowances[resource] = Allowance(granted, left, until, now, granted - left)
         else:

@@ -37,7 +37,8 @@ class Repositories:
         if project.repo is None:
             return LOCAL
         await self.check(project)
-        return "github" if await self._make(project, "github").configured() else LOCAL
+        kind = kind_of(project.repo)
+        return kind if await self._make(project, kind).configured() else LOCAL
 
     async def tracker_name(self, project: ProjectConfig) -> str:
         """The tracker of a project's issues: the one it names, or that of the forge which serves it."""
@@ -97,7 +98,7 @@ class Repositories:
         for project in self.plugins.config.projects():
             for part in (project.scm, project.tracker):
                 hook = part.options.get("webhook")
-                named = part.plugin == name or (part.plugin == "auto" and name == "github")
+                named = part.plugin == name or (part.plugin == "auto" and name == kind_of(project.repo or ""))
                 if named and isinstance(hook, dict):
                     yield from self._secret(hook)
 
@@ -108,6 +109,14 @@ class Repositories:
             value := self.plugins.config.environ.get(variable)
         ):
             yield value
+
+
+def kind_of(repo: str) -> str:
+    """The forge that a repository's address is at: one whose host is called so is a GitLab, any other a GitHub."""
+    host, inner, _ = (
+        repo.partition("://")[2].partition("/") if "://" in repo else repo.replace(":", "/", 1).partition("/")
+    )
+    return "gitlab" if inner and "." in host and "gitlab" in host.lower() else "github"
 
 
 def problem(error: Exception) -> str:

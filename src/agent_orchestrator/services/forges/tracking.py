@@ -6,13 +6,14 @@ Once they are in the facts they are like any others: the backlog, rules, depende
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import defaultdict
 from collections.abc import Sequence
 
 import structlog
 
 from agent_orchestrator.config.effective import ProjectConfig
-from agent_orchestrator.errors import AoError
+from agent_orchestrator.errors import AoError, NotFound
 from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.effects import Effect
 from agent_orchestrator.flow.engine import Flow
@@ -76,12 +77,17 @@ class Tracking:
     def hint(self, name: str, hint: Hint) -> None:
         """A webhook says what is worth reading."""
         for project in self.repositories.plugins.config.projects():
-            if project.tracker.plugin in (name, "auto") and project.id in self._loops and hint.issues:
-                if hint.repo and project.repo and hint.repo.casefold() != project.repo.casefold():
-                    continue
+            mine = project.tracker.plugin in (name, "auto") and project.id in self._loops
+            if mine and hint.issues and self._is_of(project, hint.repo):
                 self._hooked[project.id] = self.flow.clock()
                 self._wanted[project.id] |= set(hint.issues)
                 self._wake[project.id].set()
+
+    def _is_of(self, project: ProjectConfig, repo: str) -> bool:
+        """Is it about a project's issues: its team or project at the tracker, or its repository?"""
+        own = (str(getattr(one, "repo", "")) for one in self.repositories.trackers(project.id))
+        place = next(filter(None, own), project.repo)
+        return not repo or not place or repo.casefold() == place.casefold()
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
@@ -142,7 +148,8 @@ class Tracking:
     async def _read(self, project: str, name: str, tracker: Tracker) -> None:
         wanted, since = self._wanted.pop(project, set()), self._since.get(project)
         for issue in sorted(wanted):
-            await self.tell(project, name, await tracker.get(issue), whole=True)
+            with contextlib.suppress(NotFound):  # it was deleted, or moved elsewhere
+                await self.tell(project, name, await tracker.get(issue), whole=True)
         if wanted and since is not None:
             return
         state = "open" if since is None else "all"

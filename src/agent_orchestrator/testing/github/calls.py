@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import re
 import urllib.parse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
+
+from agent_orchestrator.testing.forge.wire import Answer
 
 from . import rules
 from .shapes import Json
 from .shapes_ci import CiShapes
 from .state import Issue, Pull, Repo, Token, User
 from .world import Refused, World
-
-
-@dataclass
-class Answer:
-    status: int = 200
-    body: Any = None
-    headers: dict[str, str] = field(default_factory=dict)
-    stream: Iterator[bytes] | None = None
-    """A body that is not JSON, and need not fit into memory."""
-    modified: str | None = None
 
 
 @dataclass
@@ -147,7 +138,3 @@ def paged(call: Call, page: Page, url: str) -> Answer:
         headers["Link"] = text
     body = part if page.wrap is None else {"total_count": len(page.items), page.wrap: part}
     return Answer(body=body, headers=headers)
-
-
-def encode(body: Any) -> bytes:
-    return json.dumps(body, separators=(",", ":")).encode()

@@ -8,12 +8,13 @@ import re
 from pathlib import Path
 from typing import Any
 
-from .calls import Answer
+from agent_orchestrator.testing.forge.ledger import Fault
+from agent_orchestrator.testing.forge.wire import Answer
+
 from .graphql_base import Context
 from .graphql_cost import cost_of
 from .graphql_fields import FIELDS, TYPES
 from .graphql_mutations import MUTATIONS
-from .ledger import Fault
 from .shapes import Json
 from .shapes_ci import CiShapes
 from .state import Limit, Token, User

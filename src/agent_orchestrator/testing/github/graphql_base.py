@@ -6,7 +6,8 @@ import base64
 from dataclasses import dataclass
 from typing import Any
 
-from . import bare
+from agent_orchestrator.testing.forge import bare
+
 from .shapes import Json
 from .shapes_ci import CiShapes
 from .state import Limit, Repo, User

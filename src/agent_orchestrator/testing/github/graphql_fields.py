@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from . import bare, issues, rules
+from agent_orchestrator.testing.forge import bare
+
 from . import graphql_reading as read
+from . import issues, rules
 from .graphql_base import CommitNode, RefNode, Rollup, connection
 from .shapes_ci import APPS
 from .state import (

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from . import bare, rules
+from agent_orchestrator.testing.forge import bare
+
+from . import rules
 from .graphql_base import CommitNode, Context, RefNode, Rollup, connection
 from .shapes import Json
 from .state import (

@@ -6,19 +6,20 @@ import base64
 import hashlib
 import json
 import re
-import socket
 import time
 import urllib.parse
 import uuid
-from collections.abc import Iterator
 from datetime import datetime
 from email.utils import format_datetime, parsedate_to_datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
-from . import bare, pulls, rest, rest_ci, rest_issues, rest_pulls, rules  # noqa: F401 - the routes register themselves
-from .calls import Answer, Call, Page, encode, find, paged
-from .ledger import Fault, Request
+from agent_orchestrator.testing.forge import bare
+from agent_orchestrator.testing.forge.ledger import Fault, Request
+from agent_orchestrator.testing.forge.wire import Answer, Cut, Wire, encode
+from agent_orchestrator.testing.forge.wire import Listener as WireListener
+
+from . import pulls, rest, rest_ci, rest_issues, rest_pulls, rules  # noqa: F401 - the routes register themselves
+from .calls import Call, Page, find, paged
 from .shapes_ci import CiShapes
 from .state import CheckRun, Limit, Token, WorkflowRun
 from .world import Refused
@@ -31,60 +32,15 @@ _REPO = re.compile(r"/repos/([^/]+)/([^/]+)(/.*)?")
 _DOCS = "https://docs.github.com/rest"
 
 
-class Cut(Exception):
-    """The connection ends here, whatever was promised."""
-
-
-class Listener(ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 128
-
+class Listener(WireListener):
     def __init__(self, address: tuple[str, int], forge: GitHubServer) -> None:
         self.forge = forge
-        self.secure = False
-        self._open: set[socket.socket] = set()
-        super().__init__(address, Handler)
-
-    def get_request(self) -> tuple[socket.socket, Any]:
-        connection, address = super().get_request()
-        self._open.add(connection)
-        return connection, address
-
-    def close_request(self, request: Any) -> None:
-        self._open.discard(request)
-        super().close_request(request)
-
-    def end(self) -> None:
-        """Stop, and end the connections too: a client that holds one must notice."""
-        self.shutdown()
-        self.server_close()
-        for connection in list(self._open):
-            try:
-                connection.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away is nobody's error."""
+        super().__init__(address, Handler, forge.world.clock)
 
 
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class Handler(Wire):
     server_version = "GitHub.com"
-    sys_version = ""
-    disable_nagle_algorithm = True
     server: Listener
-
-    def date_time_string(self, timestamp: float | None = None) -> str:
-        return super().date_time_string(self.server.forge.world.clock() if timestamp is None else timestamp)
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its name in the base class
-        """The ledger keeps the log."""
-
-    def do_GET(self) -> None:
-        self.serve()
-
-    do_POST = do_PUT = do_PATCH = do_DELETE = do_HEAD = do_GET  # noqa: N815
 
     def serve(self) -> None:
         forge = self.server.forge
@@ -136,16 +92,6 @@ class Handler(BaseHTTPRequestHandler):
             forge.world.clock(), kind, self.command, path, self.query, status, login, conditional, points,
             self.heads.get("user-agent", ""),
         ))  # fmt: skip
-
-    def _read(self) -> bytes:
-        if "chunked" in self.headers.get("Transfer-Encoding", ""):
-            pieces = []
-            while size := int(self.rfile.readline().split(b";")[0], 16):
-                pieces.append(self.rfile.read(size))
-                self.rfile.readline()
-            self.rfile.readline()
-            return b"".join(pieces)
-        return self.rfile.read(int(self.headers.get("Content-Length") or 0))
 
     def _token(self, header: str) -> tuple[Token | None, bool]:
         """The token that was shown, if it counts, and whether one was shown."""
@@ -347,54 +293,4 @@ class Handler(BaseHTTPRequestHandler):
         if answer.stream is not None and kind == "download":
             self._stream(answer, headers, fault)
             return
-        if answer.stream is not None:
-            data = b"".join(answer.stream)
-        else:
-            data = b"" if answer.status in (204, 304) or answer.body is None else encode(answer.body)
-            headers.setdefault("Content-Type", "application/json; charset=utf-8")
-        cut = fault is not None and fault.what == "cut"
-        self._head(
-            answer.status, headers | {"Content-Length": str(len(data))}, b"" if self.command == "HEAD" else data, cut
-        )
-
-    def _head(self, status: int, headers: dict[str, str], data: bytes, cut: bool = False) -> None:
-        self.send_response(status)
-        for name, value in headers.items():
-            if name.lower() != "content-length" or status not in (204, 304):
-                self.send_header(name, value)
-        lines: list[bytes] = getattr(self, "_headers_buffer", [])
-        head = b"".join(lines) + b"\r\n"
-        self._headers_buffer: list[bytes] = []
-        self.wfile.write(head + (data[: len(data) // 2] if cut else data))
-        if cut:
-            self._shut()
-            raise Cut
-
-    def _stream(self, answer: Answer, headers: dict[str, str], fault: Fault | None) -> None:
-        assert answer.stream is not None
-        self._head(answer.status, headers | {"Transfer-Encoding": "chunked"}, b"")
-        for number, piece in enumerate(_filled(answer.stream)):
-            if fault and fault.what == "cut" and number:
-                self._shut()
-                raise Cut
-            self.wfile.write(b"%x\r\n" % len(piece) + piece + b"\r\n")
-        self.wfile.write(b"0\r\n\r\n")
-
-    def _shut(self) -> None:
-        try:
-            self.wfile.flush()
-            self.connection.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass
-
-
-def _filled(pieces: Iterator[bytes], size: int = 1 << 16) -> Iterator[bytes]:
-    """The same bytes in pieces of a good size, none of them empty."""
-    held = b""
-    for piece in pieces:
-        held += piece
-        if len(held) >= size:
-            yield held
-            held = b""
-    if held:
-        yield held
+        self._whole(answer, headers, cut=fault is not None and fault.what == "cut")

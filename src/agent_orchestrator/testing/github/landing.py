@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from . import bare, issues, pulls, rules
+from agent_orchestrator.testing.forge import bare
+
+from . import issues, pulls, rules
 from .state import AutoMerge, Pull, QueueEntry, Repo, User
 from .world import Refused, World
 

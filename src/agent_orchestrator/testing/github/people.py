@@ -6,7 +6,9 @@ import secrets
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from . import bare, checks, issues, landing, pulls, reviews
+from agent_orchestrator.testing.forge import bare
+
+from . import checks, issues, landing, pulls, reviews
 from .state import (
     CheckRun,
     Comment,
@@ -163,6 +165,9 @@ class People:
             )
             made.association = association
             return made
+
+    def find_issue(self, repo: Repo | str, number: int) -> Issue:
+        return self._repo(repo).issues[number]
 
     def find_pull(self, repo: Repo | str, number: int) -> Pull:
         found = self._repo(repo).issues[number]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from . import bare, issues, rules
+from agent_orchestrator.testing.forge import bare
+
+from . import issues, rules
 from .state import Pull, Repo, User
 from .world import Refused, World, invalid
 

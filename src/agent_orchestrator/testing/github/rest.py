@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from . import bare, pulls, rules
-from .calls import Answer, Call, Page, route
+from agent_orchestrator.testing.forge import bare
+from agent_orchestrator.testing.forge.wire import Answer
+
+from . import pulls, rules
+from .calls import Call, Page, route
 from .shapes import Json
 from .state import Hook, Limit, Repo
 from .world import Refused, invalid

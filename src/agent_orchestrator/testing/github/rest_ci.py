@@ -7,8 +7,11 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from . import bare, checks, rules
-from .calls import Answer, Call, Page, route
+from agent_orchestrator.testing.forge import bare
+from agent_orchestrator.testing.forge.wire import Answer
+
+from . import checks, rules
+from .calls import Call, Page, route
 from .rest import sha_of
 from .shapes import Json
 from .state import CheckRun, CheckSuite

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from agent_orchestrator.testing.forge.wire import Answer
+
 from . import issues, pulls
-from .calls import Answer, Call, Page, route
+from .calls import Call, Page, route
 from .shapes import Json
 from .state import Comment, Issue, Label, Pull, User
 from .world import Refused, invalid

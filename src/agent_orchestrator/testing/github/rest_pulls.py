@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from . import bare, landing, pulls, reviews, rules
-from .calls import Answer, Call, Page, route
+from agent_orchestrator.testing.forge import bare
+from agent_orchestrator.testing.forge.wire import Answer
+
+from . import landing, pulls, reviews, rules
+from .calls import Call, Page, route
 from .rest import sha_of
 from .state import Pull, Review, ReviewComment
 from .world import Refused, invalid

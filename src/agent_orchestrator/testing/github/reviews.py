@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import bare, rules
+from agent_orchestrator.testing.forge import bare
+
+from . import rules
 from .state import Pull, Review, ReviewComment, Thread, User
 from .world import Refused, World, invalid
 

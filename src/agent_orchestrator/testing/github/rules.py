@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from . import bare
+from agent_orchestrator.testing.forge import bare
+
 from .state import CheckRun, CheckSuite, Protection, Pull, Repo, Review, Status, User
 
 _GOOD = {"success", "neutral", "skipped"}

@@ -14,10 +14,11 @@ from functools import partial
 from pathlib import Path
 from types import TracebackType
 
+from agent_orchestrator.testing.forge.ledger import Fault, Ledger
+
 from . import landing
 from .graphql import GraphQL
 from .http import Listener
-from .ledger import Fault, Ledger
 from .people import People
 from .state import Limit, Repo
 from .world import World

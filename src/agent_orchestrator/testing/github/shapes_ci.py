@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from . import bare, rules
+from agent_orchestrator.testing.forge import bare
+
+from . import rules
 from .shapes import Json, Shapes
 from .state import CheckRun, CheckSuite, Delivery, Hook, Pull, Repo, Status, User, WorkflowRun
 

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from . import bare, rules
+from agent_orchestrator.testing.forge import bare
+
+from . import rules
 from .hooks import Hooks
 from .shapes import Json
 from .shapes_ci import CiShapes

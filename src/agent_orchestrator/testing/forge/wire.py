@@ -1,0 +1,150 @@
+"""A forge's wire: connections that end when they shall, answers whole, streamed or cut in the middle. Each forge answers its own way."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from .ledger import Fault
+
+
+@dataclass
+class Answer:
+    status: int = 200
+    body: Any = None
+    headers: dict[str, str] = field(default_factory=dict)
+    stream: Iterator[bytes] | None = None
+    """A body that is not JSON, and need not fit into memory."""
+    modified: str | None = None
+
+
+class Cut(Exception):
+    """The connection ends here, whatever was promised."""
+
+
+class Listener(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(
+        self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler], clock: Callable[[], float]
+    ) -> None:
+        self.clock = clock
+        self.secure = False
+        self._open: set[socket.socket] = set()
+        super().__init__(address, handler)
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        connection, address = super().get_request()
+        self._open.add(connection)
+        return connection, address
+
+    def close_request(self, request: Any) -> None:
+        self._open.discard(request)
+        super().close_request(request)
+
+    def end(self) -> None:
+        """Stop, and end the connections too: a client that holds one must notice."""
+        self.shutdown()
+        self.server_close()
+        for connection in list(self._open):
+            try:
+                connection.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that went away is nobody's error."""
+
+
+class Wire(BaseHTTPRequestHandler):
+    """One connection; a forge answers in `serve`."""
+
+    protocol_version = "HTTP/1.1"
+    sys_version = ""
+    disable_nagle_algorithm = True
+    server: Listener
+
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        return super().date_time_string(self.server.clock() if timestamp is None else timestamp)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its name in the base class
+        """The ledger keeps the log."""
+
+    def do_GET(self) -> None:
+        self.serve()
+
+    do_POST = do_PUT = do_PATCH = do_DELETE = do_HEAD = do_GET  # noqa: N815
+
+    def serve(self) -> None:
+        raise NotImplementedError
+
+    def _read(self) -> bytes:
+        if "chunked" in self.headers.get("Transfer-Encoding", ""):
+            pieces = []
+            while size := int(self.rfile.readline().split(b";")[0], 16):
+                pieces.append(self.rfile.read(size))
+                self.rfile.readline()
+            self.rfile.readline()
+            return b"".join(pieces)
+        return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+
+    def _whole(self, answer: Answer, headers: dict[str, str], cut: bool = False) -> None:
+        """Send an answer that fits into memory."""
+        if answer.stream is not None:
+            data = b"".join(answer.stream)
+        else:
+            data = b"" if answer.status in (204, 304) or answer.body is None else encode(answer.body)
+            headers.setdefault("Content-Type", "application/json; charset=utf-8")
+        length = {"Content-Length": str(len(data))}
+        self._head(answer.status, headers | length, b"" if self.command == "HEAD" else data, cut)
+
+    def _head(self, status: int, headers: dict[str, str], data: bytes, cut: bool = False) -> None:
+        self.send_response(status)
+        for name, value in headers.items():
+            if name.lower() != "content-length" or status not in (204, 304):
+                self.send_header(name, value)
+        lines: list[bytes] = getattr(self, "_headers_buffer", [])
+        head = b"".join(lines) + b"\r\n"
+        self._headers_buffer: list[bytes] = []
+        self.wfile.write(head + (data[: len(data) // 2] if cut else data))
+        if cut:
+            self._shut()
+            raise Cut
+
+    def _stream(self, answer: Answer, headers: dict[str, str], fault: Fault | None) -> None:
+        assert answer.stream is not None
+        self._head(answer.status, headers | {"Transfer-Encoding": "chunked"}, b"")
+        for number, piece in enumerate(_filled(answer.stream)):
+            if fault and fault.what == "cut" and number:
+                self._shut()
+                raise Cut
+            self.wfile.write(b"%x\r\n" % len(piece) + piece + b"\r\n")
+        self.wfile.write(b"0\r\n\r\n")
+
+    def _shut(self) -> None:
+        try:
+            self.wfile.flush()
+            self.connection.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+
+
+def encode(body: Any) -> bytes:
+    return json.dumps(body, separators=(",", ":")).encode()
+
+
+def _filled(pieces: Iterator[bytes], size: int = 1 << 16) -> Iterator[bytes]:
+    """The same bytes in pieces of a good size, none of them empty."""
+    held = b""
+    for piece in pieces:
+        held += piece
+        if len(held) >= size:
+            yield held
+            held = b""
+    if held:
+        yield held

@@ -1,0 +1,186 @@
+"""One request and its answer, and the table of routes: what the REST modules are written with."""
+
+from __future__ import annotations
+
+import re
+import urllib.parse
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from agent_orchestrator.testing.forge.wire import Answer
+
+from . import rules
+from .shapes import Json, Shapes
+from .state import Issue, MergeRequest, Project, Refused, Token, User
+from .world import World
+
+
+@dataclass
+class Page:
+    """A list to be cut into pages."""
+
+    items: Sequence[Any]
+    shape: Callable[[Any], Json]
+
+
+@dataclass
+class Call:
+    world: World
+    method: str
+    query: dict[str, str]
+    body: Any
+    token: Token | None
+    show: Shapes
+    args: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def viewer(self) -> User | None:
+        return self.token.user if self.token else None
+
+    def who(self) -> User:
+        if self.token is None:
+            raise Refused(401, "401 Unauthorized")
+        return self.token.user
+
+    def given(self, name: str, default: Any = None) -> Any:
+        """A parameter: of the body, or of the address."""
+        if isinstance(self.body, dict) and name in self.body:
+            return self.body[name]
+        return self.query.get(name, default)
+
+    def flag(self, name: str) -> bool:
+        return str(self.given(name, "")).lower() in ("true", "1")
+
+    def needed(self, name: str) -> Any:
+        value = self.given(name)
+        if value in (None, ""):
+            raise Refused(400, None, error=f"{name} is missing")
+        return value
+
+    def names(self, name: str) -> list[str] | None:
+        """A list that may be written with commas."""
+        value = self.given(name)
+        if value is None:
+            return None
+        return [
+            one.strip() for one in (value if isinstance(value, list) else str(value).split(",")) if str(one).strip()
+        ]
+
+    @property
+    def project(self) -> Project:
+        found = self.find_project(self.args["project"])
+        if self.method != "GET":
+            self.who()
+        return found
+
+    def find_project(self, name: str) -> Project:
+        projects = self.world.projects
+        if name.isdigit():
+            found = next((one for one in projects.values() if one.id == int(name)), None)
+        else:
+            found = projects.get(name.lower())
+        if found is None or not rules.visible(found, self.viewer):
+            raise Refused(404, "404 Project Not Found")
+        return found
+
+    def need(self, level: int) -> None:
+        if rules.level(self.project, self.who()) < level:
+            raise Refused(403, "403 Forbidden")
+
+    @property
+    def issue(self) -> Issue:
+        found = self.project.issues.get(int(self.args["iid"]))
+        if found is None:
+            raise Refused(404, "404 Issue Not Found")
+        return found
+
+    @property
+    def merge_request(self) -> MergeRequest:
+        found = self.project.merge_requests.get(int(self.args["iid"]))
+        if found is None:
+            raise Refused(404, "404 Merge request Not Found")
+        return found
+
+    @property
+    def noteable(self) -> Issue:
+        return self.merge_request if self.args["kind"] == "merge_requests" else self.issue
+
+    def people(self, name: str) -> list[User] | None:
+        """Users by their numbers; 0 or nothing: nobody."""
+        value = self.given(name)
+        if value is None:
+            return None
+        wanted = [
+            int(one) for one in (value if isinstance(value, list) else [value]) if str(one).isdigit() and int(one)
+        ]
+        return [user for number in wanted for user in self.world.users.values() if user.id == number]
+
+
+Handler = Callable[[Call], Answer | Page]
+Route = TypeVar("Route", bound=Handler)
+_ROUTES: list[tuple[str, re.Pattern[str], Handler]] = []
+
+
+def route(method: str, path: str) -> Callable[[Route], Route]:
+    """`PROJECT` is a project by number or encoded path, `{name}` one part of the path; `iid` and what ends in `_id` are digits."""
+
+    def part(found: re.Match[str]) -> str:
+        name = found[1]
+        if name == "kind":
+            return "(?P<kind>merge_requests|issues)"
+        return rf"(?P<{name}>\d+)" if name == "iid" or name.endswith("_id") else f"(?P<{name}>[^/]+)"
+
+    pattern = re.compile(re.sub(r"\{(\w+)\}", part, path.replace("PROJECT", "/projects/{project}")))
+
+    def keep(handler: Route) -> Route:
+        _ROUTES.append((method, pattern, handler))
+        return handler
+
+    return keep
+
+
+def find(method: str, path: str) -> tuple[Handler, dict[str, str]] | None:
+    for wanted, pattern, handler in _ROUTES:
+        if wanted == method and (found := pattern.fullmatch(path)):
+            return handler, {name: urllib.parse.unquote(value) for name, value in found.groupdict().items()}
+    return None
+
+
+def paged(call: Call, page: Page, url: str) -> Answer:
+    """One page of a list, with the links to the others; by keyset where that was asked for."""
+    try:
+        size = min(100, max(1, int(call.query.get("per_page", 20))))
+        number = max(1, int(call.query.get("page", 1)))
+    except ValueError:
+        raise Refused(400, None, error="per_page is invalid") from None
+    if call.query.get("pagination") == "keyset":
+        return _keyset(call, page, url, size)
+    total = len(page.items)
+    last = max(1, -(-total // size))
+    links = {"first": 1, "last": last}
+    if number > 1:
+        links["prev"] = number - 1
+    if number < last:
+        links["next"] = number + 1
+    headers = {
+        "X-Page": str(number), "X-Per-Page": str(size), "X-Next-Page": str(links.get("next", "")),
+        "X-Prev-Page": str(links.get("prev", "")), "X-Total": str(total), "X-Total-Pages": str(last),
+        "Link": ", ".join(_link(url, {**call.query, "page": str(at), "per_page": str(size)}, name) for name, at in links.items()),
+    }  # fmt: skip
+    part = page.items[(number - 1) * size : number * size]
+    return Answer(body=[page.shape(item) for item in part], headers=headers)
+
+
+def _keyset(call: Call, page: Page, url: str, size: int) -> Answer:
+    items = sorted(page.items, key=lambda item: item.id, reverse=call.query.get("sort", "desc") == "desc")
+    cursor = call.query.get("cursor", "")
+    start = next((at + 1 for at, item in enumerate(items) if str(item.id) == cursor), 0)
+    part = items[start : start + size]
+    more = start + size < len(items)
+    headers = {"Link": _link(url, {**call.query, "cursor": str(part[-1].id)}, "next")} if more else {}
+    return Answer(body=[page.shape(item) for item in part], headers=headers)
+
+
+def _link(url: str, query: dict[str, str], name: str) -> str:
+    return f'<{url}?{urllib.parse.urlencode(query)}>; rel="{name}"'

@@ -1,0 +1,241 @@
+"""The forge's HTTP: sign-in, limits, conditional requests, moved projects, faults; REST and Git behind it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import time
+import urllib.parse
+import uuid
+from datetime import UTC, datetime
+from email.utils import format_datetime
+from typing import TYPE_CHECKING, Any
+
+from agent_orchestrator.testing.forge import bare
+from agent_orchestrator.testing.forge.ledger import Fault, Request
+from agent_orchestrator.testing.forge.wire import Answer, Cut, Wire, encode
+from agent_orchestrator.testing.forge.wire import Listener as WireListener
+
+from . import changes, rest, rest_changes, rest_issues, rules  # noqa: F401 - the routes register themselves
+from .calls import Call, Page, find, paged
+from .shapes import Shapes
+from .state import Refused, Token
+
+if TYPE_CHECKING:
+    from .server import GitLabServer
+
+_API = "/api/v4"
+_GIT = re.compile(r"/(.+?)(?:\.git)?/(info/refs|git-upload-pack|git-receive-pack)")
+_PROJECT = re.compile(r"/projects/([^/]+)(/.*)?")
+
+
+class Listener(WireListener):
+    def __init__(self, address: tuple[str, int], forge: GitLabServer) -> None:
+        self.forge = forge
+        super().__init__(address, Handler, forge.world.clock)
+
+
+class Handler(Wire):
+    server_version = "nginx"
+    server: Listener
+
+    def serve(self) -> None:
+        forge = self.server.forge
+        self.body = self._read()
+        url = urllib.parse.urlsplit(self.path)
+        self.query = url.query
+        self.heads = {name.lower(): value for name, value in self.headers.items()}
+        token, signed = self._token()
+        login = token.user.login if token else ""
+        path = url.path
+        kind = "rest" if path.startswith(f"{_API}/") else "git"
+        kind = "download" if path.endswith("/trace") else kind
+        path = path.removeprefix(_API)
+        fault = forge.ledger.fault(self.command, path, login)
+        try:
+            if fault and fault.what == "slow":
+                time.sleep(fault.seconds)
+                fault = None
+            struck = self._struck(fault, token, kind, path, login) if fault else None
+            answer, points = struck or Answer(), 0
+            if struck is None:
+                answer, points = (
+                    (self._git(path, token, signed), 0) if kind == "git" else self._api(path, token, signed)
+                )
+            self._note(kind, path, login, answer.status, points)
+            self._send(answer, fault, token, kind)
+        except Cut:
+            self.close_connection = True
+        except OSError:
+            raise
+        except Exception as error:
+            forge.world.errors.append(error)
+            self._send(Answer(500, {"message": f"the test server broke: {error!r}"}), None, token, kind)
+
+    def _note(self, kind: str, path: str, login: str, status: int, points: int) -> None:
+        """Into the log, before the answer goes out: whoever has the answer finds it there."""
+        forge = self.server.forge
+        forge.ledger.requests.append(Request(
+            forge.world.clock(), kind, self.command, path, self.query, status, login, "if-none-match" in self.heads, points,
+            self.heads.get("user-agent", ""),
+        ))  # fmt: skip
+
+    def _token(self) -> tuple[Token | None, bool]:
+        """The token that was shown, and whether one was shown."""
+        kind, _, value = self.heads.get("authorization", "").partition(" ")
+        if kind.lower() == "basic":
+            value = base64.b64decode(value).decode(errors="replace").partition(":")[2]
+        value = (self.heads.get("private-token") or value).strip()
+        return self.server.forge.world.tokens.get(value), bool(value)
+
+    # --- what the API answers
+
+    def _api(self, path: str, token: Token | None, signed: bool) -> tuple[Answer, int]:
+        if signed and token is None:
+            return Answer(401, {"message": "401 Unauthorized"}), 0
+        if token is not None and token.expired:
+            words = "Token is expired. You can either do re-authorization or token refresh."
+            return Answer(401, {"error": "invalid_token", "error_description": words}), 0
+        with self.server.forge.world.lock:
+            if self._limit(token)["remaining"] <= 0:
+                return self._exhausted(token), 0
+            if token:
+                token.user.used += 1
+            return self._conditional(self._rest(path, token)), 1
+
+    def _limit(self, token: Token | None) -> dict[str, float]:
+        now = self.server.forge.world.clock()
+        if token is None:
+            return {"limit": 500, "remaining": 500, "used": 0, "reset": now + 60}
+        user = token.user
+        if now >= user.reset and not user.frozen:
+            user.used, user.reset = 0, now + 60
+        left = max(0, user.limit - user.used)
+        return {"limit": user.limit, "remaining": left, "used": user.used, "reset": user.reset}
+
+    def _exhausted(self, token: Token | None) -> Answer:
+        wait = max(1, int(self._limit(token)["reset"] - self.server.forge.world.clock()))
+        headers = {"Retry-After": str(wait), "Content-Type": "text/plain"}
+        return Answer(429, stream=iter([b"Retry later\n"]), headers=headers)
+
+    def _rest(self, path: str, token: Token | None) -> Answer:
+        world = self.server.forge.world
+        method = "GET" if self.command == "HEAD" else self.command
+        try:
+            if token is not None:
+                self._scoped(method, path, token)
+            if moved := self._moved(path, method):
+                return moved
+            route = find(method, path)
+            if route is None:
+                raise Refused(404, None, error="404 Not Found")
+            query = dict(urllib.parse.parse_qsl(self.query, keep_blank_values=True))
+            call = Call(
+                world, method, query, self._json(), token, Shapes(world, token.user if token else None), route[1]
+            )
+            answer = route[0](call)
+            return paged(call, answer, f"{world.url}{_API}{path}") if isinstance(answer, Page) else answer
+        except Refused as refused:
+            return Answer(refused.status, refused.body)
+
+    def _scoped(self, method: str, path: str, token: Token) -> None:
+        enough = {"api"} | ({"read_api"} if method == "GET" else set()) | ({"read_user"} if path == "/user" else set())
+        if path != "/personal_access_tokens/self" and not enough & set(token.scopes):
+            words = "The request requires higher privileges than provided by the access token."
+            raise Refused(403, None, error="insufficient_scope", error_description=words, scope="api")
+
+    def _moved(self, path: str, method: str) -> Answer | None:
+        """A renamed project's old name leads to the new one, where something is but read."""
+        world, named = self.server.forge.world, _PROJECT.fullmatch(path)
+        old = world.moved.get(urllib.parse.unquote(named[1]).lower()) if named else None
+        if named is None or old is None:
+            return None
+        if method != "GET":
+            raise Refused(405, "Non GET methods are not allowed for moved projects")
+        to = f"{world.url}{_API}/projects/{old.id}{named[2] or ''}" + (f"?{self.query}" if self.query else "")
+        return Answer(301, {"message": "This resource has been moved permanently to " + to}, {"Location": to})
+
+    def _json(self) -> Any:
+        if not self.body:
+            return {}
+        if "form-urlencoded" in self.heads.get("content-type", ""):
+            return dict(urllib.parse.parse_qsl(self.body.decode()))
+        try:
+            return json.loads(self.body)
+        except ValueError:
+            raise Refused(400, None, error="The request body is not valid JSON") from None
+
+    def _conditional(self, answer: Answer) -> Answer:
+        """The answer with its ETag, or a 304 where the client has it already; it counts all the same."""
+        if self.command != "GET" or answer.status != 200 or answer.stream is not None:
+            return answer
+        tag = f'W/"{hashlib.sha256(encode(answer.body)).hexdigest()[:32]}"'
+        answer.headers |= {"ETag": tag, "Cache-Control": "max-age=0, private, must-revalidate", "Vary": "Origin"}
+        return Answer(304, headers=answer.headers) if self.heads.get("if-none-match") == tag else answer
+
+    # --- Git
+
+    def _git(self, path: str, token: Token | None, signed: bool) -> Answer:
+        forge, found = self.server.forge, _GIT.fullmatch(path)
+        if found is None:
+            return Answer(404, {"message": "404 Not Found"})
+        write = found[2] == "git-receive-pack" or "service=git-receive-pack" in self.query
+        with forge.world.lock:
+            if old := forge.world.moved.get(found[1].lower()):
+                query = f"?{self.query}" if self.query else ""
+                return Answer(301, headers={"Location": f"/{old.full_name}.git/{found[2]}{query}"})
+            project, user = forge.world.projects.get(found[1].lower()), token.user if token else None
+        if (token is None or token.expired) and (signed or write or project is None or project.private):
+            text = "HTTP Basic: Access denied. The provided password or token is incorrect or your account has 2FA enabled."
+            return Answer(401, {"message": text}, {"WWW-Authenticate": 'Basic realm="GitLab"'})
+        if project is None or not rules.visible(project, user):
+            return Answer(404, {"message": "The project you were looking for could not be found."})
+        scopes = set(token.scopes) if token else set()
+        if write and (rules.level(project, user) < rules.DEVELOPER or not scopes & {"api", "write_repository"}):
+            return Answer(403, {"message": "You are not allowed to push code to this project."})
+        status, headers, body = bare.backend(
+            forge.world.root, path_info=f"/{project.path.name}/{found[2]}", method=self.command, query=self.query,
+            user=user.login if user else "", body=self.body, headers=self.heads,
+        )  # fmt: skip
+        if found[2] == "git-receive-pack" and user:
+            with forge.world.lock:
+                changes.refs_moved(forge.world, project, user)
+        return Answer(status, headers=dict(headers), stream=iter([body]))
+
+    # --- faults, and sending
+
+    def _struck(self, fault: Fault, token: Token | None, kind: str, path: str, login: str) -> Answer | None:
+        """The answer of a fault that takes the place of the real one."""
+        if fault.what == "drop":
+            self._note(kind, path, login, 0, 0)
+            self._shut()
+            raise Cut
+        if fault.what == "rate" and token:
+            token.user.used, token.user.reset = token.user.limit, fault.reset or self.server.forge.world.clock() + 60
+            return self._exhausted(token)
+        if fault.what == "html":
+            page = b"<!DOCTYPE html><html><body><h1>502</h1>Whoops, GitLab is taking too much time to respond.</body></html>"
+            return Answer(502, stream=iter([page]), headers={"Content-Type": "text/html"})
+        if isinstance(fault.what, int):
+            words = {401: "401 Unauthorized", 403: "403 Forbidden", 404: "404 Not Found", 429: "Retry later"}
+            retry = {} if fault.retry_after is None else {"Retry-After": str(fault.retry_after)}
+            return Answer(fault.what, {"message": words.get(fault.what, "500 Internal Server Error")}, retry)
+        return None
+
+    def _send(self, answer: Answer, fault: Fault | None, token: Token | None, kind: str) -> None:
+        headers = {"X-Request-Id": uuid.uuid4().hex[:26].upper(), "X-Gitlab-Meta": '{"version":"1"}'}
+        if kind != "git" and answer.status != 401:
+            limit = self._limit(token)
+            resets = format_datetime(datetime.fromtimestamp(limit["reset"], UTC), usegmt=True)
+            headers |= {
+                "RateLimit-Limit": str(int(limit["limit"])), "RateLimit-Observed": str(int(limit["used"])),
+                "RateLimit-Remaining": str(int(limit["remaining"])), "RateLimit-Reset": str(int(limit["reset"])),
+                "RateLimit-ResetTime": resets, "RateLimit-Name": "throttle_authenticated_api",
+            }  # fmt: skip
+        headers |= answer.headers
+        if answer.stream is not None and kind == "download" and answer.status == 200:
+            self._stream(answer, headers, fault)
+            return
+        self._whole(answer, headers, cut=fault is not None and fault.what == "cut")

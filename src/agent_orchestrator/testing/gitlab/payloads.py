@@ -1,0 +1,180 @@
+"""What GitLab's webhooks carry."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agent_orchestrator.testing.forge import bare
+
+from . import rules
+from .shapes import Json, Shapes
+from .state import Discussion, Issue, Job, Label, MergeRequest, Note, Pipeline, Project, User
+
+
+class Payloads(Shapes):
+    def _user(self, user: User) -> Json:
+        whole = self.user(user)
+        return {**{key: whole[key] for key in ("id", "name", "username", "avatar_url")}, "email": "[REDACTED]"}
+
+    def _project(self, project: Project) -> Json:
+        page, ssh = self.page(project), f"git@127.0.0.1:{project.full_name}.git"
+        return {
+            "id": project.id, "name": project.name, "description": None, "web_url": page, "avatar_url": None, "git_ssh_url": ssh,
+            "git_http_url": f"{page}.git", "namespace": project.namespace, "visibility_level": 0 if project.private else 20,
+            "path_with_namespace": project.full_name, "default_branch": project.default_branch, "ci_config_path": None,
+            "homepage": page, "url": ssh, "ssh_url": ssh, "http_url": f"{page}.git",
+        }  # fmt: skip
+
+    def _repository(self, project: Project) -> Json:
+        whole = self._project(project)
+        keys = ("name", "url", "description", "homepage", "git_http_url", "git_ssh_url", "visibility_level")
+        return {key: whole[key] for key in keys}
+
+    def _commit(self, project: Project, sha: str) -> Json:
+        found = bare.commit(project.path, sha)
+        return {
+            "id": sha, "message": found.message, "title": found.message.partition("\n")[0], "timestamp": found.committed,
+            "url": f"{self.page(project)}/-/commit/{sha}", "author": {"name": found.author, "email": found.email},
+        }  # fmt: skip
+
+    def _label(self, label: Label, project: Project) -> Json:
+        return {
+            "id": label.id, "title": label.name, "color": label.color, "project_id": project.id, "created_at": label.created_at,
+            "updated_at": label.updated_at, "template": False, "description": None, "type": "ProjectLabel", "group_id": None,
+        }  # fmt: skip
+
+    def _labels(self, issue: Issue) -> list[Json]:
+        return [self._label(issue.project.labels[name.lower()], issue.project) for name in issue.labels]
+
+    def push(self, project: Project, user: User, ref: str, old: str | None, new: str | None) -> Json:
+        shas = bare.commits(project.path, old, new)[-20:] if old and new else ()
+        commits = [{**self._commit(project, sha), "added": [], "modified": [], "removed": []} for sha in shas]
+        return {
+            "object_kind": "push", "event_name": "push", "before": old or bare.NONE, "after": new or bare.NONE, "ref": ref,
+            "ref_protected": ref.removeprefix("refs/heads/") in project.protected, "checkout_sha": new, "message": None,
+            "user_id": user.id, "user_name": user.name or user.login, "user_username": user.login, "user_email": "",
+            "user_avatar": "", "project_id": project.id, "project": self._project(project), "commits": commits,
+            "total_commits_count": len(commits), "push_options": {}, "repository": self._repository(project),
+        }  # fmt: skip
+
+    def _issue_attributes(self, issue: Issue, action: str) -> Json:
+        people = [one.id for one in issue.assignees]
+        kind = "merge_requests" if isinstance(issue, MergeRequest) else "issues"
+        return {
+            "id": issue.id, "iid": issue.iid, "title": issue.title, "description": issue.body or "", "author_id": issue.author.id,
+            "assignee_ids": people, "assignee_id": people[0] if people else None, "project_id": issue.project.id,
+            "created_at": issue.created_at, "updated_at": issue.updated_at, "last_edited_at": None, "last_edited_by_id": None,
+            "milestone_id": None, "state": issue.state, "state_id": {"opened": 1, "closed": 2, "merged": 3}[issue.state],
+            "url": f"{self.page(issue.project)}/-/{kind}/{issue.iid}", "action": action, "labels": self._labels(issue),
+            "total_time_spent": 0, "time_change": 0, "human_total_time_spent": None, "human_time_change": None,
+            "human_time_estimate": None, "time_estimate": 0,
+        }  # fmt: skip
+
+    def issue_event(self, issue: Issue, user: User, action: str, changes: Json) -> Json:
+        more = {
+            "confidential": issue.confidential, "discussion_locked": None, "due_date": None, "moved_to_id": None, "type": "Issue",
+            "duplicated_to_id": None, "relative_position": 0, "updated_by_id": None, "weight": None, "severity": "unknown",
+            "position": 0, "branch_name": None, "health_status": None,
+        }  # fmt: skip
+        people = [self._user(one) for one in issue.assignees]
+        return {
+            "object_kind": "issue", "event_type": "issue", "user": self._user(user), "project": self._project(issue.project),
+            "object_attributes": {**self._issue_attributes(issue, action), **more}, "labels": self._labels(issue),
+            "changes": changes, "repository": self._repository(issue.project), "assignees": people,
+            "assignee": people[0] if people else None,
+        }  # fmt: skip
+
+    def _merge_request(self, one: MergeRequest, action: str) -> Json:
+        status = rules.merge_status(one, ask=False)
+        return {
+            **self._issue_attributes(one, action), "target_branch": one.base, "source_branch": one.branch,
+            "source_project_id": one.source.id if one.source else None, "target_project_id": one.project.id,
+            "reviewer_ids": [self.state.users[name.lower()].id for name in one.reviewers],
+            "blocking_discussions_resolved": rules.resolved(one), "work_in_progress": one.draft, "draft": one.draft,
+            "first_contribution": False, "merge_commit_sha": one.merge_commit, "merge_status": status,
+            "detailed_merge_status": rules.detailed(one, status), "source": self._project(one.source or one.project),
+            "target": self._project(one.project), "last_commit": self._commit(one.project, one.head_sha), "position": 0,
+            "head_pipeline_id": one.head_pipeline.id if one.head_pipeline else None, "merge_error": None, "merge_params": {},
+            "merge_when_pipeline_succeeds": one.auto_merge is not None, "updated_by_id": None, "prepared_at": one.created_at,
+            "assignee": self._user(one.assignees[0]) if one.assignees else None,
+        }  # fmt: skip
+
+    def merge_request_event(self, one: MergeRequest, user: User, action: str, changes: Json, more: Json) -> Json:
+        return {
+            "object_kind": "merge_request", "event_type": "merge_request", "user": self._user(user),
+            "project": self._project(one.project), "object_attributes": {**self._merge_request(one, action), **more},
+            "labels": self._labels(one), "changes": changes, "repository": self._repository(one.project),
+            "assignees": [self._user(user) for user in one.assignees],
+            "reviewers": [self._user(self.state.users[name.lower()]) for name in one.reviewers],
+        }  # fmt: skip
+
+    def note_event(self, note: Note, discussion: Discussion, action: str) -> Json:
+        on = discussion.on
+        of_pull = isinstance(on, MergeRequest)
+        kind = "merge_requests" if of_pull else "issues"
+        inner: Json = (
+            {"merge_request": self._merge_request(on, action)}
+            if isinstance(on, MergeRequest)
+            else {"issue": {**self._issue_attributes(on, action), "position": 0, "branch_name": None}}
+        )
+        return {
+            "object_kind": "note", "event_type": "note", "user": self._user(note.author), "project_id": on.project.id,
+            "project": self._project(on.project), "repository": self._repository(on.project),
+            "object_attributes": {
+                "id": note.id, "note": note.body, "description": note.body, "noteable_type": "MergeRequest" if of_pull else "Issue",
+                "noteable_id": on.id, "author_id": note.author.id, "created_at": note.created_at, "updated_at": note.updated_at,
+                "project_id": on.project.id, "attachment": None, "line_code": None, "commit_id": None, "system": False,
+                "st_diff": None, "discussion_id": discussion.id, "type": "DiffNote" if note.position else None,
+                "position": note.position, "resolved_at": note.resolved_at, "resolved_by_id": None, "internal": False,
+                "url": f"{self.page(on.project)}/-/{kind}/{on.iid}#note_{note.id}", "action": action,
+            },
+            **inner,
+        }  # fmt: skip
+
+    def pipeline_event(self, one: Pipeline) -> Json:
+        merge_request = one.merge_request
+        about = None
+        if merge_request:
+            whole = self._merge_request(merge_request, "update")
+            keys = ("id", "iid", "title", "source_branch", "source_project_id", "target_branch", "target_project_id", "state",
+                    "merge_status", "detailed_merge_status", "url")  # fmt: skip
+            about = {key: whole[key] for key in keys}
+        return {
+            "object_kind": "pipeline",
+            "object_attributes": {
+                "id": one.id, "iid": one.iid, "name": None, "ref": one.ref, "tag": False, "sha": one.sha, "before_sha": bare.NONE,
+                "source": one.source, "status": one.status, "detailed_status": one.status, "stages": ["test"],
+                "created_at": one.created_at, "finished_at": one.finished_at, "duration": 1, "queued_duration": 1, "variables": [],
+                "url": f"{self.page(one.project)}/-/pipelines/{one.id}",
+            },
+            "merge_request": about, "user": self._user(one.user), "project": self._project(one.project),
+            "commit": self._commit(one.project, one.sha), "builds": [self._build(job) for job in one.jobs if not job.external],
+        }  # fmt: skip
+
+    def _build(self, job: Job) -> Json:
+        return {
+            "id": job.id, "stage": job.stage, "name": job.name, "status": job.status, "created_at": job.created_at,
+            "started_at": job.started_at, "finished_at": job.finished_at, "duration": 1.0, "queued_duration": 1.0,
+            "failure_reason": job.failure_reason, "when": "on_success", "manual": False, "allow_failure": job.allow_failure,
+            "user": self._user(job.pipeline.user), "runner": None, "artifacts_file": {"filename": None, "size": None},
+            "environment": None,
+        }  # fmt: skip
+
+    def job_event(self, job: Job) -> Json:
+        pipeline: Pipeline = job.pipeline
+        found = bare.commit(pipeline.project.path, pipeline.sha)
+        commit: dict[str, Any] = {
+            "id": pipeline.id, "name": None, "sha": pipeline.sha, "message": found.message, "author_name": found.author,
+            "author_email": found.email, "author_url": "", "status": pipeline.status, "duration": None,
+            "started_at": pipeline.created_at, "finished_at": pipeline.finished_at,
+        }  # fmt: skip
+        return {
+            "object_kind": "build", "ref": pipeline.ref, "tag": False, "before_sha": bare.NONE, "sha": pipeline.sha,
+            "retries_count": 0, "build_id": job.id, "build_name": job.name, "build_stage": job.stage, "build_status": job.status,
+            "build_created_at": job.created_at, "build_started_at": job.started_at, "build_finished_at": job.finished_at,
+            "build_duration": 1.0, "build_queued_duration": 1.0, "build_allow_failure": job.allow_failure,
+            "build_failure_reason": job.failure_reason or "unknown_failure", "pipeline_id": pipeline.id, "runner": None,
+            "project_id": pipeline.project.id, "project_name": " / ".join(pipeline.project.full_name.split("/")),
+            "user": self._user(pipeline.user), "commit": commit, "repository": self._repository(pipeline.project),
+            "project": self._project(pipeline.project), "environment": None,
+        }  # fmt: skip

@@ -1,0 +1,90 @@
+"""What people may do, and what may land. Pure, but for Git's own answer about conflicts."""
+
+from __future__ import annotations
+
+from agent_orchestrator.testing.forge import bare
+
+from .state import MergeRequest, Pipeline, Project, User
+
+DEVELOPER, MAINTAINER, OWNER = 30, 40, 50
+ENDED = ("success", "failed", "canceled", "skipped", "manual")
+
+
+def level(project: Project, user: User | None) -> int:
+    """A person's access level; 0: no member."""
+    if user is None:
+        return 0
+    own = OWNER if user.login.lower() == project.namespace.partition("/")[0].lower() else 0
+    return max(own, project.people.get(user.login, 0))
+
+
+def visible(project: Project, user: User | None) -> bool:
+    return not project.private or level(project, user) > 0
+
+
+def pipeline_status(pipeline: Pipeline) -> str:
+    """What a pipeline's jobs come to."""
+    if pipeline.yaml_errors:
+        return "failed"
+    jobs = [job for job in pipeline.jobs if not job.retried]
+    states = {"success" if job.status == "failed" and job.allow_failure else job.status for job in jobs}
+    states -= {"manual"} if any(job.status == "manual" and job.allow_failure for job in jobs) else set()
+    for name in ("running", "pending", "created", "failed", "canceled", "manual"):
+        if name in states:
+            return name
+    return "skipped" if states == {"skipped"} else "success" if states else "created"
+
+
+def can_be_merged(merge_request: MergeRequest) -> bool:
+    base = merge_request.project.head(merge_request.base)
+    return bool(base) and bare.merge_tree(merge_request.project.path, base or "", merge_request.head_sha) is not None
+
+
+def merge_status(merge_request: MergeRequest, *, ask: bool) -> str:
+    """`ask`: somebody reads it, so that GitLab begins to work it out."""
+    if merge_request.state == "opened" and merge_request.unknown_left > 0:
+        merge_request.unknown_left -= ask
+        return "checking" if ask else "unchecked"
+    return "can_be_merged" if can_be_merged(merge_request) else "cannot_be_merged"
+
+
+def detailed(merge_request: MergeRequest, status: str) -> str:
+    """`detailed_merge_status`, of the first demand that is not met."""
+    if merge_request.state != "opened":
+        return "not_open"
+    if status in ("checking", "unchecked"):
+        return status
+    project = merge_request.project
+    if merge_request.draft:
+        return "draft_status"
+    if not bare.commits(project.path, project.head(merge_request.base) or "", merge_request.head_sha):
+        return "commits_status"
+    if project.discussions_must_be_resolved and not resolved(merge_request):
+        return "discussions_not_resolved"
+    if project.pipeline_must_succeed and (said := _pipeline(merge_request)):
+        return said
+    if len(merge_request.approvals) < project.approvals_required:
+        return "not_approved"
+    if "requested_changes" in merge_request.reviewers.values():
+        return "requested_changes"
+    if status == "cannot_be_merged":
+        return "conflict"
+    return "need_rebase" if project.merge_method == "ff" and behind(merge_request) else "mergeable"
+
+
+def resolved(merge_request: MergeRequest) -> bool:
+    return all(note.resolved for note in merge_request.notes if note.resolvable)
+
+
+def behind(merge_request: MergeRequest) -> bool:
+    base = merge_request.project.head(merge_request.base) or ""
+    return not bare.contains(merge_request.project.path, base, merge_request.head_sha)
+
+
+def _pipeline(merge_request: MergeRequest) -> str:
+    pipeline = merge_request.head_pipeline
+    if pipeline is None or pipeline.sha != merge_request.head_sha:
+        return "ci_must_pass"
+    if pipeline.status not in ENDED:
+        return "ci_still_running"
+    return "" if pipeline.status in ("success", "skipped") else "ci_must_pass"

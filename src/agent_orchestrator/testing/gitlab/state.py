@@ -1,0 +1,294 @@
+"""What the test forge remembers: people, projects, issues, merge requests, discussions, pipelines, hooks. Plain records, no behaviour."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+Log = str | bytes | Path | Callable[[], Iterator[bytes]]
+DRAFT = re.compile(r"\s*(?:\[draft\]|\(draft\)|draft:)\s*", re.IGNORECASE)
+LEVELS = {
+    "guest": 10,
+    "reporter": 20,
+    "read": 20,
+    "developer": 30,
+    "write": 30,
+    "maintainer": 40,
+    "admin": 40,
+    "owner": 50,
+}
+
+
+@dataclass(eq=False)
+class Record:
+    id: int
+    created_at: str
+    updated_at: str
+
+
+@dataclass(eq=False)
+class User(Record):
+    login: str
+    name: str = ""
+    bot: bool = False
+    used: int = 0
+    reset: float = 0.0
+    limit: int = 2000
+    """Requests a minute, as gitlab.com grants them."""
+    frozen: bool = False
+
+
+@dataclass
+class Token:
+    value: str
+    user: User
+    scopes: tuple[str, ...]
+    expired: bool = False
+
+
+@dataclass(eq=False)
+class Label(Record):
+    name: str
+    color: str = "#ededed"
+
+
+@dataclass(eq=False)
+class Note(Record):
+    author: User
+    body: str
+    system: bool = False
+    position: dict[str, Any] | None = None
+    resolvable: bool = False
+    resolved: bool = False
+    resolved_by: User | None = None
+    resolved_at: str | None = None
+
+
+@dataclass(eq=False)
+class Discussion:
+    id: str
+    on: Issue
+    comments: list[Note] = field(default_factory=list)
+    individual: bool = True
+    """A note about the whole that nobody can answer in place."""
+
+    @property
+    def resolved(self) -> bool:
+        found = [note for note in self.comments if note.resolvable]
+        return bool(found) and all(note.resolved for note in found)
+
+
+@dataclass(eq=False)
+class Issue(Record):
+    project: Project
+    iid: int
+    author: User
+    title: str
+    body: str | None = None
+    state: str = "opened"
+    labels: list[str] = field(default_factory=list)
+    assignees: list[User] = field(default_factory=list)
+    discussions: list[Discussion] = field(default_factory=list)
+    closed_at: str | None = None
+    closed_by: User | None = None
+    confidential: bool = False
+
+    @property
+    def number(self) -> int:
+        return self.iid
+
+    @property
+    def notes(self) -> list[Note]:
+        found = [note for discussion in self.discussions for note in discussion.comments]
+        return sorted(found, key=lambda note: note.id)
+
+
+@dataclass(eq=False)
+class MergeRequest(Issue):
+    source: Project | None = None
+    branch: str = ""
+    base: str = ""
+    head_sha: str = ""
+    base_sha: str = ""
+    """Where the branch left its base."""
+    reviewers: dict[str, str] = field(default_factory=dict)
+    """By login: unreviewed, reviewed, requested_changes, approved, unapproved."""
+    approvals: dict[str, str] = field(default_factory=dict)
+    """By login, when."""
+    head_pipeline: Pipeline | None = None
+    auto_merge: dict[str, Any] | None = None
+    auto_merge_by: User | None = None
+    train: Train | None = None
+    merged_at: str | None = None
+    merged_by: User | None = None
+    merge_commit: str | None = None
+    squash_commit: str | None = None
+    squash: bool = False
+    remove_branch: bool = False
+    unknown_left: int = 0
+    merge_error: str | None = None
+
+    @property
+    def draft(self) -> bool:
+        return bool(DRAFT.match(self.title))
+
+    @property
+    def merged(self) -> bool:
+        return self.state == "merged"
+
+    @property
+    def threads(self) -> list[Discussion]:
+        return [one for one in self.discussions if not one.individual]
+
+
+@dataclass(eq=False)
+class Train(Record):
+    merge_request: MergeRequest
+    user: User
+    sha: str = ""
+    """The commit of the base with everything before it in the train."""
+    base_sha: str = ""
+    squash: bool = False
+    pipeline: Pipeline | None = None
+    status: str = "fresh"
+
+
+@dataclass(eq=False)
+class Job(Record):
+    pipeline: Pipeline
+    name: str
+    status: str
+    stage: str = "test"
+    allow_failure: bool = False
+    log: Log | None = None
+    failure_reason: str | None = None
+    external: bool = False
+    """Told of by a commit status, not run here."""
+    target_url: str | None = None
+    description: str | None = None
+    retried: bool = False
+    started_at: str | None = None
+    finished_at: str | None = None
+
+
+@dataclass(eq=False)
+class Pipeline(Record):
+    project: Project
+    iid: int
+    sha: str
+    ref: str
+    user: User
+    source: str = "push"
+    jobs: list[Job] = field(default_factory=list)
+    status: str = "created"
+    yaml_errors: str | None = None
+    merge_request: MergeRequest | None = None
+    finished_at: str | None = None
+
+
+@dataclass(eq=False)
+class Hook(Record):
+    project: Project
+    url: str
+    secret: str
+    events: tuple[str, ...]
+    """`*`, or names as in `merge_requests_events`."""
+    uuid: str
+
+
+@dataclass(eq=False)
+class Delivery:
+    guid: str
+    key: str
+    hook: Hook
+    event: str
+    payload: dict[str, Any]
+    status_code: int = 0
+    delivered_at: str = ""
+
+
+@dataclass(eq=False)
+class Project(Record):
+    full_name: str
+    path: Path
+    creator: User
+    private: bool = False
+    default_branch: str = "main"
+    parent: Project | None = None
+    people: dict[str, int] = field(default_factory=dict)
+    issues: dict[int, Issue] = field(default_factory=dict)
+    merge_requests: dict[int, MergeRequest] = field(default_factory=dict)
+    pipelines: dict[int, Pipeline] = field(default_factory=dict)
+    labels: dict[str, Label] = field(default_factory=dict)
+    hooks: dict[int, Hook] = field(default_factory=dict)
+    refs: dict[str, str] = field(default_factory=dict)
+    protected: list[str] = field(default_factory=list)
+    merge_method: str = "merge"
+    squash_option: str = "default_off"
+    pipeline_must_succeed: bool = False
+    discussions_must_be_resolved: bool = False
+    approvals_required: int = 0
+    reset_approvals_on_push: bool = False
+    merge_trains: bool = False
+    jobs_enabled: bool = True
+    ci: Callable[[Project, str], None] | None = None
+
+    @property
+    def name(self) -> str:
+        return self.full_name.rpartition("/")[2]
+
+    @property
+    def namespace(self) -> str:
+        return self.full_name.rpartition("/")[0]
+
+    def head(self, branch: str) -> str | None:
+        return self.refs.get(f"refs/heads/{branch}")
+
+
+class Refused(Exception):
+    """The forge says no: a status of HTTP, and what it says."""
+
+    def __init__(self, status: int, message: Any, **more: Any) -> None:
+        super().__init__(str(message))
+        self.status = status
+        self.body = {"message": message, **more} if message is not None else more
+
+
+class State:
+    def __init__(self, root: Path, clock: Callable[[], float] = time.time) -> None:
+        self.root = root
+        self.clock = clock
+        self.lock = threading.RLock()
+        self.url = ""
+        self.users: dict[str, User] = {}
+        self.tokens: dict[str, Token] = {}
+        self.projects: dict[str, Project] = {}
+        self.moved: dict[str, Project] = {}
+        self.errors: list[Exception] = []
+        """What went wrong inside the server itself."""
+        self.unknown_first = 0
+        """How many readers after each change are told that mergeability is still being worked out."""
+        self._last = 1000
+
+    def now(self) -> str:
+        return datetime.fromtimestamp(self.clock(), UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+    def number(self) -> int:
+        self._last += 1
+        return self._last
+
+    def base(self) -> dict[str, Any]:
+        now = self.now()
+        return {"id": self.number(), "created_at": now, "updated_at": now}
+
+    def touch(self, record: Record) -> None:
+        record.updated_at = self.now()
+
+    def project(self, name: str) -> Project:
+        return self.projects[name.lower()]

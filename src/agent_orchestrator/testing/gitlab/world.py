@@ -1,0 +1,224 @@
+"""The state together with its hooks: what the modules that change things work on."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from agent_orchestrator.testing.forge import bare
+from agent_orchestrator.testing.forge.hooks import Outbox
+
+from .payloads import Payloads
+from .shapes import Json
+from .state import Delivery, Discussion, Hook, Issue, Label, MergeRequest, Note, Project, Refused, State, User
+
+EVENTS = {
+    "Push Hook": "push_events",
+    "Merge Request Hook": "merge_requests_events",
+    "Issue Hook": "issues_events",
+    "Note Hook": "note_events",
+    "Pipeline Hook": "pipeline_events",
+    "Job Hook": "job_events",
+}
+
+
+class Hooks(Outbox[Delivery]):
+    """GitLab's webhooks: to whom they go."""
+
+    def __init__(self, now: Callable[[], str], url: Callable[[], str]) -> None:
+        super().__init__(now, lambda delivery: request(delivery, url()))
+        self.keep_payloads: list[tuple[str, Json]] = []
+        """Every event that happened, with or without a hook that wants it."""
+
+    def happened(self, project: Project, event: str, payload: Json) -> None:
+        self.keep_payloads.append((event, payload))
+        guid = str(uuid.uuid4())
+        for hook in project.hooks.values():
+            if "*" in hook.events or EVENTS[event] in hook.events:
+                self.send(Delivery(guid, str(uuid.uuid4()), hook, event, payload))
+
+    def redeliver(self, delivery: Delivery) -> Delivery:
+        """Send one again, as GitLab's retry does: with the same key."""
+        again = Delivery(delivery.guid, delivery.key, delivery.hook, delivery.event, delivery.payload)
+        self.send(again)
+        return again
+
+
+def request(delivery: Delivery, url: str) -> tuple[bytes, dict[str, str]]:
+    """Body and headers of a delivery."""
+    headers = {
+        "Content-Type": "application/json", "User-Agent": "GitLab/18.5.0", "X-Gitlab-Event": delivery.event,
+        "X-Gitlab-Webhook-UUID": delivery.hook.uuid, "X-Gitlab-Instance": url, "X-Gitlab-Event-UUID": delivery.guid,
+        "Idempotency-Key": delivery.key,
+    }  # fmt: skip
+    if delivery.hook.secret:
+        headers["X-Gitlab-Token"] = delivery.hook.secret
+    return json.dumps(delivery.payload).encode(), headers
+
+
+class World(State):
+    def __init__(self, root: Path, clock: Callable[[], float] = time.time) -> None:
+        super().__init__(root, clock)
+        self.hooks = Hooks(self.now, lambda: self.url)
+
+    @property
+    def payloads(self) -> Payloads:
+        return Payloads(self)
+
+    def new_user(self, login: str, name: str = "") -> User:
+        bot = login.startswith("project_") and "_bot" in login
+        user = User(**self.base(), login=login, name=name, bot=bot)
+        self.users[login.lower()] = user
+        return user
+
+    def new_project(
+        self,
+        full_name: str,
+        creator: User,
+        *,
+        private: bool = False,
+        branch: str = "main",
+        parent: Project | None = None,
+    ) -> Project:
+        base = self.base()
+        path = self.root / f"{base['id']}.git"
+        made = Project(**base, full_name=full_name, path=path, creator=creator, private=private, default_branch=branch)
+        made.parent = parent
+        if parent:
+            bare.fork(parent.path, path)
+            made.default_branch, made.refs = parent.default_branch, bare.refs(path)
+        else:
+            bare.create(path, branch)
+        self.projects[full_name.lower()] = made
+        self.moved.pop(full_name.lower(), None)
+        return made
+
+    def rename(self, project: Project, full_name: str) -> None:
+        self.moved[project.full_name.lower()] = self.projects.pop(project.full_name.lower())
+        project.full_name = full_name
+        self.projects[full_name.lower()] = project
+
+    def label(self, project: Project, name: str) -> Label:
+        """The label of that name, made where there is none."""
+        found = project.labels.get(name.lower())
+        if found is None:
+            found = project.labels[name.lower()] = Label(**self.base(), name=name)
+        return found
+
+    def user(self, login: str) -> User:
+        try:
+            return self.users[login.lower()]
+        except KeyError:
+            raise Refused(404, "404 User Not Found") from None
+
+    # --- issues, and what merge requests have in common with them
+
+    def told(self, issue: Issue, user: User, action: str, changes: Json | None = None, **more: Any) -> None:
+        """An issue's or a merge request's event."""
+        if isinstance(issue, MergeRequest):
+            payload = self.payloads.merge_request_event(issue, user, action, changes or {}, more)
+            self.hooks.happened(issue.project, "Merge Request Hook", payload)
+        else:
+            self.hooks.happened(
+                issue.project, "Issue Hook", self.payloads.issue_event(issue, user, action, changes or {})
+            )
+
+    def open_issue(
+        self, project: Project, user: User, title: str, body: str | None, labels: list[str], people: list[User]
+    ) -> Issue:
+        iid = max(project.issues, default=0) + 1
+        for name in labels:
+            self.label(project, name)
+        made = Issue(**self.base(), project=project, iid=iid, author=user, title=title, body=body, labels=list(labels))
+        made.assignees = people
+        project.issues[iid] = made
+        self.told(made, user, "open")
+        return made
+
+    def change(self, issue: Issue, user: User, **new: Any) -> None:
+        """Change plain fields of an issue or merge request; one webhook tells of them all."""
+        changes: Json = {}
+        for name, value in new.items():
+            before = getattr(issue, name)
+            if before == value:
+                continue
+            setattr(issue, name, value)
+            key = {"body": "description", "base": "target_branch"}.get(name, name)
+            simple = name in ("title", "body", "base")
+            changes[key] = {"previous": before if simple else None, "current": value if simple else None}
+        if "title" in changes and isinstance(issue, MergeRequest):
+            changes["draft"] = {"previous": not issue.draft, "current": issue.draft}
+        if changes:
+            self.touch(issue)
+            self.told(issue, user, "update", changes)
+
+    def set_labels(self, issue: Issue, user: User, labels: list[str]) -> None:
+        for name in labels:
+            self.label(issue.project, name)
+        wanted = [issue.project.labels[name.lower()].name for name in dict.fromkeys(labels)]
+        if wanted != issue.labels:
+            before = self.payloads._labels(issue)
+            issue.labels = wanted
+            self.touch(issue)
+            after = self.payloads._labels(issue)
+            self.told(issue, user, "update", {"labels": {"previous": before, "current": after}})
+
+    def set_state(self, issue: Issue, user: User, state: str) -> None:
+        if issue.state == state or issue.state == "merged":
+            return
+        issue.state = state
+        issue.closed_at, issue.closed_by = (self.now(), user) if state == "closed" else (None, None)
+        self.touch(issue)
+        self.told(issue, user, "close" if state == "closed" else "reopen")
+
+    # --- notes
+
+    def note(
+        self, on: Issue, user: User, body: str, *, thread: Discussion | None = None, position: Json | None = None,
+        threaded: bool = False, system: bool = False,
+    ) -> tuple[Discussion, Note]:  # fmt: skip
+        """Say something: in a discussion, on a line, or about the whole. What the system says is told by no webhook."""
+        if not body.strip():
+            raise Refused(400, '400 Bad request - Note {:note=>["can\'t be blank"]}')
+        discussion = thread or Discussion(uuid.uuid4().hex + "00000000", on, individual=not (threaded or position))
+        if thread and thread.individual:
+            thread.individual = False
+        resolvable = isinstance(on, MergeRequest) and not discussion.individual
+        made = Note(
+            **self.base(),
+            author=user,
+            body=body,
+            system=system,
+            position=position,
+            resolvable=resolvable and not system,
+        )
+        if thread is None:
+            on.discussions.append(discussion)
+        discussion.comments.append(made)
+        self.touch(on)
+        if not system:
+            if thread and thread.resolved:
+                made.resolved = True
+            self.hooks.happened(on.project, "Note Hook", self.payloads.note_event(made, discussion, "create"))
+        return discussion, made
+
+    def said(self, on: Issue, user: User, body: str) -> None:
+        """A system note: what somebody did."""
+        self.note(on, user, body, system=True)
+
+    def resolve(self, discussion: Discussion, user: User, done: bool) -> None:
+        """No webhook tells of it, but for the merge request's when the last one was settled."""
+        for note in discussion.comments:
+            if note.resolvable:
+                note.resolved, note.resolved_by = done, user if done else None
+                note.resolved_at = self.now() if done else None
+                self.touch(note)
+
+    def new_hook(self, project: Project, url: str, secret: str, events: tuple[str, ...]) -> Hook:
+        made = Hook(**self.base(), project=project, url=url, secret=secret, events=events, uuid=str(uuid.uuid4()))
+        project.hooks[made.id] = made
+        return made

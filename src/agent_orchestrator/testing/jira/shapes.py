@@ -1,0 +1,114 @@
+"""How a Jira shows what it holds: by REST 3 with documents and account ids, by REST 2 as servers do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from .state import CATEGORIES, Comment, Issue, Status, User
+
+Json = dict[str, Any]
+
+
+class Shapes:
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def address(self, path: str, version: int) -> str:
+        return f"{self._url}/rest/api/{version}/{path}"
+
+    def user(self, user: User, version: int) -> Json:
+        shown: Json = {
+            "self": self.address(f"user?accountId={user.account}", version),
+            "active": True,
+            "displayName": user.display,
+            "timeZone": "Europe/Zurich",
+        }
+        if not user.shy:
+            shown["emailAddress"] = user.email
+        if version == 3:
+            return {**shown, "accountId": user.account, "accountType": user.kind}
+        return {**shown, "name": user.name, "key": f"JIRAUSER{user.account[4:9]}"}
+
+    def status(self, status: Status, version: int) -> Json:
+        number, name, color = CATEGORIES[status.category]
+        category = {
+            "self": self.address(f"statuscategory/{number}", version),
+            "id": number,
+            "key": status.category,
+            "colorName": color,
+            "name": name,
+        }
+        own = self.address(f"status/{status.id}", version)
+        return {"self": own, "id": status.id, "name": status.name, "description": "", "statusCategory": category}
+
+    def transition(self, issue: Issue, to: Status) -> Json:
+        return {
+            "id": to.id, "name": f"To {to.name}", "to": self.status(to, 3), "hasScreen": False, "isGlobal": True,
+            "isInitial": False, "isAvailable": issue.status is not to, "isConditional": False,
+        }  # fmt: skip
+
+    def comment(self, issue: Issue, comment: Comment, version: int, wide: bool) -> Json:
+        shown: Json = {
+            "self": self.address(f"issue/{issue.id}/comment/{comment.id}", version),
+            "id": comment.id,
+            "author": self.user(comment.author, version),
+            "updateAuthor": self.user(comment.author, version),
+            "body": body_of(comment.body, version),
+            "created": when(comment.at),
+            "updated": when(comment.at),
+            "jsdPublic": True,
+        }
+        return {**shown, "properties": comment.properties} if wide else shown
+
+    def attachment(self, issue: Issue, number: str, name: str, version: int) -> Json:
+        root = self.address(f"attachment/{number}", version)
+        return {
+            "self": root, "id": number, "filename": name, "author": self.user(issue.reporter, version),
+            "created": when(issue.created), "size": 12, "mimeType": "text/plain",
+            "content": self.address(f"attachment/content/{number}", version),
+        }  # fmt: skip
+
+    def issue(self, issue: Issue, version: int, fields: Sequence[str] | None) -> Json:
+        """With these fields; none: with all."""
+        whole: Json = {
+            "summary": issue.title,
+            "description": body_of(issue.body, version),
+            "status": self.status(issue.status, version),
+            "labels": list(issue.labels),
+            "assignee": self.user(issue.assignee, version) if issue.assignee else None,
+            "reporter": self.user(issue.reporter, version),
+            "creator": self.user(issue.reporter, version),
+            "attachment": [self.attachment(issue, number, name, version) for number, name in issue.attachments],
+            "created": when(issue.created),
+            "updated": when(issue.updated),
+            "issuetype": {"name": issue.kind, "subtask": False},
+            "project": {"id": issue.project.id, "key": issue.project.key, "name": issue.project.key.title()},
+        }
+        wanted = whole if fields is None or "*all" in fields else {one: whole[one] for one in fields if one in whole}
+        own = self.address(f"issue/{issue.id}", version)
+        if fields is not None and list(fields) == ["id"]:
+            return {"id": issue.id}
+        return {"expand": "renderedFields,names", "id": issue.id, "self": own, "key": issue.key, "fields": wanted}
+
+
+def body_of(body: Any, version: int) -> Any:
+    """A text as this version shows it: a document by 3, wiki text by 2."""
+    if version == 3 and isinstance(body, str):
+        inner = [{"type": "text", "text": body}] if body else []
+        return {"type": "doc", "version": 1, "content": [{"type": "paragraph", "content": inner}]}
+    if version == 2 and isinstance(body, dict):
+        return _plain(body).strip()
+    return body
+
+
+def _plain(node: Any) -> str:
+    if node.get("type") == "text":
+        return str(node.get("text", ""))
+    inner = "".join(_plain(one) for one in node.get("content") or [])
+    return inner + ("\n\n" if node.get("type") in ("paragraph", "heading", "codeBlock") else "")
+
+
+def when(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{int(at * 1000) % 1000:03d}+0000"

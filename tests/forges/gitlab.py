@@ -1,0 +1,33 @@
+"""Our GitLab plugins signed in to the test server."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from agent_orchestrator.host import LocalHost
+from agent_orchestrator.plugins.scm.gitlab import GitLab
+from agent_orchestrator.plugins.trackers.gitlab import GitLabIssues
+from agent_orchestrator.testing.gitlab import GitLabServer, MergeRequest
+
+
+def scm(
+    forge: GitLabServer,
+    repo: str = "acme/app",
+    by: str = "dev",
+    clock: Callable[[], float] = time.time,
+    **config: Any,
+) -> GitLab:
+    config.setdefault("token", forge.token(by))
+    return GitLab({"repo": repo, "apiUrl": forge.url, **config}, LocalHost(), clock)
+
+
+def tracker(forge: GitLabServer, repo: str = "acme/app", by: str = "dev", **config: Any) -> GitLabIssues:
+    config.setdefault("token", forge.token(by))
+    return GitLabIssues({"repo": repo, "apiUrl": forge.url, **config}, LocalHost())
+
+
+def name(pull: MergeRequest) -> str:
+    """As our plugin names it."""
+    return f"{pull.project.id}!{pull.iid}"

@@ -1,0 +1,90 @@
+"""Linear and Jira tell a real daemon: what they signed just now is taken, once; anything else is not."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_orchestrator.testing.forge.hooks import post
+from agent_orchestrator.testing.jira import JiraServer
+from agent_orchestrator.testing.linear import LinearServer
+from agent_orchestrator.testing.sandbox import Sandbox
+
+CONFIG = """
+defaults: {{agent: demo, runtime: process}}
+projects:
+  app:
+    path: .
+    tracker: {{plugin: {kind}, {options}, token: t, webhook: {{secret: s3cret}}}}
+"""
+
+
+class Shifted:
+    """A clock that may be wrong by some seconds."""
+
+    def __init__(self) -> None:
+        self.by = 0.0
+
+    def __call__(self) -> float:
+        return time.time() + self.by
+
+
+@pytest.fixture
+def clock() -> Shifted:
+    return Shifted()
+
+
+@pytest.fixture(params=["linear", "jira"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def tracker(kind: str, clock: Shifted) -> Iterator[Any]:
+    with LinearServer(clock=clock) if kind == "linear" else JiraServer(clock=clock) as server:
+        yield server
+
+
+@pytest.fixture
+def box(tmp_path: Path, tracker: Any, kind: str) -> Iterator[Sandbox]:
+    linear = f'team: LIN, apiUrl: "{tracker.url}/graphql"'
+    options = linear if kind == "linear" else f'project: LIN, url: "{tracker.url}", api: 3'
+    with Sandbox(tmp_path, "process") as sandbox:
+        sandbox.repository(config=CONFIG.format(kind=kind, options=options))
+        sandbox.start()
+        sandbox.ao("add-project", str(sandbox.repo))
+        yield sandbox
+
+
+def address(box: Sandbox, kind: str) -> str:
+    return f"{json.loads(box.home.info.read_text())['url']}/api/webhooks/{kind}"
+
+
+def test_what_was_signed_just_now_is_taken(box: Sandbox, tracker: Any, kind: str, clock: Shifted) -> None:
+    url = address(box, kind)
+    tracker.hook(url, "s3cret")
+    project = tracker.team("LIN") if kind == "linear" else tracker.project("LIN")
+    issue = tracker.issue(project, "x")
+    tracker.comment(issue, "hello")
+    tracker.hooks.wait()
+    assert [sent.status_code for sent in tracker.hooks.sent] == [202, 202]
+    body, headers = tracker.signed(tracker.hooks.sent[-1])
+    assert post(url, body + b" ", headers) == 401
+    assert post(url, b"x", {}) == 401
+    tracker.targets.clear()
+    tracker.hook(url, "another secret")
+    tracker.comment(issue, "forged")
+    tracker.hooks.wait()
+    assert tracker.hooks.sent[-1].status_code == 401
+    for by in (-400.0, 400.0):
+        clock.by = by
+        tracker.targets.clear()
+        tracker.hook(url, "s3cret")
+        tracker.comment(issue, "too late, or too early")
+        tracker.hooks.wait()
+        assert tracker.hooks.sent[-1].status_code == 401
