@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 from agent_orchestrator.testing.sandbox import Sandbox
 from benchmarks.collisions import predicting
+from benchmarks.forging import forging
 from benchmarks.measure import Figure, children_started, cpu_seconds, interleaved, resident, timed
 from benchmarks.queueing import landing
 from benchmarks.reaching import reaching
@@ -261,4 +262,5 @@ CASES: dict[str, Callable[[Path], Iterator[Figure]]] = {
     "predicting": predicting,
     "landing": landing,
     "reaching": reaching,
+    "forging": forging,
 }

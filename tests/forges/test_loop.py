@@ -11,15 +11,19 @@ import pytest
 from agent_orchestrator.testing.github import GitHubServer
 from agent_orchestrator.testing.gitlab import GitLabServer
 from agent_orchestrator.testing.sandbox import Sandbox
-from tests.acceptance.forging import PLENTY, messages, status, until
+from tests.acceptance.forging import PLENTY, Json, messages, status, until
 
 CONFIG = """
 defaults: {{agent: demo, runtime: process}}
+orchestrator: {{autoAssign: true}}
+agents:
+  tester: {{tool: demo, filters: {{labels: [needs-tests]}}}}
 projects:
   app:
     path: .
     repo: acme/app
-    scm: {{plugin: {kind}, apiUrl: "{url}", token: "{token}", poll: 1s, webhook: {{secret: s3cret}}}}
+    scm: &at {{plugin: {kind}, apiUrl: "{url}", token: "{token}", poll: 1s, webhook: {{secret: s3cret}}}}
+    tracker: {{<<: *at, labels: {{inProgress: doing, inReview: reviewing}}}}
 """
 
 
@@ -56,6 +60,7 @@ def box(tmp_path: Path, forge: Forge, kind: str, way: str) -> Iterator[Sandbox]:
         sandbox.git("-c", f"http.extraHeader={basic(forge)}", "fetch", "-q", "origin")
         sandbox.git("reset", "-q", "--hard", "origin/main")
         sandbox.start()
+        sandbox.ao("add-project", str(sandbox.repo))
         if way == "webhooks":
             forge.hook("acme/app", f"{address(sandbox)}/api/webhooks/{kind}", "s3cret")
         yield sandbox
@@ -85,24 +90,44 @@ def test_from_a_task_to_the_base(box: Sandbox, forge: Forge) -> None:
     box.ao("send", "one", "go on")
     until(box, "one", lambda now: now["pr"]["state"] == "open", "to be ready")
     assert not pull.draft
+    mended_reviewed_and_landed(box, forge, "one", draft)
 
+
+def test_from_a_labelled_issue_to_its_end(box: Sandbox, forge: Forge) -> None:
+    issue: Any = forge.issue("acme/app", "Add a file", "[[write: b.txt|one]] [[commit: one]] [[done: made]]", by="rev")
+    other = forge.issue("acme/app", "Not for us", "[[done: no]]", by="rev")
+    forge.label_issue(issue, "needs-tests")
+    [session] = box.until(box.sessions, "a session", PLENTY)
+    name = session["name"]
+    assert (session["profile"], session["title"]) == ("tester", "Add a file")
+    ready = until(box, name, lambda now: now["pr"] and now["pr"]["state"] == "open", "a pull request")
+    wanted = {"needs-tests", "reviewing"}
+    box.until(lambda: {str(getattr(one, "name", one)) for one in issue.labels} == wanted, "it to be in review", PLENTY)
+    mended_reviewed_and_landed(box, forge, name, ready)
+    box.until(lambda: issue.state == "closed", "the issue to be closed", PLENTY)
+    assert other.state != "closed" and len(box.sessions()) == 1
+
+
+def mended_reviewed_and_landed(box: Sandbox, forge: Forge, name: str, draft: Json) -> None:
+    """Checks fail, the agent mends it; somebody comments, the agent answers and changes it; it is approved and lands."""
+    pull: Any = forge.find_pull("acme/app", draft["pr"]["number"])
     forge.check("acme/app", pull.head_sha, "tests", "failure", log="collected 1\nE   assert 1 == 2\nFAILED b.txt\n")
-    box.until(lambda: messages(box, "one"), "the failure to be sent", PLENTY)
-    [sent] = messages(box, "one")
+    box.until(lambda: messages(box, name), "the failure to be sent", PLENTY)
+    [sent] = messages(box, name)
     assert "assert 1 == 2" in sent
-    fixed = until(box, "one", lambda now: now["head"] != draft["head"], "a commit")
-    box.until(lambda: pull.head_sha == box.session("one")["head"], "the push", PLENTY)
+    fixed = until(box, name, lambda now: now["head"] != draft["head"], "a commit")
+    box.until(lambda: pull.head_sha == box.session(name)["head"], "the push", PLENTY)
     forge.check("acme/app", pull.head_sha, "tests", "success")
-    until(box, "one", lambda now: now["pr"]["checks"] and now["pr"]["checks"][0]["state"] == "success", "the check")
+    until(box, name, lambda now: now["pr"]["checks"] and now["pr"]["checks"][0]["state"] == "success", "the check")
 
     forge.thread(pull, "b.txt", 1, "Why? [[reply: {comment}|Because]] [[write: b.txt|two]] [[commit: two]]", by="rev")
-    box.until(lambda: len(messages(box, "one")) == 2, "the comment to be sent", PLENTY)
+    box.until(lambda: len(messages(box, name)) == 2, "the comment to be sent", PLENTY)
     box.until(lambda: any("Because" in one.body for one in pull.threads[0].comments), "the reply", PLENTY)
     box.until(lambda: pull.head_sha not in (draft["head"], fixed["head"]), "the next push", PLENTY)
     forge.check("acme/app", pull.head_sha, "tests", "success")
     forge.review(pull, "APPROVE", by="rev")
-    status(box, "one", "mergeable")
-    box.ao("merge", "one")
+    status(box, name, "mergeable")
+    box.ao("merge", name)
     assert pull.merged and forge.read("acme/app", "main", "b.txt") == "two\n"
-    merged = until(box, "one", lambda now: now["pr"]["state"] == "merged", "to be merged")
+    merged = until(box, name, lambda now: now["pr"]["state"] == "merged", "to be merged")
     assert merged["status"] in ("merged", "stopped", "cleaning_up"), merged["status"]

@@ -57,7 +57,10 @@ class Creation:
         title, prompt = _wording(request, issue, known, project.trusted_authors)
         name, session = self._names(request, project, issue, _short_name(request, issue, known, title))
         base = str(request.get("base") or project.default_branch or detect(project.path).default_branch or "main")
-        branch, existing = await self._branch(request, project, layout, name, issue, base)
+        suggested = naming.suggested_branch(known.branch) if known and project.branch_pattern is None else None
+        branch, existing = await self._branch(
+            request, project, layout, suggested or naming.branch_for(name, issue, project), base
+        )
         if request.get("base") and stack is None:
             await self._check_base(project.path, base)
         after = tuple(self.find(other, project.id).id for other in request.get("after") or ())
@@ -194,13 +197,7 @@ class Creation:
                 )
 
     async def _branch(
-        self,
-        request: Mapping[str, Any],
-        project: ProjectConfig,
-        layout: Layout,
-        name: str,
-        issue: str | None,
-        base: str,
+        self, request: Mapping[str, Any], project: ProjectConfig, layout: Layout, wanted: str, base: str
     ) -> tuple[str, bool]:
         """The branch, and whether it is there already to be continued."""
         reserved = {
@@ -225,7 +222,6 @@ class Creation:
             if there(branch):
                 await self._not_checked_out(project.path, branch)
             return branch, there(branch)
-        wanted = naming.branch_for(name, issue, project)
         number, branch = 1, wanted
         while there(branch):
             number += 1

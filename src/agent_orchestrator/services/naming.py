@@ -69,6 +69,11 @@ def free_name(wanted: str, taken: Collection[str]) -> str:
     return name
 
 
+def suggested_branch(branch: str | None) -> str | None:
+    """The branch that a tracker suggests for an issue, if it can be one."""
+    return branch if branch and valid_branch(branch) and not branch.startswith("-") else None
+
+
 def branch_for(name: str, issue: str | None, project: ProjectConfig) -> str:
     """A session's branch: `feature/issue-123` for an issue, `feature/<name>` otherwise, or what the pattern says."""
     short = f"issue-{slug(issue)}" if issue else name

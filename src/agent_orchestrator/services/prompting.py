@@ -20,6 +20,9 @@ other branches or worktrees: your commits are pushed and the pull request is ope
 - When everything is committed, end with a short summary of what you did."""
 
 
+AT_FORGE = """
+- Its checks, reviews and comments are sent to you as they come: do not ask for them (no `gh`, no `glab`)."""
+
 REVIEW = """\
 You are one of several coding agents. You review another one's change, in a Git worktree of your own with that change checked out.
 - Read and run what you need; change nothing, commit nothing, do not push, do not touch other branches or worktrees.
@@ -68,4 +71,6 @@ def system_prompt(facts: SessionFacts, run_before_done: tuple[str, ...]) -> str:
     named = ", ".join(f"`{command}`" for command in run_before_done)
     checks = f"\n- Before you finish, these must pass: {named}." if named else ""
     base = BASE.format(branch=facts.branch, checks=checks)
+    if facts.spec.scm != "local":
+        base += AT_FORGE
     return f"{base}\n\n{facts.spec.rules}" if facts.spec.rules else base

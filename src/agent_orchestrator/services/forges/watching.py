@@ -30,7 +30,7 @@ from agent_orchestrator.services.forges.repositories import LOCAL, Repositories,
 
 EVERY = 25.0
 """Seconds between two polls of a repository."""
-WITH_HOOKS = 300.0
+WITH_HOOKS = 600.0
 """The same while its webhooks arrive."""
 HOOKS_LAST = 3600.0
 """Seconds after its last webhook in which a repository counts as one that tells by itself."""
