@@ -326,7 +326,7 @@ class HomeFacts:
     broken: Mapping[str, str] = field(default_factory=dict)
     """Configuration file → why it cannot be read."""
     issues: Mapping[str, Issue] = field(default_factory=dict)
-    """The local tracker's, by project and number."""
+    """Those of the trackers, by project and number."""
     accounts: Mapping[str, float] = field(default_factory=dict)
     """Agent → the time before which none of its sessions starts."""
     completed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

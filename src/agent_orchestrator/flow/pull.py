@@ -217,7 +217,7 @@ class Episode:
 
 @dataclass(frozen=True, slots=True)
 class Issue:
-    """An issue of the local tracker."""
+    """An issue: of the local tracker, or read from another one."""
 
     number: int
     project: str

@@ -22,12 +22,12 @@ from agent_orchestrator.forge import SCM, Merged, Merging, PullSpec, PullState, 
 from agent_orchestrator.git import Git, GitFailed
 from agent_orchestrator.host import Host
 from agent_orchestrator.services.forges.repositories import LOCAL, Repositories
+from agent_orchestrator.services.sessions import Claim
 
 PUSH_WITHIN = 600.0
 LOOK_AGAIN = 60.0
 """Seconds after which a forge that lands by itself is asked how far it is; it also tells by itself."""
 
-Claim = tuple[Mapping[str, Any], tuple[e.Body, ...]]
 Run = Callable[[Intent, int], Awaitable[Sequence[Event]]]
 
 
