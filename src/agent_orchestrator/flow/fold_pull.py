@@ -9,7 +9,7 @@ from typing import Any
 from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.events import Event
 from agent_orchestrator.flow.facts import Collision, HomeFacts, Offer, SessionFacts
-from agent_orchestrator.flow.pull import CheckRun, Comment, Episode, Issue, Landing, PullRequest, Review
+from agent_orchestrator.flow.pull import CheckRun, Comment, Episode, Issue, Landing, PullRequest, Review, issue_number
 
 Step = Callable[[SessionFacts, Event, Any], SessionFacts]
 
@@ -283,8 +283,8 @@ def issue_key(project: str, number: int) -> str:
 
 def issue_of(issues: Mapping[str, Issue], project: str, name: str | None) -> Issue | None:
     """The issue that a session names: by its number, or as its tracker calls it."""
-    digits = (name or "").rpartition("-")[2]
-    found = issues.get(f"{project}#{int(digits)}") if digits.isascii() and digits.isdigit() else None
+    number = issue_number(name or "")
+    found = issues.get(issue_key(project, number)) if number is not None else None
     return found if found is not None and name in (str(found.number), found.key) else None
 
 

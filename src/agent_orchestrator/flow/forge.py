@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.facts import SessionFacts
-from agent_orchestrator.flow.pull import UNDER_WAY, Issue, PullRequest
+from agent_orchestrator.flow.pull import UNDER_WAY, Issue, PullRequest, issue_number
 from agent_orchestrator.forge import Issue as Told
 from agent_orchestrator.forge import PullCheck, PullComment, PullReview, PullState
 
@@ -137,12 +137,6 @@ def _end(pr: PullRequest, pull: PullState) -> list[e.Body]:
     if pull.state == "closed" and pr.state == "open":
         return [e.PrClosed("it was closed at the forge")]
     return []
-
-
-def issue_number(name: str) -> int | None:
-    """The number in the name of an issue: 3 of `LIN-3`."""
-    digits = name.rpartition("-")[2].lstrip("#")
-    return int(digits) if digits.isascii() and digits.isdigit() else None
 
 
 def issue_news(known: Issue | None, told: Told, tracker: str, *, whole: bool) -> list[e.Body]:

@@ -243,3 +243,9 @@ class Issue:
     def name(self) -> str:
         """How people call it."""
         return self.key or str(self.number)
+
+
+def issue_number(name: str) -> int | None:
+    """The number in the name of an issue: 3 of `LIN-3`."""
+    digits = name.rpartition("-")[2].lstrip("#")
+    return int(digits) if digits.isascii() and digits.isdigit() else None

@@ -33,7 +33,7 @@ from agent_orchestrator.flow.events import (
     encode,
 )
 from agent_orchestrator.flow.facts import SessionFacts
-from agent_orchestrator.flow.pull import Episode
+from agent_orchestrator.flow.pull import Episode, issue_number
 from agent_orchestrator.flow.rules import Rule
 from agent_orchestrator.flow.status import STUCK_AFTER, derive
 from agent_orchestrator.flow.verdicts import review_in
@@ -321,7 +321,7 @@ def concerned(event: Event, sessions: Iterable[SessionFacts]) -> list[SessionFac
         facts
         for facts in sessions
         if facts.project == event.project
-        and (facts.spec.issue or "").rpartition("-")[2] == str(number)
+        and issue_number(facts.spec.issue or "") == number
         and not facts.stopped
         and facts.wanted == "run"
     ]

@@ -19,7 +19,8 @@ from agent_orchestrator.flow.effects import Effect
 from agent_orchestrator.flow.engine import Flow
 from agent_orchestrator.flow.events import Event
 from agent_orchestrator.flow.fold_pull import issue_key
-from agent_orchestrator.flow.forge import issue_news, issue_number
+from agent_orchestrator.flow.forge import issue_news
+from agent_orchestrator.flow.pull import issue_number
 from agent_orchestrator.flow.reactions import Intent
 from agent_orchestrator.forge import Hint, Issue, IssueChange, Metered, Tracker
 from agent_orchestrator.services.forges.repositories import LOCAL, Repositories, problem
