@@ -2,8 +2,10 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+BUILT  := src/agent_orchestrator/server/dist/index.html
+PAGES  := $(shell find dashboard -name node_modules -prune -o -type f -print)
 
-.PHONY: help setup demo test check lint types imports docs-test bench faults crashes test-agents test-forges lock clean
+.PHONY: help setup dashboard test-dashboard demo test check lint types imports docs-test bench faults crashes test-agents test-forges test-browser screenshots lock clean
 
 help:            ## what can be done here
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -12,7 +14,16 @@ $(VENV)/.stamp: requirements-dev.lock pyproject.toml
 	@scripts/setup $(PYTHON) $(VENV)
 	@touch $@
 
-setup: $(VENV)/.stamp   ## make the virtual environment from the lock file
+$(BUILT): $(VENV)/.stamp $(PAGES)
+	@$(BIN)/python scripts/dashboard.py build || echo "The daemon runs without its dashboard until that is mended." >&2
+
+setup: $(VENV)/.stamp $(BUILT)   ## make the virtual environment from the lock file, and build the dashboard
+
+dashboard: $(VENV)/.stamp   ## build the dashboard, and say why if that fails
+	@$(BIN)/python scripts/dashboard.py build
+
+test-dashboard: $(VENV)/.stamp   ## the dashboard's types and its own tests
+	@$(BIN)/python scripts/dashboard.py build check test
 
 demo: setup      ## five issues, five scripted agents, the whole loop; ends with the dashboard's address (ALL=1: every trigger)
 	@$(BIN)/python -m agent_orchestrator.testing.demo $(if $(ALL),--all)
@@ -21,7 +32,7 @@ test: setup      ## all tests that need nothing but this machine
 	@scripts/install-tmux
 	@$(BIN)/python -m pytest -n auto
 
-check: setup lint types imports test docs-test   ## every gate
+check: setup lint types imports test docs-test dashboard test-dashboard   ## every gate
 
 lint: setup
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
@@ -44,6 +55,20 @@ test-forges: setup   ## the forge plugins on the test forges, and these against 
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-forges.lock
 	@-$(BIN)/python tests/forges/fetch.py
 	@$(BIN)/python -m pytest tests/forges -n 2 $(ARGS)
+
+test-browser: setup  ## the dashboard in a real Chromium against a real daemon: on a desk and on a phone, light and dark
+	@scripts/install-tmux
+	@scripts/install-chromium
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-browser.lock
+	@$(BIN)/python -m pytest tests/browser $(ARGS)
+
+screenshots: setup   ## the pictures of docs/dashboard.md
+	@scripts/install-chromium
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-browser.lock
+	@$(BIN)/python -m tests.browser.screenshots docs/pictures
+
+forge: setup     ## a forge for tests to use by hand: make forge KIND=github (gitlab, linear, jira) PORT=8701
+	@$(BIN)/python -m tests.forges.serve $(or $(KIND),github) --port $(or $(PORT),0)
 
 faults: setup    ## seeded rounds of kill -9 against a real daemon: make faults ROUNDS=100 SEED=1
 	@$(BIN)/python -m tests.faults.run --rounds $(or $(ROUNDS),100) --seed $(or $(SEED),1)

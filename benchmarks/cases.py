@@ -17,6 +17,7 @@ from urllib.parse import quote
 from agent_orchestrator.testing.sandbox import Sandbox
 from benchmarks.collisions import predicting
 from benchmarks.forging import forging
+from benchmarks.growing import answering, growing
 from benchmarks.measure import Figure, children_started, cpu_seconds, interleaved, resident, timed
 from benchmarks.queueing import landing
 from benchmarks.reaching import reaching
@@ -263,4 +264,6 @@ CASES: dict[str, Callable[[Path], Iterator[Figure]]] = {
     "landing": landing,
     "reaching": reaching,
     "forging": forging,
+    "growing": growing,
+    "answering": answering,
 }

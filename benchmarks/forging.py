@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from agent_orchestrator.testing.github import GitHubServer
 from agent_orchestrator.testing.sandbox import Sandbox
@@ -20,76 +21,96 @@ QUIET = 120.0
 """Seconds in which nothing changes."""
 PATIENCE = 300.0
 CHANGES = 20
+SECRET = "s3cret"
 SCRIPT = "[[edit: {name}.txt|x]] [[commit: work]] [[done: worked]]"
 CONFIG = """
 defaults: {{agent: demo, runtime: process}}
-orchestrator: {{maxParallelAgents: 100}}
+orchestrator: {{maxParallelAgents: 300}}
 projects:
   {name}:
     path: .
     repo: acme/{name}
     tracker: local
-    scm: {{plugin: github, apiUrl: "{url}", token: "{token}", webhook: {{secret: s3cret}}}}
+    scm: {{plugin: github, apiUrl: "{url}", token: "{token}", webhook: {{secret: {secret}}}}}
 """
 
 
 def forging(folder: Path) -> Iterator[Figure]:
     """Fifty sessions with open pull requests in three repositories: requests while nothing changes, and how soon a change is seen."""
-    schema = os.environ.get("AO_GITHUB_SCHEMA")
-    if not schema or importlib.util.find_spec("graphql") is None:
+    schema = published()
+    if schema is None:
         return
-    with GitHubServer(schema=Path(schema)) as forge, Sandbox(folder / "box", "process") as box:
-        pulls = _opened(box, forge, folder)
+    with GitHubServer(schema=schema) as forge, Sandbox(folder / "box", "process") as box:
+        prepared(box, forge)
+        pulls = opened(box, forge, range(COUNT))
         yield from _quiet(forge, "polling", 12)
         yield _seen(box, forge, pulls, "polling", 30.0, 3)
-        url = json.loads(box.home.info.read_text())["url"]
-        for repo in REPOSITORIES:
-            forge.hook(repo, f"{url}/api/webhooks/github", "s3cret")
-        before = _points(forge)
+        hooked(box, forge)
+        before = points_of(forge)
         yield _seen(box, forge, pulls, "webhook", 1.0, CHANGES)
-        points = (_points(forge) - before) / CHANGES
+        points = (points_of(forge) - before) / CHANGES
         yield Figure("GraphQL points for a change", points, 2.0, "points")
         yield from _quiet(forge, "webhooks", 1)
 
 
-def _opened(box: Sandbox, forge: GitHubServer, folder: Path) -> dict[str, int]:
-    """Sessions, and the number of each one's pull request."""
+def published() -> Path | None:
+    """GitHub's published schema; none: this cannot be measured here."""
+    schema = os.environ.get("AO_GITHUB_SCHEMA")
+    return Path(schema) if schema and importlib.util.find_spec("graphql") is not None else None
+
+
+def address(box: Sandbox) -> str:
+    """Where webhooks are taken."""
+    return f"{json.loads(box.home.info.read_text())['url']}/api/webhooks/github"
+
+
+def hooked(box: Sandbox, forge: GitHubServer) -> None:
+    """Let every repository send its webhooks."""
+    for repo in REPOSITORIES:
+        forge.hook(repo, address(box), SECRET)
+
+
+def prepared(box: Sandbox, forge: GitHubServer) -> None:
+    """Repositories, their clones, and a daemon."""
     for repo in REPOSITORIES:
         name = repo.partition("/")[2]
         forge.repository(repo, {"a.txt": "1\n"}, people={"dev": "write", "rev": "write"})
         token = forge.token("dev")
-        box.repository(name, config=CONFIG.format(name=name, url=forge.url, token=token))
+        box.repository(name, config=CONFIG.format(name=name, url=forge.url, token=token, secret=SECRET))
         box.git("remote", "add", "origin", forge.git_url(repo))
         login = base64.b64encode(f"x:{token}".encode()).decode()
         box.git("-c", f"http.extraHeader=Authorization: Basic {login}", "fetch", "-q", "origin")
         box.git("reset", "-q", "--hard", "origin/main")
     box.start()
-    for number in range(COUNT):
+
+
+def opened(box: Sandbox, forge: GitHubServer, numbers: range) -> dict[str, int]:
+    """Sessions of these numbers beside those that there are, and the number of each one's pull request."""
+    for number in numbers:
         repo = REPOSITORIES[number % len(REPOSITORIES)]
-        box.repo = folder / "box" / repo.partition("/")[2]
-        name = f"n{number:02}"
+        box.repo = box.folder / repo.partition("/")[2]
+        name = f"n{number:03}"
         box.request("POST", "/api/sessions", {"name": name, "title": name, "prompt": SCRIPT.format(name=name)})
 
-    def ready() -> bool:
-        states = [one["pr"]["state"] for one in box.sessions() if one["pr"]]
-        return states.count("open") == COUNT
+    def fresh() -> list[dict[str, Any]]:
+        return [one for one in box.sessions() if int(one["name"][1:]) in numbers]
 
-    box.until(ready, f"{COUNT} pull requests", PATIENCE)
-    for session in box.sessions():
-        forge.check(_repo(session), session["head"], "tests", "success")
+    def ready() -> bool:
+        return [one["pr"]["state"] for one in fresh() if one["pr"]].count("open") == len(numbers)
+
+    box.until(ready, f"{len(numbers)} pull requests", PATIENCE)
+    for session in fresh():
+        forge.check(f"acme/{session['project']}", session["head"], "tests", "success")
 
     def settled() -> bool:
-        return [one["status"] for one in box.sessions()].count("review_pending") == COUNT
+        return [one["status"] for one in fresh()].count("review_pending") == len(numbers)
 
     box.until(settled, "their checks", PATIENCE)
-    return {one["id"]: one["pr"]["number"] for one in box.sessions()}
+    return {one["id"]: one["pr"]["number"] for one in fresh()}
 
 
-def _repo(session: dict[str, object]) -> str:
-    return f"acme/{session['project']}"
-
-
-def _points(forge: GitHubServer) -> float:
+def points_of(forge: GitHubServer) -> float:
+    """Points of GraphQL that were spent there."""
     return float(forge.ledger.counts().get("graphql points", 0))
 
 

@@ -75,6 +75,7 @@ class Client:
         self.home = home_folder() if home is None else os.path.abspath(home)
         self.start = start
         self._notice = notice
+        self._noticed: set[str] = set()
         self._waiting = waiting
         self._connection: Connection | None = None
         self._log_size = 0
@@ -211,8 +212,10 @@ class Client:
             connection.close()
             raise
         if self._notice is not None and (notices := stream.headers.get("x-ao-notice")):
-            for text in notices.split(","):
-                self._notice(unquote(text.strip()))
+            for text in dict.fromkeys(notices.split(",")):
+                if text not in self._noticed:
+                    self._noticed.add(text)
+                    self._notice(unquote(text.strip()))
         return stream
 
     def _repeat(self, ask: Callable[[], Result], timeout: float | None, repeat: bool) -> Result:

@@ -1,6 +1,6 @@
 """The daemon: one for each `$AO_HOME`. Puts everything together, takes up what an earlier run left, serves, and ends in good order.
 
-    python -m agent_orchestrator.daemon [--port N] [--host H] [--config FILE] [--foreground]
+    python -m agent_orchestrator.daemon [--port N] [--host H] [--tls] [--config FILE] [--foreground]
 
 Its death is nobody else's: agents live in tmux or in their holders, what was accepted is in the store, and the next start adopts
 both. It starts in this order: lock, store, facts, live sessions adopted, effects taken up again, and only then the first request.
@@ -40,6 +40,7 @@ from agent_orchestrator.flow.status import IN_TURN
 from agent_orchestrator.home import Home
 from agent_orchestrator.host import LocalHost
 from agent_orchestrator.protocols import Gone, Handle, Liveness, Unseen
+from agent_orchestrator.server import tls
 from agent_orchestrator.server.app import create_app
 from agent_orchestrator.server.serve import Servers
 from agent_orchestrator.services import Services
@@ -49,6 +50,7 @@ from agent_orchestrator.services.agent_reviews import AgentReviews
 from agent_orchestrator.services.agents import Agents
 from agent_orchestrator.services.assigning import Assigning
 from agent_orchestrator.services.backlog import Backlog
+from agent_orchestrator.services.base_states import BaseStates
 from agent_orchestrator.services.bases import Bases
 from agent_orchestrator.services.budgets import Budgets
 from agent_orchestrator.services.checks import Checks
@@ -56,18 +58,31 @@ from agent_orchestrator.services.commanding import Commanding
 from agent_orchestrator.services.completion import Completion
 from agent_orchestrator.services.configuration import Configuration
 from agent_orchestrator.services.conflicts import Conflicts
+from agent_orchestrator.services.discussions import Discussions
 from agent_orchestrator.services.doctor import Doctor
 from agent_orchestrator.services.environment import login_environment
 from agent_orchestrator.services.feed import Feed
-from agent_orchestrator.services.forges import Checkup, ForgeChanges, ForgeWatch, Repositories, Tracking, Webhooks
+from agent_orchestrator.services.forges import (
+    AfterLanding,
+    Checkup,
+    ForgeChanges,
+    ForgeWatch,
+    Outages,
+    Repositories,
+    Tracking,
+    Webhooks,
+)
 from agent_orchestrator.services.inbox import Inbox
 from agent_orchestrator.services.inspection import Inspection
 from agent_orchestrator.services.issues import Issues
 from agent_orchestrator.services.landing import settle
 from agent_orchestrator.services.lifecycle import Lifecycle
+from agent_orchestrator.services.live import Live
+from agent_orchestrator.services.logins import Logins
 from agent_orchestrator.services.material import Gathering
 from agent_orchestrator.services.merge_queue import MergeQueue
 from agent_orchestrator.services.observer import Observer
+from agent_orchestrator.services.overview import Overviews
 from agent_orchestrator.services.permissions import Permissions
 from agent_orchestrator.services.plugins import Plugins, handle_of
 from agent_orchestrator.services.projects import Projects
@@ -80,6 +95,8 @@ from agent_orchestrator.services.reviews import Reviews
 from agent_orchestrator.services.sessions import Sessions
 from agent_orchestrator.services.spawning import Spawning
 from agent_orchestrator.services.stacks import Stacks
+from agent_orchestrator.services.stats import Stats
+from agent_orchestrator.services.stories import Stories
 from agent_orchestrator.services.tokens import Tokens
 from agent_orchestrator.services.usage import Usages
 from agent_orchestrator.services.view import Views
@@ -118,22 +135,25 @@ class Daemon:
         self.queue = MergeQueue(
             self.flow, home, self.host, self.plugins, self.projects, self.checks, self.pulls.check_spec
         )
-        self.lifecycle.after_landing = self.queue.forget_branch
         self.bases = Bases(self.flow, self.watch)
         self.repositories = Repositories(self.plugins, self.host)
         self.repositories.check = lambda project: self.projects.check_trust(project, None)
         self.sessions.forge_of = self.repositories.name
         self.forge_changes = ForgeChanges(self.flow, self.host, self.repositories)
+        after_landing = AfterLanding(self.flow, home, self.host, self.repositories, self.queue.forget_branch)
+        self.lifecycle.after_landing = after_landing.forget_branch
         self.sessions.claim = self.forge_changes.claim
-        self.forge_watch = ForgeWatch(self.flow, home, self.host, self.repositories)
-        self.tracking = Tracking(self.flow, self.repositories)
+        self.queue.call_off_elsewhere = self.forge_changes.call_off
+        self.outages = Outages(self.flow, self.repositories)
+        self.forge_watch = ForgeWatch(self.flow, home, self.host, self.repositories, self.outages)
+        self.tracking = Tracking(self.flow, self.repositories, self.outages)
         self.sessions.learn_issue = self.tracking.learn
-        self.projects.on_reload.append(self.tracking.look)
+        self.projects.on_reload += [self.tracking.look, self.forge_watch.look]
         self.stacks = Stacks(self.flow, home, self.host)
         self.reviews = Reviews(self.flow, home, self.host, self.sessions, self.views, self.watch)
         self.agent_reviews = AgentReviews(self.flow, self.host, self.plugins, self.sessions, self.reviews)
         self.quiet = Quiet(self.flow, self.projects.quiet_hours)
-        self.pulls.gate = self.quiet.gate
+        self.pulls.gate = self.outages.gate = self.quiet.gate
         self.reacting = Reacting(
             self.flow,
             Wording(self.views, self.projects.trusted_authors),
@@ -150,6 +170,7 @@ class Daemon:
             **self.agent_reviews.effects(),
             **self.stacks.effects(),
             **self.tracking.effects(),
+            **after_landing.effects(),
         }
         self.runner = Runner(self.flow, {**self.lifecycle.effects(), **of_changes, **of_rules})
         self.budgets, self.completion = Budgets(self.flow, self.plugins), Completion(self.flow)
@@ -166,6 +187,13 @@ class Daemon:
         self.projects.on_reload.append(self.assigning.look)
         self.projects.on_reload.append(self.admission.look)
         self.feed = Feed(self.flow)
+        self.inbox = Inbox(self.flow, home, self.permissions, self.sessions, self.views)
+        self.base_states = BaseStates(self.flow, self.plugins, self.checks, self.pulls.check_spec)
+        overviews = Overviews(self.flow, self.config, self.base_states)
+        self.live = Live(self.flow, home, self.views, self.inbox, self.queue, overviews)
+        self.queue.on_plan.append(self.live.look)
+        self.base_states.on_news.append(self.live.look)
+        self.projects.on_reload.append(self.live.forget)
         self.agents = Agents(self.plugins)
         self.webhooks = Webhooks(self.flow, self.repositories, self.forge_watch, self.tracking)
         self.checkup = Checkup(self.repositories, self.webhooks)
@@ -181,29 +209,34 @@ class Daemon:
             version=__version__,
             home=self.home,
             sessions=self.sessions,
-            inbox=Inbox(self.flow, self.home, self.permissions, self.sessions, self.views),
+            inbox=self.inbox,
             permissions=self.permissions,
             usage=Usages(self.flow),
             inspection=inspection,
             reviews=self.reviews,
             agent_reviews=self.agent_reviews,
+            discussions=Discussions(self.flow),
             reactions=Reactions(self.flow, self.views, self.reacting),
             queue=self.queue,
             conflicts=self.conflicts,
             issues=self.issues,
             backlog=self.backlog,
             feed=self.feed,
+            live=self.live,
+            stories=Stories(self.flow, self.host, self.views),
+            stats=Stats(self.flow),
             projects=self.projects,
             config=Configuration(self.home, self.projects),
             agents=self.agents,
             doctor=self.doctor,
             prune=Prune(self.flow, self.home, self.host, self.plugins, self.lifecycle),
             tokens=self.tokens,
+            logins=Logins(self.tokens),
             webhooks=self.webhooks,
             shutdown=self.shutdown,
         )
 
-    async def run(self, host: str | None, port: int | None) -> None:
+    async def run(self, host: str | None, port: int | None, wanted: tls.Wanted | None = None) -> None:
         """Serve until told to end."""
         login = asyncio.create_task(self._login())
         pending = await self.flow.start()
@@ -212,8 +245,12 @@ class Daemon:
         self.projects.start()
         settings = self.config.daemon
         explicit = port is not None or settings.port_given
+        address = host or settings.host
+        given = settings.tls
+        wanted = wanted or tls.Wanted(given.own, given.cert, given.key, given.insecure)
+        certificate = await tls.certificate(wanted, address, self.home.path / "tls", self.host)
         servers, url, note = Servers.bind(
-            self.home.socket("daemon.sock"), host or settings.host, settings.port if port is None else port, explicit
+            self.home.socket("daemon.sock"), address, settings.port if port is None else port, explicit, certificate
         )
         self.lifecycle.url = self.checkup.url = url
         await self._recover()
@@ -221,16 +258,16 @@ class Daemon:
         self._take_up(pending)
         services = self.services()
         self.tokens.cli_token()
-        names = [host or settings.host]
+        names = [address]
         serving = asyncio.create_task(
-            servers.serve(create_app(services, trusted=True), create_app(services, trusted=False, hosts=names))
+            servers.serve(create_app(services, trusted=True, url=url), create_app(services, trusted=False, hosts=names))
         )
         started = asyncio.create_task(servers.started.wait())
         await asyncio.wait([started, serving], return_when=asyncio.FIRST_COMPLETED)
         if serving.done():
             started.cancel()
             await serving
-        self._write_info(url, note)
+        self._write_info(url, note, certificate)
         await self._tell(e.DaemonStarted(__version__, counts["adopted"], counts["ended"], counts["lost"], len(pending)))
         log.info("serving", url=url, note=note, **counts, pending=len(pending))
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -316,14 +353,18 @@ class Daemon:
         self.forge_watch.start()
         self.tracking.start()
         self.conflicts.start()
+        self.base_states.start()
+        self.live.start()
         self.runner.start(pending)
         for part in (self.quiet, self.agent_reviews, self.budgets, self.completion, self.assigning):
             part.start()
         self.admission.start()
 
-    def _write_info(self, url: str, note: str | None) -> None:
+    def _write_info(self, url: str, note: str | None, certificate: tls.Certificate | None) -> None:
+        fingerprint = certificate.fingerprint if certificate else None
         info = {
             **({"note": note} if note else {}),
+            **({"fingerprint": fingerprint} if fingerprint else {}),
             "pid": os.getpid(),
             "startedAt": rfc3339(time.time()),
             "socket": str(self.home.socket("daemon.sock")),
@@ -350,7 +391,9 @@ class Daemon:
         for part in (self.admission, self.quiet, self.agent_reviews, self.budgets, self.completion, self.assigning):
             part.close()
         self.conflicts.close()
+        self.base_states.close()
         self.feed.close()
+        self.live.close()
         servers.close()
         await asyncio.gather(serving, return_exceptions=True)
         await asyncio.gather(self.runner.drain(), self.queue.close(), self.forge_watch.close(), self.tracking.close())
@@ -423,6 +466,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="agent_orchestrator.daemon", description="The daemon of Agent Orchestrator.")
     parser.add_argument("--port", type=int, help="TCP port; taken: an error")
     parser.add_argument("--host", help="address to listen on")
+    parser.add_argument("--tls", action="store_true", help="serve TCP by TLS, with a certificate of its own")
+    parser.add_argument("--tls-cert", metavar="FILE", help="serve TCP by TLS, with this certificate")
+    parser.add_argument("--tls-key", metavar="FILE", help="and this key")
+    parser.add_argument("--insecure", action="store_true", help="let other machines reach it without TLS")
     parser.add_argument("--config", type=Path, help="configuration file whose port, host and database count")
     parser.add_argument("--foreground", action="store_true", help="log to this terminal")
     options = parser.parse_args()
@@ -442,7 +489,8 @@ def main() -> int:
 
 
 async def _run(home: Home, options: argparse.Namespace) -> None:
-    await Daemon(home, options.config).run(options.host, options.port)
+    wanted = tls.Wanted(options.tls, options.tls_cert, options.tls_key, options.insecure)
+    await Daemon(home, options.config).run(options.host, options.port, wanted if wanted != tls.Wanted() else None)
 
 
 if __name__ == "__main__":

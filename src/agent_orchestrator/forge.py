@@ -201,6 +201,10 @@ class SCM(Protocol):
         """Where branches are pushed to, and the environment that lets Git do so without asking."""
         ...
 
+    def fetch_url(self) -> tuple[str, Mapping[str, str]]:
+        """Where bases are fetched from, likewise."""
+        ...
+
     async def find(self, branch: str) -> PullState | None:
         """The open pull request of a branch, else its newest one."""
         ...
@@ -231,6 +235,10 @@ class SCM(Protocol):
 
     async def merge(self, pull: PullState, how: Merging) -> Merged | Waiting | Unmergeable:
         """Land, or give it to the forge's own queue."""
+        ...
+
+    async def call_off(self, pull: PullState) -> None:
+        """Take it out of the forge's own queue: it lands by itself no more. What does not wait stays as it is."""
         ...
 
     async def comment(self, pull: PullState, text: str, key: str) -> str:
@@ -268,6 +276,43 @@ class Metered(Protocol):
 
     def budget(self) -> Sequence[str]:
         """What is left, a line for each kind of request, for people."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Lack:
+    """Something that a token may not do."""
+
+    what: str
+    """`the token from GITHUB_TOKEN lacks the scope workflow`."""
+    purpose: str = ""
+    """What we need it for: `to push changes of .github/workflows`."""
+    remedy: str = ""
+    vital: bool = False
+    """Nothing goes without it."""
+
+    def __str__(self) -> str:
+        return f"{self.what}, needed {self.purpose}" if self.purpose else self.what
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Who we are at a forge or tracker, and what the token lets us do there."""
+
+    author: Author
+    told: str = ""
+    """The token's scopes, or how else it was found out what it may do."""
+    lacks: tuple[Lack, ...] = ()
+    until: float | None = None
+    """When the token ends, where that is known."""
+
+
+@runtime_checkable
+class SignedIn(Protocol):
+    """An SCM or tracker that can tell what its token lets us do."""
+
+    async def access(self) -> Access:
+        """Ask. Raises `Denied` where the token is not accepted at all."""
         ...
 
 

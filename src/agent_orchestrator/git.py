@@ -403,6 +403,12 @@ class Git:
         options = ("--quiet", "--no-verify", "--no-recurse-submodules", lease)
         await self.run("push", *options, "--end-of-options", url, target, env=env, timeout=timeout)
 
+    async def push_removal(self, url: str, branch: str, commit: str, *, env: Mapping[str, str], timeout: float) -> None:
+        """Remove a branch elsewhere, if it is there at this commit."""
+        lease = f"--force-with-lease=refs/heads/{branch}:{commit}"
+        options = ("--quiet", "--no-verify", "--no-recurse-submodules", lease)
+        await self.run("push", *options, "--end-of-options", url, f":refs/heads/{branch}", env=env, timeout=timeout)
+
     async def remote_head(self, url: str, branch: str, *, env: Mapping[str, str], timeout: float) -> str | None:
         """The commit that a branch is at elsewhere; none: it is not there."""
         done = await self.run("ls-remote", "--end-of-options", url, f"refs/heads/{branch}", env=env, timeout=timeout)

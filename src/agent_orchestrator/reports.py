@@ -51,6 +51,8 @@ class UsageReport:
     cache_write: int = 0
     usd: float | None = None
     time: datetime | None = None
+    forge: int = 0
+    """Calls of a forge's own command line, `gh` or `glab`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -197,6 +197,7 @@ def _usage(fields: _Fields) -> Report:
         fields.count("cache_write") or 0,
         fields.number("usd"),
         fields.moment("time"),
+        fields.count("forge") or 0,
     )
 
 

@@ -107,6 +107,38 @@ def test_one_review_is_one_message_with_all_comments(forge: Sandbox) -> None:
         forge.request("POST", "/api/sessions/one/review", {"verdict": "maybe"})
 
 
+def test_a_settled_discussion_is_not_sent_any_more(forge: Sandbox) -> None:
+    work(forge, "talk", "[[write: a.txt|x]] [[commit: add a]] [[done: added]]")
+    status(forge, "talk", "review_pending")
+    forge.ao("review", "talk", "--comment", "a.txt:1:First [[reply: {comment}|Because]]")
+    [first] = forge.until(
+        lambda: [one for one in forge.json("review", "talk")["threads"] if len(one["comments"]) == 2], "a reply", PLENTY
+    )
+    assert not first["resolved"]
+    done = forge.ao("review", "talk", "--resolve", first["comments"][1]["id"])
+    assert done.stdout.splitlines()[0] == f"app-talk #{forge.session('talk')['pr']['number']}: resolved"
+    assert f"({first['id']}, resolved)" in forge.ao("review", "talk").stdout
+    forge.ao("review", "talk", "--comment", "a.txt:1:Second")
+    forge.until(lambda: len(messages(forge, "talk")) == 2, "the second comment", PLENTY)
+    assert "Second" in messages(forge, "talk")[1] and "First" not in messages(forge, "talk")[1]
+    forge.request("POST", "/api/sessions/talk/review", {"comments": [{"body": "Still?", "thread": first["id"]}]})
+    assert [one["resolved"] for one in forge.json("review", "talk")["threads"]] == [False, False]
+    assert all(one["resolved"] for one in forge.json("review", "talk", "--resolve", "all")["threads"])
+
+    refused(forge.ao("review", "talk", "--resolve", "c-none", check=False), 3, "no discussion c-none", "ao review")
+    refused(forge.ao("review", "talk", "--request", "rev", check=False), 1, "nobody else sees it", "--agent A")
+    refused(forge.ao("review", "talk", "--agent", "demo", "--resolve", "all", check=False), 2, "--agent judges itself")
+    token = forge.request("GET", "/api/sessions/talk/environment")["env"]["AO_TOKEN"]
+    with pytest.raises(AoError, match="for people"):
+        forge.request("POST", "/api/sessions/talk/resolve", {"all": True}, **{"X-AO-Token": token})
+    with pytest.raises(UsageError, match="threads, or all"):
+        forge.request("POST", "/api/sessions/talk/resolve", {})
+    until(forge, "talk", lambda now: now["status"] == "review_pending", "its checks")
+    forge.ao("review", "talk", "--approve")
+    forge.ao("merge", "talk")
+    refused(forge.ao("review", "talk", "--resolve", "all", check=False), 1, "is merged")
+
+
 def test_red_lands_only_by_force(forge: Sandbox) -> None:
     work(forge, "red", "[[write: broken.txt|x]] [[commit: break it]] [[done: broken]]")
     status(forge, "red", "ci_failed", "working")

@@ -35,7 +35,7 @@ def test_tokens_and_dollars_are_added_up(one: Sandbox) -> None:
         {"model": "gpt-5", "input": 1_000_000, "output": 100_000, "cache_read": 1_000_000},
         {"model": "gpt-5", "input": 5, "output": 5, "usd": 0.5},
     )
-    _uses(box, "b", {"model": "own", "input": 7, "output": 3, "cache_write": 2})
+    _uses(box, "b", {"model": "own", "input": 7, "output": 3, "cache_write": 2, "forge": 3})
     by_session = box.json("usage")
     assert [row["key"] for row in by_session["rows"]] == ["app-a", "app-b"]
     first = by_session["rows"][0]
@@ -47,6 +47,7 @@ def test_tokens_and_dollars_are_added_up(one: Sandbox) -> None:
         "cacheRead": 1_000_000,
         "cacheWrite": 2,
         "usd": first["usd"],
+        "forgeCalls": 3,
     }
     assert {row["key"] for row in box.json("usage", "--by", "model")["rows"]} == {"gpt-5", "own"}
     assert [row["key"] for row in box.json("usage", "--by", "project")["rows"]] == ["app"]

@@ -1,11 +1,11 @@
 """A real daemon that is killed at a chosen statement: `python -m tests.faults.crashing --port 0`.
 
 Every statement of the product that touches the outside is counted: a process started, its input written, its end taken note of, a
-signal sent, bytes sent to a holder, a file or folder made, written, renamed or removed, a transaction written and committed. At one of
-them the daemon is killed by SIGKILL, right after it. (Right before it is the same as right after the one before.) `AO_CRASH_PLAN`
-names a file: its first line says where this daemon dies, the next line where the next one does, and so on. A place is a statement's
-number, its words, or `3# words`: when it comes for the third time. Beside the plan, `trace` gets a line for each statement and each
-death. The product knows nothing of this.
+signal sent, bytes sent to a holder, a file or folder made, written, renamed or removed, a transaction written and committed, something
+changed at a forge. At one of them the daemon is killed by SIGKILL, right after it. (Right before it is the same as right after the one
+before.) `AO_CRASH_PLAN` names a file: its first line says where this daemon dies, the next line where the next one does, and so on. A
+place is a statement's number, its words, or `3# words`: when it comes for the third time. Beside the plan, `trace` gets a line for each
+statement and each death. The product knows nothing of this.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import builtins
 import fcntl
 import functools
 import io
+import json
 import os
 import signal
 import subprocess
@@ -34,6 +35,8 @@ PRODUCT = str(Path(agent_orchestrator.__file__).parent) + os.sep
 PLUMBING = (
     "host.py",
     "git.py",
+    "plugins/forges/http.py",
+    "services/forges/patience.py",
     "flow/effects.py",
     "flow/engine.py",
     "store/database.py",
@@ -157,6 +160,7 @@ def install(counter: Counter) -> None:
         return reader, writer
 
     asyncio.open_unix_connection = connected
+    _count_requests(counter)
 
 
 def _count(counter: Counter, holder: Any, name: str, what: str) -> None:
@@ -200,6 +204,31 @@ def _count_transactions(counter: Counter) -> None:
 
     database._insert = inserted
     database.Database._write = written  # type: ignore[assignment, method-assign]
+
+
+def _count_requests(counter: Counter) -> None:
+    """What is asked of a forge and changes something there: counted when its answer begins, so that it is done and nobody knows."""
+    import httpx2
+
+    plain = httpx2.AsyncClient.send
+
+    async def sent(client: Any, request: Any, **options: Any) -> Any:
+        answer = await plain(client, request, **options)
+        what = f"{request.method} {_kind(request.url.path)}"
+        if request.url.path.endswith("/graphql"):
+            query = json.loads(request.content)["query"].split("(")[0].split()
+            what = " ".join(query[:2])
+        changes = request.method not in ("GET", "HEAD", "OPTIONS") and not what.startswith("query")
+        if changes and (words := label(f"http {what}", sys._getframe(1))):
+            counter.point(words)
+        return answer
+
+    httpx2.AsyncClient.send = sent  # type: ignore[assignment, method-assign]
+
+
+def _kind(path: str) -> str:
+    """A path without the numbers and commits in it."""
+    return "/".join("*" if any(letter.isdigit() for letter in part) else part for part in path.split("/"))
 
 
 def _count_async(counter: Counter, holder: Any, name: str, what: str) -> None:

@@ -216,6 +216,9 @@ class Scenario:
         """The repository, before any daemon runs."""
         stage.box.repository(config=self.config.format(runtime=self.runtime))
 
+    def close(self) -> None:
+        """Nothing of it is left."""
+
     def play(self, stage: Stage) -> None:
         """What the person does, each step when it is time for it."""
         raise NotImplementedError

@@ -16,13 +16,17 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from agent_orchestrator.testing.sandbox import Sandbox, have_tmux
-from tests.faults.scenarios import SCENARIOS, Stage
+from tests.faults.forge_scenarios import FORGES
+from tests.faults.scenarios import SCENARIOS as LOCAL
+from tests.faults.scenarios import Scenario, Stage
+
+SCENARIOS: dict[str, Callable[[str], Scenario]] = {**LOCAL, **FORGES}
 
 SAMPLE = (
     ("messages-tmux", "104"),
@@ -109,6 +113,7 @@ def play(name: str, plan: Sequence[str]) -> Played:
         except TimeoutError as error:
             wrong = [str(error), *stage.refused]
         stage.close()
+        scenario.close()
         statements, kills = stage.traced()
     if not wrong:
         shutil.rmtree(folder, ignore_errors=True)
@@ -211,6 +216,9 @@ def main() -> int:
         if options.trace or options.at:
             tally = Tally(name)
             tally.take(played := play(name, options.at or []))
+            if options.at and not played.kills:
+                _say(f"WRONG {name} ended before {options.at[0]}: choose another")
+                tally.wrong += 1
             for number, words in enumerate(played.statements if options.trace else (), 1):
                 _say(f"{number:4} {words}")
         else:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from agent_orchestrator.errors import NotFound, UsageError
-from agent_orchestrator.forge import IssueChange, Tracker
+from agent_orchestrator.errors import NotFound
+from agent_orchestrator.forge import Tracker
 from agent_orchestrator.testing.github import GitHubServer, Repo
 
 from .github import tracker
@@ -60,63 +60,3 @@ async def test_a_pull_request_is_no_issue(forge: GitHubServer, repo: Repo) -> No
     with pytest.raises(NotFound, match="ao new --pr 1"):
         await tracker(forge).get("1")
     assert await tracker(forge).list() == []
-
-
-async def test_issues_are_listed_by_filters_with_all_pages(forge: GitHubServer, repo: Repo) -> None:
-    for number in range(120):
-        labels = ("bug", "ui") if number % 2 else ("bug",)
-        forge.issue(repo, f"n{number}", labels=labels, assignees=("dev",) if number < 10 else ())
-    forge.close(repo.issues[120])
-    plugin = tracker(forge)
-    assert len(await plugin.list()) == 119
-    assert (await plugin.list())[0].id == "119"
-    assert len(await plugin.list(labels=["bug", "ui"])) == 59
-    assert len(await plugin.list(assignee="none")) == 109
-    assert {issue.assignee for issue in await plugin.list(assignee="dev")} == {"dev"}
-    assert [issue.id for issue in await plugin.list(state="closed")] == ["120"]
-    assert await plugin.list(since=4_000_000_000) == []
-
-
-async def test_work_moves_an_issue_along(forge: GitHubServer, repo: Repo) -> None:
-    plugin = tracker(forge, labels={"inProgress": "doing", "inReview": "reviewing"})
-    made = await plugin.create("New", "body", ["bug"])
-    assert (made.id, made.labels) == ("1", ("bug",))
-    for _ in range(2):
-        await plugin.change("1", IssueChange(state="in_progress", assignee="@me", add_labels=("x",)))
-    found = await plugin.get("1")
-    assert (set(found.labels), found.assignee, found.state) == ({"bug", "x", "doing"}, "dev", "open")
-    for _ in range(2):
-        await plugin.change("1", IssueChange(state="in_review", remove_labels=("x", "never")))
-    assert set((await plugin.get("1")).labels) == {"bug", "reviewing"}
-    for _ in range(2):
-        await plugin.change("1", IssueChange(state="closed", assignee="", title="Done", body="done"))
-    found = await plugin.get("1")
-    assert (found.state, found.title, found.body, found.labels, found.assignee) == (
-        "closed",
-        "Done",
-        "done",
-        ("bug",),
-        None,
-    )
-    await plugin.change("1", IssueChange(state="open", assignee="rev"))
-    found = await plugin.get("1")
-    assert (found.state, found.assignee) == ("open", "rev")
-
-
-async def test_without_labels_for_them_states_between_leave_the_issue_alone(forge: GitHubServer, repo: Repo) -> None:
-    forge.issue(repo, "x", labels=("bug",))
-    plugin = tracker(forge)
-    await plugin.change("1", IssueChange(state="in_progress"))
-    found = await plugin.get("1")
-    assert (found.state, found.labels) == ("open", ("bug",))
-
-
-async def test_who_cannot_be_assigned_is_told_of(forge: GitHubServer, repo: Repo) -> None:
-    forge.issue(repo, "x")
-    with pytest.raises((UsageError, NotFound)):
-        await tracker(forge).change("1", IssueChange(assignee="nobody-there"))
-
-
-def test_labels_must_be_a_map(forge: GitHubServer) -> None:
-    with pytest.raises(UsageError, match=r"tracker\.labels"):
-        tracker(forge, labels=["x"])

@@ -122,7 +122,7 @@ def mended_reviewed_and_landed(box: Sandbox, forge: Forge, name: str, draft: Jso
 
     forge.thread(pull, "b.txt", 1, "Why? [[reply: {comment}|Because]] [[write: b.txt|two]] [[commit: two]]", by="rev")
     box.until(lambda: len(messages(box, name)) == 2, "the comment to be sent", PLENTY)
-    box.until(lambda: any("Because" in one.body for one in pull.threads[0].comments), "the reply", PLENTY)
+    box.until(lambda: any(one.body.startswith("Because") for one in pull.threads[0].comments), "the reply", PLENTY)
     box.until(lambda: pull.head_sha not in (draft["head"], fixed["head"]), "the next push", PLENTY)
     forge.check("acme/app", pull.head_sha, "tests", "success")
     forge.review(pull, "APPROVE", by="rev")

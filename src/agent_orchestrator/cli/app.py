@@ -26,7 +26,7 @@ class Entry(NamedTuple):
 
 
 EVERYDAY = {
-    "start": Entry("daemon:start", "Start the daemon and register the repository here."),
+    "start": Entry("daemon:start", "Start the daemon, register the repository here and open the dashboard."),
     "new": Entry("new:new", "Start a session for each task."),
     "spawn": Entry("new:new", "Same as new.", "new"),
     "status": Entry("status:status", "What runs, how far it is, and what needs you."),
@@ -47,7 +47,7 @@ EVERYDAY = {
 MORE = {
     "create": Entry("new:create", "Make named sessions whose agent starts at its first message."),
     "shutdown": Entry("daemon:shutdown", "Stop the daemon; sessions run on."),
-    "dashboard": Entry("daemon:dashboard", "Say where the dashboard is."),
+    "dashboard": Entry("daemon:dashboard", "Open the dashboard in the browser, signed in."),
     "init": Entry("projects:init", "Write the configuration for the repository here."),
     "trust": Entry("projects:trust", "Allow a repository's configuration to run its commands."),
     "projects": Entry("projects:projects", "List the projects."),
@@ -73,7 +73,7 @@ MORE = {
     "prune": Entry("doctor:prune", "Remove what is provably safe to remove."),
     "config": Entry("config:config", "Read, change and check the configuration."),
     "config-help": Entry("config:config_help", "Explain every key of the configuration."),
-    "token": Entry("tokens:token", "Make, list and revoke tokens for the HTTP API."),
+    "token": Entry("tokens:token", "Make, list and revoke tokens; list and end the browsers that are signed in."),
     "api": Entry("api:api", "Send one request to the daemon's HTTP API."),
     "completion": Entry("completion:completion", "Print the completion script for a shell."),
 }

@@ -59,6 +59,17 @@ def board_lines(sessions: Sequence[Session], all_done: bool = False) -> list[str
     return [*lines, "", *footer, *_collision_lines(shown)]
 
 
+def unread_lines(found: dict[str, Any]) -> list[str]:
+    """Forges and trackers that cannot be read: what they know is not known here."""
+    return [
+        out.paint(
+            f"{each['name']} of {each['project']} cannot be read for {out.age(each['since'])}: {out.one_line(each['why'])}",
+            "yellow",
+        )
+        for each in found.get("unread") or ()
+    ]
+
+
 def _collision_lines(sessions: Sequence[Session]) -> list[str]:
     """That some will not merge with each other."""
     pairs = {
@@ -232,6 +243,11 @@ def _pull_request(pr: dict[str, Any]) -> list[tuple[str, object]]:
     return [("Pull request", _joined(state, pr.get("url"))), ("Checks", checks)]
 
 
+def back(session: Session) -> str:
+    """How a landing is taken back: what landed at a forge, there."""
+    return (session.get("pr") or {}).get("url") or f"ao undo {session['id']}"
+
+
 def next_line(session: Session) -> str:
     """The commands that come next for this session."""
     id_, state = session["id"], session["status"]
@@ -240,7 +256,7 @@ def next_line(session: Session) -> str:
     if state in ("stopped", "interrupted", "failed", "exited"):
         return f"  ao restore {id_}    ao logs {id_}    ao why {id_}"
     if state == "merged":
-        return f"  ao logs {id_}    ao events {id_}    ao undo {id_}"
+        return f"  ao logs {id_}    ao events {id_}    {back(session)}"
     if state == "closed":
         return f"  ao logs {id_}    ao events {id_}"
     if state in ("ci_failed", "conflicted", "changes_requested"):

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from agent_orchestrator.cli import out
+from agent_orchestrator.cli import browser, out
 from agent_orchestrator.cli.common import client, json_option
 from agent_orchestrator.client import Client, NotRunning, alive
 from agent_orchestrator.errors import AoError, Conflict, UsageError
@@ -23,6 +23,10 @@ _REMOTE = re.compile(r"[a-z+]+://\S+|[\w.-]+@[\w.-]+:\S+")
 @click.argument("where", metavar="[PATH or URL]", required=False)
 @click.option("--port", metavar="N", type=click.IntRange(0, 65535), help="The dashboard's port instead of 3000.")
 @click.option("--host", metavar="ADDRESS", help="The dashboard's address instead of 127.0.0.1.")
+@click.option("--tls", is_flag=True, help="Serve the dashboard by TLS, with a certificate of its own, made once.")
+@click.option("--tls-cert", metavar="FILE", help="Serve it by TLS with this certificate (PEM) …")
+@click.option("--tls-key", metavar="FILE", help="… and this key.")
+@click.option("--insecure", is_flag=True, help="Let other machines reach it without TLS.")
 @click.option("--no-open", is_flag=True, help="Do not open the dashboard.")
 @click.option("--foreground", is_flag=True, help="Run the daemon here, not in the background.")
 @click.option("--demo", is_flag=True, help="Show five scripted agents at work, in a home and repository of their own.")
@@ -31,34 +35,46 @@ def start(
     where: str | None,
     port: int | None,
     host: str | None,
+    tls: bool,
+    tls_cert: str | None,
+    tls_key: str | None,
+    insecure: bool,
     no_open: bool,
     foreground: bool,
     demo: bool,
     everything: bool,
 ) -> None:
-    """Start the daemon and register the repository here.
+    """Start the daemon, register the repository here and open the dashboard.
 
-    With a PATH the repository there, with a URL a clone of it. On first use agent-orchestrator.yaml is written.
+    With a PATH the repository there, with a URL a clone of it. On first use agent-orchestrator.yaml is written. A --host
+    that other machines reach needs TLS, or --insecure.
     """
     if demo:
         more = ["--all"] if everything else []
         os.execv(sys.executable, [sys.executable, "-m", "agent_orchestrator.testing.demo", *more])
     if everything:
         raise UsageError("--all says how much the demo shows", "ao start --demo --all")
-    arguments = [*(["--port", str(port)] if port is not None else []), *(["--host", host] if host else [])]
+    arguments = [
+        *(["--port", str(port)] if port is not None else []),
+        *(["--host", host] if host else []),
+        *(["--tls"] if tls else []),
+        *(["--tls-cert", os.path.abspath(os.path.expanduser(tls_cert))] if tls_cert else []),
+        *(["--tls-key", os.path.abspath(os.path.expanduser(tls_key))] if tls_key else []),
+        *(["--insecure"] if insecure else []),
+    ]
     body = project_body(where)
     file = configuration(body)
     own = ["--config", file] if file else []
     ao = client()
     if foreground:
-        _run_here(ao, arguments + own, body)
+        _run_here(ao, arguments + own, body, no_open)
     if not ao.ensure(arguments + own) and arguments:
-        _refuse_other_address(ao, port, host)
+        _refuse_other_address(ao, port, host, secure=tls or bool(tls_cert))
     if body is None:
         out.note("no repository here: ao start PATH registers one")
     else:
         show_project(ao.post("/api/projects", body, timeout=CLONE_TIMEOUT))
-    out.show(dashboard_lines(ao, hint=not no_open))
+    _show_dashboard(ao, no_open)
 
 
 def project_body(where: str | None) -> dict[str, Any] | None:
@@ -113,23 +129,25 @@ def show_project(project: dict[str, Any]) -> None:
         )
 
 
-def dashboard_lines(ao: Client, *, hint: bool = True) -> list[str]:
-    """Where the dashboard is, and how to sign in."""
-    info = ao.info()
-    lines = [f"dashboard {info.get('url') or 'unknown'}", *([f"  {info['note']}"] if info.get("note") else [])]
-    return [*lines, f"  sign in with the token in {os.path.join(ao.home, 'token')}"] if hint else lines
+def _show_dashboard(ao: Client, no_open: bool) -> None:
+    """After a start: in the browser, if a person sits here and wants it."""
+    if no_open:
+        out.show([*browser.where(ao.info()), "  `ao dashboard` opens it, signed in"])
+    else:
+        browser.show_dashboard(ao, opening=sys.stdout.isatty())
 
 
-def _refuse_other_address(ao: Client, port: int | None, host: str | None) -> None:
+def _refuse_other_address(ao: Client, port: int | None, host: str | None, *, secure: bool) -> None:
     running = str(ao.info().get("url") or "")
-    now_host, _, now_port = running.partition("://")[2].rstrip("/").rpartition(":")
-    if (port and str(port) != now_port) or (host and host != now_host):
+    scheme, _, rest = running.partition("://")
+    now_host, _, now_port = rest.rstrip("/").rpartition(":")
+    if (port and str(port) != now_port) or (host and host != now_host) or (secure and scheme != "https"):
         raise Conflict(
             f"the daemon already runs at {running}", "`ao shutdown` first, then start it with another address"
         )
 
 
-def _run_here(ao: Client, arguments: list[str], body: dict[str, Any] | None) -> None:
+def _run_here(ao: Client, arguments: list[str], body: dict[str, Any] | None, no_open: bool) -> None:
     """Become the daemon; a child registers the project once it answers."""
     try:
         with Client(ao.home, start=False) as running:
@@ -138,22 +156,23 @@ def _run_here(ao: Client, arguments: list[str], body: dict[str, Any] | None) -> 
         pass
     else:
         raise Conflict(f"the daemon already runs with pid {ao.info().get('pid')}", "`ao shutdown` stops it")
-    if body is not None and hasattr(os, "fork") and os.fork() == 0:
+    if hasattr(os, "fork") and os.fork() == 0:
         if os.fork() == 0:
-            _register_later(ao.home, body)
+            _register_later(ao.home, body, no_open)
         os._exit(0)
     sys.stdout.flush()
     argv = [sys.executable, "-m", "agent_orchestrator.daemon", "--foreground", *arguments]
     os.execve(argv[0], argv, ao.daemon_environment())
 
 
-def _register_later(home: str, body: dict[str, Any]) -> None:
+def _register_later(home: str, body: dict[str, Any] | None, no_open: bool) -> None:
     ao = Client(home, start=False, notice=out.note)
     until = time.monotonic() + 15.0
     while time.monotonic() < until:
         try:
-            show_project(ao.post("/api/projects", body, timeout=CLONE_TIMEOUT))
-            out.show(dashboard_lines(ao))
+            if body is not None:
+                show_project(ao.post("/api/projects", body, timeout=CLONE_TIMEOUT))
+            _show_dashboard(ao, no_open)
         except NotRunning:
             time.sleep(0.05)
             continue
@@ -199,12 +218,16 @@ def _runs(ao: Client, info: dict[str, Any]) -> bool:
 
 
 @click.command()
+@click.option("--no-open", is_flag=True, help="Print the link that signs in, and open nothing.")
 @json_option
-def dashboard(as_json: bool) -> None:
-    """Say where the dashboard is."""
+def dashboard(no_open: bool, as_json: bool) -> None:
+    """Open the dashboard in the browser, signed in.
+
+    Over SSH, or where no browser can be shown, the link that signs in is printed: good once, for two minutes.
+    """
     ao = client()
-    ao.ensure()
-    if as_json:
-        out.print_json({"url": ao.info().get("url")})
-    else:
-        out.show(dashboard_lines(ao))
+    if not as_json:
+        browser.show_dashboard(ao, opening=not no_open)
+        return
+    made = ao.post("/api/login-links")
+    out.print_json({"url": ao.info().get("url"), "link": made["url"], "expiresAt": made["expiresAt"]})

@@ -9,21 +9,30 @@ import click
 from agent_orchestrator.cli import out
 from agent_orchestrator.cli.common import client, json_option, project_option, read_text, scope, scope_options
 from agent_orchestrator.client import Client
+from agent_orchestrator.errors import NotFound
 from agent_orchestrator.wire import quote, with_query
 
 Issue = dict[str, Any]
 
 
+class Named(int):
+    """The number of an issue that was written as its tracker calls it: LIN-12."""
+
+    written = ""
+
+
 class Number(click.ParamType):  # type: ignore[type-arg]  # not generic in click 8.1
-    """An issue's number: 12 or #12."""
+    """An issue's number, 12 or #12, or the name that the tracker has for it, LIN-12."""
 
     name = "number"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        text = str(value).removeprefix("#")
-        if not text.isascii() or not text.isdigit() or not int(text):
+        prefix, _, text = str(value).removeprefix("#").rpartition("-")
+        if not text.isascii() or not text.isdigit() or not int(text) or (prefix and not prefix.isidentifier()):
             self.fail(f"{value!r} is no issue's number", param, ctx)
-        return int(text)
+        number = Named(text)
+        number.written = str(value) if prefix.upper() not in ("", "GH") else ""
+        return number
 
 
 number_argument = click.argument("number", metavar="N", type=Number())
@@ -51,15 +60,29 @@ def issues(
     if as_json:
         out.print_json(found)
         return
-    rows = [_row(each, all_projects) for each in found["issues"]]
+    several = all_projects or len({each["project"] for each in found["issues"]}) > 1
+    rows = [_row(each, several) for each in found["issues"]]
     header = ("ISSUE", "TITLE", "LABELS", "WHO", "WAITS FOR")
     none = "No issue is closed." if closed else 'No issue is open. Open one: ao issue new "what is wanted"'
-    out.show(out.table(header, rows, shrink=1) if rows else [none])
+    _show(out.table(header, rows, shrink=1), none, found)
+
+
+def _show(lines: list[str], none: str, found: dict[str, Any]) -> None:
+    """What there is; where a tracker could not be read, that nobody knows whether there is more."""
+    for each in found["unread"]:
+        out.note(f"the issues of {each['project']} could not be read, so there may be others: {each['why']}")
+    if len(lines) > 1 or not found["unread"]:
+        out.show(lines if len(lines) > 1 else [none])
+
+
+def _name(issue: Issue) -> str:
+    """As people write it: #12, or LIN-12."""
+    return f"#{issue['key']}" if issue["key"].isdigit() else str(issue["key"])
 
 
 def _row(issue: Issue, with_project: bool) -> out.Row:
     return (
-        issue["id"] if with_project else f"#{issue['number']}",
+        issue["id"] if with_project else _name(issue),
         issue["title"],
         ", ".join(issue["labels"]) or "-",
         issue["assignee"] or "-",
@@ -79,10 +102,11 @@ def backlog(project: str | None, all_projects: bool, as_json: bool) -> None:
     if as_json:
         out.print_json(found)
         return
+    several = all_projects or len({each["project"] for each in found["entries"]}) > 1
     rows = [
         (
             str(each["position"]),
-            each["id"] if all_projects else f"#{each['issue']}",
+            each["id"] if several else _name(each),
             each["title"],
             ", ".join(each["labels"]) or "-",
             each["profile"] or each["agent"] or "-",
@@ -92,7 +116,7 @@ def backlog(project: str | None, all_projects: bool, as_json: bool) -> None:
     ]
     header = ("", "ISSUE", "TITLE", "LABELS", "BY", "NOT YET BECAUSE")
     none = 'No issue is open. Open one: ao issue new "what is wanted"'
-    out.show(out.table(header, rows, shrink=2) if rows else [none])
+    _show(out.table(header, rows, shrink=2), none, found)
 
 
 @click.group()
@@ -104,8 +128,17 @@ def issue(ctx: click.Context, project: str | None) -> None:
 
 
 def _path(number: int | None, project: str | None, rest: str = "") -> str:
-    where = "/api/issues" if number is None else f"/api/issues/{number}{rest}"
-    return with_query(where, {"project": project or click.get_current_context().obj})
+    where, query = "/api/issues", {"project": project or click.get_current_context().obj}
+    if number is None:
+        return with_query(where, query)
+    if isinstance(number, Named) and number.written:
+        key = client().get(with_query(f"{where}/{number}", query))["key"]
+        if key.casefold() != number.written.casefold():  # another team's may have the same number
+            raise NotFound(
+                f"there is no issue {number.written} here",
+                f"{number} is called {_name({'key': key})}; ao issues lists all",
+            )
+    return with_query(f"{where}/{number}{rest}", query)
 
 
 def _change(ao: Client, number: int, project: str | None, change: dict[str, Any]) -> Issue:
@@ -116,7 +149,7 @@ def _tell(found: Issue, as_json: bool, what: str) -> None:
     if as_json:
         out.print_json(found)
     else:
-        print(f"#{found['number']} {what}: {out.one_line(found['title'])}")
+        print(f"{_name(found)} {what}: {out.one_line(found['title'])}")
 
 
 def _given(text: str | None) -> str:
@@ -140,7 +173,7 @@ def new(
     made = client().post(_path(None, project), body)
     _tell(made, as_json, "opened")
     if not as_json:
-        print(f"  ao new {made['number']}")
+        print(f"  ao new {made['key']}")
 
 
 @issue.command()
@@ -166,7 +199,7 @@ def _lines(found: Issue) -> list[str]:
         ("Waits for", found["waitingFor"]),
         ("Opened", f"{out.age(found['createdAt'])} ago by {out.author(found)}"),
     ]
-    lines = [out.paint(f"#{found['number']} {out.one_line(found['title'])}", "bold")]
+    lines = [out.paint(f"{_name(found)} {out.one_line(found['title'])}", "bold")]
     lines += [f"  {label:<10} {out.one_line(value)}" for label, value in pairs if value]
     lines += ["", *(f"  {line}" for line in out.clean(found["body"]).splitlines())] if found["body"] else []
     for each in found["comments"]:

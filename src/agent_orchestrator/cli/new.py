@@ -52,7 +52,7 @@ _TEMPLATE = """
 @click.option(
     "--stack", is_flag=True, help="Start on the branch of the session named by --after, and follow it when it lands."
 )
-@click.option("--pr", metavar="N", help="Take over a pull request.")
+@click.option("--pr", metavar="N", help="Take over a pull request: its number or its address.")
 @click.option("--resume-id", metavar="ID", help="Go on with a conversation of the agent's that was begun by hand.")
 @click.option("--label", "labels", metavar="L", multiple=True, help="A label for the task; may be repeated.")
 @click.option("--priority", metavar="N", type=int, help="Higher goes first in the queue.")

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from agent_orchestrator.cli import out
+from agent_orchestrator.cli.board import back
 from agent_orchestrator.cli.common import (
     AGENT,
     SESSION,
@@ -43,6 +44,20 @@ _LOOK = 2.0
     "--comment", "comments", metavar="FILE:LINE:TEXT", multiple=True, help="A comment on a line; may be repeated."
 )
 @click.option(
+    "--resolve",
+    "resolved",
+    metavar="THREAD",
+    multiple=True,
+    help="A discussion is settled: by its id or a comment's in it, or `all`; may be repeated.",
+)
+@click.option(
+    "--request",
+    "people",
+    metavar="USER",
+    multiple=True,
+    help="Ask somebody at the forge to look at it; may be repeated.",
+)
+@click.option(
     "--agent", metavar="A", type=AGENT, help="Have this profile, else agent, judge it in a session of its own."
 )
 @click.option("--wait", is_flag=True, help="With --agent: return when it has judged.")
@@ -52,6 +67,8 @@ def review(
     verdict: str | None,
     text: str | None,
     comments: tuple[str, ...],
+    resolved: tuple[str, ...],
+    people: tuple[str, ...],
     agent: str | None,
     wait: bool,
     as_json: bool,
@@ -60,35 +77,54 @@ def review(
 
     Without a judgement and without comments: shows its pull request, checks, reviews and threads. All comments of one review
     reach the agent as one message. With --agent the message says what to look at in particular; the agent's judgement goes to the
-    change's own agent like yours, but an approval is still for you to give, unless the project says otherwise.
+    change's own agent like yours, but an approval is still for you to give, unless the project says otherwise. A discussion that
+    is settled is resolved at the forge too, and its comments are not sent to the agent any more.
     """
     ao = client()
     if agent is not None:
-        if verdict is not None or comments:
-            raise UsageError("--agent judges itself", "leave out --approve, --request-changes and --comment")
+        if verdict is not None or comments or resolved or people:
+            raise UsageError(
+                "--agent judges itself", "leave out --approve, --request-changes, --comment, --resolve and --request"
+            )
         _by_agent(ao, session, agent, (read_text("-") if text == "-" else text) or "", wait=wait, as_json=as_json)
         return
     judged = verdict is not None or text is not None or bool(comments)
+    found: Pull | None = None
+    done: list[str] = []
     if judged:
         body = {
             "verdict": verdict or "commented",
             "body": (read_text("-") if text == "-" else text) or "",
             "comments": [_comment(each) for each in comments],
         }
-        found: Pull = ao.request("POST", session_path(session, "/review"), body, headers=_as_agent()).json()
-    else:
-        found = ao.get(session_path(session, "/review"))
+        found = ao.request("POST", session_path(session, "/review"), body, headers=_as_agent()).json()
+        done.append({"approved": "approved", "changes_requested": "changes requested"}.get(verdict or "", "commented"))
+    if resolved:
+        named = [each for each in resolved if each != "all"]
+        settled = {"threads": named} if len(named) == len(resolved) else {"all": True}
+        found = _at_forge(ao, session, "/resolve", settled, "resolved", done)
+    if people:
+        said = f"{', '.join(people)} asked to look at it"
+        found = _at_forge(ao, session, "/request-review", {"people": list(people)}, said, done)
+    shown: Pull = found if found is not None else ao.get(session_path(session, "/review"))
     if as_json:
-        out.print_json(found)
-    elif judged:
-        said = {"approved": "approved", "changes_requested": "changes requested"}.get(verdict or "", "commented")
-        print(f"{found['session']} #{found['number']}: {said}")
-        out.show(_next(found))
+        out.print_json(shown)
+    elif found is not None:
+        out.show(f"{shown['session']} #{shown['number']}: {each}" for each in done)
+        out.show(_next(shown))
     else:
-        out.show(_review_lines(found))
+        out.show(_review_lines(shown))
         stat = ao.get(session_path(session, "/diff"))["stat"]
         out.show(f" {line}" for line in out.clean(stat).splitlines())
-        out.show(["", *_next(found)])
+        out.show(["", *_next(shown)])
+
+
+def _at_forge(ao: Client, session: str, path: str, body: dict[str, Any], said: str, done: list[str]) -> Pull:
+    """Have something done, and say whether it is."""
+    answer = ao.request("POST", session_path(session, path), body, headers=_as_agent(), timeout=60.0)
+    later = "; the forge cannot be reached just now, it is done as soon as it can" if answer.status == 202 else ""
+    done.append(said + later)
+    return dict(answer.json())
 
 
 def _as_agent() -> dict[str, str]:
@@ -135,12 +171,14 @@ def _review_lines(found: Pull) -> list[str]:
     lines += [f"  conflicts in {out.one_line(', '.join(found['conflicts']))}"] if found["conflicts"] else []
     lines += [f"  did not land: {out.one_line(found['refused'])}"] if found["refused"] else []
     lines += _check_lines(found)
+    lines += [f"  asked to look at it: {out.one_line(', '.join(found['requested']))}"] if found["requested"] else []
     for each in (one for one in found["reviews"] if one["verdict"] != "commented"):  # that is a thread too
         lines.append(f"  {out.author(each)} {each['verdict']}, {out.age(each['at'])} ago")
         lines += _quoted(each["body"], "    ")
     for thread in found["threads"]:
         where = f"{thread['path']}:{thread['line']}" if thread["line"] else thread["path"] or "the whole"
-        lines.append(f"  on {out.one_line(where)}")
+        state = ", resolved" if thread["resolved"] else ""
+        lines.append(f"  on {out.one_line(where)} ({thread['id']}{state})")
         for each in thread["comments"]:
             lines.append(f"    {out.author(each)} ({each['id']}):")
             lines += _quoted(each["body"], "      ")
@@ -162,7 +200,7 @@ def _quoted(text: str, indent: str) -> list[str]:
 def _next(found: Pull) -> list[str]:
     session = found["session"]
     if found["state"] == "merged":
-        return [f"  ao undo {session}"]
+        return [f"  {found.get('url') or f'ao undo {session}'}"]
     if found["state"] == "closed":
         return [f"  ao restore {session}"]
     if found["review"] == "approved":
@@ -258,7 +296,7 @@ def merge(
     else:
         for each in landed:
             out.show([f"{each['id']} {each['status']}: {out.one_line(each['why'])}"])
-            out.show([f"  undo: ao undo {each['id']}"] if each["status"] == "merged" else ["  ao queue"])
+            out.show([f"  undo: {back(each)}"] if each["status"] == "merged" else ["  ao queue"])
     return failures.code
 
 

@@ -8,7 +8,7 @@ import time
 import click
 
 from agent_orchestrator.cli import out
-from agent_orchestrator.cli.board import board_lines, detail_lines
+from agent_orchestrator.cli.board import board_lines, detail_lines, unread_lines
 from agent_orchestrator.cli.common import SESSION, client, follow, json_option, scope, scope_options, session_path
 from agent_orchestrator.client import Client
 from agent_orchestrator.errors import UsageError
@@ -43,7 +43,8 @@ def status(
     elif session is not None:
         out.show(detail_lines(answer.json()))
     else:
-        out.show(board_lines(answer.json()["sessions"], done))
+        found = answer.json()
+        out.show([*board_lines(found["sessions"], done), *unread_lines(found)])
 
 
 def _show_prompt(ao: Client, session: str | None, as_json: bool) -> None:
@@ -88,7 +89,8 @@ def _draw(ao: Client, session: str | None, query: dict[str, str | int | None], d
     if session is not None:
         lines = detail_lines(ao.get(session_path(session)))
     else:
-        lines = board_lines(ao.get("/api/sessions", query)["sessions"], done)
+        found = ao.get("/api/sessions", query)
+        lines = [*board_lines(found["sessions"], done), *unread_lines(found)]
     if sys.stdout.isatty():
         import shutil
 

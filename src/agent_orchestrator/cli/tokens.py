@@ -1,4 +1,4 @@
-"""Tokens for the HTTP API: `ao token new, list, revoke`."""
+"""Tokens for the HTTP API and the dashboard: `ao token new, list, revoke`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from agent_orchestrator.cli import out
 from agent_orchestrator.cli.common import client, json_option
 from agent_orchestrator.wire import quote
 
+_COLUMNS = ("id", "kind", "name", "role", "createdAt", "expiresAt")
+
 
 @click.group()
 def token() -> None:
-    """Make, list and revoke tokens for the HTTP API."""
+    """Make, list and revoke tokens; list and end the browsers that are signed in."""
 
 
 @token.command("new")
@@ -37,17 +39,14 @@ def new(name: str, role: str, as_json: bool) -> None:
 @token.command("list")
 @json_option
 def list_tokens(as_json: bool) -> None:
-    """List the tokens, without their secrets."""
+    """List the tokens, without their secrets, and the browsers that are signed in."""
     answer = client().get("/api/tokens")
     if as_json:
         out.print_json(answer)
         return
-    rows = [
-        (str(each["id"]), each.get("name") or "-", each.get("role") or "-", each.get("createdAt") or "-")
-        for each in answer["tokens"]
-    ]
+    rows = [tuple(each.get(key) or "-" for key in _COLUMNS) for each in answer["tokens"]]
     if rows:
-        out.show(out.table(("ID", "NAME", "ROLE", "CREATED"), rows))
+        out.show(out.table(("ID", "KIND", "NAME", "ROLE", "CREATED", "EXPIRES"), rows))
     else:
         print("No tokens. Make one: ao token new NAME")
 
@@ -55,6 +54,9 @@ def list_tokens(as_json: bool) -> None:
 @token.command("revoke")
 @click.argument("token_id", metavar="ID")
 def revoke(token_id: str) -> None:
-    """Make a token worthless."""
+    """Make a token worthless, and sign out the browsers that signed in with it.
+
+    ID is a token's id or name, or the id of a browser that is signed in.
+    """
     client().request("DELETE", f"/api/tokens/{quote(token_id)}")
     print(f"{token_id} is revoked.")

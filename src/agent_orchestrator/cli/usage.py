@@ -30,6 +30,7 @@ def usage(by: str, since: str | None, project: str | None, all_projects: bool, a
     """Show the tokens and dollars that agents used.
 
     Dollars are the agent's own figure where it has one, otherwise by the list prices of its model; `-` where neither is known.
+    Calls of `gh` and `glab` by agents themselves spend the forge's budget, which the daemon shares with them.
     """
     query = {**scope(project, all_projects), "by": by, **({"since": day_of(since)} if since else {})}
     answer = client().get("/api/usage", query)
@@ -43,7 +44,7 @@ def usage(by: str, since: str | None, project: str | None, all_projects: bool, a
     table = [_row(each["key"], each) for each in rows]
     if len(rows) > 1:
         table.append(_row("total", answer["total"]))
-    out.show(out.table((by.upper(), "INPUT", "OUTPUT", "CACHE READ", "CACHE WRITE", "USD"), table))
+    out.show(out.table((by.upper(), "INPUT", "OUTPUT", "CACHE READ", "CACHE WRITE", "USD", "GH CALLS"), table))
     return 0
 
 
@@ -63,4 +64,5 @@ def day_of(text: str) -> str:
 def _row(name: str, used: dict[str, Any]) -> tuple[str, ...]:
     usd = used["usd"]
     numbers = [f"{used[key]:,}" for key in ("input", "output", "cacheRead", "cacheWrite")]
-    return (name, *numbers, "-" if usd is None else f"${usd:.2f}" if usd >= 0.01 else f"${usd:.4f}")
+    dollars = "-" if usd is None else f"${usd:.2f}" if usd >= 0.01 else f"${usd:.4f}"
+    return (name, *numbers, dollars, f"{used['forgeCalls']:,}")

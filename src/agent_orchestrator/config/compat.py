@@ -69,7 +69,7 @@ class _Normaliser(Respelling):
                     self._project(project)
         self._reactions(tree)
         self._notifiers(tree)
-        for key in ("cluster", "power", "notificationRouting"):
+        for key in ("cluster", "power", "tls", "notificationRouting"):
             self._nested(tree, key)
         if isinstance(tree.get("cluster"), Section):
             self._nested(tree["cluster"], "resources")

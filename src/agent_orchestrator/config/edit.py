@@ -87,8 +87,7 @@ def initial(project_id: str, found: Detected, agent: str | None = None, session_
         f"  {_quoted(project_id)}:",
         "    path: .",
     ]
-    if found.remote:
-        lines.append(f"    repo: {_quoted(found.remote)}")
+    lines += _repo(found)
     if found.default_branch:
         lines.append(f"    defaultBranch: {_quoted(found.default_branch)}")
     if session_prefix:
@@ -110,6 +109,19 @@ def initial(project_id: str, found: Detected, agent: str | None = None, session_
         "#   approved-and-green: {auto: true}   # merge without asking",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _repo(found: Detected) -> list[str]:
+    """Where the repository is: what its host's name does not tell is left to a person, for a token would be sent there."""
+    host, name = found.forge or "", found.remote or ""
+    if not host or not name:
+        return []
+    if host in ("github.com", "ssh.github.com") and name.count("/") == 1:
+        return [f"    repo: {_quoted(name)}"]
+    address = _quoted(f"{host}/{name}")
+    if "." in host and ("gitlab" in host or ("github" in host and name.count("/") == 1) or host.endswith(".ghe.com")):
+        return [f"    repo: {address}"]
+    return [f"    # repo: {address}   # and scm: {{plugin: github}} or {{plugin: gitlab}}: pull requests are there"]
 
 
 def _changed(text: str, steps: list[str], value: Any, path: Path) -> str:

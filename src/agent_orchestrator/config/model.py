@@ -300,6 +300,15 @@ class Power(Model):
     prevent_idle_sleep: bool = Field(default=True, description="stay awake while agents work")
 
 
+class Tls(Model):
+    """How TCP is protected; where `host` is reached from other machines, one of these must be said."""
+
+    own: bool = Field(default=False, description="a certificate of the daemon's own, made once in $AO_HOME/tls")
+    cert: Text | None = Field(default=None, description="instead: a certificate's file (PEM), by its whole path")
+    key: Text | None = Field(default=None, description="and its key's file")
+    insecure: bool = Field(default=False, description="go without it all the same; counts only in $AO_HOME/config.yaml")
+
+
 class Resources(Model):
     """What a session takes of a node."""
 
@@ -336,6 +345,7 @@ class Config(Model):
 
     port: Port | None = Field(default=None, description="port of the daemon; absent: 3000, or the next free one")
     host: Text = Field(default="127.0.0.1", description="address it listens on")
+    tls: Tls = Field(default=Tls(), description="how TCP is protected")
     database: Text = Field(default="sqlite", description="sqlite, or a postgresql:// URL")
     cluster: Cluster | None = Field(default=None, description="for runtime ray")
     power: Power = Field(default=Power(), description="the machine's sleep")
@@ -356,7 +366,7 @@ class Config(Model):
     plugins: tuple[PluginFile, ...] = Field(default=(), description="plugins in files")
 
 
-DAEMON_KEYS = ("port", "host", "database", "cluster", "power")
+DAEMON_KEYS = ("port", "host", "tls", "database", "cluster", "power")
 """Keys that concern the daemon as a whole, and count in one file only."""
 
 

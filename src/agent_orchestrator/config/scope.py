@@ -16,7 +16,7 @@ from typing import Any
 from agent_orchestrator.config.effective import AgentSettings, ProjectConfig, agent_settings, project_config
 from agent_orchestrator.config.load import Loaded, expand_user, load
 from agent_orchestrator.config.merge import overlay, rules
-from agent_orchestrator.config.model import DAEMON_KEYS, Cluster, Config, Power, Profile, Project
+from agent_orchestrator.config.model import DAEMON_KEYS, Cluster, Config, Power, Profile, Project, Tls
 from agent_orchestrator.errors import ConfigError
 from agent_orchestrator.flow.rules import Rule
 
@@ -31,6 +31,7 @@ class DaemonConfig:
     port_given: bool
     """A port that somebody asked for is not exchanged for a free one."""
     host: str
+    tls: Tls
     database: str
     cluster: Cluster | None
     power: Power
@@ -132,10 +133,12 @@ class ConfigSet:
             loaded = self._loaded.get(_key(path)) if path else None
             if loaded:
                 given = {key: getattr(loaded.config, key) for key in DAEMON_KEYS if loaded.given(key)}
+                if "tls" in given and path != self._home:
+                    given["tls"] = _without_insecure(given["tls"])
                 merged = overlay(merged, Config.model_construct(set(given), **given))
         port_given = merged.port is not None
         port = DEFAULT_PORT if merged.port is None else merged.port
-        return DaemonConfig(port, port_given, merged.host, merged.database, merged.cluster, merged.power)
+        return DaemonConfig(port, port_given, merged.host, merged.tls, merged.database, merged.cluster, merged.power)
 
     def project(self, project_id: str) -> ProjectConfig | None:
         """A project with everything resolved."""
@@ -306,3 +309,8 @@ def _flat(config: Config) -> dict[str, Any]:
 
     walk(config.model_dump(by_alias=True, exclude_unset=True), "")
     return found
+
+
+def _without_insecure(tls: Tls) -> Tls:
+    """Only the user's own file may open the daemon to everybody: another one may have come with a repository."""
+    return Tls(**tls.model_dump(exclude_unset=True, exclude={"insecure"}))

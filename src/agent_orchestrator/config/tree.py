@@ -243,6 +243,9 @@ def expand(tree: Section, environ: Mapping[str, str], notes: Notes) -> None:
     _expand_section(tree, environ, notes, ())
 
 
+_LEFT_OUT = (
+    "left out, for the variable {0} is not set where the daemon was started: set {0}, then ao shutdown and ao start"
+)
 _MAY_BE_UNSET = frozenset({"env", "notifiers", "tracker", "scm", "cluster", "options"})
 
 
@@ -253,7 +256,7 @@ def _expand_section(section: Section, environ: Mapping[str, str], notes: Notes, 
         if isinstance(value, str):
             text, missing = _expanded(value, environ)
             if missing and optional:
-                notes.warn(section.lines[key], ".".join(here), f"left out, for the variable {missing} is not set")
+                notes.warn(section.lines[key], ".".join(here), _LEFT_OUT.format(missing))
                 section.drop(key)
                 continue
             section[key] = _required(text, missing, section.lines[key], here, notes)
@@ -276,7 +279,7 @@ def _expand_inside(value: Any, environ: Mapping[str, str], notes: Notes, path: t
 
 def _required(text: str, missing: str, line: int, path: tuple[str, ...], notes: Notes) -> str:
     if missing:
-        remedy = f"set {missing}, or write $${{{missing}}} if it is meant literally"
+        remedy = f"set {missing} and restart the daemon (ao shutdown, ao start), or write $${{{missing}}} if it is meant literally"
         notes.problem(line, ".".join(path), f"the variable {missing} is not set", remedy)
     return text
 

@@ -1,8 +1,9 @@
 """Carrying out: takes rows from the outbox, runs their effects, records the results.
 
 Rows of one session run one after the other, sessions side by side. An effect returns the events that tell its result; they are
-appended in one transaction with the row's end. It may raise `Again` (not now), a retryable error (later, with growing pauses), or
-any other error (given up, told as an event). Whether an effect is still wanted is looked at right before it runs.
+appended in one transaction with the row's end. It may raise `Again` (not now), `Hindered` (later, as long as it is wanted), a
+retryable error (later, a few times), or any other error (given up, told as an event). Whether an effect is still wanted is looked at
+right before it runs.
 """
 
 from __future__ import annotations
@@ -17,12 +18,16 @@ import structlog
 
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.flow.engine import Change, Flow
-from agent_orchestrator.flow.events import Body, EffectFailed, Event, MessageFailed, SessionFailed
+from agent_orchestrator.flow.events import Body, EffectDelayed, EffectFailed, Event, MessageFailed, SessionFailed
 from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.flow.outbox import Row, pause, postponed, settled
 from agent_orchestrator.flow.reactions import Intent, still_needed
 
 MOST_ATTEMPTS = 6
+UNTOLD = 2
+"""Attempts at something hindered that may fail before it is told, if the reason is one that mostly passes by itself."""
+LONGEST_HINDRANCE = 300.0
+"""The longest pause between two attempts at something hindered."""
 LONGEST_WAIT = 300.0
 """A due time is looked at again at least this often, so that a clock that jumps is noticed."""
 
@@ -39,6 +44,14 @@ class Again(Exception):
         super().__init__(f"again in {after:g} s")
         self.after = after
         self.events = events
+
+
+class Hindered(Exception):
+    """Something outside keeps it from being done, and may pass: it is tried again, with growing pauses, as long as it is wanted."""
+
+    def __init__(self, error: AoError) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,9 +216,27 @@ class Runner:
         except Again as again:
             later = replace(row, due=self.flow.clock() + again.after, attempts=row.attempts - effect.ambiguous)
             return await self._record(row, again.events, replace(later, updated=now))
+        except Hindered as hindered:
+            return await self._hindered(row, effect, hindered.error)
         except Exception as error:
             return await self._failed(row, effect, error)
         return await self._record(row, events, settled(row, "done", self.flow.clock()))
+
+    async def _hindered(self, row: Row, effect: Effect, error: AoError) -> Row:
+        """Later; each new reason is told, once."""
+        now, intent = self.flow.clock(), row.intent
+        attempts = row.attempts + (not effect.ambiguous)
+        due = max(now + pause(attempts, most=LONGEST_HINDRANCE), getattr(error, "until", None) or 0.0)
+        mere = error.retryable and attempts <= UNTOLD
+        later = postponed(row, due, now, failed_attempt=not effect.ambiguous, result="" if mere else str(error))
+        told = []
+        if not mere and later.result != row.result:
+            log.warning("an effect is delayed", intent=intent.key, error=str(error), attempts=attempts)
+            facts = self.flow.sessions.get(intent.session)
+            body = EffectDelayed(intent.kind, error.text, error.remedy or "it is tried again by itself", attempts)
+            key = f"{intent.key}:{row.order}:delayed:{attempts}"
+            told = [Event(body, now, "daemon", key, facts.project if facts else None, intent.session)]
+        return await self._record(row, told, later)
 
     async def _failed(self, row: Row, effect: Effect, error: Exception) -> Row:
         now = self.flow.clock()

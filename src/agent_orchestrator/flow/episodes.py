@@ -110,7 +110,7 @@ def open_comment(facts: SessionFacts, pr: PullRequest) -> Comment | None:
         if comment.resolved:
             continue
         if comment.review not in judged or comment.review is None:
-            return comment if comment.head == facts.head else None
+            return comment if comment.stands_at == facts.head else None
     return None
 
 
@@ -139,7 +139,8 @@ def _merge_conflicts(facts: SessionFacts, pr: PullRequest) -> str | None:
 
 
 def _approved_and_green(facts: SessionFacts, pr: PullRequest) -> str | None:
-    free = pr.state == "open" and not pr.landing and not pr.refused and not pr.blocked and not facts.stacked
+    refused = pr.refused and pr.refused_head in ("", facts.head)
+    free = pr.state == "open" and not pr.landing and not refused and not pr.blocked and not facts.stacked
     good = (
         free
         and pr.mergeable(facts.head, facts.base_head) == "yes"

@@ -364,6 +364,8 @@ class AgentUsage(Body):
     usd: float | None = None
     by_list: bool = False
     """The dollars are by list prices, not the agent's own figure."""
+    forge: int = 0
+    """Calls of a forge's own command line, which spend the forge's budget."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -562,6 +564,8 @@ class PrMerged(Body):
     keep_branch: bool = False
     left: tuple[str, ...] = ()
     """Files in its workspace that were not committed, and so did not land."""
+    remove_there: bool = False
+    """Its branch at the forge is to go too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -675,6 +679,27 @@ class ThreadSettled(Body):
 
     thread: str
     resolved: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ResolveRequested(Body):
+    """A person says that a discussion is settled; it is to be resolved at the forge."""
+
+    thread: str
+
+
+@dataclass(frozen=True, slots=True)
+class PeopleRequested(Body):
+    """These people are to be asked at the forge to look at the change."""
+
+    people: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PeopleAsked(Body):
+    """The forge has asked these people to look at the change."""
+
+    people: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -978,6 +1003,35 @@ class EffectFailed(Body):
     error: str
     remedy: str = ""
     attempts: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class EffectDelayed(Body):
+    """An effect cannot be carried out for now, for this reason; it is tried again by itself as long as it is wanted."""
+
+    intent: str
+    error: str
+    remedy: str = ""
+    attempts: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingFailed(Body):
+    """A project's forge or tracker cannot be read: for long already, or until somebody mends it."""
+
+    name: str
+    reason: str
+    remedy: str
+    since: float
+    called: bool = False
+    """Waiting does not mend it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingResumed(Body):
+    """It can be read again, or need not be any more."""
+
+    name: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,6 +116,7 @@ class Usage:
     cache_read: int = 0
     cache_write: int = 0
     usd: float | None = None
+    forge: int = 0
 
     def plus(self, more: Usage) -> Usage:
         """Both together; dollars that are not known count as none."""
@@ -126,6 +127,7 @@ class Usage:
             self.cache_read + more.cache_read,
             self.cache_write + more.cache_write,
             usd,
+            self.forge + more.forge,
         )
 
 
@@ -153,6 +155,19 @@ class Offer:
     attempt: int
     at: float
     event: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """A forge or tracker that cannot be read."""
+
+    project: str
+    name: str
+    reason: str
+    remedy: str
+    since: float
+    called: bool = False
+    """Waiting does not mend it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,3 +348,5 @@ class HomeFacts:
     """Project → its sessions that were told of when all were done."""
     quiet: Mapping[str, tuple[HeldNotice, ...]] = field(default_factory=dict)
     """Project → what is told when the quiet hours are over."""
+    outages: Mapping[str, Outage] = field(default_factory=dict)
+    """Forges and trackers that cannot be read, by project and name."""

@@ -24,6 +24,7 @@ from agent_orchestrator.flow.facts import (
     HomeFacts,
     Launch,
     Message,
+    Outage,
     Place,
     Progress,
     ProjectFacts,
@@ -64,7 +65,8 @@ def reduce_home(facts: HomeFacts, event: Event) -> HomeFacts:
             return replace(facts, projects={**facts.projects, project: known})
         case e.ProjectRemoved() if project in facts.projects:
             gone = replace(facts.projects[project], removed=True)
-            return replace(facts, projects={**facts.projects, project: gone})
+            outages = {key: one for key, one in facts.outages.items() if one.project != project}
+            return replace(facts, projects={**facts.projects, project: gone}, outages=outages)
         case e.CommandsTrusted():
             return replace(facts, trusted={**facts.trusted, body.digest: body.file})
         case e.PermissionAllowed() | e.PermissionWithdrawn():
@@ -104,10 +106,21 @@ def reduce_home(facts: HomeFacts, event: Event) -> HomeFacts:
         case e.NotificationHeld():
             held = HeldNotice(event.session or "", body.title, body.message, body.level, body.until)
             return replace(facts, quiet={**facts.quiet, project: (*facts.quiet.get(project, ()), held)})
+        case e.ReadingFailed():
+            outage = Outage(project, body.name, body.reason, body.remedy, body.since, body.called)
+            return replace(facts, outages={**facts.outages, outage_key(project, body.name): outage})
+        case e.ReadingResumed():
+            over = outage_key(project, body.name)
+            return replace(facts, outages={key: one for key, one in facts.outages.items() if key != over})
         case e.QuietHoursEnded():
             later_ones = tuple(one for one in facts.quiet.get(project, ()) if one.until > body.until)
             return replace(facts, quiet={**facts.quiet, project: later_ones})
     return reduce_issues(facts, event)
+
+
+def outage_key(project: str, name: str) -> str:
+    """Names a project's forge or tracker among all projects'."""
+    return f"{project} {name}"
 
 
 def spool_key(session: str, generation: int, start: int, end: int) -> str:
@@ -322,7 +335,7 @@ def _progress(facts: SessionFacts, _event: Event, body: e.AgentProgress) -> Sess
 
 
 def _usage(facts: SessionFacts, event: Event, body: e.AgentUsage) -> SessionFacts:
-    used = Usage(body.input, body.output, body.cache_read, body.cache_write, body.usd)
+    used = Usage(body.input, body.output, body.cache_read, body.cache_write, body.usd, body.forge)
     place = f"{e.rfc3339(event.time)[:10]} {body.model}"
     spent = {**facts.spent, place: facts.spent.get(place, Usage()).plus(used)}
     return replace(facts, usage=facts.usage.plus(used), spent=spent)

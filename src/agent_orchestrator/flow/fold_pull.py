@@ -47,6 +47,7 @@ def _merged(facts: SessionFacts, _event: Event, body: e.PrMerged) -> SessionFact
         draft=False,
         landing=None,
         landed=body.commit,
+        landed_head=body.head,
         base_before=body.base_before,
         keep_branch=body.keep_branch,
         left=body.left,
@@ -135,6 +136,7 @@ def _review(facts: SessionFacts, event: Event, body: e.ReviewSubmitted) -> Sessi
         kind=body.kind,
         reviewer=body.reviewer,
         counts=body.counts,
+        heard=body.head if body.reviewer else facts.head or "",
     )
     return _with(facts, reviews=(*facts.pr.reviews, review))
 
@@ -150,8 +152,15 @@ def _thread(facts: SessionFacts, _event: Event, body: e.ThreadSettled) -> Sessio
     comments = facts.pr.comments if facts.pr else ()
     return _with(
         facts,
-        comments=tuple(replace(one, resolved=body.resolved) if one.thread == body.thread else one for one in comments),
+        comments=tuple(
+            replace(one, resolved=body.resolved) if body.thread == (one.thread or one.id) else one for one in comments
+        ),
     )
+
+
+def _people_asked(facts: SessionFacts, _event: Event, body: e.PeopleAsked) -> SessionFacts:
+    known = facts.pr.requested if facts.pr else ()
+    return _with(facts, requested=tuple(dict.fromkeys((*known, *body.people))))
 
 
 def _comment(facts: SessionFacts, event: Event, body: e.CommentAdded) -> SessionFacts:
@@ -170,6 +179,7 @@ def _comment(facts: SessionFacts, event: Event, body: e.CommentAdded) -> Session
         head=body.head,
         write_access=body.write_access,
         kind=body.kind,
+        heard=facts.head or "",
     )
     return _with(facts, comments=(*facts.pr.comments, comment))
 
@@ -188,7 +198,8 @@ def _landing_waits(facts: SessionFacts, _event: Event, body: e.LandingWaits) -> 
 
 
 def _landing_failed(facts: SessionFacts, _event: Event, body: e.LandingFailed) -> SessionFacts:
-    return _with(facts, landing=None, refused=body.reason)
+    asked = facts.pr.landing if facts.pr else None
+    return _with(facts, landing=None, refused=body.reason, refused_head=asked.head if asked else facts.head or "")
 
 
 def _reacted(facts: SessionFacts, event: Event, body: e.Reacted) -> SessionFacts:
@@ -256,6 +267,7 @@ STEPS: Mapping[type[e.Body], Step] = {
     e.PrChanged: _changed_otherwise,
     e.ReviewChanged: _review_changed,
     e.ThreadSettled: _thread,
+    e.PeopleAsked: _people_asked,
     e.PrClosed: _closed,
     e.PrMerged: _merged,
     e.BaseMoved: _base,

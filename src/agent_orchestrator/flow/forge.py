@@ -29,7 +29,15 @@ def news(facts: SessionFacts, pull: PullState, conflicts: Sequence[str] = ()) ->
             found.append(e.BaseMoved(pull.base_head))
         if pull.head == facts.head:  # of another commit's checks and conflicts nothing follows for ours
             found += _mergeability(pr, pull, tuple(conflicts) or UNKNOWN_FILES) + _checks(pr, pull)
+    if unpinned(facts, pull):
+        found.append(e.LandingFailed(f"somebody pushed {pull.head[:12]}, which was not checked", "moved"))
     return found + _words(pr, pull) + _end(pr, pull)
+
+
+def unpinned(facts: SessionFacts, pull: PullState) -> bool:
+    """Is the forge about to land another commit than the one that may?"""
+    asked = facts.pr.landing if facts.pr else None
+    return asked is not None and pull.state == "open" and pull.queued and pull.head != asked.head
 
 
 def _itself(pr: PullRequest, pull: PullState) -> list[e.Body]:
@@ -60,7 +68,8 @@ def _checks(pr: PullRequest, pull: PullState) -> list[e.Body]:
     found = [*(e.CheckGone(run.name, run.head) for run in gone), *(_told(check, pull.head) for check in fresh)]
     if anew:
         return [e.ChecksRequested(pull.head), *found]
-    none = not pull.checks and pull.checks_expected is False
+    before = any(run.head != pull.head for run in pr.checks.values())  # then this commit will have some too
+    none = not pull.checks and pull.checks_expected is False and not before
     if (none or pull.checks) and not running and (found or pr.settled != pull.head or pr.unchecked != none):
         found.append(e.ChecksSettled(pull.head, none=none))
     return found
@@ -133,7 +142,8 @@ def _end(pr: PullRequest, pull: PullState) -> list[e.Body]:
         asked = pr.landing
         keep = asked is not None and not asked.delete_after
         how = asked.strategy if asked else "squash"
-        return [e.PrMerged(pull.merged_as or "", "", pull.head, how, keep_branch=keep)]
+        there = bool(asked and not keep)
+        return [e.PrMerged(pull.merged_as or "", "", pull.head, how, keep_branch=keep, remove_there=there)]
     if pull.state == "closed" and pr.state == "open":
         return [e.PrClosed("it was closed at the forge")]
     return []

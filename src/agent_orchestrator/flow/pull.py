@@ -46,6 +46,13 @@ class Review:
     """The session of the agent that judged."""
     counts: bool = True
     """It is approval enough."""
+    heard: str = ""
+    """The session's own head when it became known here: only a later one may be the answer to it."""
+
+    @property
+    def stands_at(self) -> str:
+        """The head that has not answered it yet."""
+        return self.heard or self.head
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +74,13 @@ class Comment:
     kind: str = "person"
     """`person`, `bot` or `agent`."""
     resolved: bool = False
+    heard: str = ""
+    """The session's own head when it became known here: only a later one may be the answer to it."""
+
+    @property
+    def stands_at(self) -> str:
+        """The head that has not answered it yet."""
+        return self.heard or self.head
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +122,8 @@ class PullRequest:
     asked: int = 0
     """How often the checks were asked for by hand."""
     reviews: tuple[Review, ...] = ()
+    requested: tuple[str, ...] = ()
+    """People whom somebody here had asked to look at it."""
     comments: tuple[Comment, ...] = ()
     conflicts: tuple[str, ...] = ()
     compared: tuple[str, str] | None = None
@@ -115,12 +131,24 @@ class PullRequest:
     landing: Landing | None = None
     refused: str = ""
     """Why the last landing failed."""
+    refused_head: str = ""
+    """The commit that was to land then; another one may be tried."""
     landed: str | None = None
+    landed_head: str = ""
+    """The commit of its branch that landed."""
     base_before: str | None = None
     """Where the base was before it landed."""
     keep_branch: bool = False
     left: tuple[str, ...] = ()
     """What was not committed when it landed."""
+
+    @property
+    def threads(self) -> Mapping[str, list[Comment]]:
+        """Comments by what they answer, oldest first."""
+        found: dict[str, list[Comment]] = {}
+        for comment in self.comments:
+            found.setdefault(comment.thread or comment.id, []).append(comment)
+        return found
 
     @property
     def shown_state(self) -> str:
@@ -188,7 +216,7 @@ class PullRequest:
         if not judged:
             return "none"
         last = judged[-1]
-        return "pending" if last.verdict == "changes_requested" and last.head != head else last.verdict
+        return "pending" if last.verdict == "changes_requested" and last.stands_at != head else last.verdict
 
     def mergeable(self, head: str | None, base_head: str | None) -> str:
         """`yes`, `no` or `unknown`: only a look at these two commits counts."""

@@ -27,8 +27,11 @@ from agent_orchestrator.flow.events import (
     Event,
     IssueChanged,
     OfferAnswered,
+    PeopleRequested,
     PrClosed,
+    PrMerged,
     PrReady,
+    ResolveRequested,
     SpawnRequested,
     encode,
 )
@@ -281,7 +284,7 @@ def _asked_for(event: Event, facts: SessionFacts) -> list[Intent]:
     body = event.body
     if isinstance(body, AgentTurnEnded):
         body = (facts.spec.reviews and review_in(body.text)) or body
-    kind = _ASKING.get(type(body)) or _at_forge(event, facts)
+    kind = _ASKING.get(type(body)) or _at_forge(event, facts) or _from_forge(body, facts)
     if kind is None or (isinstance(body, OfferAnswered) and body.decision != "allow"):
         return []
     name = body.offer if isinstance(body, OfferAnswered) else event.key  # of two who take an offer, one does
@@ -296,11 +299,18 @@ def _at_forge(event: Event, facts: SessionFacts) -> str | None:
     return None if isinstance(body, CommentAdded) and not body.by_agent else _DONE_THERE.get(type(body))
 
 
+def _from_forge(body: Body, facts: SessionFacts) -> str | None:
+    """What happened at the forge, and is to be seen here too."""
+    return "follow" if isinstance(body, PrMerged) and facts.spec.scm != "local" else None
+
+
 _ASKING: Mapping[type[Body], str] = {
     CommandRequested: "command",
     SpawnRequested: "spawn",
     OfferAnswered: "take-offer",
     AgentReview: "post-review",
+    ResolveRequested: "resolve",
+    PeopleRequested: "request-review",
 }
 
 

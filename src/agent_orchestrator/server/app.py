@@ -13,12 +13,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from agent_orchestrator import __version__
 from agent_orchestrator.server import describe, problems
 from agent_orchestrator.server.gate import BODY_LIMIT, Gate
+from agent_orchestrator.server.refusals import Refusals
 from agent_orchestrator.server.routes import (
     admin,
     config,
     events,
     issues,
-    page,
+    live,
+    login,
     projects,
     reactions,
     reviews,
@@ -56,19 +58,36 @@ def routes_only() -> App:
         generate_unique_id_function=describe.operation_id,
     )
     problems.install(app)
-    for part in (sessions, reviews, reactions, issues, events, projects, config, admin, webhooks, page):
+    for part in (sessions, reviews, reactions, issues, events, live, projects, config, admin, login, webhooks):
         app.include_router(part.router)
     return app
 
 
-def create_app(services: Services, *, trusted: bool, hosts: Iterable[str] = (), body_limit: int = BODY_LIMIT) -> App:
+def create_app(
+    services: Services,
+    *,
+    trusted: bool,
+    hosts: Iterable[str] = (),
+    url: str | None = None,
+    body_limit: int = BODY_LIMIT,
+) -> App:
     """The application on these services.
 
     `trusted`: for the Unix socket, where whoever can connect may do everything, and the caller's folder counts.
     `hosts`: names and addresses it is bound to or reached by, besides this machine's loopback.
+    `url`: the address to tell people; without it, the one a request came to.
     """
     app = routes_only()
     app.state.services = services
     app.state.closing = asyncio.Event()
-    app.gate = Gate(partial(FastAPI.__call__, app), services, trusted=trusted, hosts=hosts, body_limit=body_limit)
+    app.state.refusals = Refusals()
+    app.state.url = url
+    app.gate = Gate(
+        partial(FastAPI.__call__, app),
+        services,
+        app.state.refusals,
+        trusted=trusted,
+        hosts=hosts,
+        body_limit=body_limit,
+    )
     return app

@@ -2,6 +2,7 @@
 
 Three questions in this order: does the request come from where it says (`Host`, `Origin`: a web page that the user
 happens to visit must not reach us), who asks (`Authorization` or the dashboard's cookie), and may they do this.
+What a browser sends by itself, the cookie, opens only what a page of ours asked for.
 """
 
 from __future__ import annotations
@@ -15,11 +16,15 @@ from urllib.parse import quote, urlsplit
 from agent_orchestrator.errors import Denied
 from agent_orchestrator.services.tokens import ROLES, Identity, Tokens
 
-COOKIE = "ao_session"
 LOCAL = Identity("local", "admin")
 """Whoever opened the Unix socket."""
 
-_OPEN = ("/", "/healthz")
+_OPEN = (("GET", "/healthz"), ("POST", "/api/login"))
+_RESERVED = ("api", "healthz", "metrics", "openapi.json")
+_SEGMENT = re.compile(r"(?!\.)[\w.~@:+=,-]+")
+WEBSOCKET = "CONNECT"
+"""Stands for the method where a WebSocket is to be opened; what may be sent in it is for the route to judge."""
+_ANYBODYS = ("/api/logout",)
 _PRIVATE_OF_SESSION = ("/environment", "/attach", "/terminal")
 _TOKEN_REMEDY = "make a token with `ao token new NAME` and send it as `Authorization: Bearer TOKEN`"
 
@@ -81,33 +86,73 @@ def _is_wildcard(host: str) -> bool:
         return False
 
 
-def is_open(path: str) -> bool:
-    """Paths that need no token: health, and the page with its static files."""
-    return path in _OPEN or path.startswith("/static/")
+def is_shell(method: str, path: str) -> bool:
+    """Whether this asks for the dashboard itself: a file of it, or one of its views. There are no data in it."""
+    return method == "GET" and path.removeprefix("/").partition("/")[0] not in _RESERVED
 
 
-def identify(tokens: Tokens, headers: Mapping[bytes, bytes]) -> Identity:
+def is_plain(path: str) -> bool:
+    """Whether the dashboard could have such a view or file; a path that tries to climb out of somewhere is none."""
+    return path == "/" or all(_SEGMENT.fullmatch(part) for part in path.removesuffix("/").split("/")[1:])
+
+
+def is_open(method: str, path: str) -> bool:
+    """What needs nobody to be known: health, signing in, and the dashboard itself."""
+    return (method, path) in _OPEN or is_shell(method, path)
+
+
+def cookie_name(headers: Mapping[bytes, bytes], secure: bool) -> str:
+    """The name of the dashboard's cookie. It has the port in it, for browsers keep one jar for all ports of a host."""
+    port = headers.get(b"host", b"").decode("latin-1").rpartition(":")[2]
+    return ("__Host-" if secure else "") + "ao_session" + (f"_{port}" if port.isdecimal() else "")
+
+
+def identify(tokens: Tokens, headers: Mapping[bytes, bytes], *, secure: bool) -> Identity:
     """Who asks."""
-    token = _bearer(headers.get(b"authorization")) or _cookie(headers.get(b"cookie"))
-    if not token:
+    if b"authorization" in headers:
+        identity = tokens.check(_bearer(headers[b"authorization"]))
+    elif cookie := _cookie(headers.get(b"cookie"), cookie_name(headers, secure)):
+        identity = tokens.check_sign_in(cookie)
+    else:
         raise Unauthorized("this needs a token")
-    identity = tokens.check(token)
     if identity is None:
         raise Unauthorized("this token is not, or no longer, valid")
     return identity
+
+
+def check_page(headers: Mapping[bytes, bytes], method: str) -> None:
+    """Refuse a change that a browser sent with its cookie, unless a page of ours asked for it: a form of another site cannot send JSON."""
+    if method == "GET":
+        return
+    if b"origin" not in headers:
+        raise Denied("a change by the dashboard's cookie must say its Origin", "use the dashboard, or send a token")
+    if method == "POST":
+        need_json(headers)
+
+
+def need_json(headers: Mapping[bytes, bytes]) -> None:
+    """Refuse what a form could send."""
+    kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+    if kind != b"application/json":
+        raise Denied("this must be sent as application/json", "send JSON, with its Content-Type")
 
 
 def allow(identity: Identity, method: str, path: str) -> None:
     """Refuse what this identity may not do at all; routes for administrators say so themselves (`need`)."""
     if identity.kind == "session":
         _allow_session(identity, method, path)
-    elif method != "GET":
+    elif method not in ("GET", WEBSOCKET) and path not in _ANYBODYS:
         need(identity, "operator")
+
+
+def has(identity: Identity, role: str) -> bool:
+    """Whether somebody has this role, or a higher one."""
+    return identity.role is not None and ROLES.index(identity.role) >= ROLES.index(role)
 
 
 def need(identity: Identity, role: str) -> None:
     """Refuse whoever has less than this role."""
-    if identity.role is None or ROLES.index(identity.role) < ROLES.index(role):
+    if not has(identity, role):
         have = f"role {identity.role}" if identity.role else "a session's own token"
         raise Denied(
             f"this needs the role {role}, and you have {have}", f"make a token with `ao token new NAME --role {role}`"
@@ -117,6 +162,8 @@ def need(identity: Identity, role: str) -> None:
 def _allow_session(identity: Identity, method: str, path: str) -> None:
     """An agent may read what concerns its own session and judge a change (whether it was asked to, the route sees), and no more."""
     if method == "POST" and re.fullmatch(r"/api/sessions/[^/]+/review", path):
+        return
+    if method == "GET" and path == "/api/me":
         return
     own = f"/api/sessions/{identity.session}"
     below = path.removeprefix(own)
@@ -133,9 +180,9 @@ def _bearer(value: bytes | None) -> str:
     return token.strip() if scheme.lower() == "bearer" else ""
 
 
-def _cookie(value: bytes | None) -> str:
+def _cookie(value: bytes | None, wanted: str) -> str:
     for part in (value or b"").decode("latin-1").split(";"):
         name, _, content = part.strip().partition("=")
-        if name == COOKIE:
+        if name == wanted:
             return content.strip('"')
     return ""

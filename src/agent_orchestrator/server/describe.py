@@ -14,9 +14,10 @@ from agent_orchestrator.server.models import Problem
 
 INTRODUCTION = """\
 Over the Unix socket in `$AO_HOME` no token is needed. Over TCP everything needs one, sent as `Authorization: Bearer TOKEN`,
-except `/healthz` and the page at `/`; `ao token new NAME` makes one. The role `viewer` may read, `operator` may also work with
-sessions, `admin` may do everything. The token that an agent gets (`AO_TOKEN`) reads its own session, judges the change that it was
-asked about, and nothing else.
+except `/healthz`, signed webhooks, `POST /api/login` and the dashboard's own files; `ao token new NAME` makes one. A browser signs
+in by `POST /api/login` and is then known by its cookie; with that, a change must come from a page of this server and be JSON.
+The role `viewer` may read and watch, `operator` may also work with sessions, `admin` may do everything. The token that an agent gets
+(`AO_TOKEN`) reads its own session, judges the change that it was asked about, and nothing else.
 
 Errors are problem documents (RFC 9457) that say what is wrong and what to do. Times are RFC 3339 in UTC."""
 
@@ -58,7 +59,7 @@ def polish(document: dict[str, Any]) -> dict[str, Any]:
     components.setdefault("schemas", {})["Problem"] = Problem.model_json_schema(by_alias=True)
     components["securitySchemes"] = {
         "token": {"type": "http", "scheme": "bearer"},
-        "dashboard": {"type": "apiKey", "in": "cookie", "name": "ao_session"},
+        "dashboard": {"type": "apiKey", "in": "cookie", "name": "ao_session_PORT"},
     }
     document["security"] = [{"token": []}, {"dashboard": []}]
     for path, operations in document["paths"].items():
@@ -66,7 +67,7 @@ def polish(document: dict[str, Any]) -> dict[str, Any]:
             _summarise(operation)
             for answer in operation["responses"].values():
                 _drop_default_content(answer.get("content", {}))
-            if path in ("/", "/healthz"):
+            if path in ("/healthz", "/api/login"):
                 operation["security"] = []
     return document
 

@@ -1,7 +1,11 @@
-"""What every request passes first: from where, who, how much. The sessions list, asked for most, is answered right here."""
+"""What every request passes first: from where, who, how much. The sessions list, asked for most, is answered right here.
+
+So is the dashboard itself. Whoever is signed out, or whose token is revoked, loses what is still open: streams and terminals.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import traceback
 from collections.abc import Iterable, Mapping
@@ -11,9 +15,11 @@ import structlog
 from fastapi import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from agent_orchestrator.errors import AoError, UsageError
+from agent_orchestrator.errors import AoError, NotFound, UsageError
 from agent_orchestrator.server import auth, problems
 from agent_orchestrator.server.context import context_of, scope_of
+from agent_orchestrator.server.page import Page
+from agent_orchestrator.server.refusals import Refusals
 from agent_orchestrator.services import Services
 from agent_orchestrator.services.projects import NOWHERE, Context
 from agent_orchestrator.services.tokens import Identity
@@ -45,6 +51,7 @@ class Gate:
         self,
         app: ASGIApp,
         services: Services,
+        refusals: Refusals,
         *,
         trusted: bool,
         hosts: Iterable[str] = (),
@@ -52,10 +59,14 @@ class Gate:
     ) -> None:
         self._app = app
         self._services = services
+        self._refusals = refusals
         self._trusted = trusted
+        self._page = Page()
         self._names = auth.Names(hosts)
         self._body_limit = body_limit
         self._etags: dict[str | None, tuple[bytes, bytes]] = {}
+        self._open: dict[str, set[asyncio.Event]] = {}
+        services.tokens.on_end.append(self._end)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -71,13 +82,11 @@ class Gate:
         try:
             await self._enter(scope, receive, noting)
         except AoError as error:
+            self._refusals.of_error(scope, error)
             if started:
                 log.warning("answer broken off", path=scope["path"], error=str(error))
             else:
-                challenge = (
-                    {"WWW-Authenticate": 'Bearer realm="agent-orchestrator"'} if error.http_status == 401 else None
-                )
-                await problems.response(problems.of_error(error), challenge)(scope, receive, send)
+                await problems.response(problems.of_error(error), problems.headers_of(error))(scope, receive, send)
         except Exception as error:
             # As text: a renderer that shows local variables would write secrets into the log.
             log.error("request failed", path=scope["path"], traceback="".join(traceback.format_exception(error)))
@@ -86,12 +95,15 @@ class Gate:
 
     async def _enter(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers: dict[bytes, bytes] = dict(scope["headers"])
-        path, method = scope["path"], scope.get("method", "CONNECT")
+        path, method = scope["path"], scope.get("method", auth.WEBSOCKET)
         identity, context = auth.LOCAL, NOWHERE
         if self._trusted:
             context = context_of(headers)
         else:
-            identity = self._admit(headers, method, path)
+            identity = self._admit(headers, method, path, secure=scope["scheme"] in ("https", "wss"))
+        if auth.is_shell(method, path):
+            await self._show_page(scope, receive, send)
+            return
         if method == "GET" and path == "/api/sessions" and (wanted := _wanted(scope["query_string"])) is not None:
             await self._list_sessions(headers, context, wanted, send)
             return
@@ -100,18 +112,67 @@ class Gate:
             receive = await self._limited(path, headers, receive)
             if context is not NOWHERE:
                 send = self._with_notices(context, send)
-        await self._app(scope, receive, send)
+        await self._while_known(identity, scope, receive, send)
 
-    def _admit(self, headers: Mapping[bytes, bytes], method: str, path: str) -> Identity:
+    def _admit(self, headers: Mapping[bytes, bytes], method: str, path: str, *, secure: bool) -> Identity:
         if method == "POST" and path.startswith("/api/webhooks/"):
             return Identity("anonymous")  # whatever name it is reached by: who sends it signs it
-        is_open = auth.is_open(path)
-        self._names.check(headers, api=not is_open)
-        if is_open:
+        self._names.check(headers, api=not auth.is_shell(method, path) and path != "/healthz")
+        if auth.is_open(method, path):
+            if method == "POST":
+                auth.need_json(headers)
             return Identity("anonymous")
-        identity = auth.identify(self._services.tokens, headers)
+        identity = auth.identify(self._services.tokens, headers, secure=secure)
+        if identity.kind == "login":
+            auth.check_page(headers, method)
         auth.allow(identity, method, path)
         return identity
+
+    async def _show_page(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope["path"]
+        if not auth.is_plain(path):
+            self._refusals.note(scope, "the dashboard has no such path")
+            raise NotFound(f"there is nothing at {path[:200]}", "the dashboard is at /")
+        await self._page(scope, receive, send)
+
+    # -- while somebody is known ---------------------------------------------------------------------------------------
+
+    def _end(self, gone: frozenset[str]) -> None:
+        for id_ in gone:
+            for ended in self._open.get(id_, ()):
+                ended.set()
+
+    async def _while_known(self, identity: Identity, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer, and take the asker for gone once his token or sign-in is."""
+        if identity.id is None:
+            await self._app(scope, receive, send)
+            return
+        ended = asyncio.Event()
+        waiting = self._open.setdefault(identity.id, set())
+        waiting.add(ended)
+
+        async def until_ended() -> Message:
+            ways = [asyncio.ensure_future(receive()), asyncio.ensure_future(ended.wait())]
+            try:
+                await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+                if ended.is_set():
+                    return {"type": f"{scope['type']}.disconnect", "code": 1008}
+                return ways[0].result()  # type: ignore[return-value]
+            finally:
+                for way in ways:
+                    way.cancel()
+
+        async def saying_why(message: Message) -> None:
+            if ended.is_set() and message["type"] == "websocket.close":
+                message = {**message, "code": 1008, "reason": "signed out"}
+            await send(message)
+
+        try:
+            await self._app(scope, until_ended, saying_why)
+        finally:
+            waiting.discard(ended)
+            if not waiting:
+                self._open.pop(identity.id, None)
 
     async def _list_sessions(self, headers: Mapping[bytes, bytes], context: Context, wanted: str, send: Send) -> None:
         project = await scope_of(self._services, context, wanted or None, wanted == "*")

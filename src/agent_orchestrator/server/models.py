@@ -123,10 +123,20 @@ class Taken(Shown):
     taken: bool
 
 
+class UnreadPlace(Shown):
+    """A forge or tracker that cannot be read, since when and why: what is told of its pull requests and issues may be old."""
+
+    project: str
+    name: str
+    why: str
+    since: str
+
+
 class Sessions(Shown):
-    """Sessions, merged and stopped ones included."""
+    """Sessions, merged and stopped ones included; `unread` only where something cannot be read."""
 
     sessions: list[Session]
+    unread: list[UnreadPlace] = []
 
 
 class Stopped(Shown):
@@ -177,13 +187,14 @@ class Prompt(Shown):
 
 
 class Used(Shown):
-    """Tokens and dollars."""
+    """Tokens, dollars, and calls of a forge's own command line (`gh`, `glab`)."""
 
     input: int
     output: int
     cache_read: int
     cache_write: int
     usd: float | None
+    forge_calls: int
 
 
 class UsageRow(Used):
@@ -332,6 +343,7 @@ class Thread(Shown):
     id: str
     path: str | None
     line: int | None
+    resolved: bool
     comments: list[ThreadComment]
 
 
@@ -345,6 +357,7 @@ class PullRequestView(PullRequest):
     conflicts: list[str]
     failing: list[FailingCheck]
     reviews: list[Review]
+    requested: list[str]
     threads: list[Thread]
 
 
@@ -478,6 +491,7 @@ class Issue(Shown):
     """Something that is wanted."""
 
     number: int
+    key: str
     id: str
     project: str
     title: str
@@ -496,10 +510,18 @@ class Issue(Shown):
     url: str | None
 
 
+class Unread(Shown):
+    """A project whose tracker could not be read: what is told of its issues may be old."""
+
+    project: str
+    why: str
+
+
 class Issues(Shown):
     """Issues of the tracker."""
 
     issues: list[Issue]
+    unread: list[Unread]
 
 
 class BacklogEntry(Shown):
@@ -507,6 +529,7 @@ class BacklogEntry(Shown):
 
     position: int
     issue: int
+    key: str
     id: str
     project: str
     title: str
@@ -521,6 +544,7 @@ class Backlog(Shown):
     """Open issues in the order that they would be taken."""
 
     entries: list[BacklogEntry]
+    unread: list[Unread]
 
 
 class Notification(Shown):
@@ -622,10 +646,25 @@ class Agents(Shown):
     agents: list[Agent]
 
 
+class Task(Shown):
+    """Something that is wanted, and the sessions that attempt it."""
+
+    id: str
+    project: str
+    title: str
+    description: str
+    issue: str | None
+    labels: list[str]
+    priority: int
+    after: list[str]
+    sessions: list[str]
+    created_at: str
+
+
 class Tasks(Shown):
     """What is wanted."""
 
-    tasks: list[dict[str, Any]]
+    tasks: list[Task]
 
 
 class Finding(Shown):
@@ -652,16 +691,18 @@ class Pruned(Shown):
 
 
 class Token(Shown):
-    """A named token, without what would open anything."""
+    """A named token, or a browser that signed in, without what would open anything."""
 
     id: str
     name: str
     role: str
     created_at: str
+    kind: Literal["token", "login"]
+    expires_at: str | None
 
 
 class Tokens(Shown):
-    """All named tokens."""
+    """All named tokens, and all browsers that are signed in."""
 
     tokens: list[Token]
 

@@ -12,6 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from agent_orchestrator.errors import AoError
+from agent_orchestrator.services.logins import TooMany
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -48,6 +49,13 @@ def unexpected() -> dict[str, Any]:
     )
 
 
+def headers_of(error: AoError) -> dict[str, str]:
+    """What an error says in the head of its answer."""
+    if isinstance(error, TooMany):
+        return {"Retry-After": str(error.wait)}
+    return {"WWW-Authenticate": 'Bearer realm="agent-orchestrator"'} if error.http_status == 401 else {}
+
+
 def response(document: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> Response:
     """A problem document as an answer."""
     extra = dict(headers or {})
@@ -64,9 +72,10 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(Exception, _unexpected)
 
 
-async def _ao_error(_request: Request, error: Exception) -> Response:
+async def _ao_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, AoError)
-    return response(of_error(error))
+    request.app.state.refusals.of_error(request.scope, error)
+    return response(of_error(error), headers_of(error))
 
 
 async def _unexpected(_request: Request, _error: Exception) -> Response:

@@ -167,6 +167,25 @@ class ReviewRequest(Given):
     message: str = Field("", description="What it is to look at in particular.")
 
 
+class Resolved(Given):
+    """Discussions that are settled."""
+
+    threads: list[str] = Field([], description="Each by its id, or by the id of a comment in it.")
+    all: bool = Field(False, description="All that are open.")
+
+    @model_validator(mode="after")
+    def _name_some(self) -> Resolved:
+        if bool(self.threads) == self.all:
+            raise ValueError("give threads, or all")
+        return self
+
+
+class AskedPeople(Given):
+    """People who are to look at a change."""
+
+    people: list[str] = Field(min_length=1, description="Their names at the forge; `org/team` is a team of GitHub's.")
+
+
 class TestedTrigger(Given):
     """A trigger whose rules are to be tried."""
 
@@ -234,6 +253,19 @@ class NewToken(Given):
 
     name: str
     role: Literal["viewer", "operator", "admin"] = "operator"
+
+
+class SignIn(Given):
+    """What a browser signs in with: one of both."""
+
+    code: str | None = Field(None, max_length=200, description="Of a one-time link.")
+    token: str | None = Field(None, max_length=1000, description="Any token but a session's.")
+
+
+class NewLoginLink(Given):
+    """A one-time link to be made."""
+
+    role: Literal["viewer", "operator", "admin"] = "admin"
 
 
 class Shutdown(Given):

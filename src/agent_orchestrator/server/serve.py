@@ -1,4 +1,4 @@
-"""Serving: the Unix socket and loopback TCP, both in the daemon's own event loop.
+"""Serving: the Unix socket and TCP, on the loopback or by TLS, both in the daemon's own event loop.
 
 Sockets are bound (and callers may connect) before anything is served; the first request is answered once `serve` runs.
 """
@@ -20,6 +20,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from agent_orchestrator.errors import AoError, Conflict, Denied, UsageError
 from agent_orchestrator.server.app import App
+from agent_orchestrator.server.tls import Certificate
 
 HEAD_LIMIT = 1 << 16
 """Bytes that a request's line and headers may have."""
@@ -94,17 +95,24 @@ def _try_bind(host: str, port: int) -> socket.socket | None:
     return listener
 
 
-def url_of(listener: socket.socket, host: str) -> str:
+def url_of(listener: socket.socket, host: str, *, secure: bool = False) -> str:
     """The address to call a TCP listener by; a name stays as given, and a wildcard is called by loopback."""
     name = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}.get(host, f"[{host}]" if ":" in host else host)
-    return f"http://{name}:{listener.getsockname()[1]}"
+    return f"http{'s' if secure else ''}://{name}:{listener.getsockname()[1]}"
 
 
 class Servers:
     """The two servers on sockets that are bound already; `unix` is none where there are no Unix sockets."""
 
-    def __init__(self, unix: socket.socket | None, tcp: socket.socket | None, unix_path: Path | None = None) -> None:
+    def __init__(
+        self,
+        unix: socket.socket | None,
+        tcp: socket.socket | None,
+        unix_path: Path | None = None,
+        certificate: Certificate | None = None,
+    ) -> None:
         self._unix, self._tcp = unix, tcp
+        self._certificate = certificate
         self._unix_path = unix_path
         self._inode = unix_path.stat().st_ino if unix is not None and unix_path is not None else None
         self._servers: list[_Server] = []
@@ -114,7 +122,9 @@ class Servers:
         """Set once requests are answered."""
 
     @classmethod
-    def bind(cls, unix_path: Path, host: str, port: int, explicit: bool) -> tuple[Servers, str, str | None]:
+    def bind(
+        cls, unix_path: Path, host: str, port: int, explicit: bool, certificate: Certificate | None = None
+    ) -> tuple[Servers, str, str | None]:
         """Bind both sockets; returns the servers, the address to call TCP by, and what is to be said about the port."""
         tcp, note = bind_tcp(host, port, explicit)
         try:
@@ -122,13 +132,15 @@ class Servers:
         except AoError:
             tcp.close()
             raise
-        return cls(unix, tcp, unix_path), url_of(tcp, host), note
+        return cls(unix, tcp, unix_path, certificate), url_of(tcp, host, secure=certificate is not None), note
 
     async def serve(self, app_unix: App, app_tcp: App) -> None:
         """Answer requests until `close` is called and those in progress are done."""
         pairs = [(app, sock) for app, sock in ((app_unix, self._unix), (app_tcp, self._tcp)) if sock is not None]
         self._apps = [app for app, _ in pairs]
-        self._servers = [_Server(app, self._closing) for app, _ in pairs]
+        self._servers = [
+            _Server(app, self._closing, self._certificate if sock is self._tcp else None) for app, sock in pairs
+        ]
         try:
             async with asyncio.TaskGroup() as group:
                 for server, (_, sock) in zip(self._servers, pairs, strict=True):
@@ -158,7 +170,7 @@ class Servers:
 class _Server(uvicorn.Server):
     """uvicorn without its own signal handlers and without a tick: it waits for its end, so that idling costs nothing."""
 
-    def __init__(self, app: App, closing: asyncio.Event) -> None:
+    def __init__(self, app: App, closing: asyncio.Event, certificate: Certificate | None) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
@@ -177,6 +189,8 @@ class _Server(uvicorn.Server):
                 backlog=_BACKLOG,
                 timeout_keep_alive=30,
                 timeout_graceful_shutdown=GRACE,
+                ssl_certfile=certificate.cert if certificate else None,
+                ssl_keyfile=certificate.key if certificate else None,
             )
         )
         self._closing = closing

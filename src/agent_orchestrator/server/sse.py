@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 
+from agent_orchestrator.errors import UsageError
 from agent_orchestrator.flow.events import Event, event_json
 from agent_orchestrator.server.streams import Stream
 
@@ -25,6 +26,21 @@ def event_stream(
         pulse=b": keep-alive\n\n",
         idle=IDLE,
     )
+
+
+def live_stream(frames: AsyncIterator[bytes], closing: asyncio.Event) -> Stream:
+    """An endless answer with frames that are written already."""
+    pulse = b"event: pulse\ndata: {}\n\n"
+    return Stream(frames, closing, "text/event-stream", first=b"retry: 1000\n\n", pulse=pulse, idle=IDLE)
+
+
+def sequence(text: str) -> int:
+    """The number in a `Last-Event-ID`."""
+    if not (text.isascii() and text.isdigit()):
+        raise UsageError(
+            f"Last-Event-ID is {text[:40]!r}, which is no event's number", "leave it out to follow from now on"
+        )
+    return int(text)
 
 
 def frame(event: Event) -> bytes:

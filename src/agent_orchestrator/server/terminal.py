@@ -1,8 +1,10 @@
 """A session's terminal over a WebSocket: the attach command in a PTY of its own. POSIX only.
 
-Binary frames carry keystrokes in and output out; the text frame `{"resize": [columns, rows]}` sets the size. Nothing is
-read from the PTY while the socket is slow, nor from the socket while the PTY is, so neither side piles up here. Closing
-ends the attach command and nothing else: the session goes on.
+Binary frames carry keystrokes in and output out, for who only watches only out; the text frame `{"resize": [columns, rows]}`
+sets the size. Nothing is read from the PTY while the socket is slow, nor from the socket while the PTY is, so neither side
+piles up here. A browser takes from its socket whatever comes, shown or not: it says `{"ack": bytes}` when so much more has
+been shown, and from its first such word on is sent no more than `WINDOW` ahead. Closing ends the attach command and nothing
+else: the session goes on.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ from fastapi import WebSocket
 from starlette.websockets import WebSocketDisconnect
 
 CHUNK = 1 << 16
+WINDOW = 1 << 19
+"""Bytes that may be on their way to somebody who says what he has shown."""
 _END_GRACE = 2.0
 _STUCK = 30.0
 """Seconds after which a command that reads no keystrokes is given up."""
@@ -34,9 +38,17 @@ _TAKE_TERMINAL = (
 
 
 async def serve_terminal(
-    websocket: WebSocket, argv: Sequence[str], env: Mapping[str, str], columns: int, rows: int
+    websocket: WebSocket,
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    columns: int,
+    rows: int,
+    refuse: Callable[[str], None] | None = None,
 ) -> None:
-    """Run the command in a PTY and connect it with the socket until one of them ends."""
+    """Run the command in a PTY and connect it with the socket until one of them ends.
+
+    `refuse`: whoever it is may only watch; keystrokes close the socket, and this is told why.
+    """
     master, slave = os.openpty()
     try:
         os.set_blocking(master, False)
@@ -49,7 +61,7 @@ async def serve_terminal(
         os.close(slave)
     try:
         await websocket.accept()
-        await _connect(websocket, master)
+        await _connect(websocket, master, refuse)
     finally:
         os.close(master)
         await asyncio.shield(_end(process))
@@ -69,9 +81,13 @@ async def _start(argv: Sequence[str], env: Mapping[str, str], slave: int) -> asy
     )
 
 
-async def _connect(websocket: WebSocket, master: int) -> None:
+async def _connect(websocket: WebSocket, master: int, refuse: Callable[[str], None] | None) -> None:
     """Carry bytes both ways until either side ends."""
-    ways = [asyncio.create_task(_show(websocket, master)), asyncio.create_task(_type(websocket, master))]
+    ahead = _Ahead()
+    ways = [
+        asyncio.create_task(_show(websocket, master, ahead)),
+        asyncio.create_task(_type(websocket, master, ahead, refuse)),
+    ]
     try:
         await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -83,9 +99,38 @@ async def _connect(websocket: WebSocket, master: int) -> None:
             raise result
 
 
-async def _show(websocket: WebSocket, master: int) -> None:
+class _Ahead:
+    """How much was sent and not yet shown. Who never says what he has shown is not waited for."""
+
+    def __init__(self) -> None:
+        self._bytes = 0
+        self._counts = False
+        self._room = asyncio.Event()
+        self._room.set()
+
+    def sent(self, count: int) -> None:
+        self._bytes += count
+        self._look()
+
+    def shown(self, count: int) -> None:
+        self._counts = True
+        self._bytes = max(0, self._bytes - count)
+        self._look()
+
+    async def room(self) -> None:
+        await self._room.wait()
+
+    def _look(self) -> None:
+        if self._counts and self._bytes >= WINDOW:
+            self._room.clear()
+        else:
+            self._room.set()
+
+
+async def _show(websocket: WebSocket, master: int, ahead: _Ahead) -> None:
     loop = asyncio.get_running_loop()
     while True:
+        await ahead.room()
         await _ready(master, loop.add_reader, loop.remove_reader)
         try:
             output = os.read(master, CHUNK)
@@ -95,20 +140,29 @@ async def _show(websocket: WebSocket, master: int) -> None:
             return
         if not output:
             return
+        ahead.sent(len(output))
         await websocket.send_bytes(output)
 
 
-async def _type(websocket: WebSocket, master: int) -> None:
+async def _type(websocket: WebSocket, master: int, ahead: _Ahead, refuse: Callable[[str], None] | None) -> None:
     while True:
         message = await websocket.receive()
         if message["type"] == "websocket.disconnect":
             return
         if (keys := message.get("bytes")) is not None:
+            if refuse is not None:
+                refuse("who may only watch cannot type")
+                await websocket.close(1008, "the role viewer may watch, and not type")
+                return
             await _write(master, keys)
-        elif (size := _size(message.get("text") or "")) is not None:
+            continue
+        told = _told(message.get("text") or "")
+        if (size := _size(told)) is not None:
             _resize(master, *size)
+        elif (count := _count(told)) is not None:
+            ahead.shown(count)
         else:
-            await websocket.close(1008, 'a text frame must be {"resize": [columns, rows]}')
+            await websocket.close(1008, 'a text frame must be {"resize": [columns, rows]} or {"ack": bytes}')
             return
 
 
@@ -137,13 +191,26 @@ async def _ready(descriptor: int, watch: Callable[..., Any], unwatch: Callable[[
         unwatch(descriptor)
 
 
-def _size(text: str) -> tuple[int, int] | None:
+def _told(text: str) -> Mapping[str, Any]:
     try:
-        columns, rows = json.loads(text)["resize"]
-    except (ValueError, KeyError, TypeError):
-        return None
-    fits = all(type(number) is int and 1 <= number <= 1000 for number in (columns, rows))
-    return (columns, rows) if fits else None
+        told = json.loads(text)
+    except ValueError:
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def _size(told: Mapping[str, Any]) -> tuple[int, int] | None:
+    match told.get("resize"):
+        case [int(columns), int(rows)] if 1 <= columns <= 1000 and 1 <= rows <= 1000:
+            return columns, rows
+    return None
+
+
+def _count(told: Mapping[str, Any]) -> int | None:
+    match told.get("ack"):
+        case int(count) if count >= 0:
+            return count
+    return None
 
 
 def _resize(master: int, columns: int, rows: int) -> None:

@@ -16,12 +16,15 @@ if TYPE_CHECKING:
     from agent_orchestrator.services.backlog import Backlog
     from agent_orchestrator.services.configuration import Configuration
     from agent_orchestrator.services.conflicts import Conflicts
+    from agent_orchestrator.services.discussions import Discussions
     from agent_orchestrator.services.doctor import Doctor
     from agent_orchestrator.services.feed import Feed
     from agent_orchestrator.services.forges import Webhooks
     from agent_orchestrator.services.inbox import Inbox
     from agent_orchestrator.services.inspection import Inspection
     from agent_orchestrator.services.issues import Issues
+    from agent_orchestrator.services.live import Live
+    from agent_orchestrator.services.logins import Logins
     from agent_orchestrator.services.merge_queue import MergeQueue
     from agent_orchestrator.services.permissions import Permissions
     from agent_orchestrator.services.projects import Projects
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
     from agent_orchestrator.services.reactions import Reactions
     from agent_orchestrator.services.reviews import Reviews
     from agent_orchestrator.services.sessions import Sessions
+    from agent_orchestrator.services.stats import Stats
+    from agent_orchestrator.services.stories import Stories
     from agent_orchestrator.services.tokens import Tokens
     from agent_orchestrator.services.usage import Usages
 
@@ -46,18 +51,23 @@ class Services:
     inspection: Inspection
     reviews: Reviews
     agent_reviews: AgentReviews
+    discussions: Discussions
     reactions: Reactions
     queue: MergeQueue
     conflicts: Conflicts
     issues: Issues
     backlog: Backlog
     feed: Feed
+    live: Live
+    stories: Stories
+    stats: Stats
     projects: Projects
     config: Configuration
     agents: Agents
     doctor: Doctor
     prune: Prune
     tokens: Tokens
+    logins: Logins
     webhooks: Webhooks
     shutdown: Callable[[bool], Awaitable[None]]
     """End the daemon; true: stop all sessions first."""

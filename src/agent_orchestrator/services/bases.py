@@ -1,4 +1,4 @@
-"""Watching branches: whoever moves a base, every open pull request onto it is told; whoever moves a change's own branch once its agent
+"""Watching branches: whoever moves a base here, every open pull request onto it is told; whoever moves a change's own branch once its agent
 has ended, that change is. (While the agent lives, the observer watches its workspace.)"""
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _news(facts: SessionFacts, branch: str, head: str) -> e.Body | None:
     """What a branch's place means for a session that did not know it."""
     if facts.pr is None or facts.pr.state != "open":
         return None
-    if facts.pr.base == branch and facts.base_head != head:
+    if facts.pr.base == branch and facts.base_head != head and facts.spec.scm == "local":
         return e.BaseMoved(head)
     mine = facts.branch == branch and not facts.live and facts.place is not None and facts.place.shared
     return e.HeadMoved(head) if mine and facts.head != head else None

@@ -29,10 +29,17 @@ class Feed:
         flow.on_change.append(self._on_change)
 
     async def page(
-        self, after: int | None, limit: int, session: str | None = None, project: str | None = None
+        self,
+        after: int | None,
+        limit: int,
+        session: str | None = None,
+        project: str | None = None,
+        kind: str | None = None,
     ) -> list[dict[str, Any]]:
         """Events after a number, or the newest ones if none is given; oldest first."""
-        found = await self.flow.store.events(after or 0, limit, session=session, project=project, newest=after is None)
+        found = await self.flow.store.events(
+            after or 0, limit, session=session, project=project, kind=kind, newest=after is None
+        )
         return [event_json(event) for event in found]
 
     async def notifications(self, project: str | None, limit: int) -> list[dict[str, Any]]:

@@ -277,9 +277,9 @@ def happened(report: r.Report, facts: SessionFacts, now: float) -> float:
 def _usage(report: r.UsageReport, prices: Prices) -> e.AgentUsage:
     tokens = (report.input, report.output, report.cache_read, report.cache_write)
     if report.usd is not None:
-        return e.AgentUsage(report.model, *tokens, report.usd)
-    usd = prices.usd(report.model, *tokens)
-    return e.AgentUsage(report.model, *tokens, usd, by_list=usd is not None)
+        return e.AgentUsage(report.model, *tokens, report.usd, forge=report.forge)
+    usd = prices.usd(report.model, *tokens) if any(tokens) else None
+    return e.AgentUsage(report.model, *tokens, usd, by_list=usd is not None, forge=report.forge)
 
 
 def _reply(report: r.ReplyReport, facts: SessionFacts, key: str) -> e.Body:

@@ -91,26 +91,32 @@ class Inbox:
 
     def questions(self, project: str | None) -> list[dict[str, Any]]:
         """Everything that waits for a person's answer, oldest first."""
-        found = []
-        for facts in self.flow.sessions.values():
-            if project not in (None, facts.project):
-                continue
-            found += [(one.at, _held_json(facts, one)) for one in facts.held_messages]
-            found += [(one.at, _offer_json(facts, one)) for one in facts.offers]
-            status = self.views.status(facts)
-            if status.name in ("needs_input", "blocked"):
-                question = {
-                    "session": facts.id,
-                    "kind": "question" if status.name == "needs_input" else "permission",
-                    "text": status.waiting_for,
-                    "permission": _permission_json(facts),
-                    "message": None,
-                    "offer": None,
-                    "since": rfc3339(status.at),
-                    "context": last_lines(self.home.terminal_log(facts.id), 8).splitlines(),
-                }
-                found.append((status.at, question))
-        return [question for _, question in sorted(found, key=lambda pair: pair[0])]
+        found = [
+            question
+            for facts in self.flow.sessions.values()
+            if project in (None, facts.project)
+            for question in self.questions_of(facts)
+        ]
+        return sorted(found, key=lambda question: question["since"])
+
+    def questions_of(self, facts: SessionFacts) -> list[dict[str, Any]]:
+        """What waits for a person's answer in one session."""
+        found = [_held_json(facts, one) for one in facts.held_messages]
+        found += [_offer_json(facts, one) for one in facts.offers]
+        status = self.views.status(facts)
+        if status.name in ("needs_input", "blocked"):
+            question = {
+                "session": facts.id,
+                "kind": "question" if status.name == "needs_input" else "permission",
+                "text": status.waiting_for,
+                "permission": _permission_json(facts),
+                "message": None,
+                "offer": None,
+                "since": rfc3339(status.at),
+                "context": last_lines(self.home.terminal_log(facts.id), 8).splitlines(),
+            }
+            found.append(question)
+        return found
 
     async def answer(
         self,

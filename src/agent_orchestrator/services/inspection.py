@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from agent_orchestrator.errors import Conflict
+from agent_orchestrator.errors import Conflict, NotFound
 from agent_orchestrator.flow import codec
 from agent_orchestrator.flow.engine import Flow
 from agent_orchestrator.flow.episodes import STATUS_TRIGGERS
@@ -42,15 +42,15 @@ class Inspection:
         self.views = views
         self.watch = watch
 
-    async def diff(self, session: str) -> dict[str, Any]:
-        """What the session changed since its base, uncommitted work included."""
+    async def diff(self, session: str, since: str | None = None) -> dict[str, Any]:
+        """What the session changed since its base, or since a commit of its branch, uncommitted work included."""
         facts = self.flow.sessions[session]
         if facts.place is None:
             raise Conflict(f"{session} has no workspace yet", f"see it: ao status {session}")
         present = facts.place.present and Path(facts.place.path).is_dir()
         git = Git(self.host, Path(facts.place.path if present else facts.spec.repo))
         end = None if present else facts.head or facts.branch
-        base = facts.place.base_commit
+        base = facts.place.base_commit if since is None else await self._own_commit(git, facts, since, end)
         changes = await git.status() if present else []
         names = await git.diff(base, end, form="name-status")
         return {
@@ -61,6 +61,16 @@ class Inspection:
             "files": [line.rpartition("\t")[2] for line in names.splitlines()],
             "uncommitted": sorted({change.path for change in changes}),
         }
+
+    async def _own_commit(self, git: Git, facts: SessionFacts, commit: str, end: str | None) -> str:
+        """A commit that is in the history of the session's branch, in full."""
+        found = await git.resolve(commit)
+        if found is None or not await git.is_ancestor(found, end or "HEAD"):
+            raise NotFound(
+                f"{commit} is no commit of {facts.branch}; it may have been rewritten",
+                "leave `since` out to see the whole change",
+            )
+        return found
 
     def prompt(self, session: str) -> dict[str, str]:
         """What the session's agent is told: how to work here, and its task."""

@@ -87,6 +87,7 @@ class Issues:
     def _json(self, issue: Issue) -> dict[str, Any]:
         return {
             "number": issue.number,
+            "key": issue.name,
             "id": issue_key(issue.project, issue.number),
             "project": issue.project,
             "title": issue.title,

@@ -70,7 +70,8 @@ class Reviews:
                 }
                 for one in pr.reviews
             ],
-            "threads": _threads(pr.comments),
+            "requested": list(pr.requested),
+            "threads": _threads(pr),
         }
 
     async def submit(
@@ -313,10 +314,7 @@ class Reviews:
         return {"session": session, "branch": made.branch, "commit": made.commit, "change": self.sessions.view(change)}
 
     def _open(self, session: str) -> tuple[SessionFacts, PullRequest]:
-        facts = self.flow.sessions[session]
-        if facts.pr is None:
-            raise NotFound(f"{session} has no pull request yet", "it gets one with its first commit")
-        return facts, facts.pr
+        return pull_of(self.flow, session)
 
     def _refuse_unless_open(self, facts: SessionFacts, pr: PullRequest) -> None:
         if pr.state != "open":
@@ -328,20 +326,39 @@ class Reviews:
         return Event(body, self.flow.clock(), source, key, facts.project, facts.id)
 
 
-def _threads(comments: Sequence[Comment]) -> list[dict[str, Any]]:
-    """Comments by what they answer, oldest first."""
-    threads: dict[str, dict[str, Any]] = {}
-    for comment in comments:
-        root = comment.thread or comment.id
-        shown = {
-            "id": comment.id,
-            "author": comment.author,
-            "body": comment.body,
-            "byAgent": comment.by_agent,
-            "kind": comment.kind,
-            "writeAccess": comment.write_access,
-            "at": rfc3339(comment.at),
+def pull_of(flow: Flow, session: str) -> tuple[SessionFacts, PullRequest]:
+    """A session with its pull request. Raises `NotFound` where there is none."""
+    facts = flow.sessions[session]
+    if facts.pr is None:
+        raise NotFound(f"{session} has no pull request yet", "it gets one with its first commit")
+    return facts, facts.pr
+
+
+def settled(comments: Sequence[Comment]) -> bool:
+    """Is a discussion resolved? What somebody says in it afterwards takes it up again, what the agent says does not."""
+    return comments[0].resolved and all(one.resolved for one in comments if not one.by_agent)
+
+
+def _threads(pr: PullRequest) -> list[dict[str, Any]]:
+    """What was said, by discussion."""
+    return [
+        {
+            "id": root,
+            "path": comments[0].path,
+            "line": comments[0].line,
+            "resolved": settled(comments),
+            "comments": [
+                {
+                    "id": comment.id,
+                    "author": comment.author,
+                    "body": comment.body,
+                    "byAgent": comment.by_agent,
+                    "kind": comment.kind,
+                    "writeAccess": comment.write_access,
+                    "at": rfc3339(comment.at),
+                }
+                for comment in comments
+            ],
         }
-        first: dict[str, Any] = {"id": root, "path": comment.path, "line": comment.line, "comments": []}
-        threads.setdefault(root, first)["comments"].append(shown)
-    return list(threads.values())
+        for root, comments in pr.threads.items()
+    ]

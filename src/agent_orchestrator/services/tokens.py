@@ -1,7 +1,7 @@
-"""Who may ask over TCP: the command line's own token, named tokens with a role, and one token a session.
+"""Who may ask over TCP: the command line's own token, named tokens with a role, browsers that signed in, and one token a session.
 
-Named tokens are kept as hashes in `$AO_HOME/tokens.json`. A session's token is a signature over its id and launch, so it
-needs no storage; it opens nothing but what concerns that session. Only the daemon writes here.
+Named tokens and sign-ins are kept as hashes in `$AO_HOME/tokens.json`. A session's token is a signature over its id and
+launch, so it needs no storage; it opens nothing but what concerns that session. Only the daemon writes here.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import hmac
 import json
 import os
 import secrets
+import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -24,17 +25,23 @@ from agent_orchestrator.home import Home
 
 ROLES = ("viewer", "operator", "admin")
 """Each may do what the ones before it may: look, work with sessions, change the house."""
+SIGN_IN_DAYS = 30
+"""Days after which a browser must sign in again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who asks. `kind`: `local` (Unix socket), `cli`, `token` or `session`; the last has no role, only its session."""
+    """Who asks. `kind`: `local` (Unix socket), `cli`, `token`, `login` or `session`; the last has no role, only its session."""
 
     kind: str
     role: str | None = None
     session: str | None = None
     generation: int | None = None
     name: str | None = None
+    id: str | None = None
+    """Of the token or sign-in, as the list shows it."""
+    by: str | None = None
+    """What it stands and falls with: the token that a browser signed in with, or the token itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +51,20 @@ class _Named:
     role: str
     hash: str
     createdAt: str  # noqa: N815 - as it stands in the file
+    kind: str = "token"
+    """`token`, or `login`: a browser that signed in."""
+    expiresAt: str | None = None  # noqa: N815
+    by: str | None = None
+    """The token that it was signed in with, where it was one: when that goes, so does this."""
 
 
 class Tokens:
-    """Makes, checks and revokes tokens."""
+    """Makes, checks and revokes tokens and sign-ins."""
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: Home, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self.on_end: list[Callable[[frozenset[str]], None]] = []
+        """Called with the ids of tokens and sign-ins that are worthless from now on."""
         self._token_file = home.token
         self._file = home.path / "tokens.json"
         self._secret_file = home.path / "token.secret"
@@ -74,41 +89,84 @@ class Tokens:
         if not name.strip() or len(name) > 100 or not name.isprintable():
             raise UsageError(f"{name!r} is no name for a token", "give 1 to 100 printable characters")
         named = self._load()
-        if any(token.name == name for token in named.values()):
+        if any(token.name == name and token.kind == "token" for token in named.values()):
             raise Conflict(
                 f"there is a token named {name} already",
                 f"revoke it with `ao token revoke {name}` or choose another name",
             )
         id_ = secrets.token_hex(4)
         token = f"aot_{id_}.{secrets.token_urlsafe(32)}"
-        self._save({**named, id_: _Named(id_, name, role, _hash(token), _now())})
+        self._save({**named, id_: _Named(id_, name, role, _hash(token), self._at())})
         return id_, token
 
+    def sign_in(self, identity: Identity) -> tuple[str, Identity]:
+        """Sign a browser in with this one's role, for as long as its token is good; returns the cookie's value, and who it is."""
+        id_ = secrets.token_hex(4)
+        secret = f"aol_{id_}.{secrets.token_urlsafe(32)}"
+        made, until = self._at(), self._at(SIGN_IN_DAYS * 86_400)
+        name, role = identity.name or "browser", identity.role or ROLES[0]
+        entry = _Named(id_, name, role, _hash(secret), made, "login", until, identity.by)
+        self._save({**self._load(), id_: entry})
+        return secret, self._who(entry)
+
     def list(self) -> list[dict[str, Any]]:
-        """The named tokens, without what would open anything."""
+        """The named tokens and the sign-ins, without what would open anything."""
         return [
-            {"id": token.id, "name": token.name, "role": token.role, "createdAt": token.createdAt}
+            {
+                "id": token.id,
+                "name": token.name,
+                "role": token.role,
+                "createdAt": token.createdAt,
+                "kind": token.kind,
+                "expiresAt": token.expiresAt,
+            }
             for token in self._load().values()
+            if self._holds(token)
         ]
 
     def revoke(self, id: str) -> dict[str, Any]:  # noqa: A002 - the API's own name
-        """Make a token, given by id or name, worthless from now on."""
+        """Make a token, given by id or name, or a sign-in, given by id, worthless from now on."""
         named = self._load()
         for token in named.values():
-            if id in (token.id, token.name):
-                self._save({key: other for key, other in named.items() if key != token.id})
+            if id == token.id or (id == token.name and token.kind == "token"):
+                gone = frozenset(key for key, other in named.items() if token.id in (key, other.by))
+                self._save({key: other for key, other in named.items() if key not in gone})
+                for tell in self.on_end:
+                    tell(gone)
                 return {"id": token.id, "name": token.name, "role": token.role}
         raise NotFound(f"there is no token {id}", "`ao token list` shows them")
 
     def check(self, token: str) -> Identity | None:
-        """Who shows this token; none if nobody of ours."""
+        """Who shows this token; none if nobody of ours. A sign-in is no token."""
         if token.startswith("aos_"):
             return self._check_session(token)
         if token.startswith("aot_"):
-            named = self._load().get(token[4:].partition(".")[0])
-            known = named.hash if named else ""
-            return Identity("token", named.role, name=named.name) if named and _same(known, _hash(token)) else None
-        return Identity("cli", "admin") if _same(self.cli_token(), token) else None
+            return self._check_named(token, "token")
+        return Identity("cli", "admin", by=self._cli_name()) if _same(self.cli_token(), token) else None
+
+    def check_sign_in(self, secret: str) -> Identity | None:
+        """Which browser shows this cookie; none if it has not signed in, or no longer."""
+        return self._check_named(secret, "login") if secret.startswith("aol_") else None
+
+    def _check_named(self, secret: str, kind: str) -> Identity | None:
+        entry = self._load().get(secret[4:].partition(".")[0])
+        if entry is None or entry.kind != kind or not _same(entry.hash, _hash(secret)) or not self._holds(entry):
+            return None
+        return self._who(entry)
+
+    def _who(self, entry: _Named) -> Identity:
+        by = entry.id if entry.kind == "token" else entry.by
+        return Identity(entry.kind, entry.role, name=entry.name, id=entry.id, by=by)
+
+    def _holds(self, entry: _Named) -> bool:
+        """Whether it is still in time, and so is what it was made with."""
+        if entry.expiresAt is not None and entry.expiresAt <= self._at():
+            return False
+        return entry.by is None or entry.by in self._load() or entry.by == self._cli_name()
+
+    def _cli_name(self) -> str:
+        """Names the command line's token without giving it away."""
+        return f"cli-{_hash(self.cli_token())[:16]}"
 
     def _check_session(self, token: str) -> Identity | None:
         subject, _, signature = token[4:].rpartition(".")
@@ -122,6 +180,11 @@ class Tokens:
             self._secret = _read_or_make(self._secret_file, lambda: secrets.token_urlsafe(32)).encode()
         digest = hmac.digest(self._secret, subject.encode(), "sha256")
         return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+
+    def _at(self, later: float = 0.0) -> str:
+        return (
+            datetime.fromtimestamp(self._clock() + later, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        )
 
     def _load(self) -> dict[str, _Named]:
         if self._named is None:
@@ -137,6 +200,7 @@ class Tokens:
         return self._named
 
     def _save(self, named: dict[str, _Named]) -> None:
+        named = {key: token for key, token in named.items() if token.expiresAt is None or token.expiresAt > self._at()}
         _write_private(self._file, json.dumps({"tokens": [asdict(token) for token in named.values()]}, indent=2) + "\n")
         self._named = named
 
@@ -147,10 +211,6 @@ def _same(known: str, given: str) -> bool:
 
 def _hash(token: str) -> str:
     return hashlib.sha256(token.encode(errors="replace")).hexdigest()
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _read_or_make(path: Path, make: Callable[[], str]) -> str:

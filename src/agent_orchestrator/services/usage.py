@@ -6,8 +6,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from agent_orchestrator.errors import UsageError
+from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.engine import Flow
+from agent_orchestrator.flow.events import rfc3339
 from agent_orchestrator.flow.facts import SessionFacts, Usage
+
+MOST_REPORTS = 10_000
+MOST_POINTS = 500
+"""Points of a course that are told: enough for any chart."""
 
 KEYS: Mapping[str, Callable[[SessionFacts, str, str], str]] = {
     "session": lambda facts, _day, _model: facts.id,
@@ -24,14 +30,16 @@ class Usages:
     def __init__(self, flow: Flow) -> None:
         self.flow = flow
 
-    def table(self, project: str | None, by: str = "session", since: str | None = None) -> dict[str, Any]:
+    def table(
+        self, project: str | None, by: str = "session", since: str | None = None, session: str | None = None
+    ) -> dict[str, Any]:
         """Rows by session, project, agent, model or day (UTC), the dearest first; `since`: a day, `2026-11-15`."""
         if by not in KEYS:
             raise UsageError(f"usage is not kept by {by!r}", f"by one of {', '.join(KEYS)}")
         key = KEYS[by]
         rows: dict[str, Usage] = {}
         for facts in self.flow.sessions.values():
-            if project not in (None, facts.project):
+            if project not in (None, facts.project) or session not in (None, facts.id):
                 continue
             for place, used in facts.spent.items():
                 day, _, model = place.partition(" ")
@@ -46,6 +54,20 @@ class Usages:
             in_order.sort(key=lambda row: row[0])
         return {"rows": [{"key": name, **usage_json(used)} for name, used in in_order], "total": usage_json(total)}
 
+    async def course(self, session: str) -> dict[str, Any]:
+        """What a session used as time went on, added up, and what of it by model."""
+        events = await self.flow.store.events(0, MOST_REPORTS, session=session, kind="agent-usage", newest=True)
+        total, points = Usage(), []
+        for event in events:
+            if isinstance(event.body, e.AgentUsage):
+                body = event.body
+                total = total.plus(
+                    Usage(body.input, body.output, body.cache_read, body.cache_write, body.usd, body.forge)
+                )
+                points.append({"at": rfc3339(event.time), **usage_json(total)})
+        every = len(points) // MOST_POINTS + 1
+        return {"points": points[::-1][::every][::-1], "models": self.table(None, "model", session=session)["rows"]}
+
 
 def usage_json(used: Usage) -> dict[str, Any]:
     """Usage in the shape that the API promises."""
@@ -55,4 +77,5 @@ def usage_json(used: Usage) -> dict[str, Any]:
         "cacheRead": used.cache_read,
         "cacheWrite": used.cache_write,
         "usd": None if used.usd is None else round(used.usd, 6),
+        "forgeCalls": used.forge,
     }

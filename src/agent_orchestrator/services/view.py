@@ -8,7 +8,7 @@ from typing import Any
 
 from agent_orchestrator.flow.engine import Change, Flow
 from agent_orchestrator.flow.events import rfc3339
-from agent_orchestrator.flow.facts import Collision, Message, SessionFacts
+from agent_orchestrator.flow.facts import Collision, HomeFacts, Message, SessionFacts
 from agent_orchestrator.flow.pull import CheckRun
 from agent_orchestrator.flow.reactions import stuck_after
 from agent_orchestrator.flow.status import IN_TURN, Status, derive
@@ -55,7 +55,9 @@ class Views:
         met = _all_met(chosen)
         ordered = sorted(chosen, key=lambda facts: facts.created_at)
         texts = [self._text(facts, now, met.get(facts.id, {})) for facts in ordered]
-        body = f'{{"sessions": [{", ".join(texts)}]}}'.encode()
+        unread = outages_json(self.flow.home, project)
+        more = f', "unread": {json.dumps(unread, ensure_ascii=False)}' if unread else ""
+        body = f'{{"sessions": [{", ".join(texts)}]{more}}}'.encode()
         self._bodies[project] = (self._valid_until(chosen, now), body)
         return body
 
@@ -70,16 +72,18 @@ class Views:
         return text
 
     def _valid_until(self, chosen: Sequence[SessionFacts], now: float) -> float:
-        """A status can change by time alone: silence becomes stuck, and then longer; a limit ends."""
-        moments = [now + 3600.0]
-        for facts in chosen:
-            if facts.live and facts.activity.state in IN_TURN:
-                threshold = stuck_after(self.flow.rules(facts.project, facts.spec.profile))
-                stuck = max(facts.activity.at, facts.heard_at) + threshold
-                moments.append(stuck if stuck > now else now + 60.0)
-            if facts.limit_until:
-                moments.append(facts.limit_until)
-        return min(moment for moment in moments if moment > now)
+        return min((now + 3600.0, *(moment for facts in chosen if (moment := self.changes_at(facts, now)))))
+
+    def changes_at(self, facts: SessionFacts, now: float) -> float | None:
+        """A status can change by time alone: silence becomes stuck, and then longer; a limit ends. When it does so next."""
+        moments: list[float] = []
+        if facts.limit_until:
+            moments.append(facts.limit_until)
+        if facts.live and facts.activity.state in IN_TURN:
+            heard = max(facts.activity.at, facts.heard_at)
+            stuck = heard + stuck_after(self.flow.rules(facts.project, facts.spec.profile))
+            moments += [stuck, now + 60.0 - (now - heard) % 60.0] if stuck <= now else [stuck]
+        return min((moment for moment in moments if moment > now), default=None)
 
     def forget(self) -> None:
         """Something that no event tells of changed: rules, projects."""
@@ -98,6 +102,20 @@ def _all_met(sessions: Iterable[SessionFacts]) -> dict[str, dict[str, Collision]
             met.setdefault(facts.id, {})[other] = one
             met.setdefault(other, {})[facts.id] = one
     return met
+
+
+def outages_json(home: HomeFacts, project: str | None) -> list[dict[str, Any]]:
+    """Forges and trackers that cannot be read."""
+    return [
+        {
+            "project": one.project,
+            "name": one.name,
+            "why": f"{one.reason}: {one.remedy}" if one.remedy else one.reason,
+            "since": rfc3339(one.since),
+        }
+        for one in home.outages.values()
+        if project in (None, one.project)
+    ]
 
 
 def session_json(facts: SessionFacts, status: Status, met: Met) -> dict[str, Any]:
@@ -173,7 +191,7 @@ def pr_json(facts: SessionFacts) -> dict[str, Any] | None:
         "state": pr.shown_state,
         "head": head,
         "base": pr.base,
-        "checks": [_check_json(run) for run in pr.checks.values()],
+        "checks": [_check_json(run) for run in pr.checks.values() if run.head == head],
         "review": "pending" if verdict == "none" and not pr.draft else verdict,
         "mergeable": pr.mergeable(head, facts.base_head),
     }

@@ -97,7 +97,11 @@ class Wording:
         if newest is None or facts.pr is None:
             return []
         trusted = self.trusted(facts.project)
-        here = [one for one in facts.pr.comments if not one.by_agent and one.head == newest.head]
+        here = [
+            one
+            for one in facts.pr.comments
+            if not one.by_agent and one.stands_at == newest.stands_at and not one.resolved
+        ]
         return [one for one in here if free(one, trusted) or not free(newest, trusted)]
 
     def plain(self, facts: SessionFacts, rule: Rule, told: Mapping[str, Any] | None = None) -> str:
@@ -146,7 +150,9 @@ def comments(
     if review is None:
         return ""
     parts = [f"{_who(review)}:\n{_fenced(review.body)}"] if review.body else []
-    parts += [_said(pr, comment, around) for comment in pr.comments if comment.review == review.id]
+    parts += [
+        _said(pr, comment, around) for comment in pr.comments if comment.review == review.id and not comment.resolved
+    ]
     return _cut("\n\n".join(parts), MOST)
 
 

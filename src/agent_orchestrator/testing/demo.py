@@ -125,11 +125,11 @@ def _green(session: dict[str, Any]) -> bool:
     )
 
 
-def configuration(runtime: str) -> str:
-    """The shop's: one check a module, one scripted agent an issue, and what is approved and green lands by itself."""
-    python = shlex.quote(sys.executable)
+def configuration(runtime: str, *, lands: bool = True, python: str = sys.executable) -> str:
+    """The shop's: one check a module, one scripted agent an issue; with `lands`, what is approved and green lands by itself."""
     checks = "\n".join(
-        f"      {name}: {{command: {python} -m unittest -q tests.test_{name}}}" for name in ("price", "cart", "report")
+        f"      {name}: {{command: {shlex.quote(python)} -m unittest -q tests.test_{name}}}"
+        for name in ("price", "cart", "report")
     )
     profiles = "\n".join(
         f"  {name}:\n    tool: demo\n    script: |-\n      {script}" for name, script in SCRIPTS.items()
@@ -145,14 +145,14 @@ agents:
 {profiles}
 reactions:
   ci-failed: {{backoff: 1s..5s}}
-  approved-and-green: {{auto: true}}
+  approved-and-green: {{auto: {str(lands).lower()}}}
   agent-needs-input: {{delay: 1s}}
 """
 
 
-def prepare(box: Sandbox, port: int | None = None) -> None:
+def prepare(box: Sandbox, port: int | None = None, **settings: Any) -> None:
     """The shop's repository, with a test that fails, and the daemon; on its usual port, unless told otherwise."""
-    box.repository("shop", config=configuration(box.runtime))
+    box.repository("shop", config=configuration(box.runtime, **settings))
     for name, text in FILES.items():
         path = box.repo / name
         path.parent.mkdir(exist_ok=True)
@@ -236,7 +236,8 @@ def farewell(stage: Stage, *, everything: bool) -> None:
         for line in lines:
             say(f"  {line}")
     say("")
-    say(f"Dashboard: {box.client().info()['url']}")
+    say(f"In the browser; the address signs in once, and later so does: AO_HOME={box.home.path} {ao} dashboard")
+    say(f"Dashboard: {box.request('POST', '/api/login-links')['url']}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

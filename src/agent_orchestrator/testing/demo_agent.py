@@ -20,7 +20,7 @@ DIRECTIVE = re.compile(r"\[\[\s*([a-z]+)\s*(?::((?:(?!\[\[).)*?))?\]\]", re.DOTA
 PASTE_ON, PASTE_OFF = b"\x1b[200~", b"\x1b[201~"
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 UNSHOWN = bytes(set(range(32)) - set(b"\t\n")) + b"\x7f"
-COMMENT = re.compile(r"\(comment (c-[0-9a-z]+)\)")
+COMMENT = re.compile(r"\(comment ([^\s()]+)\)")
 ESCAPE_DELAY = 0.05
 INBOX_DELAY = 0.5
 
@@ -260,7 +260,7 @@ class Agent:
     def turn(self, text: str) -> None:
         """Do what one task or message says; Escape ends it, not us."""
         report("activity", state="active")
-        self.comment = [self.comment, *COMMENT.findall(text)][-1]
+        self.note_comment(text)
         try:
             self.perform([(name, argument or "") for name, argument in DIRECTIVE.findall(text)] or self.default(text))
         except Interrupted:
@@ -270,6 +270,10 @@ class Agent:
             report("activity", state="idle", detail="interrupted")
         else:
             report("activity", state="idle")
+
+    def note_comment(self, text: str) -> None:
+        """Remember which review comment was named last."""
+        self.comment = [self.comment, *COMMENT.findall(text)][-1]
 
     def default(self, text: str) -> list[Step]:
         """What a text without directives makes us do: note it in a file, and commit that."""
@@ -356,6 +360,7 @@ class Agent:
             show("nobody can answer\n")
             raise Ended(1)
         report("activity", state="active")
+        self.note_comment(message)
         return message
 
     # -- directives ----------------------------------------------------------------------------------------------------

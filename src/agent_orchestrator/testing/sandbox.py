@@ -219,6 +219,9 @@ class Sandbox:
             end = time.monotonic() + 1.0
             while self.processes() and time.monotonic() < end:
                 time.sleep(0.02)
+        if self._daemon is not None:
+            self._daemon.wait(5)
+            self._daemon = None
 
 
 def _alive(pid: int) -> bool:

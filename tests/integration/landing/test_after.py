@@ -13,12 +13,14 @@ from agent_orchestrator.services.landing import (
     Cleaned,
     Conflicted,
     Landed,
+    LandedElsewhere,
     LandingSpec,
     Prediction,
     Reverted,
     Strategy,
     UndoSpec,
     cleanup,
+    follow,
     undo,
 )
 from agent_orchestrator.services.landing import prediction as prediction_module
@@ -137,6 +139,34 @@ async def test_a_branch_whose_content_somebody_else_landed_goes(world: World) ->
     found = await cleanup(world.host, world.spec)
     assert found.deleted
     git(world.repo, "merge-base", "--is-ancestor", world.spec.head, found.kept)
+
+
+async def test_a_branch_that_landed_at_a_forge_goes_by_its_word(world: World) -> None:
+    world.commit({"b.txt": "1\n"}, "one")
+    world.commit({"b.txt": "2\n"}, "two")
+    git(world.agent, "checkout", "-q", "--detach")
+    assert not (await cleanup(world.host, world.spec)).deleted
+    assert not (await cleanup(world.host, world.spec, LandedElsewhere(world.main(), None))).deleted
+    assert not (await cleanup(world.host, world.spec, LandedElsewhere("0" * 40, None))).deleted
+    found = await cleanup(world.host, world.spec, LandedElsewhere(world.spec.head, None))
+    assert found.deleted
+    git(world.repo, "merge-base", "--is-ancestor", world.spec.head, found.kept)
+
+
+async def test_a_base_follows_where_it_can_and_nothing_is_touched_where_it_cannot(world: World, tmp_path: Path) -> None:
+    before = world.main()
+    there = world.commit({"b.txt": "there\n"})
+    (world.repo / "b.txt").write_text("mine\n")
+    assert "b.txt" in await follow(world.host, world.repo, "main", there, tmp_path / "work")
+    assert world.main() == before and (world.repo / "b.txt").read_text() == "mine\n"
+    git(world.repo, "checkout", "-q", "HEAD", "--", "b.txt")
+    assert await follow(world.host, world.repo, "main", there, tmp_path / "work") == ""
+    assert world.main() == there and (world.repo / "b.txt").read_text() == "there\n" and not world.status(world.repo)
+    assert await follow(world.host, world.repo, "main", before, tmp_path / "work") == "" and world.main() == there
+    own = world.commit({"c.txt": "own\n"}, where=world.repo)
+    further = world.commit({"b.txt": "further\n"})
+    assert "of its own" in await follow(world.host, world.repo, "main", further, tmp_path / "work")
+    assert world.main() == own and world.litter() == []
 
 
 async def test_a_branch_that_is_being_rebased_stays(world: World) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 from agent_orchestrator.errors import Conflict, NotFound
 from agent_orchestrator.flow.events import AgentAsk, Event
 from agent_orchestrator.home import Home
+from agent_orchestrator.services.logins import Logins
 from agent_orchestrator.services.projects import Context
 from agent_orchestrator.services.tokens import Tokens
 
@@ -115,7 +117,7 @@ class Feed:
             self.grown.notify_all()
 
     async def page(
-        self, after: int | None, limit: int, session: str | None, project: str | None
+        self, after: int | None, limit: int, session: str | None, project: str | None, kind: str | None = None
     ) -> list[dict[str, Any]]:
         return [{"seq": event.seq} for event in self.events[after or 0 :][:limit]]
 
@@ -176,7 +178,9 @@ class Double:
     ended: list[bool] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.tokens = Tokens(self.home)
+        self.now = time.time()
+        self.tokens = Tokens(self.home, lambda: self.now)
+        self.logins = Logins(self.tokens, lambda: self.now)
         self.inbox = self.sessions
 
     async def shutdown(self, sessions: bool) -> None:

@@ -176,19 +176,11 @@ async def test_a_log_and_completions_are_text(world: World) -> None:
     assert names.body == b"app-fix\n"
 
 
-async def test_the_page_is_honest_and_safe(world: World) -> None:
-    page = await world.tcp().get("/")
-    assert b"<script" not in page.body
-    assert b"ao status" in page.body
-    assert page.headers["content-security-policy"].startswith("default-src 'none'")
-    assert page.headers["x-content-type-options"] == "nosniff"
-
-
 async def test_tokens_are_made_shown_once_and_revoked(world: World) -> None:
     made = (await world.unix.ask("POST", "/api/tokens", {"name": "ci", "role": "viewer"})).json()
     assert (await world.tcp(token=made["token"]).get("/api/sessions")).status == 200
     listed = await world.unix.get("/api/tokens")
-    assert listed.json()["tokens"] == [{key: made[key] for key in ("id", "name", "role", "createdAt")}]
+    assert listed.json()["tokens"] == [{key: made[key] for key in made if key != "token"}]
     assert (await world.unix.ask("DELETE", f"/api/tokens/{made['id']}")).status == 200
     assert (await world.tcp(token=made["token"]).get("/api/sessions")).status == 401
 

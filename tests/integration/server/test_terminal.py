@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import sys
@@ -11,6 +12,7 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect, unix_connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from agent_orchestrator.server.terminal import CHUNK, WINDOW
 from tests.integration.server.conftest import World
 from tests.integration.server.test_streams import until
 
@@ -92,9 +94,43 @@ async def test_a_flood_waits_for_a_slow_reader(world: World) -> None:
     assert taken == 1_000_003
 
 
-async def test_a_frame_that_makes_no_sense_closes_the_terminal(world: World) -> None:
+async def test_who_says_what_was_shown_is_sent_no_more_than_a_window_ahead(world: World) -> None:
+    flood = "import os\nfor n in range(400): os.write(1, b'x' * 10000)\nos.write(1, b'END')"
+    world.services.inspection.argv = [sys.executable, "-c", f"input()\n{flood}"]
+    taken, last = 0, b""
+
+    async def take() -> int:
+        nonlocal taken, last
+        output = await socket.recv()
+        assert isinstance(output, bytes)
+        taken, last = taken + len(output), (last + output)[-3:]
+        return len(output)
+
+    async def take_what_comes() -> int:
+        before = taken
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(1):
+                while True:
+                    await take()
+        return taken - before
+
+    async with terminal(world, world.services.tokens.cli_token()) as socket, asyncio.timeout(20):
+        await socket.send('{"ack": 0}')
+        await socket.send(b"go\n")
+        first = await take_what_comes()
+        assert WINDOW <= first < WINDOW + CHUNK
+        await socket.send(json.dumps({"ack": first}))
+        assert WINDOW <= await take_what_comes() < WINDOW + CHUNK
+        await socket.send(json.dumps({"ack": WINDOW + CHUNK}))
+        while last != b"END":
+            await socket.send(json.dumps({"ack": await take()}))
+    assert taken >= 4_000_003
+
+
+@pytest.mark.parametrize("frame", ['{"resize": [0, "x"]}', '{"ack": -1}', '{"ack": "all"}', "[]", "no"])
+async def test_a_frame_that_makes_no_sense_closes_the_terminal(world: World, frame: str) -> None:
     async with terminal(world, world.services.tokens.cli_token()) as socket:
-        await socket.send('{"resize": [0, "x"]}')
+        await socket.send(frame)
         with pytest.raises(ConnectionClosed) as closed:
             await read_until(socket, "never")
         assert closed.value.rcvd is not None
@@ -105,7 +141,6 @@ async def test_a_frame_that_makes_no_sense_closes_the_terminal(world: World) -> 
     ("role", "headers", "status"),
     [
         (None, {}, 401),
-        ("viewer", {}, 403),
         ("session", {}, 403),
         ("admin", {"Origin": "http://evil.example"}, 403),
     ],

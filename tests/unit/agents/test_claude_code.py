@@ -465,6 +465,17 @@ def test_when_a_limit_ends_by_what_it_says(text: str, resets: str | None) -> Non
     assert limit_reset(line, text) == (datetime.fromisoformat(resets) if resets else None)
 
 
+async def test_calls_of_a_forges_command_line_are_counted(run: Claude) -> None:
+    run.record("busy")
+    run.write(run.user("one"))
+    await run.hear()
+    run.write(
+        run.called("Bash", {"command": "cd x && gh pr checks 3; glab mr list"}),
+        run.called("Read", {"command": "gh pr"}),
+    )
+    assert [report.forge for report in await run.hear() if isinstance(report, r.UsageReport)] == [2]
+
+
 async def test_subagents_count_and_say_nothing(run: Claude) -> None:
     run.record("busy")
     run.write(run.user("one"))

@@ -40,6 +40,13 @@ def states(reports: list[r.Report]) -> list[tuple[str, str]]:
 # -- rollouts ----------------------------------------------------------------------------------------------------------
 
 
+async def test_calls_of_a_forges_command_line_are_counted(world: c.World) -> None:
+    lines = [c.started(), c.context(), c.said("Fix it"), c.called("1", "exec_command", cmd="gh pr view 3 | head")]
+    world.rollout([*lines, c.answered("1"), c.complete("All done.")])
+    told = await c.Listening(world, world.run()).settle()
+    assert [(one.model, one.forge) for one in told if isinstance(one, r.UsageReport)] == [("gpt-5.5", 1)]
+
+
 async def test_a_turn_is_told_from_its_rollout(world: c.World) -> None:
     plan = [{"step": "look", "status": "completed"}, {"step": "mend", "status": "in_progress"}, {"step": "test"}]
     lines = [c.started(), c.context(), c.said("Fix it"), c.called("1", "update_plan", plan=plan), c.used()]

@@ -202,6 +202,14 @@ async def test_a_question_is_answered_by_a_message(world: World) -> None:
     assert [line["message"] for line in world.reports("ack")] == ["m1"]
 
 
+async def test_it_answers_a_comment_that_a_message_named_in_the_middle_of_its_turn(world: World) -> None:
+    agent = await world.start("[[wait]] [[reply: {comment}|done as asked]]")
+    agent.until(lambda: bool(world.reports("activity")))
+    agent.paste("shop.py:2 ann (comment c-7): Why?")
+    agent.until(lambda: bool(world.reports("reply")))
+    assert world.reports("reply")[0]["comment"] == "c-7"
+
+
 async def test_it_answers_the_last_comment_that_a_message_named(world: World) -> None:
     agent = await world.start("[[say: ready]]")
     agent.shows("> ")

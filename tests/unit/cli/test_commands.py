@@ -261,12 +261,62 @@ def test_start_says_where_the_dashboard_is_and_refuses_another_address(
     daemon: Daemon, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    daemon.route("POST", "/api/login-links", Reply(LINK, 201))
     ran = run("start", "--port", "3999")
-    assert ran.code == 0 and "http://127.0.0.1:3999" in ran.out and "no repository here" in ran.err
+    assert ran.code == 0 and LINK["url"] in ran.out and "no repository here" in ran.err
+    ran = run("start", "--no-open")
+    assert ran.out.splitlines() == ["dashboard http://127.0.0.1:3999", "  `ao dashboard` opens it, signed in"]
     ran = run("start", "--port", "4000")
     assert ran.code == 1 and "already runs at http://127.0.0.1:3999" in ran.err
+    assert "already runs at http://127.0.0.1:3999" in run("start", "--tls").err
     assert "already runs" in run("start", "--foreground").err
-    assert json.loads(run("dashboard", "--json").out) == {"url": "http://127.0.0.1:3999"}
+
+
+LINK = {"url": "http://127.0.0.1:3999/#login=CODE", "expiresAt": "2026-01-02T03:06:05Z"}
+
+
+@pytest.mark.parametrize(
+    ("here", "opens"),
+    [
+        ({"DISPLAY": ":0"}, True),
+        ({"WAYLAND_DISPLAY": "w"}, True),
+        ({"BROWSER": "x"}, True),
+        ({}, False),
+        ({"DISPLAY": ":0", "SSH_CONNECTION": "1 2 3 4"}, False),
+    ],
+)
+def test_the_dashboard_is_opened_signed_in_where_a_browser_is_seen(
+    daemon: Daemon, run: Run, monkeypatch: pytest.MonkeyPatch, here: dict[str, str], opens: bool
+) -> None:
+    daemon.route("POST", "/api/login-links", Reply(LINK, 201))
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", lambda url: not opened.append(url))  # type: ignore[func-returns-value]
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER", "SSH_CONNECTION", "SSH_TTY"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in here.items():
+        monkeypatch.setenv(name, value)
+    ran = run("dashboard")
+    assert (ran.code, opened) == (0, [LINK["url"]] if opens else [])
+    assert ("login=" in ran.out) != opens  # what was opened is not left on the screen
+    assert ("ssh -L 3999:127.0.0.1:3999" in ran.out) == ("SSH_CONNECTION" in here)
+    opened.clear()
+    assert LINK["url"] in run("dashboard", "--no-open").out and opened == []
+    assert json.loads(run("dashboard", "--json").out) == {
+        "url": "http://127.0.0.1:3999",
+        "link": LINK["url"],
+        "expiresAt": LINK["expiresAt"],
+    }
+
+
+def test_a_browser_that_cannot_be_opened_is_no_reason_to_fail(
+    daemon: Daemon, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    daemon.route("POST", "/api/login-links", Reply(LINK, 201))
+    monkeypatch.setenv("DISPLAY", ":0")
+    monkeypatch.delenv("SSH_CONNECTION", raising=False)
+    monkeypatch.setattr("webbrowser.open", lambda _: False)
+    ran = run("dashboard")
+    assert ran.code == 0 and LINK["url"] in ran.out
 
 
 def test_trust_shows_the_commands(daemon: Daemon, run: Run) -> None:
@@ -302,13 +352,12 @@ def test_config(daemon: Daemon, run: Run, tmp_path: Path) -> None:
 
 def test_tokens(daemon: Daemon, run: Run) -> None:
     daemon.route("POST", "/api/tokens", Reply({"id": "t1", "token": "secret"}, 201))
-    daemon.route(
-        "GET", "/api/tokens", {"tokens": [{"id": "t1", "name": "phone", "role": "viewer", "createdAt": "2026"}]}
-    )
+    token = {"id": "t1", "kind": "token", "name": "phone", "role": "viewer", "createdAt": "2026", "expiresAt": None}
+    daemon.route("GET", "/api/tokens", {"tokens": [token]})
     daemon.route("DELETE", "/api/tokens/t1", {})
     assert run("token", "new", "phone", "--role", "viewer").out == "secret\n"
     assert daemon.requests[-1].json() == {"name": "phone", "role": "viewer"}
-    assert run("token", "list").out.splitlines()[1].split() == ["t1", "phone", "viewer", "2026"]
+    assert run("token", "list").out.splitlines()[1].split() == ["t1", "token", "phone", "viewer", "2026", "-"]
     assert run("token", "revoke", "t1").code == 0
 
 

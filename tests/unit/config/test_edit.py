@@ -99,6 +99,24 @@ def test_getting(file: Path) -> None:
         get_value(file, "powr.preventIdleSleep", {})
 
 
+@pytest.mark.parametrize(
+    ("host", "name", "repo"),
+    [
+        ("github.com", "owner/app", "owner/app"),
+        ("gitlab.com", "group/sub/app", "gitlab.com/group/sub/app"),
+        ("github.example.com", "owner/app", "github.example.com/owner/app"),
+        ("acme.ghe.com", "owner/app", "acme.ghe.com/owner/app"),
+        ("bitbucket.org", "owner/app", None),
+        ("git.example.com", "owner/app", None),
+        ("nas", "srv/git/app", None),
+    ],
+)
+def test_a_repository_is_written_with_its_host(tmp_path: Path, host: str, name: str, repo: str | None) -> None:
+    text = initial("app", Detected("main", name, host))
+    assert load_text(text, tmp_path / "x.yaml", {}).config.projects["app"].repo == repo
+    assert name in text
+
+
 def test_the_first_file_loads(tmp_path: Path) -> None:
     found = Detected("trunk", "owner/app", "github.com", "make test: all", ("uv.lock",))
     config = load_text(initial("my-app", found, "codex", "app"), tmp_path / "x.yaml", {}).config

@@ -173,7 +173,8 @@ def test_an_unset_variable_leaves_an_option_out_and_is_wrong_elsewhere() -> None
         ["ao.yaml:3", "project.env.A"],
     ]
     assert refused("projects:\n  a:\n    path: ${NOPE}/x\n") == [
-        "ao.yaml:3: projects.a.path: the variable NOPE is not set: set NOPE, or write $${NOPE} if it is meant literally"
+        "ao.yaml:3: projects.a.path: the variable NOPE is not set: "
+        "set NOPE and restart the daemon (ao shutdown, ao start), or write $${NOPE} if it is meant literally"
     ]
 
 

@@ -10,12 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_orchestrator.flow import events as e
+from agent_orchestrator.flow.episodes import occurrence
 from agent_orchestrator.flow.events import Event
 from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.flow.fold import reduce
-from agent_orchestrator.flow.forge import UNKNOWN_FILES, news
+from agent_orchestrator.flow.forge import UNKNOWN_FILES, news, unpinned
 from agent_orchestrator.flow.pull import GOOD, UNDER_WAY
-from agent_orchestrator.flow.reactions import needed
+from agent_orchestrator.flow.reactions import needed, react_to
 from agent_orchestrator.flow.status import derive
 from agent_orchestrator.forge import Author, PullCheck, PullComment, PullReview, PullState
 from tests.unit.flow.drawn import created, launched
@@ -140,6 +141,14 @@ def test_not_reported_yet_is_not_green_and_none_configured_is() -> None:
     assert without.pr is not None and without.pr.green(HEAD) and without.pr.unchecked
 
 
+def test_what_had_checks_before_is_not_without_them_after_a_push() -> None:
+    failed = replace(PULL, draft=False, checks=(PullCheck("1", "test", "failure"),))
+    facts = told(seen(opened(e.PrReady(), e.AgentActivity("idle")), failed), [e.HeadMoved("c2"), e.WorkPushed("c2")])
+    facts = seen(facts, replace(PULL, draft=False, head="c2", checks_expected=False))
+    assert facts.pr is not None and not facts.pr.green("c2")
+    assert derive(facts, 1001.0).name == "ci_running"
+
+
 def test_a_run_that_begins_anew_takes_the_result_back() -> None:
     failed = replace(PULL, draft=False, checks=(PullCheck("1", "test", "failure"),))
     facts = seen(opened(), failed)
@@ -198,3 +207,44 @@ def test_landed_or_closed_elsewhere() -> None:
     assert facts.pr is not None and facts.pr.state == "closed"
     facts = seen(facts, PULL)
     assert facts.pr is not None and facts.pr.state == "open"
+
+
+def test_a_forge_that_would_land_another_commit_is_called_off() -> None:
+    facts = opened(e.PrReady(), e.MergeRequested())
+    queued = replace(PULL, draft=False, queued=True)
+    assert not unpinned(facts, queued) and e.LandingFailed not in map(type, news(facts, queued))
+    other = replace(queued, head="c9")
+    assert unpinned(facts, other)
+    [failed] = [body for body in news(facts, other) if isinstance(body, e.LandingFailed)]
+    assert failed.cause == "moved" and "c9" in failed.reason
+    for harmless in (replace(other, queued=False), replace(other, state="merged")):
+        assert not unpinned(facts, harmless)
+    assert not unpinned(opened(e.PrReady()), other)
+
+
+def test_what_was_refused_for_one_commit_may_be_tried_with_another() -> None:
+    good = [
+        e.ChecksSettled("c2", none=True),
+        e.ReviewSubmitted("r", "approved", "c2", "ann", kind="person", counts=True),
+    ]
+    moved = [e.HeadMoved("c2"), e.LandingFailed("its branch moved", "moved"), *good]
+    facts = told(opened(e.PrReady(), e.BaseMoved(BASE), e.MergeRequested()), [*moved, e.ConflictsSeen("c2", BASE)])
+    assert facts.pr is not None and facts.pr.refused
+    trigger = "approved-and-green"
+    assert occurrence(trigger, facts, derive(facts, facts.updated_at)) == f"c2:{BASE}"
+    again = told(facts, [e.MergeRequested(), e.LandingFailed("no", "forge")])
+    assert occurrence(trigger, again, derive(again, again.updated_at)) is None
+
+
+def test_a_landing_at_a_forge_is_followed_here() -> None:
+    facts = opened(e.PrReady(), e.MergeRequested())
+    [merged] = [
+        body for body in news(facts, replace(PULL, state="merged", merged_as="m1")) if isinstance(body, e.PrMerged)
+    ]
+    assert merged.remove_there
+    after = told(facts, [merged])
+    assert after.pr is not None and after.pr.landed_head == HEAD
+    event = Event(merged, 0.0, "github", "k", "app", facts.id)
+    assert [intent.kind for intent in react_to(event, after, (), 0.0)] == ["follow"]
+    local = replace(after, spec=replace(after.spec, scm="local"))
+    assert react_to(event, local, (), 0.0) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from agent_orchestrator.errors import Denied, NotFound
 from agent_orchestrator.forge import Known, PullCheck, PullState
 from agent_orchestrator.plugins.forges.http import Answer, Http, Keep
-from agent_orchestrator.plugins.scm.github_polling import MOST_TRIES, NO_ACTIONS_FOR, Poll
+from agent_orchestrator.plugins.scm.github_polling import MOST_TRIES, NO_ACTIONS_FOR, SAME_SECOND, Poll
 
 pytestmark = pytest.mark.anyio
 
@@ -57,6 +58,30 @@ async def test_undecided_mergeability_is_asked_for_a_few_times() -> None:
     assert (await poll.changed(host.http, "o/n", [KNOWN])).pulls == (1,)
     poll.was_read(state("yes", head="b" * 40), "")
     assert (await poll.changed(host.http, "o/n", [KNOWN])).pulls == ()
+
+
+async def test_what_was_read_in_the_second_of_its_last_change_is_read_once_more() -> None:
+    now = NOW
+    changed = {
+        "number": 1,
+        "updated_at": "2027-01-15T08:00:00Z",
+        "state": "open",
+        "merged_at": None,
+        "head": {"ref": "b", "sha": HEAD},
+        "base": {"ref": "main", "repo": {"full_name": "o/n"}},
+    }
+    poll, host = Poll(lambda: now), Listing(pulls=[changed])
+    known = replace(KNOWN, read_at=NOW + 0.4)
+    found = [bool((await poll.changed(host.http, "o/n", [known])).pulls)]
+    for _ in range(3):
+        now += SAME_SECOND + 1
+        found.append(bool((await poll.changed(host.http, "o/n", [known])).pulls))
+    assert found[1:] == [True, False, False]
+    late = replace(KNOWN, read_at=NOW + SAME_SECOND + 1)
+    fresh = Poll(lambda: now)
+    await fresh.changed(host.http, "o/n", [late])
+    now += SAME_SECOND + 1
+    assert (await fresh.changed(host.http, "o/n", [late])).pulls == ()
 
 
 @pytest.mark.parametrize("error", [NotFound("no"), Denied("no")])

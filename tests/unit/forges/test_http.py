@@ -111,6 +111,23 @@ async def test_only_what_is_kept_stays_in_memory() -> None:
             assert (await bench.http.get("x", keep=lambda data: data["n"])).data == 7
 
 
+async def test_each_who_reads_the_same_keeps_what_he_wants_of_it() -> None:
+    async def answer(asked: Asked) -> Reply:
+        return (304, {}, b"") if "if-none-match" in asked.headers else as_json({"a": 1, "b": 2}, ETag='"1"')
+
+    def first(data: Any) -> Any:
+        return data["a"]
+
+    def second(data: Any) -> Any:
+        return data["b"]
+
+    async with serving(answer) as bench:
+        found = [(await bench.http.get("x", keep=keep)).data for keep in (first, second, None, first, second, None)]
+    whole = {"a": 1, "b": 2}
+    assert found == [1, 2, whole, 1, 2, whole]
+    assert [one.headers.get("if-none-match") for one in bench.asked] == [None] * 3 + ['"1"'] * 3
+
+
 async def test_all_pages_are_read_and_each_is_conditional() -> None:
     async def answer(asked: Asked) -> Reply:
         if "if-none-match" in asked.headers:

@@ -70,7 +70,8 @@ def test_single_sign_on_gives_the_address() -> None:
 
 
 def test_not_found_says_that_a_private_repository_looks_the_same() -> None:
-    assert "private repository" in refused(404, data={"message": "Not Found"}).remedy
+    remedy = refused(404, data={"message": "Not Found"}).remedy
+    assert "may not see" in remedy and "repo and apiUrl" in remedy
 
 
 def test_what_github_says_itself_is_passed_on() -> None:

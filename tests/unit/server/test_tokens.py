@@ -24,14 +24,16 @@ def test_the_command_lines_token_is_made_once_and_private(home: Home) -> None:
     assert stat.S_IMODE(home.token.stat().st_mode) == 0o600
     home.token.chmod(0o644)
     again = Tokens(home)
-    assert again.check(token) == Identity("cli", "admin")
+    found = again.check(token)
+    assert found is not None
+    assert (found.kind, found.role) == ("cli", "admin")
     assert stat.S_IMODE(home.token.stat().st_mode) == 0o600
 
 
 def test_a_named_token_opens_its_role_also_after_a_restart_until_revoked(home: Home) -> None:
     tokens = Tokens(home)
     id_, token = tokens.new("ci", "viewer")
-    assert Tokens(home).check(token) == Identity("token", "viewer", name="ci")
+    assert Tokens(home).check(token) == Identity("token", "viewer", name="ci", id=id_, by=id_)
     file = home.path / "tokens.json"
     assert token not in file.read_text()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600

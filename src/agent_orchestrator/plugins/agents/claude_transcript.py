@@ -10,6 +10,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from agent_orchestrator import reports as r
+from agent_orchestrator.plugins.agents.forge_calls import forge_calls
 from agent_orchestrator.plugins.agents.journals import Line, moment
 from agent_orchestrator.protocols import Activity
 
@@ -205,10 +206,11 @@ class Story:
         before = self._used.get(identity, (0, 0, 0, 0))
         new = [max(0, count - known) for count, known in zip(now, before, strict=True)]
         self._used = {identity: (now[0], now[1], now[2], now[3])}
-        if not any(new):
+        calls = _forge_calls(message.get("content") or ())
+        if not any(new) and not calls:
             return []
-        model = str(message.get("model") or "")
-        return [r.UsageReport(model, new[0], new[1], new[2], new[3], time=moment(data.get("timestamp")))]
+        model, when = str(message.get("model") or ""), moment(data.get("timestamp"))
+        return [r.UsageReport(model, new[0], new[1], new[2], new[3], time=when, forge=calls)]
 
     # -- turns ---------------------------------------------------------------------------------------------------------
 
@@ -281,6 +283,11 @@ def _next(said: re.Match[str], now: datetime) -> datetime | None:
         return when if when > here else when + timedelta(days=1)
     except (ValueError, OSError, KeyError):
         return None
+
+
+def _forge_calls(content: Iterable[Any]) -> int:
+    inputs = [block.get("input") for block in content if _is(block, "tool_use") and block.get("name") == "Bash"]
+    return sum(forge_calls(str(given.get("command") or "")) for given in inputs if isinstance(given, dict))
 
 
 def _message(data: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_orchestrator import reports as r
+from agent_orchestrator.plugins.agents.forge_calls import forge_calls
 from agent_orchestrator.plugins.agents.journals import Journal, Line, moment
 from agent_orchestrator.protocols import Activity, AgentRun, Heard
 
@@ -179,6 +180,8 @@ class Thread:
                 arguments = _object(item.get("arguments"))
                 typed = str(arguments.get("cmd") or "")
                 self.pending[call] = Call(call, str(item.get("name")), typed, _whole(typed, arguments, self._cwd))
+                if calls := forge_calls(typed):
+                    yield r.UsageReport(self._model, time=when, forge=calls)
                 if item.get("name") == "update_plan" and (told := _progress(arguments.get("plan"), when)):
                     yield told
             case "custom_tool_call":

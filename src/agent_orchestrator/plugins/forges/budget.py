@@ -18,6 +18,9 @@ PLENTY = 0.5
 """While more than this is left, background reading does not pause."""
 FIRST_PAUSE = 60.0
 LONGEST_PAUSE = 900.0
+JUST_OVER = 3.0
+"""So long ago a reset may lie because a host tells whole seconds or its clock is late: then it is worth asking again soon."""
+SOON = 2.0
 LONGEST_WINDOW = 86_400.0
 """A reset time further away than this is a mistake."""
 
@@ -77,7 +80,9 @@ class Budget:
         now = self._clock()
         reset = _number(headers, "x-ratelimit-reset", "ratelimit-reset")
         resource = headers.get("x-ratelimit-resource") or "core"
-        until = float(reset) if reset is not None and now < reset <= now + LONGEST_WINDOW else now + 60.0
+        just_over = reset is not None and now - JUST_OVER < reset <= now
+        in_time = reset is not None and now < reset <= now + LONGEST_WINDOW
+        until = float(reset or 0) if in_time else now + (SOON if just_over else 60.0)
         known = self._allowances.get(resource)
         if known is not None and known.reset == until and known.remaining < remaining and known.seen > now - 5.0:
             return  # an answer that was overtaken by another one
@@ -98,13 +103,15 @@ class Budget:
     def refused(self, headers: Mapping[str, str], *, secondary: bool, resource: str = "core") -> float:
         """A request was one too many; returns the time until which none is sent: of this resource, or after a secondary limit of any."""
         now = self._clock()
-        after = _retry_after(headers, now)
+        after, first = _retry_after(headers, now), FIRST_PAUSE
         if after is None and not secondary:
             reset = _number(headers, "x-ratelimit-reset", "ratelimit-reset")
             if reset is not None and now < reset <= now + LONGEST_WINDOW:
                 after = reset - now
+            elif reset is not None and now - JUST_OVER < reset <= now:
+                first = SOON
         if after is None:  # nothing is said, or a time that is over: each time twice as long
-            after = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0**self._refusals)
+            after = min(LONGEST_PAUSE, first * 2.0**self._refusals)
         self._refusals = min(self._refusals + 1, 16)
         until = now + min(after, LONGEST_WINDOW)
         name = "" if secondary else resource

@@ -179,7 +179,7 @@ class GitHubHost:
         if "NOT_FOUND" in kinds:
             return NotFound(
                 f"{name}: {said}",
-                f"check the name; a private repository that {http.speaker.token} may not see looks the same",
+                f"check its name, and repo in the configuration; what {http.speaker.token} may not see looks the same",
             )
         if kinds & {"FORBIDDEN", "INSUFFICIENT_SCOPES"}:
             return Denied(f"{name}: {said}", http.speaker.sign_in)

@@ -94,26 +94,27 @@ class Http:
         self._headers = {"User-Agent": "agent-orchestrator", **headers}
         self._sleep = sleep
         self._resource = resource or (lambda _: "core")
-        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._known: OrderedDict[tuple[str, str, str], _Known] = OrderedDict()
         self._moved: OrderedDict[str, str] = OrderedDict()
         self._open: _Loop | None = None
         self.rejected = False
         """The host did not accept the token the last time."""
 
     async def get(self, path: str, *, keep: Keep | None = None) -> Answer:
-        """Read something; from memory where the host says that it is unchanged. Always pass the same `keep` for a path."""
+        """Read something; from memory where the host says that it is unchanged. `keep`: what of it is remembered."""
         url = self._url(path)
-        known = self._known.get(url)
+        memory = (url, getattr(keep, "__module__", ""), getattr(keep, "__qualname__", ""))
+        known = self._known.get(memory)
         extra = {"If-None-Match": known.etag} if known else {}
         raw = await self._send("GET", url, extra)
         if raw.status == 304 and known is not None:
-            self._known.move_to_end(url)
+            self._known.move_to_end(memory)
             return Answer(200, {**raw.headers, "link": known.links}, known.data, unchanged=True)
         data = self._checked("GET", path, raw)
         data = keep(data) if keep else data
         if raw.status == 200 and raw.headers.get("etag"):
-            self._known[url] = _Known(raw.headers["etag"], data, raw.headers.get("link", ""))
-            self._known.move_to_end(url)
+            self._known[memory] = _Known(raw.headers["etag"], data, raw.headers.get("link", ""))
+            self._known.move_to_end(memory)
             while len(self._known) > REMEMBERED:
                 self._known.popitem(last=False)
         return Answer(raw.status, raw.headers, data)
@@ -306,7 +307,8 @@ class Http:
     def _unreachable(self, method: str, url: str, cut: _Cut) -> Temporary:
         host = urlsplit(self.base).netloc
         untrusted = "CERTIFICATE_VERIFY_FAILED" in cut.reason
-        remedy = "name its authority's certificate in SSL_CERT_FILE" if untrusted else "check the network"
+        wrong = "check the network, and its address in the configuration"
+        remedy = "name its authority's certificate in SSL_CERT_FILE" if untrusted else wrong
         return Temporary(f"{host} could not be asked ({method} {_short(url)}): {cut.reason}", remedy)
 
 

@@ -70,7 +70,9 @@ class JiraHost:
             authorization = f"Bearer {token.value}"
         headers = {"Authorization": authorization, "Accept": "application/json", "X-Atlassian-Token": "no-check"}
         base = f"{self.url}/rest/api/{3 if self.cloud else 2}"
-        return Http(base, Speaker(name, str(token), self._sign_in()), headers, clock=self._clock)
+        return Http(
+            base, Speaker(name, str(token), self._sign_in(), keys="project and url"), headers, clock=self._clock
+        )
 
     async def get(self, path: str) -> Any:
         """Read something."""

@@ -15,6 +15,7 @@ from agent_orchestrator.plugins.forges.http import Answer, Http, shared
 from agent_orchestrator.plugins.forges.refusals import Speaker, limited
 
 LINEAR = "https://api.linear.app/graphql"
+KEYS = "team and apiUrl"
 _KINDS = {"core": "requests", "complexity": "complexity"}
 """Our names for what Linear grants, and its own."""
 
@@ -77,7 +78,9 @@ class LinearHost:
         return self.opened
 
     def _made(self, token: tokens.Token) -> Http:
-        speaker = Speaker("Linear", str(token), "make an API key in Linear's settings and set LINEAR_API_KEY")
+        speaker = Speaker(
+            "Linear", str(token), "make an API key in Linear's settings and set LINEAR_API_KEY", keys=KEYS
+        )
         own = token.value.startswith("lin_api_")  # a person's key is sent bare, an application's token is not
         headers = {"Authorization": token.value if own else f"Bearer {token.value}", "Accept": "application/json"}
         return Http(self._url, speaker, headers, budget=LinearBudget(self._clock))
@@ -108,7 +111,8 @@ def _failed(http: Http, answer: Answer, errors: Sequence[Mapping[str, Any]]) -> 
     if codes & {"FORBIDDEN", "FEATURE_NOT_ACCESSIBLE"}:
         return Denied(f"Linear forbids it: {said}", speaker.sign_in)
     if any(str(error.get("message", "")).startswith("Entity not found") for error in errors):
-        return NotFound(f"Linear: {said}", f"check the name; what {speaker.token} may not see looks the same")
+        remedy = f"check its name, and {KEYS} in the configuration; what {speaker.token} may not see looks the same"
+        return NotFound(f"Linear: {said.rstrip('.')}", remedy)
     if codes & {"INPUT_ERROR", "INVALID_INPUT", "USER_ERROR", "GRAPHQL_VALIDATION_FAILED", "GRAPHQL_ERROR"}:
         return UsageError(f"Linear refuses it: {said}")
     if "too complex" in said.lower():

@@ -6,8 +6,10 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote
 
 from agent_orchestrator.errors import AoError, Conflict, Denied, NotFound, Temporary, UsageError
+from agent_orchestrator.forge import Access, Author
 from agent_orchestrator.plugins.forges.budget import clock_text
 
 LONGEST_MESSAGE = 300
@@ -25,6 +27,8 @@ class Speaker:
     """How a person gets another token: `gh auth login --hostname H`."""
     widen: str = ""
     """How a person gives the token a scope; `{scope}` stands for it."""
+    keys: str = "repo and apiUrl"
+    """What of the configuration says where things are."""
 
 
 def too_many(status: int, headers: Mapping[str, str], data: Any) -> str:
@@ -62,8 +66,8 @@ def refusal(speaker: Speaker, what: str, status: int, headers: Mapping[str, str]
     if status in (404, 410):
         said = f" ({message})" if message and message != "Not Found" else ""
         return NotFound(
-            f"{speaker.name} has no {what.partition(' ')[2] or what}{said}",
-            f"check the name; a private repository that {speaker.token} may not see looks the same",
+            f"{speaker.name} has no {unquote(what.partition(' ')[2] or what)}{said}",
+            f"check its name, and {speaker.keys} in the configuration; what {speaker.token} may not see looks the same",
         )
     if status == 409:
         return Conflict(f"{speaker.name} refuses {what}: {message or 'conflict'}")
@@ -95,13 +99,27 @@ def _forbidden(speaker: Speaker, what: str, headers: Mapping[str, str], message:
     return Denied(f"{speaker.name} forbids {what}: {message or 'no reason given'}", speaker.sign_in)
 
 
+def scopes_of(headers: Mapping[str, str]) -> list[str] | None:
+    """The scopes that a token has; none: it is of a kind that has no scopes."""
+    return _names(headers["x-oauth-scopes"]) if "x-oauth-scopes" in headers else None
+
+
 def lacking_scopes(headers: Mapping[str, str]) -> list[str]:
     """The scopes of which a token needs one and has none; nothing where that is not told."""
-    if "x-oauth-scopes" not in headers:
+    scopes = scopes_of(headers)
+    if scopes is None:
         return []
     accepted = _names(headers.get("x-accepted-oauth-scopes", ""))
-    owned = implied(_names(headers["x-oauth-scopes"]))
+    owned = implied(scopes)
     return [] if not accepted or owned & set(accepted) else accepted
+
+
+def allowed(access: Access) -> Author:
+    """Who we are. Raises what the token lacks that nothing goes without."""
+    for lack in access.lacks:
+        if lack.vital:
+            raise Denied(str(lack), lack.remedy)
+    return access.author
 
 
 _IMPLIED = {

@@ -61,8 +61,8 @@ async def from_program(host: Host, argv: Sequence[str], source: str) -> Token | 
 
 
 def none_found(forge: str, remedy: str) -> Denied:
-    """There is no token at all."""
-    return Denied(f"there is no token for {forge}", remedy)
+    """There is no token at all. A variable that the remedy names counts where the daemon was started."""
+    return Denied(f"there is no token for {forge}", f"{remedy}; after setting a variable: ao shutdown, then ao start")
 
 
 def github_variables(hostname: str) -> tuple[str, ...]:

@@ -14,16 +14,28 @@ from typing import Any
 from urllib.parse import quote
 
 from agent_orchestrator.errors import AoError, Denied, NotFound, Temporary, UsageError
-from agent_orchestrator.forge import Author, Hint, Known, Merged, Merging, PullSpec, PullState, Unmergeable, Waiting
+from agent_orchestrator.forge import (
+    Access,
+    Author,
+    Hint,
+    Known,
+    Merged,
+    Merging,
+    PullSpec,
+    PullState,
+    Unmergeable,
+    Waiting,
+)
 from agent_orchestrator.host import Host
+from agent_orchestrator.plugins.forges.github_access import PULLS, access
 from agent_orchestrator.plugins.forges.github_host import GitHubHost
 from agent_orchestrator.plugins.forges.github_marks import LONGEST_TITLE, already_said, bears, fitting, marked
-from agent_orchestrator.plugins.forges.github_people import author, same
+from agent_orchestrator.plugins.forges.github_people import same
 from agent_orchestrator.plugins.forges.http import Answer, Http
 from agent_orchestrator.plugins.forges.metering import lines, longest_wait
-from agent_orchestrator.plugins.forges.refusals import implied, told
+from agent_orchestrator.plugins.forges.refusals import allowed, told
 from agent_orchestrator.plugins.scm import github_documents as documents
-from agent_orchestrator.plugins.scm.github_landing import land
+from agent_orchestrator.plugins.scm.github_landing import call_off, land
 from agent_orchestrator.plugins.scm.github_polling import Poll
 from agent_orchestrator.plugins.scm.github_reading import Node, base_has_checks, complete, pull_state
 
@@ -70,36 +82,21 @@ class GitHub:
             return False
         return True
 
+    async def access(self) -> Access:
+        """Who we are, and what the token lets us do."""
+        return await access(self._at, self._repo, PULLS, self._fork)
+
     async def login(self) -> Author:
-        """Who we are, and whether the token may do what we do."""
-        http = await self._at.http()
-        headers: Mapping[str, str] = {}
-        try:
-            answer = await http.get("user")
-        except Denied as error:
-            if "not accessible" not in error.text:  # an app's token is nobody's
-                raise
-            name, kind = await self._at.login(), "bot"
-        else:
-            found = author(answer.data, "")
-            name, kind, headers = found.name, found.kind, answer.headers
-        repo = await http.get(f"repos/{self._repo}")
-        may = (repo.data or {}).get("permissions") or {}
-        private = (repo.data or {}).get("private", True)
-        wanted = "repo" if private else "public_repo"
-        if "x-oauth-scopes" in headers:
-            owned = implied([scope.strip() for scope in headers["x-oauth-scopes"].split(",")])
-            if wanted not in owned:
-                raise Denied(f"{http.speaker.token} lacks the scope {wanted}", http.speaker.widen.format(scope=wanted))
-        if may.get("push") is False and not self._fork:
-            raise Denied(
-                f"{name} may not write to {self._repo}", "ask its owner, or push to a fork of yours: scm.fork: you/name"
-            )
-        return Author(name, kind, "yes" if may.get("push") else "unknown")
+        """Who we are, if the token may do what we do."""
+        return allowed(await self.access())
 
     def push_url(self) -> tuple[str, Mapping[str, str]]:
         """Where Git pushes to."""
         return self._at.git(self._fork or self._repo)
+
+    def fetch_url(self) -> tuple[str, Mapping[str, str]]:
+        """Where Git fetches bases from."""
+        return self._at.git(self._repo)
 
     async def find(self, branch: str) -> PullState | None:
         """The open pull request of a branch, else its newest one."""
@@ -121,6 +118,8 @@ class GitHub:
         """A pull request by its number."""
         owner, _, name = self._repo.partition("/")
         data, errors = await self._at.graphql(documents.GET, {"owner": owner, "name": name, "number": number})
+        if data.get("repository") is None:
+            await (await self._at.http()).get(f"repos/{self._repo}")  # raises what is the matter with it
         node = (data.get("repository") or {}).get("pullRequest")
         if node is None:
             raise NotFound(
@@ -237,6 +236,10 @@ class GitHub:
         """Land exactly `how.head`, or have GitHub do so."""
         return await land(self._at, self._repo, pull, how)
 
+    async def call_off(self, pull: PullState) -> None:
+        """It lands by itself no more."""
+        await call_off(self._at, pull)
+
     async def comment(self, pull: PullState, text: str, key: str) -> str:
         """Say something about the whole, once."""
         http = await self._at.http()
@@ -288,7 +291,13 @@ class GitHub:
             "reviewers": [name.removeprefix("@") for name in people if "/" not in name],
             "team_reviewers": [name.rpartition("/")[2] for name in people if "/" in name],
         }
-        await http.call("POST", f"repos/{self._repo}/pulls/{pull.number}/requested_reviewers", body, safe=True)
+        path = f"repos/{self._repo}/pulls/{pull.number}/requested_reviewers"
+        answer = await http.call("POST", path, body, safe=True, allow=(422,))
+        if answer.status == 422:
+            raise UsageError(
+                f"{http.speaker.name} does not ask {', '.join(people)} to look at #{pull.number}: {told(answer.data)}",
+                "name collaborators by their logins, and not the author; a team as org/team",
+            )
 
     async def rerun(self, pull: PullState) -> int:
         """Run what failed at its head again."""

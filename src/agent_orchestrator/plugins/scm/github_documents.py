@@ -116,6 +116,12 @@ AUTO_MERGE = """mutation AutoMerge(
   }) { pullRequest { id } }
 }"""
 
+DEQUEUE = "mutation Dequeue($id: ID!) { dequeuePullRequest(input: {id: $id}) { clientMutationId } }"
+
+NO_AUTO_MERGE = """mutation NoAutoMerge($id: ID!) {
+  disablePullRequestAutoMerge(input: {pullRequestId: $id}) { pullRequest { id } }
+}"""
+
 READY = "mutation Ready($id: ID!) { markPullRequestReadyForReview(input: {pullRequestId: $id}) { pullRequest { id } } }"
 
 RESOLVE = "mutation Resolve($id: ID!) { resolveReviewThread(input: {threadId: $id}) { thread { id isResolved } } }"
@@ -131,6 +137,8 @@ DOCUMENTS = {
     "landing": LANDING,
     "enqueue": ENQUEUE,
     "auto-merge": AUTO_MERGE,
+    "dequeue": DEQUEUE,
+    "no auto-merge": NO_AUTO_MERGE,
     "ready": READY,
     "resolve": RESOLVE,
     "reply": REPLY,

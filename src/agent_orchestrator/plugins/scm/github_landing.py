@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
@@ -50,6 +51,21 @@ def _hindrance(now: Mapping[str, Any], how: Merging) -> Waiting | Unmergeable | 
     if now.get("isDraft"):
         return Unmergeable("it is a draft")
     return Unmergeable("it conflicts with its base") if now.get("mergeable") == "CONFLICTING" else None
+
+
+async def call_off(at: GitHubHost, pull: PullState) -> None:
+    """Out of the merge queue, and by itself no more. Looks again afterwards: GitHub keeps auto-merge on when a branch moves."""
+    for _ in range(3):
+        data, _errors = await at.graphql(documents.LANDING, {"id": pull.id})
+        now = data.get("node") or {}
+        waits = {documents.DEQUEUE: now.get("isInMergeQueue"), documents.NO_AUTO_MERGE: now.get("autoMergeRequest")}
+        wanted = [document for document, is_on in waits.items() if is_on]
+        if now.get("state") != "OPEN" or not wanted:
+            return
+        for document in wanted:
+            with contextlib.suppress(UsageError):  # it is over since we looked
+                await at.graphql(document, {"id": pull.id}, safe=False)
+    raise Temporary(f"GitHub still lands #{pull.number} by itself", "it is tried again")
 
 
 async def _asked(at: GitHubHost, document: str, variables: Mapping[str, Any], reason: str) -> Waiting | Unmergeable:

@@ -69,6 +69,10 @@ class Poll:
         self._no_actions_until = 0.0
         self._checks: dict[str, frozenset[tuple[str, str]]] = {}
         self._undecided: dict[int, tuple[str, str, int]] = {}
+        self._early: dict[int, str] = {}
+        """The change after which a pull request was read once more."""
+        self._found = _Found()
+        """What a call found that failed later on: it is not found again."""
         self.repo: str | None = None
         """The repository's name as the last answer has it."""
 
@@ -89,7 +93,7 @@ class Poll:
 
     async def changed(self, http: Http, repo: str, known: Sequence[Known]) -> Hint:
         """What is worth reading."""
-        found = _Found()
+        found = self._found
         now = self._clock()
         await self._ask_pulls(http, repo, known, found)
         known = [self._there(one) for one in known]
@@ -103,11 +107,21 @@ class Poll:
             if tries > 0:
                 self._undecided[one.number] = (head, base, tries - 1)
                 found.pulls.add(one.number)
-        found.pulls |= {one.number for one in known if now - one.read_at > self._max_age}
+        found.pulls |= {one.number for one in known if now - one.read_at > self._max_age or self._is_early(one, now)}
         self._forget(known)
+        self._found = _Found()
         return Hint(
             self.repo or repo, tuple(sorted(found.pulls)), tuple(sorted(found.heads)), tuple(sorted(found.branches))
         )
+
+    def _is_early(self, one: Known, now: float) -> bool:
+        """Was it read in the very second of its last change? GitHub tells of no other one in that second: it is read once more."""
+        listed = (self._pulls or {}).get(one.number)
+        if listed is None or one.read_at > when(listed.updated) + SAME_SECOND or now - one.read_at < SAME_SECOND:
+            return False
+        early = self._early.get(one.number) != listed.updated
+        self._early[one.number] = listed.updated
+        return early
 
     def _there(self, one: Known) -> Known:
         """With the head that it has at GitHub: here it may be ahead by what is not pushed yet."""
@@ -192,6 +206,7 @@ class Poll:
         self._checks = {head: checks for head, checks in self._checks.items() if head in heads}
         numbers = {one.number for one in known}
         self._undecided = {number: one for number, one in self._undecided.items() if number in numbers}
+        self._early = {number: one for number, one in self._early.items() if number in numbers}
         if self._pulls is not None and len(self._pulls) > 1_000:
             newest = sorted(self._pulls.values(), key=lambda pull: pull.updated, reverse=True)[:500]
             self._pulls = {pull.number: pull for pull in newest}

@@ -15,16 +15,29 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from agent_orchestrator.errors import AoError, Denied, NotFound, Temporary, UsageError
-from agent_orchestrator.forge import Author, Hint, Known, Merged, Merging, PullSpec, PullState, Unmergeable, Waiting
+from agent_orchestrator.forge import (
+    Access,
+    Author,
+    Hint,
+    Known,
+    Lack,
+    Merged,
+    Merging,
+    PullSpec,
+    PullState,
+    Unmergeable,
+    Waiting,
+)
 from agent_orchestrator.host import Host
 from agent_orchestrator.plugins.forges.github_marks import LONGEST_TITLE, bears, fitting, marked
 from agent_orchestrator.plugins.forges.github_people import same
+from agent_orchestrator.plugins.forges.gitlab_access import access
 from agent_orchestrator.plugins.forges.gitlab_host import GitLabHost
 from agent_orchestrator.plugins.forges.gitlab_people import DEVELOPER, Members
 from agent_orchestrator.plugins.forges.http import Answer, Http
 from agent_orchestrator.plugins.forges.metering import lines, longest_wait
-from agent_orchestrator.plugins.forges.refusals import told
-from agent_orchestrator.plugins.scm.gitlab_landing import land
+from agent_orchestrator.plugins.forges.refusals import allowed, told
+from agent_orchestrator.plugins.scm.gitlab_landing import call_off, land
 from agent_orchestrator.plugins.scm.gitlab_polling import Poll, job_states
 from agent_orchestrator.plugins.scm.gitlab_reading import (
     DRAFT,
@@ -88,26 +101,29 @@ class GitLab:
             return False
         return True
 
-    async def login(self) -> Author:
-        """Who we are, and whether the token may do what we do."""
-        http = await self._at.http()
-        user = (await http.get("user")).data
-        own = await http.call("GET", "personal_access_tokens/self", safe=True, allow=(400, 401, 403, 404))
-        scopes = own.data.get("scopes") if own.status == 200 and isinstance(own.data, Mapping) else None
-        if isinstance(scopes, list) and "api" not in scopes:
-            raise Denied(f"{http.speaker.token} lacks the scope api", "make a token with the scope api")
-        level = _level(await self._project())
+    async def access(self) -> Access:
+        """Who we are, and what the token lets us do."""
+        user, found = await access(self._at, "to read and open merge requests, to comment and to push")
+        if any(lack.vital for lack in found.lacks):
+            return found
+        level, lacks = _level(await self._project()), list(found.lacks)
         if level is not None and level < DEVELOPER and not self._fork:
-            raise Denied(
-                f"{user['username']} may not write to {self.repo}",
-                "ask for the role of a developer, or push to a fork of yours: scm.fork: you/name",
-            )
-        found = self._members.author(user)
-        return replace(found, write_access="yes" if level is not None and level >= DEVELOPER else "unknown")
+            remedy = "ask for the role of a developer, or push to a fork of yours: scm.fork: you/name"
+            lacks.append(Lack(f"{found.author.name} may not write to {self.repo}", "", remedy, vital=True))
+        writes = "yes" if level is not None and level >= DEVELOPER else "unknown"
+        return replace(found, author=replace(self._members.author(user), write_access=writes), lacks=tuple(lacks))
+
+    async def login(self) -> Author:
+        """Who we are, if the token may do what we do."""
+        return allowed(await self.access())
 
     def push_url(self) -> tuple[str, Mapping[str, str]]:
         """Where Git pushes to."""
         return self._at.git(self._fork or self.repo)
+
+    def fetch_url(self) -> tuple[str, Mapping[str, str]]:
+        """Where Git fetches bases from."""
+        return self._at.git(self.repo)
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
@@ -308,9 +324,10 @@ class GitLab:
         found = [name_of(one) for one in await self._listed(branch) if one["state"] == "opened"]
         return next(iter(await self.read(found[:1])), None) if found else None
 
-    async def _change(self, pull: PullState, new: Mapping[str, Any]) -> None:
+    async def _change(self, pull: PullState, new: Mapping[str, Any]) -> Node:
         http = await self._at.http()
-        await http.call("PUT", _root(pull), dict(new), safe=True)
+        answer = await http.call("PUT", _root(pull), dict(new), safe=True)
+        return answer.data if isinstance(answer.data, Mapping) else {}
 
     async def ready(self, pull: PullState) -> None:
         """No draft any more."""
@@ -325,6 +342,10 @@ class GitLab:
     async def merge(self, pull: PullState, how: Merging) -> Merged | Waiting | Unmergeable:
         """Land exactly `how.head`, or have GitLab do so."""
         return await land(await self._at.http(), pull, how)
+
+    async def call_off(self, pull: PullState) -> None:
+        """It lands by itself no more."""
+        await call_off(await self._at.http(), pull)
 
     async def comment(self, pull: PullState, text: str, key: str) -> str:
         """Say something about the whole, once."""
@@ -364,7 +385,13 @@ class GitLab:
             if number is None:
                 raise NotFound(f"GitLab has no user {name}", "write the name that his page has in its address")
             wanted.append(number)
-        await self._change(pull, {"reviewer_ids": list(dict.fromkeys(wanted))})
+        after = await self._change(pull, {"reviewer_ids": list(dict.fromkeys(wanted))})
+        asked = {str(one.get("username")).casefold() for one in after.get("reviewers") or ()}
+        if left := [name for name in people if name.removeprefix("@").casefold() not in asked]:
+            raise UsageError(
+                f"GitLab does not ask {', '.join(left)} to look at !{pull.number}",
+                "name members of the project; some plans of GitLab's take but one reviewer, who must be taken off there",
+            )
 
     async def rerun(self, pull: PullState) -> int:
         """Run what failed in its head's pipeline again."""

@@ -46,6 +46,16 @@ async def land(http: Http, pull: PullState, how: Merging) -> Merged | Waiting | 
     return Waiting(BY_ITSELF)
 
 
+async def call_off(http: Http, pull: PullState) -> None:
+    """Off the merge train, and by itself no more."""
+    project, _, number = pull.id.partition("!")
+    path = f"projects/{project}/merge_requests/{number}"
+    await http.call("POST", f"{path}/cancel_merge_when_pipeline_succeeds", {}, allow=(405, 406, 409))
+    now = (await http.get(path)).data
+    if now.get("state") in ("opened", "locked") and now.get("merge_when_pipeline_succeeds"):
+        raise Temporary(f"GitLab still lands !{pull.number} by itself", "it is tried again")
+
+
 def _hindrance(now: Mapping[str, Any], how: Merging) -> Waiting | Unmergeable | None:
     """Why it is not to be asked for just now."""
     if now.get("state") not in ("opened", "locked"):

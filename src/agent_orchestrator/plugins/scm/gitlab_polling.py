@@ -65,6 +65,8 @@ class Poll:
         self._no_pipelines_until = 0.0
         self._running: dict[int, tuple[str, frozenset[tuple[int, str]]]] = {}
         self._undecided: dict[int, tuple[str, str, int]] = {}
+        self._found = _Found()
+        """What a call found that failed later on: it is not found again."""
 
     def was_read(
         self, pull: PullState, whole: Mapping[str, Any], jobs: str, states: frozenset[tuple[int, str]]
@@ -84,7 +86,7 @@ class Poll:
 
     async def changed(self, http: Http, project: int, repo: str, known: Sequence[Known]) -> Hint:
         """What is worth reading."""
-        found, now = _Found(), self._clock()
+        found, now = self._found, self._clock()
         await self._ask_changes(http, project, known, found)
         busy = [one for one in known if not one.settled]
         if (busy or self._calls % 2 == 0) and now >= self._no_pipelines_until:
@@ -100,6 +102,7 @@ class Poll:
         numbers = {one.number for one in known}
         self._running = {number: jobs for number, jobs in self._running.items() if number in numbers}
         self._undecided = {number: tries for number, tries in self._undecided.items() if number in numbers}
+        self._found = _Found()
         return Hint(repo, tuple(sorted(found.pulls)), tuple(sorted(found.heads)), tuple(sorted(found.branches)))
 
     async def _ask_changes(self, http: Http, project: int, known: Sequence[Known], found: _Found) -> None:

@@ -13,8 +13,9 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from agent_orchestrator.errors import NotFound, UsageError
-from agent_orchestrator.forge import Issue, IssueChange, TrackerComment
+from agent_orchestrator.forge import Access, Issue, IssueChange, TrackerComment
 from agent_orchestrator.host import Host
+from agent_orchestrator.plugins.forges.github_access import ISSUES, access
 from agent_orchestrator.plugins.forges.github_host import GitHubHost
 from agent_orchestrator.plugins.forges.github_marks import LONGEST_TITLE, already_said, fitting, marked, unmarked
 from agent_orchestrator.plugins.forges.github_people import author, same, when
@@ -47,6 +48,10 @@ class GitHubIssues:
     def budget(self) -> Sequence[str]:
         """What is left of the host's grants."""
         return lines(self._at.opened)
+
+    async def access(self) -> Access:
+        """Who we are, and what the token lets us do."""
+        return await access(self._at, self._at.place.repo, ISSUES)
 
     @property
     def _root(self) -> str:
@@ -82,7 +87,7 @@ class GitHubIssues:
         if labels:
             query["labels"] = ",".join(labels)
         if assignee:
-            query["assignee"] = assignee
+            query["assignee"] = await self._at.login() if assignee == "@me" else assignee.removeprefix("@")
         if since:
             query["since"] = datetime.fromtimestamp(since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         http = await self._at.http()
@@ -128,8 +133,6 @@ class GitHubIssues:
         now = [str(one.get("login")) for one in (await http.get(path)).data.get("assignees") or []]
         wanted = [] if name in ("", "none") else [name]
         others = [login for login in now if not any(same(login, one) for one in wanted)]
-        if others:
-            await http.call("DELETE", f"{path}/assignees", {"assignees": others}, safe=True)
         if wanted and not any(same(login, name) for login in now):
             answer = await http.call("POST", f"{path}/assignees", {"assignees": wanted}, safe=True)
             given = [str(one.get("login")) for one in (answer.data or {}).get("assignees") or []]
@@ -138,6 +141,8 @@ class GitHubIssues:
                     f"GitHub does not assign {path.rpartition('/')[2]} to {name}",
                     "only who may see to it can be assigned",
                 )
+        if others:  # last: who cannot be assigned takes nobody's place
+            await http.call("DELETE", f"{path}/assignees", {"assignees": others}, safe=True)
 
     async def comment(self, issue: str, text: str, key: str) -> str:
         """Say something, once."""

@@ -15,10 +15,11 @@ from typing import Any
 from urllib.parse import urlencode
 
 from agent_orchestrator.errors import NotFound, UsageError
-from agent_orchestrator.forge import Issue, IssueChange, TrackerComment
+from agent_orchestrator.forge import Access, Issue, IssueChange, TrackerComment
 from agent_orchestrator.host import Host
 from agent_orchestrator.plugins.forges.github_marks import LONGEST_TITLE, bears, fitting, marked, unmarked
 from agent_orchestrator.plugins.forges.github_people import same, when
+from agent_orchestrator.plugins.forges.gitlab_access import access
 from agent_orchestrator.plugins.forges.gitlab_host import GitLabHost
 from agent_orchestrator.plugins.forges.gitlab_people import Members
 from agent_orchestrator.plugins.forges.metering import lines, longest_wait
@@ -47,6 +48,13 @@ class GitLabIssues:
     def budget(self) -> Sequence[str]:
         """What is left of the host's grants."""
         return lines(self._at.opened)
+
+    async def access(self) -> Access:
+        """Who we are, and what the token lets us do."""
+        _, found = await access(self._at, "to read and change issues")
+        if not found.lacks:
+            await self._at.project()
+        return found
 
     async def _root(self) -> str:
         return f"projects/{await self._at.project()}/issues"

@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from agent_orchestrator.errors import AoError, NotFound, UsageError
-from agent_orchestrator.forge import Author, Issue, IssueChange, TrackerComment
+from agent_orchestrator.forge import Access, Author, Issue, IssueChange, Lack, TrackerComment
 from agent_orchestrator.host import Host
 from agent_orchestrator.plugins.forges.jira_host import JiraHost
 from agent_orchestrator.plugins.forges.metering import lines, longest_wait
@@ -47,6 +47,17 @@ _NUMBER = re.compile(r"#?(\d{1,9})")
 _ADDRESS = re.compile(r"https?://\S+/(?:browse|issues)/([A-Za-z][A-Za-z0-9_]*-\d{1,9})(?:[/?#].*)?")
 _SELECTED = re.compile(r"https?://\S+[?&]selectedIssue=([A-Za-z][A-Za-z0-9_]*-\d{1,9})(?:[&#].*)?")
 _ANCHOR = re.compile(r"\s*\{anchor:ao-([0-9a-f]{32})\}\s*\Z")
+
+
+_NEEDED = {
+    "BROWSE_PROJECTS": "to read issues",
+    "CREATE_ISSUES": "to make issues (ao issue new)",
+    "EDIT_ISSUES": "to label issues",
+    "ASSIGN_ISSUES": "to take issues",
+    "TRANSITION_ISSUES": "to move issues as the work goes on",
+    "ADD_COMMENTS": "to link pull requests",
+}
+"""The permissions that we need, and what for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +104,18 @@ class JiraIssues:
     def budget(self) -> Sequence[str]:
         """What is left of the site's grants."""
         return lines(self._at.opened)
+
+    async def access(self) -> Access:
+        """Who we are, and what we may do in the project."""
+        me = await self._at.get("myself")
+        query = urlencode({"projectKey": self._at.project, "permissions": ",".join(_NEEDED)})
+        may = (await self._at.get(f"mypermissions?{query}")).get("permissions") or {}
+        lacks = [key for key in _NEEDED if not (may.get(key) or {}).get("havePermission")]
+        return Access(
+            Author(str(me.get("displayName") or _account(me))),
+            f"project {self._at.project}",
+            tuple(_lack(key, self._at.project) for key in lacks),
+        )
 
     async def get(self, issue: str) -> Issue:
         """One issue with its comments."""
@@ -153,7 +176,11 @@ class JiraIssues:
         }
         if body.strip():
             fields["description"] = self._written(body)
-        made = (await self._at.call("POST", "issue", {"fields": fields})).data
+        try:
+            made = (await self._at.call("POST", "issue", {"fields": fields})).data
+        except UsageError as error:
+            wanted = f"check project ({self._at.project}) and issueType ({self._kind}) in the configuration"
+            raise UsageError(error.text, error.remedy or wanted) from None
         return await self.get(str(made["key"]))
 
     async def change(self, issue: str, change: IssueChange) -> None:
@@ -428,6 +455,11 @@ def _label(label: str) -> str:
     if not label or re.search(r"\s", label):
         raise UsageError(f"{label!r} is no label of Jira", "its labels have no spaces")
     return label
+
+
+def _lack(key: str, project: str) -> Lack:
+    remedy = f"have it granted in the permissions of the project {project}"
+    return Lack(f"we lack the permission {key}", _NEEDED[key], remedy, vital=key == "BROWSE_PROJECTS")
 
 
 def _title(title: str) -> str:

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from agent_orchestrator.errors import AoError, NotFound, UsageError
-from agent_orchestrator.forge import Author, Issue, IssueChange, TrackerComment
+from agent_orchestrator.forge import Access, Author, Issue, IssueChange, TrackerComment
 from agent_orchestrator.host import Host
 from agent_orchestrator.plugins.forges.linear_host import LinearHost
 from agent_orchestrator.plugins.forges.metering import lines, longest_wait
@@ -86,6 +86,12 @@ class LinearIssues:
     def budget(self) -> Sequence[str]:
         """What is left of Linear's grants."""
         return lines(self._at.opened)
+
+    async def access(self) -> Access:
+        """Who we are. What a key may do is not told, so the team is read."""
+        me = (await self._at.ask(documents.VIEWER))["viewer"]
+        team = await self._read_team(self._which())
+        return Access(Author(str(me.get("displayName") or me["id"])), f"team {team.key}, tried: reading it")
 
     async def get(self, issue: str) -> Issue:
         """One issue with its comments."""
@@ -196,7 +202,10 @@ class LinearIssues:
     async def _read(self, document: str, issue: str) -> Any:
         """What a query says of an issue, as long as it is the team's."""
         name = await self._name(issue)
-        data = await self._at.ask(document, {"id": name})
+        try:
+            data = await self._at.ask(document, {"id": name})
+        except NotFound as error:
+            raise NotFound(f"Linear has no issue {name}", error.remedy) from None
         now = str(data["issue"]["identifier"])
         if now.partition("-")[0] != name.partition("-")[0]:
             raise NotFound(f"{name} has moved to another team, as {now}", "name an issue of this project's team")
@@ -205,9 +214,12 @@ class LinearIssues:
     async def _workflow(self) -> Team:
         """Our team, read once."""
         if self._team is None:
-            by, how = ("id", "eq") if _UUID.fullmatch(self._named) else ("key", "eqIgnoreCase")
-            self._team = await self._read_team({by: {how: self._named}})
+            self._team = await self._read_team(self._which())
         return self._team
+
+    def _which(self) -> Mapping[str, Any]:
+        by, how = ("id", "eq") if _UUID.fullmatch(self._named) else ("key", "eqIgnoreCase")
+        return {by: {how: self._named}}
 
     async def _read_team(self, wanted: Mapping[str, Any]) -> Team:
         found = (await self._at.ask(documents.TEAM, {"filter": wanted}))["teams"]["nodes"]

@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 
 from agent_orchestrator.server import auth, models, requests
-from agent_orchestrator.server.context import TheIdentity, TheServices, admins_only
+from agent_orchestrator.server.context import TheContext, TheIdentity, TheServices, admins_only
 from agent_orchestrator.server.describe import as_json, gives
 
 router = APIRouter(tags=["daemon"])
@@ -29,12 +29,14 @@ async def list_agents(services: TheServices) -> Response:
 @router.get("/api/doctor", responses=gives(models.Findings))
 async def run_doctor(
     services: TheServices,
+    context: TheContext,
     identity: TheIdentity,
     fix: Annotated[bool, Query(description="Mend what can be mended; administrators only.")] = False,
 ) -> Response:
     """Look at every prerequisite and integration."""
     if fix:
         auth.need(identity, "admin")
+    await services.projects.resolve(context)
     return as_json({"checks": await services.doctor.run(fix)})
 
 

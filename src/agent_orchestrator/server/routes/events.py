@@ -6,11 +6,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request, Response
 
-from agent_orchestrator.errors import UsageError
 from agent_orchestrator.server import models, requests
 from agent_orchestrator.server.context import SessionId, TheContext, TheServices
 from agent_orchestrator.server.describe import as_json, gives
-from agent_orchestrator.server.sse import event_stream
+from agent_orchestrator.server.sse import event_stream, sequence
 
 router = APIRouter(prefix="/api", tags=["events"])
 
@@ -37,6 +36,7 @@ async def list_events(
     limit: Limit = 1000,
     session: Annotated[str | None, Query(description="Only this session's.")] = None,
     project: Annotated[str | None, Query(description="Only this project's.")] = None,
+    kind: Annotated[str | None, Query(alias="type", description="Only of this type; pages only.")] = None,
     accept: Annotated[str, Header(include_in_schema=False)] = "",
     last_event_id: Annotated[str | None, Header(description="Go on after this event; wins over `after`.")] = None,
 ) -> Response:
@@ -49,8 +49,8 @@ async def list_events(
     elif project is not None:
         project = await services.projects.resolve(context, project)
     if "text/event-stream" not in accept:
-        return as_json({"events": await services.feed.page(after, limit, session, project)})
-    events = services.feed.subscribe(_sequence(last_event_id) if last_event_id else after)
+        return as_json({"events": await services.feed.page(after, limit, session, project, kind)})
+    events = services.feed.subscribe(sequence(last_event_id) if last_event_id else after)
     return event_stream(events, request.app.state.closing, session=session, project=project)
 
 
@@ -59,11 +59,3 @@ async def replay_events(services: TheServices, context: TheContext, body: reques
     """Run a recorded log through today's rules, and tell what would have been done. Nothing is done."""
     project = await services.projects.resolve(context, body.project)
     return as_json({"steps": await services.feed.replay(body.events, project)})
-
-
-def _sequence(text: str) -> int:
-    if not (text.isascii() and text.isdigit()):
-        raise UsageError(
-            f"Last-Event-ID is {text[:40]!r}, which is no event's number", "leave it out to follow from now on"
-        )
-    return int(text)

@@ -55,7 +55,7 @@ async def list_issues(
         if upcoming
         else services.issues.list(scope, labels=label or (), state=state)
     )
-    return as_json({"issues": found})
+    return as_json({"issues": found, "unread": services.webhooks.tracking.unread(scope)})
 
 
 @router.post("/issues", status_code=201, responses=gives(models.Issue, 201))
@@ -132,4 +132,5 @@ async def list_backlog(
     """List the open issues in the order that they would be taken, by which profile, and why not yet.
 
     `ready`: it may be taken now; with `autoAssign` it is, otherwise when somebody asks for it."""
-    return as_json({"entries": services.backlog.list(await scope_of(services, context, project, everything))})
+    scope = await scope_of(services, context, project, everything)
+    return as_json({"entries": services.backlog.list(scope), "unread": services.webhooks.tracking.unread(scope)})

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request, Response
 
+from agent_orchestrator.errors import Denied
 from agent_orchestrator.server import models, requests
 from agent_orchestrator.server.context import (
     Key,
@@ -37,6 +38,12 @@ def _agent(services: Services, identity: Identity, token: str | None) -> str | N
         return identity.session
     known = services.tokens.check(token) if token else None
     return known.session if known and known.kind == "session" else None
+
+
+def _people_only(services: Services, identity: Identity, token: str | None) -> None:
+    """What an agent may not do in a person's place."""
+    if _agent(services, identity, token):
+        raise Denied("that is for people to do", "answer in the discussion instead: the event reply in $AO_SPOOL")
 
 
 _VERDICTS = {"approve": "approved", "request-changes": "changes_requested", "comment": "commented"}
@@ -82,6 +89,46 @@ async def have_reviewed(
 
     Its judgement counts as an agent's: it drives the same reactions, and is approval only where the project says so."""
     return as_json(await services.agent_reviews.request(session, body.agent, body.message, key=key), 201)
+
+
+@router.post(
+    "/sessions/{id}/resolve",
+    responses={**gives(models.PullRequestView, 200), **gives(models.PullRequestView, 202)},
+)
+async def resolve_threads(
+    services: TheServices,
+    identity: TheIdentity,
+    session: SessionId,
+    body: requests.Resolved,
+    key: Key = None,
+    token: AgentToken = None,
+) -> Response:
+    """Settle discussions of a session's change; those at a forge are resolved there.
+
+    202: the forge could not be asked yet, and is as soon as it can. A 409 problem says what it refused."""
+    _people_only(services, identity, token)
+    done = await services.discussions.resolve(session, body.threads, everything=body.all, key=key)
+    return as_json(services.reviews.view(session), 200 if done else 202)
+
+
+@router.post(
+    "/sessions/{id}/request-review",
+    responses={**gives(models.PullRequestView, 200), **gives(models.PullRequestView, 202)},
+)
+async def request_review(
+    services: TheServices,
+    identity: TheIdentity,
+    session: SessionId,
+    body: requests.AskedPeople,
+    key: Key = None,
+    token: AgentToken = None,
+) -> Response:
+    """Ask people at the forge to look at a session's change.
+
+    202: the forge could not be asked yet, and is as soon as it can. A 409 problem says whom it does not ask, and why."""
+    _people_only(services, identity, token)
+    done = await services.discussions.request(session, body.people, key)
+    return as_json(services.reviews.view(session), 200 if done else 202)
 
 
 @router.post(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response, WebSocket
 
 from agent_orchestrator.errors import AoError, UsageError
-from agent_orchestrator.server import models, problems, requests
+from agent_orchestrator.server import auth, models, models_board, problems, requests
 from agent_orchestrator.server.context import (
     Key,
     ProjectName,
@@ -153,10 +154,20 @@ async def get_usage(
     since: Annotated[
         str | None, Query(description="Only from this UTC day on: `2026-11-15`.", pattern=r"^\d{4}-\d{2}-\d{2}$")
     ] = None,
+    session: Annotated[str | None, Query(description="Only this session's.")] = None,
 ) -> Response:
     """Tokens and dollars, added up."""
+    if session is not None:
+        one = services.sessions.find(session, await services.projects.resolve(context, project)).id
+        return as_json(services.usage.table(None, by, since, one))
     chosen = await scope_of(services, context, project, everything)
     return as_json(services.usage.table(chosen, by, since))
+
+
+@router.get("/sessions/{id}/usage", responses=gives(models_board.UsageCourse))
+async def get_session_usage(services: TheServices, session: SessionId) -> Response:
+    """What a session used as time went on, added up, and what of it by model."""
+    return as_json(await services.usage.course(session))
 
 
 @router.get("/permissions", responses=gives(models.Permissions))
@@ -189,9 +200,16 @@ async def answer_session(
 
 
 @router.get("/sessions/{id}/diff", responses=gives(models.Diff))
-async def get_diff(services: TheServices, session: SessionId) -> Response:
-    """A session's change against its base."""
-    return as_json(await services.inspection.diff(session))
+async def get_diff(
+    services: TheServices,
+    session: SessionId,
+    since: Annotated[
+        str | None,
+        Query(pattern="^[0-9a-f]{7,64}$", description="Only what changed since this commit of the session's branch."),
+    ] = None,
+) -> Response:
+    """A session's change against its base, or since a commit that one saw last."""
+    return as_json(await services.inspection.diff(session, since))
 
 
 @router.get("/sessions/{id}/log", responses=gives_text("The transcript"))
@@ -230,15 +248,17 @@ async def get_attach_command(services: TheServices, session: SessionId) -> Respo
 async def open_terminal(
     websocket: WebSocket,
     services: TheServices,
+    identity: TheIdentity,
     session: SessionId,
     columns: Annotated[int, Query(ge=1, le=1000)] = 120,
     rows: Annotated[int, Query(ge=1, le=1000)] = 40,
 ) -> None:
-    """A session's terminal."""
+    """A session's terminal; viewers only watch it."""
     from agent_orchestrator.server.terminal import serve_terminal
 
     command = await services.inspection.attach(session)
-    await serve_terminal(websocket, command["argv"], command["env"], columns, rows)
+    refuse = None if auth.has(identity, "operator") else partial(websocket.app.state.refusals.note, websocket.scope)
+    await serve_terminal(websocket, command["argv"], command["env"], columns, rows, refuse)
 
 
 @router.get("/tasks", responses=gives(models.Tasks))

@@ -134,6 +134,14 @@ class Checks:
         asked = await find(self._host, spec)
         return self._results.read(spec.project, asked.tree, spec.name, _key(spec, asked))
 
+    async def state(self, spec: CheckSpec) -> str:
+        """What is known of this content in a word: a result's state, `running` or `unknown`."""
+        asked = await find(self._host, spec)
+        if (spec.project, asked.tree, spec.name) in self._flights:
+            return "running"
+        known = self._results.read(spec.project, asked.tree, spec.name, _key(spec, asked))
+        return known.state if known else "unknown"
+
     def cancel(self, project: str, tree: str, name: str) -> bool:
         """End a check that waits or runs; whoever waits for it gets `cancelled`. False: there is none."""
         flight = self._flights.get((project, tree, name))

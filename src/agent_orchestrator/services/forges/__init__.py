@@ -8,8 +8,10 @@ what was read is the flow's (`flow/forge.py`).
 from agent_orchestrator.services.forges.changes import ForgeChanges
 from agent_orchestrator.services.forges.checkup import Checkup
 from agent_orchestrator.services.forges.hooks import Webhooks
+from agent_orchestrator.services.forges.landed import AfterLanding
+from agent_orchestrator.services.forges.outages import Outages
 from agent_orchestrator.services.forges.repositories import Repositories
 from agent_orchestrator.services.forges.tracking import Tracking
 from agent_orchestrator.services.forges.watching import ForgeWatch
 
-__all__ = ["Checkup", "ForgeChanges", "ForgeWatch", "Repositories", "Tracking", "Webhooks"]
+__all__ = ["AfterLanding", "Checkup", "ForgeChanges", "ForgeWatch", "Outages", "Repositories", "Tracking", "Webhooks"]

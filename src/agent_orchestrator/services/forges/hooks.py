@@ -46,6 +46,8 @@ class Webhooks:
         self.tracking = tracking
         self.last: dict[str, float] = {}
         """When each of them was last heard."""
+        self.refused: dict[str, str] = {}
+        """Why the last delivery of each was not taken, unless one was taken since."""
         self._heard: OrderedDict[tuple[str, str], None] = OrderedDict()
 
     def receive(self, name: str, headers: Mapping[str, str], body: bytes) -> bool:
@@ -63,8 +65,10 @@ class Webhooks:
             why = (
                 "it is too old" if late else "its signature matches no secret" if secrets else "no secret is configured"
             )
+            self.refused[name] = why
             raise Unsigned(f"this {name} webhook is not taken: {why}", f"set webhook.secretEnvVar of {name}: ao doctor")
         self.last[name] = self.flow.clock()
+        self.refused.pop(name, None)
         key = (name, delivery.id)
         if key in self._heard:
             return False

@@ -102,6 +102,14 @@ class Repositories:
                 if named and isinstance(hook, dict):
                     yield from self._secret(hook)
 
+    def unset_secret(self, project: ProjectConfig, name: str) -> str | None:
+        """The variable that a project names for its webhooks' secret, where it is not set."""
+        hooks = [
+            part.options.get("webhook") for part in (project.scm, project.tracker) if part.plugin in (name, "auto")
+        ]
+        named = [str(hook["secretEnvVar"]) for hook in hooks if isinstance(hook, dict) and hook.get("secretEnvVar")]
+        return next((variable for variable in named if not self.plugins.config.environ.get(variable)), None)
+
     def _secret(self, hook: dict[str, object]) -> Iterator[str]:
         if isinstance(secret := hook.get("secret"), str) and secret:
             yield secret

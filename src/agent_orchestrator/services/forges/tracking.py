@@ -23,6 +23,8 @@ from agent_orchestrator.flow.forge import issue_news
 from agent_orchestrator.flow.pull import issue_number
 from agent_orchestrator.flow.reactions import Intent
 from agent_orchestrator.forge import Hint, Issue, IssueChange, Metered, Tracker
+from agent_orchestrator.services.forges.outages import Outages
+from agent_orchestrator.services.forges.patience import longer, patient
 from agent_orchestrator.services.forges.repositories import LOCAL, Repositories, problem
 from agent_orchestrator.services.routing import works_on
 
@@ -39,9 +41,10 @@ log = structlog.get_logger()
 class Tracking:
     """Keeps the facts of issues at trackers true."""
 
-    def __init__(self, flow: Flow, repositories: Repositories) -> None:
+    def __init__(self, flow: Flow, repositories: Repositories, outages: Outages) -> None:
         self.flow = flow
         self.repositories = repositories
+        self.outages = outages
         self.problems: dict[str, str] = {}
         """What keeps a project's tracker from being read."""
         self._loops: dict[str, asyncio.Task[None]] = {}
@@ -54,7 +57,7 @@ class Tracking:
 
     def effects(self) -> dict[str, Effect]:
         """By kind of intent."""
-        return {"track": Effect(self.track)}
+        return {"track": Effect(patient(self.track))}
 
     def start(self) -> None:
         """Read the issues of every project that has them elsewhere."""
@@ -62,9 +65,12 @@ class Tracking:
         self.look()
 
     def look(self) -> None:
-        """Projects came or went."""
+        """Projects came, went or were configured anew: what could not be read may be readable now."""
         for project in self.repositories.plugins.config.projects() if self._running else ():
             running = self._loops.get(project.id)
+            if running is not None and project.id in self.problems:
+                running.cancel()
+                running = None
             if project.tracker.plugin != LOCAL and (running is None or running.done()):
                 self._loops[project.id] = asyncio.get_running_loop().create_task(self._loop(project.id))
 
@@ -74,6 +80,16 @@ class Tracking:
         for task in self._loops.values():
             task.cancel()
         await asyncio.gather(*self._loops.values(), return_exceptions=True)
+
+    def unread(self, project: str | None = None) -> list[dict[str, str]]:
+        """The projects whose trackers could not be read when that was last tried, and why."""
+        found = []
+        for one in self.repositories.plugins.config.projects():
+            waits = one.tracker.plugin not in (LOCAL, "auto") and one.id in self._loops and one.id not in self._since
+            why = self.problems.get(one.id) or ("it has not answered yet" if waits else "")
+            if why and project in (None, one.id):
+                found.append({"project": one.id, "why": why})
+        return found
 
     def hint(self, name: str, hint: Hint) -> None:
         """A webhook says what is worth reading."""
@@ -113,28 +129,41 @@ class Tracking:
                 await self.flow.append(*events)
 
     async def _loop(self, project: str) -> None:
-        pause = 0.0
-        while True:
+        pause, name = 0.0, "tracker"
+        while self.repositories.plugins.config.project(project) is not None:
             try:
                 config = self.repositories.plugins.project(project)
-                name = await self.repositories.tracker_name(config)
+                before, name = name, await self.repositories.tracker_name(config)
+                if before != name:
+                    await self.outages.settle(project, name)
                 if name == LOCAL:
                     return
                 await self._read(project, name, await self.repositories.reach_tracker(project, name))
                 self.problems.pop(project, None)
+                await self.outages.works(project, name, "issues")
                 pause = 0.0
             except Exception as error:
-                pause = min(max(2 * pause, EVERY), LONGEST_PAUSE)
+                longest = self._longer(project, pause, error)
+                pause = min(longest, await self.outages.failed(project, name, "issues", error))
                 if self.problems.get(project) != problem(error):
                     log.warning("a tracker cannot be read", project=project, error=problem(error))
                 self.problems[project] = problem(error)
             try:
                 async with asyncio.timeout(pause or self._interval(project)):
                     await self._wake[project].wait()
-                await asyncio.sleep(0.1)
+                await asyncio.sleep(pause or 0.1)
                 self._wake[project].clear()
             except TimeoutError:
                 pass
+
+    def _longer(self, project: str, pause: float, error: Exception) -> float:
+        """The next pause after a failure; the first one is no longer than that between two polls."""
+        try:
+            config = self.repositories.plugins.project(project)
+            first = min(EVERY, self.repositories.interval(config, config.tracker, EVERY))
+        except AoError:
+            first = EVERY
+        return longer(pause, first, LONGEST_PAUSE, error, self.flow.clock())
 
     def _interval(self, project: str) -> float:
         told = self.flow.clock() - self._hooked.get(project, 0.0) <= HOOKS_LAST

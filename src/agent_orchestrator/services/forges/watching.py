@@ -19,13 +19,15 @@ from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.engine import Change, Flow
 from agent_orchestrator.flow.events import Event
 from agent_orchestrator.flow.facts import SessionFacts
-from agent_orchestrator.flow.forge import news
+from agent_orchestrator.flow.forge import news, unpinned
 from agent_orchestrator.flow.pull import BAD
 from agent_orchestrator.forge import SCM, Hint, Known, Metered, PullCheck, PullState
 from agent_orchestrator.home import Home
 from agent_orchestrator.host import Host
 from agent_orchestrator.services import landing
 from agent_orchestrator.services.checks.summary import LOOKED_AT, relevant
+from agent_orchestrator.services.forges.outages import Outages
+from agent_orchestrator.services.forges.patience import longer
 from agent_orchestrator.services.forges.repositories import LOCAL, Repositories, problem
 
 EVERY = 25.0
@@ -37,6 +39,8 @@ HOOKS_LAST = 3600.0
 GATHER = 0.1
 """Seconds in which hints are gathered."""
 LONGEST_PAUSE = 600.0
+MOST_AGAIN = 5
+"""Times that a pull request is read again because the forge did not tell all of it."""
 
 log = structlog.get_logger()
 
@@ -47,18 +51,24 @@ Place = tuple[str, str]
 class ForgeWatch:
     """Keeps the facts of pull requests at forges true."""
 
-    def __init__(self, flow: Flow, home: Home, host: Host, repositories: Repositories) -> None:
+    def __init__(self, flow: Flow, home: Home, host: Host, repositories: Repositories, outages: Outages) -> None:
         self.flow = flow
         self.home = home
         self.host = host
         self.repositories = repositories
+        self.outages = outages
         self.problems: dict[Place, str] = {}
         """What keeps a project's forge from being read."""
         self._loops: dict[Place, asyncio.Task[None]] = {}
         self._wake: defaultdict[Place, asyncio.Event] = defaultdict(asyncio.Event)
         self._wanted: defaultdict[Place, set[int]] = defaultdict(set)
+        self.incomplete: dict[str, str] = {}
+        """What a forge does not tell of a session's pull request, though asked again."""
         self._read_at: dict[str, float] = {}
+        self._partly: dict[str, int] = {}
         self._hooked: dict[Place, float] = {}
+        self._done: dict[str, int] = {}
+        """The last thing that was done from here to a session's pull request: what was read before it is read again."""
         self._running = False
 
     def start(self) -> None:
@@ -66,8 +76,14 @@ class ForgeWatch:
         self._running = True
         self.flow.on_change.append(self._on_change)
         for facts in self.flow.sessions.values():
-            if _is_open(facts):
+            if _is_watched(facts):
                 self.want(facts)
+
+    def look(self) -> None:
+        """Something was configured anew: what could not be read may be readable now."""
+        for place in [one for one in self.problems if one in self._loops]:
+            self._loops.pop(place).cancel()
+            self._ensure(place)
 
     async def close(self) -> None:
         """Read no more."""
@@ -78,9 +94,12 @@ class ForgeWatch:
 
     def _on_change(self, changes: Sequence[Change]) -> None:
         for change in changes:
-            worth = isinstance(change.event.body, e.PrOpened | e.WorkPushed | e.PrReady)
-            if worth and change.after and _is_open(change.after):
-                self.want(change.after)
+            body, after = change.event.body, change.after
+            settled = isinstance(body, e.ThreadSettled) and change.event.source == "person"
+            worth = settled or isinstance(body, e.PrOpened | e.WorkPushed | e.PrReady)
+            if worth and after and _is_watched(after):
+                self._done[after.id] = change.event.seq
+                self.want(after)
 
     # -- what is worth reading -----------------------------------------------------------------------------------------
 
@@ -95,7 +114,7 @@ class ForgeWatch:
         """A webhook says what is worth reading."""
         for facts in self.flow.sessions.values():
             place = (facts.project, facts.spec.scm)
-            if facts.spec.scm != name or not _is_open(facts) or not self._is_of(place, hint.repo):
+            if facts.spec.scm != name or not _is_watched(facts) or not self._is_of(place, hint.repo):
                 continue
             self._hooked[place] = self.flow.clock()
             named = hint.pulls or hint.heads or hint.branches or hint.issues
@@ -124,13 +143,24 @@ class ForgeWatch:
                     self._take(place, await scm.changed(self._known(place)))
                 await self.read(place, scm)
                 self.problems.pop(place, None)
+                await self.outages.works(*place, "pulls")
                 pause = 0.0
             except Exception as error:
-                pause = min(max(2 * pause, EVERY), LONGEST_PAUSE)
+                pause = min(self._longer(place, pause, error), await self.outages.failed(*place, "pulls", error))
                 if self.problems.get(place) != problem(error):
                     log.warning("a forge cannot be read", project=place[0], forge=place[1], error=problem(error))
                 self.problems[place] = problem(error)
             await self._rest(place, pause)
+        await self.outages.unwanted(*place, "pulls")
+
+    def _longer(self, place: Place, pause: float, error: Exception) -> float:
+        """The next pause after a failure; the first one is no longer than that between two polls."""
+        try:
+            project = self.repositories.plugins.project(place[0])
+            first = min(EVERY, self.repositories.interval(project, project.scm, EVERY))
+        except AoError:
+            first = EVERY
+        return longer(pause, first, LONGEST_PAUSE, error, self.flow.clock())
 
     async def _rest(self, place: Place, pause: float) -> None:
         try:
@@ -143,7 +173,7 @@ class ForgeWatch:
 
     def _interval(self, place: Place) -> float:
         """Seconds until the next poll: more while webhooks come, or while the host's grants are short."""
-        told = self.flow.clock() - self._hooked.get(place, 0.0) <= HOOKS_LAST
+        told = self.flow.clock() - self._hooked.get(place, 0.0) <= HOOKS_LAST and not self._wanted[place]
         try:
             scm, project = self.repositories.of(*place), self.repositories.plugins.project(place[0])
             wanted = WITH_HOOKS if told else self.repositories.interval(project, project.scm, EVERY)
@@ -155,12 +185,12 @@ class ForgeWatch:
         return (
             facts
             for facts in list(self.flow.sessions.values())
-            if (facts.project, facts.spec.scm) == place and _is_open(facts)
+            if (facts.project, facts.spec.scm) == place and _is_watched(facts)
         )
 
     def _known(self, place: Place) -> list[Known]:
         return [
-            Known(pr.number, pr.node, facts.head or "", pr.settled == facts.head, self._read_at.get(facts.id, 0.0))
+            Known(pr.number, pr.node, facts.head or "", _is_settled(facts), self._read_at.get(facts.id, 0.0))
             for facts in self._sessions(place)
             if (pr := facts.pr)
         ]
@@ -179,17 +209,43 @@ class ForgeWatch:
         if not sessions:
             return
         try:
+            known = self.flow.seq
             pulls = await scm.read(list(sessions))
             for pull in pulls:
-                await self._tell(scm, sessions[pull.id], pull)
+                await self._tell(scm, sessions[pull.id], pull, known)
         except BaseException:
             self._wanted[place] |= numbers
             raise
+        found = {pull.id: pull.unread for pull in pulls}
+        for node, session in sessions.items():
+            self._check_whole(place, session, found.get(node, ("itself",)))
 
-    async def _tell(self, scm: SCM, session: str, pull: PullState) -> None:
+    def _check_whole(self, place: Place, session: str, unread: Sequence[str]) -> None:
+        """What was not told this time is asked for again, a few times; then it waits for the next change."""
+        facts = self.flow.sessions[session]
+        tries = self._partly.pop(session, 0)
+        self.incomplete.pop(session, None)
+        if not unread or facts.pr is None:
+            return
+        self._partly[session] = tries + 1
         self._read_at[session] = self.flow.clock()
+        self.incomplete[session] = f"pull request #{facts.pr.number} is not told whole: {', '.join(unread)}"
+        if tries < MOST_AGAIN:
+            self._wanted[place].add(facts.pr.number)
+
+    def untold(self, project: str) -> list[str]:
+        """What the project's forge does not tell, for people."""
+        return [text for session, text in self.incomplete.items() if self.flow.sessions[session].project == project]
+
+    async def _tell(self, scm: SCM, session: str, pull: PullState, known: int) -> None:
+        """What is new; unless something was done since the last event that was known when it was asked for."""
+        self._read_at[session] = self.flow.clock()
+        if unpinned(self.flow.sessions[session], pull):
+            await scm.call_off(pull)
         pull = await self._with_logs(scm, self.flow.sessions[session], pull)
         conflicts = await self._conflicts(self.flow.sessions[session], pull) if pull.mergeable == "no" else ()
+        if self._done.get(session, 0) > known:
+            return
         facts = self.flow.sessions[session]
         now = self.flow.clock()
         events = [
@@ -230,8 +286,16 @@ class ForgeWatch:
         return replace(check, summary=summary, log=str(file))
 
 
-def _is_open(facts: SessionFacts) -> bool:
-    return facts.spec.scm != LOCAL and facts.pr is not None and facts.pr.state == "open" and bool(facts.pr.node)
+def _is_watched(facts: SessionFacts) -> bool:
+    """One that was closed may be opened again as long as its session is there."""
+    pr = facts.pr
+    if facts.spec.scm == LOCAL or pr is None or not pr.node:
+        return False
+    return pr.state == "open" or (pr.state == "closed" and not facts.stopped)
+
+
+def _is_settled(facts: SessionFacts) -> bool:
+    return facts.pr is not None and (facts.pr.state != "open" or facts.pr.settled == facts.head)
 
 
 def _concerns(hint: Hint, facts: SessionFacts) -> bool:

@@ -3,12 +3,13 @@
 `build.py` makes the commit that would land, `land.py` moves the base (by `moving.py` and `checkout.py` with the user's checkout of it)
 in steps that survive a crash after each of them, `record.py` remembers under `refs/ao/landed/` what landed, `undo.py` makes the change
 that takes it back, `rebase.py` puts a branch that stood on a landed one onto the base, `cleanup.py` removes a landed branch,
-`prediction.py` tells conflicts before anybody merges. Nothing here knows sessions' states, checks or approval, pushes anywhere, or
-decides that something may land: callers do.
+`follow.py` lets the base follow one that moved elsewhere, `prediction.py` tells conflicts before anybody merges. Nothing here knows
+sessions' states, checks or approval, pushes anywhere, or decides that something may land: callers do.
 """
 
 from agent_orchestrator.services.landing.build import build
 from agent_orchestrator.services.landing.cleanup import cleanup
+from agent_orchestrator.services.landing.follow import follow
 from agent_orchestrator.services.landing.land import land
 from agent_orchestrator.services.landing.model import (
     BranchMoved,
@@ -16,6 +17,7 @@ from agent_orchestrator.services.landing.model import (
     Cleaned,
     Conflicted,
     Landed,
+    LandedElsewhere,
     LandingSpec,
     Moved,
     Rebased,
@@ -37,6 +39,7 @@ __all__ = [
     "Cleaned",
     "Conflicted",
     "Landed",
+    "LandedElsewhere",
     "LandingSpec",
     "Moved",
     "Prediction",
@@ -49,6 +52,7 @@ __all__ = [
     "build",
     "cleanup",
     "find_landing",
+    "follow",
     "land",
     "rebase",
     "settle",

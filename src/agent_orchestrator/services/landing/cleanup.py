@@ -7,13 +7,13 @@ from agent_orchestrator.git import GitFailed, repository_lock
 from agent_orchestrator.host import Host
 from agent_orchestrator.services.landing.checkout import users_of_branch
 from agent_orchestrator.services.landing.merging import merging
-from agent_orchestrator.services.landing.model import Cleaned, Landed, LandingSpec
+from agent_orchestrator.services.landing.model import Cleaned, Landed, LandedElsewhere, LandingSpec
 from agent_orchestrator.services.landing.record import landing_done, record_ref, write_record
 from agent_orchestrator.services.landing.repository import Repository, open_repository
 
 
-async def cleanup(host: Host, spec: LandingSpec) -> Cleaned:
-    """Delete a session's landed branch; its commits stay under `refs/ao/landed/<session>/`."""
+async def cleanup(host: Host, spec: LandingSpec, there: LandedElsewhere | None = None) -> Cleaned:
+    """Delete a session's landed branch; its commits stay under `refs/ao/landed/<session>/`. `there`: it landed at a forge."""
     repository = await open_repository(host, spec.repo, spec.branch, spec.base)
     async with repository_lock(repository.common):
         tip = await repository.head(spec.branch)
@@ -24,8 +24,9 @@ async def cleanup(host: Host, spec: LandingSpec) -> Cleaned:
         users = await users_of_branch(repository, spec.branch)
         if users:
             return Cleaned(False, f"{spec.branch} is checked out in {users[0]}")
-        base = await repository.base(spec.base)
-        if not await _is_on_base(repository, spec, tip, base):
+        base = (there.base if there else None) or await repository.base(spec.base)
+        landed = there is not None and await _is_part_of(repository, tip, there.head)
+        if not landed and not await _is_on_base(repository, spec, tip, base):
             return Cleaned(False, f"{spec.branch} has commits that are not on {spec.base}")
         kept = record_ref(spec.session, tip)
         if await landing_done(repository, spec.session, tip, base) is None:
@@ -36,6 +37,13 @@ async def cleanup(host: Host, spec: LandingSpec) -> Cleaned:
             return Cleaned(False, f"{spec.branch} moved just now")
         await repository.git.run("config", "--local", "--remove-section", f"branch.{spec.branch}", ok=(0, 1, 5, 128))
         return Cleaned(True, "", kept)
+
+
+async def _is_part_of(repository: Repository, tip: str, head: str) -> bool:
+    """Is all of a branch in the head that landed?"""
+    if tip == head:
+        return True
+    return await repository.git.resolve(head) is not None and await repository.git.is_ancestor(tip, head)
 
 
 async def _is_on_base(repository: Repository, spec: LandingSpec, tip: str, base: str) -> bool:

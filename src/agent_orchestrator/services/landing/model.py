@@ -135,6 +135,16 @@ class Reverted:
 
 
 @dataclass(frozen=True, slots=True)
+class LandedElsewhere:
+    """A forge's word that a change has landed there."""
+
+    head: str
+    """The commit of its branch that has."""
+    base: str | None
+    """The base's commit, as it was last fetched; none: it was not."""
+
+
+@dataclass(frozen=True, slots=True)
 class Cleaned:
     """What became of a landed branch."""
 

@@ -34,6 +34,8 @@ class Checking:
         self._checks = checks
         self._spec_of = spec_of
         self._states: dict[str, dict[str, str]] = {}
+        self.on_state: Callable[[], None] = lambda: None
+        """Told when a check of something built is further than before."""
 
     def states(self, commit: str) -> dict[str, str]:
         """The checks of what was built, by name."""
@@ -56,6 +58,7 @@ class Checking:
 
         def started(_tree: str) -> None:
             states[spec.name] = "running"
+            self.on_state()
 
         def failed_once() -> None:
             doubting.append(asyncio.ensure_future(self._doubt(spec, built, doubt)))
@@ -69,6 +72,7 @@ class Checking:
             for one in doubting:
                 one.cancel()
         states[spec.name] = result.state
+        self.on_state()
         if result.state in GOOD or await self._not_its_own(spec, built, result):
             return None
         return Failed(spec.name, result)

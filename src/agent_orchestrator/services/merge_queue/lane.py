@@ -106,6 +106,8 @@ class Lane:
         self._due = False
         self._closed = False
         self.plan = Plan()
+        self.looked: Callable[[], None] = lambda: None
+        """Told after each look, when the plan may be another."""
 
     def lands(self, session: str) -> bool:
         """Is it being put onto the base this very moment?"""
@@ -190,6 +192,7 @@ class Lane:
         if front and self._landing is None and isinstance(front.built, Built) and front.built.commit != self._held:
             ticket = self._tickets[front.entry.session]
             self._landing = front.entry.session, self._task(self._land(ticket, front.built))
+        self.looked()
 
     def _make_plan(self) -> None:
         entries = [ticket.entry for session, ticket in self._tickets.items() if session not in self._paused]

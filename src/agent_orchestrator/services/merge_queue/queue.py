@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from agent_orchestrator.errors import AoError, Conflict
@@ -52,6 +52,11 @@ class MergeQueue:
         self.telling = Telling(flow, host)
         self.collisions: Callable[[str], Sequence[Pair]] = lambda _project: ()
         """A project's predicted collisions."""
+        self.call_off_elsewhere: Callable[[str, str], Awaitable[None]] | None = None
+        """The same as `call_off`, for a session that lands at a forge and not here."""
+        self.on_plan: list[Callable[[], None]] = []
+        """Told when what `entries` says may be another, and no event tells of it."""
+        self.checking.on_state = self._planned
         self._lanes: dict[tuple[str, str], Lane] = {}
         self._tasks: set[asyncio.Task[list[Event]]] = set()
         flow.on_change.append(self._on_change)
@@ -111,7 +116,12 @@ class MergeQueue:
                 lambda: self._room(project),
                 lambda: clashes(self.collisions(project)),
             )
+            self._lanes[place].looked = self._planned
         return self._lanes[place]
+
+    def _planned(self) -> None:
+        for tell in self.on_plan:
+            tell()
 
     def _room(self, project: str) -> int:
         """How many changes are checked at a time: as many as the project lets run of its checks."""
@@ -148,8 +158,14 @@ class MergeQueue:
     async def call_off(self, session: str, key: str | None = None) -> None:
         """Take a change out of the queue again; one that is being landed is not stopped half-way."""
         facts = self.flow.sessions[session]
+        unique = f"call-off:{session}:{key or uuid.uuid4().hex}"
+        if await self.flow.store.event_by_key(unique):
+            return  # the same request again
         if facts.pr is None or facts.pr.landing is None:
             raise Conflict(f"{session} is not to land", "see what is: ao queue")
+        if facts.spec.scm != "local" and self.call_off_elsewhere is not None:
+            await self.call_off_elsewhere(session, unique)
+            return
         spec = landing_spec(self.home, facts)
         lane = self._lane(facts.project, spec)
         paused = lane.pause(session)
@@ -158,7 +174,6 @@ class MergeQueue:
                 again = f"take it back by a new change: ao undo {session}"
                 raise Conflict(f"{session} is landing this very moment", again)
             off = e.LandingFailed("a person called it off", "called-off")
-            unique = f"call-off:{session}:{key or uuid.uuid4().hex}"
             await self.flow.append(self.telling.event(facts, off, unique, "person"))
         finally:
             lane.resume(session)

@@ -38,6 +38,10 @@ class Listener(WireListener):
         super().__init__(address, Handler, forge.world.clock)
 
 
+_PERMITTED = re.compile(r"/repos/[^/]+/[^/]+/(issues|pulls|actions)(?:/.*)?")
+"""What needs a permission of its own."""
+
+
 class Handler(Wire):
     server_version = "GitHub.com"
     server: Listener
@@ -120,11 +124,20 @@ class Handler(Wire):
                 answer, points = forge.graphql.answer(self.body, token, show, fault)
                 limit.used += points
                 return answer, points
-            answer = self._rest(path, token, show)
+            answer = self._lacking(path, token) or self._rest(path, token, show)
             etagged = self._conditional(answer, token)
             points = 0 if etagged.status == 304 or path == "/rate_limit" else 1
             limit.used += points
             return etagged, points
+
+    def _lacking(self, path: str, token: Token | None) -> Answer | None:
+        """A fine-grained token may only read what it has the permission for."""
+        found = _PERMITTED.fullmatch(path)
+        if found is None or token is None or token.permissions is None or found[1] in token.permissions:
+            return None
+        answer = self._refusal(Refused(403, "Resource not accessible by personal access token"))
+        answer.headers["X-Accepted-GitHub-Permissions"] = f"{found[1]}=read"
+        return answer
 
     def _limit(self, token: Token | None, name: str) -> Limit:
         forge = self.server.forge
@@ -280,8 +293,10 @@ class Handler(Wire):
             "X-GitHub-Request-Id": uuid.uuid4().hex[:20].upper(),
             "X-GitHub-Media-Type": "github.v3; format=json",
         }
-        if token:
+        if token and token.permissions is None:
             headers["X-OAuth-Scopes"] = ", ".join(token.scopes)
+        if token and token.ends:
+            headers["GitHub-Authentication-Token-Expiration"] = token.ends
         if kind in ("rest", "graphql") and answer.status != 401:
             limit = self._limit(token, "graphql" if kind == "graphql" else "core")
             headers |= {

@@ -49,9 +49,11 @@ class People:
         return made
 
     def token(
-        self, user: User | str, scopes: tuple[str, ...] = ("repo", "read:org", "workflow"), *, expired: bool = False
-    ) -> str:
-        made = Token(f"ghp_{secrets.token_hex(18)}", self._user(user), scopes, expired)
+        self, user: User | str, scopes: tuple[str, ...] = ("repo", "read:org", "workflow"), *, expired: bool = False,
+        permissions: frozenset[str] | None = None, ends: str = "",
+    ) -> str:  # fmt: skip
+        prefix = "ghp" if permissions is None else "github_pat"
+        made = Token(f"{prefix}_{secrets.token_hex(18)}", self._user(user), scopes, expired, permissions, ends)
         self.world.tokens[made.value] = made
         return made.value
 

@@ -60,6 +60,7 @@ def edit(world: World, pull: Pull, user: User, title: str | None, body: str | No
             raise invalid("PullRequest", "base")
         before, old_sha = pull.base_ref, rules.base_sha(pull)
         pull.base_ref, pull.base_sha = base, pull.repo.head(base) or ""
+        pull.auto_merge = None
         pull.unknown_left = world.unknown_first
         world.touch(pull)
         world.told(pull, "edited", user, changes={"base": {"ref": {"from": before}, "sha": {"from": old_sha}}})
@@ -150,6 +151,8 @@ def _head_moved(world: World, pull: Pull, user: User, old: str, new: str) -> Non
     source = pull.head_repo or pull.repo
     bare.bring(pull.repo.path, source.path, new, f"refs/pull/{pull.number}/head")
     pull.head_sha, pull.unknown_left = new, world.unknown_first
+    if not rules.may_push(pull.repo, user):  # whoever may push keeps auto-merge on
+        pull.auto_merge = None
     for thread in pull.threads:
         if not thread.outdated and bare.line_changed(
             pull.repo.path, thread.original_commit, new, thread.path, thread.original_line

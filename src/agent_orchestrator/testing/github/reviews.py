@@ -168,6 +168,8 @@ def resolve(world: World, thread: Thread, user: User, done: bool = True) -> None
 
 
 def request(world: World, pull: Pull, user: User, logins: list[str], *, remove: bool = False) -> None:
+    if any(login.lower() not in world.users for login in logins):
+        raise Refused(422, "Reviews may only be requested from collaborators.")
     people = [world.user(login) for login in logins]
     if pull.user in people and not remove:
         raise Refused(422, "Review cannot be requested from pull request author.")

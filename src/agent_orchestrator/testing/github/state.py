@@ -47,6 +47,10 @@ class Token:
     user: User
     scopes: tuple[str, ...]
     expired: bool = False
+    permissions: frozenset[str] | None = None
+    """What a fine-grained token may read; it has no scopes."""
+    ends: str = ""
+    """`2026-12-15 03:09:32 UTC`, for a token that does."""
 
     @property
     def limits(self) -> dict[str, Limit]:

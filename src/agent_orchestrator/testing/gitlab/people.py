@@ -24,8 +24,10 @@ class People:
         with self.world.lock:
             return self.world.users.get(login.lower()) or self.world.new_user(login, name)
 
-    def token(self, user: User | str, scopes: tuple[str, ...] = ("api",), *, expired: bool = False) -> str:
-        made = Token(f"glpat-{secrets.token_hex(10)}", self._user(user), scopes, expired)
+    def token(
+        self, user: User | str, scopes: tuple[str, ...] = ("api",), *, expired: bool = False, ends: str | None = None
+    ) -> str:
+        made = Token(f"glpat-{secrets.token_hex(10)}", self._user(user), scopes, expired, ends)
         self.world.tokens[made.value] = made
         return made.value
 

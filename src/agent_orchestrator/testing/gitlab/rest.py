@@ -36,7 +36,7 @@ def own_token(call: Call) -> Answer:
     assert token is not None
     return Answer(body={
         "id": user.id, "name": "ao", "revoked": False, "created_at": user.created_at, "description": None,
-        "scopes": list(token.scopes), "user_id": user.id, "last_used_at": None, "active": True, "expires_at": None,
+        "scopes": list(token.scopes), "user_id": user.id, "last_used_at": None, "active": True, "expires_at": token.ends,
     })  # fmt: skip
 
 

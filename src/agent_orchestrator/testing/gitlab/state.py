@@ -50,6 +50,7 @@ class Token:
     user: User
     scopes: tuple[str, ...]
     expired: bool = False
+    ends: str | None = None
 
 
 @dataclass(eq=False)

@@ -23,6 +23,11 @@ LONGEST_COMMENT = 32_767
 _NAMED = re.compile(r"/rest/api/([23])/(.*)")
 _ISSUE = re.compile(r"issue/([A-Za-z][A-Za-z0-9_]*-\d+|\d+)(?:/(comment|transitions|assignee))?")
 
+_PERMISSIONS = (
+    *("BROWSE_PROJECTS", "CREATE_ISSUES", "EDIT_ISSUES", "ASSIGN_ISSUES"),
+    *("TRANSITION_ISSUES", "ADD_COMMENTS", "DELETE_ISSUES"),
+)
+
 
 class Refused(Exception):
     """Jira says no."""
@@ -45,6 +50,8 @@ class JiraServer(TrackerServer):
         self.allowance = Allowance(5_000)
         self.answers: list[tuple[str, str, int, Any]] = []
         """What was answered: method, path, status, body."""
+        self.forbidden: set[str] = set()
+        """Permissions that nobody has."""
         self._numbers = 10_000
 
     # --- what a test does
@@ -163,6 +170,8 @@ class JiraServer(TrackerServer):
         me = self.users[asked.login]
         if asked.method == "GET" and path == "myself":
             return Answer(200, self.show.user(me, version))
+        if asked.method == "GET" and path == "mypermissions":
+            return self._permissions(asked.query, version)
         if asked.method == "GET" and path == "user/assignable/search":
             return Answer(200, [self.show.user(one, version) for one in self._assignable(asked.query, version)])
         if asked.method == "POST" and path == "comment/list" and version == 3:
@@ -183,6 +192,22 @@ class JiraServer(TrackerServer):
         if asked.method == "GET":
             return self._read(issue, part, asked.query, version)
         return self._write(asked.method, issue, part, body, me, version)
+
+    def _permissions(self, query: dict[str, str], version: int) -> Answer:
+        if version == 3 and not query.get("permissions"):
+            raise Refused(400, "The permissions query parameter is required.")
+        if query.get("projectKey", "") not in self.projects:
+            raise Refused(404, f"No project could be found with key '{query.get('projectKey', '')}'.")
+        names = query.get("permissions", "").split(",") if version == 3 else _PERMISSIONS
+        return Answer(200, {
+            "permissions": {
+                name: {
+                    "id": str(number), "key": name, "name": name.replace("_", " ").title(), "type": "PROJECT", "description": "",
+                    "havePermission": name not in self.forbidden,
+                }
+                for number, name in enumerate(names, 10)
+            }
+        })  # fmt: skip
 
     def _read(self, issue: Issue, part: str, query: dict[str, str], version: int) -> Answer:
         if part == "transitions":

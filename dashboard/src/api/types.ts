@@ -1,0 +1,1048 @@
+// Written by `python -m agent_orchestrator.server.typescript dashboard/src/api/types.ts`; change the models, not this file.
+
+/** A coding agent's CLI on this machine. */
+export interface Agent {
+  name: string;
+  found: boolean;
+  path: string | null;
+  version: string | null;
+}
+
+/** All agents we know of. */
+export interface Agents {
+  agents: Agent[];
+}
+
+/** All that were stopped. */
+export interface AllStopped {
+  stopped: Stopped[];
+}
+
+/** What a person allowed for good in a project. */
+export interface AllowedForGood {
+  project: string;
+  tool: string;
+  command: string;
+}
+
+/** People who are to look at a change. */
+export interface AskedPeople {
+  /** Their names at the forge; `org/team` is a team of GitHub's. */
+  people: string[];
+}
+
+/** The command that shows a session's terminal. */
+export interface Attach {
+  argv: string[];
+  env: Record<string, string>;
+}
+
+/** Open issues in the order that they would be taken. */
+export interface Backlog {
+  entries: BacklogEntry[];
+  unread: Unread[];
+}
+
+/** An open issue, who would take it, and why that has not come yet. */
+export interface BacklogEntry {
+  position: number;
+  issue: number;
+  key: string;
+  id: string;
+  project: string;
+  title: string;
+  labels: string[];
+  profile: string | null;
+  agent: string | null;
+  ready: boolean;
+  reasons: string[];
+}
+
+/** A session with all that a board shows of it. */
+export interface BoardSession {
+  id: string;
+  name: string;
+  project: string;
+  task: string;
+  kind: string;
+  title: string;
+  status: string;
+  activity: string;
+  evidence: Evidence;
+  column: string;
+  branch: string;
+  base: string;
+  head: string | null;
+  workspacePath: string | null;
+  agent: string;
+  profile: string | null;
+  runtime: string;
+  node: string | null;
+  pid: number | null;
+  exitCode: number | null;
+  issue: string | null;
+  pr: PullRequest | null;
+  progress: Progress;
+  usage: Usage;
+  attempts: Record<string, number>;
+  waitingFor: string | null;
+  createdAt: string;
+  updatedAt: string;
+  stack: string | null;
+  held: number;
+  why: string | null;
+  collides: Collides[];
+  notes: string[];
+  lastOutput: string | null;
+  says: string | null;
+}
+
+/** What a project may use today, and has used. */
+export interface BudgetToday {
+  project: string;
+  unit: "usd" | "tokens";
+  spent: number;
+  budget: number;
+}
+
+/** One check of a pull request. */
+export interface Check {
+  name: string;
+  state: "queued" | "running" | "success" | "failure" | "flaky" | "cancelled" | "timed_out" | "skipped";
+  url: string | null;
+}
+
+/** Another session that this one will conflict with. */
+export interface Collides {
+  session: string;
+  kind: "text" | "overlap";
+  files: string[];
+}
+
+/** A configuration to be checked: the file's path, or its text as if it stood at that path. */
+export interface ConfigText {
+  path?: string | null;
+  text?: string | null;
+}
+
+/** A session's change. */
+export interface Diff {
+  diff: string;
+  stat: string;
+  base: string;
+  head: string;
+  files: unknown[];
+  uncommitted: string[];
+}
+
+/** Where a session works, and with which variables. */
+export interface Environment {
+  cwd: string;
+  env: Record<string, string>;
+}
+
+/** One thing that happened. */
+export interface Event {
+  seq: number;
+  type: string;
+  session: string | null;
+  project: string | null;
+  source: string;
+  time: string;
+  data: Record<string, unknown>;
+}
+
+/** Events in order. */
+export interface Events {
+  events: Event[];
+}
+
+/** What a status rests on. */
+export interface Evidence {
+  source: string | null;
+  at: string | null;
+}
+
+/** A check that fails by the change's own fault, with the relevant part of its output. */
+export interface FailingCheck {
+  name: string;
+  state: string;
+  summary: string;
+  log: string;
+}
+
+/** One prerequisite or integration. */
+export interface Finding {
+  name: string;
+  state: "ok" | "warning" | "failed";
+  detail: string;
+  remedy: string | null;
+}
+
+/** What a look at this machine found. */
+export interface Findings {
+  checks: Finding[];
+}
+
+/** The daemon runs. */
+export interface Health {
+  status: "ok";
+  version: string;
+  pid: number;
+}
+
+/** Something that is wanted. */
+export interface Issue {
+  number: number;
+  key: string;
+  id: string;
+  project: string;
+  title: string;
+  body: string;
+  state: "open" | "closed";
+  labels: string[];
+  author: string;
+  writeAccess: "yes" | "no" | "unknown";
+  assignee: string | null;
+  after: number[];
+  comments: IssueComment[];
+  sessions: string[];
+  waitingFor: string | null;
+  createdAt: string;
+  updatedAt: string;
+  url: string | null;
+}
+
+/** What is to be another; what is not given stays. */
+export interface IssueChange {
+  title?: string | null;
+  body?: string | null;
+  state?: "open" | "closed" | null;
+  /** Null or empty: nobody. */
+  assignee?: string | null;
+  /** Issues that must be closed before. */
+  after?: number[] | null;
+}
+
+/** Something said about an issue. */
+export interface IssueComment {
+  id: string;
+  author: string;
+  writeAccess: "yes" | "no" | "unknown";
+  body: string;
+  at: string;
+}
+
+/** Issues of the tracker. */
+export interface Issues {
+  issues: Issue[];
+  unread: Unread[];
+}
+
+/** A comment on the change, on one of its files or on a line. */
+export interface LineComment {
+  body: string;
+  path?: string | null;
+  line?: number | null;
+  /** The comment that it answers. */
+  thread?: string | null;
+}
+
+/** How things stand: all of it, or what changed since the frame before. */
+export interface Live {
+  seq: number;
+  complete: boolean;
+  sessions: BoardSession[];
+  questions: Question[] | null;
+  queue: QueueEntry[] | null;
+  overview: Overview | null;
+  touched: Record<string, string[]>;
+}
+
+/** An address that signs in the browser that opens it, once. */
+export interface LoginLink {
+  url: string;
+  expiresAt: string;
+}
+
+/** A new token; it is shown this once. */
+export interface MadeToken {
+  id: string;
+  name: string;
+  role: string;
+  createdAt: string;
+  kind: "token" | "login";
+  expiresAt: string | null;
+  token: string;
+}
+
+/** Who asks. */
+export interface Me {
+  kind: "local" | "cli" | "token" | "login" | "session";
+  role: "viewer" | "operator" | "admin" | null;
+  name: string | null;
+  version: string;
+}
+
+/** A person's word that a change may land. */
+export interface MergeRequest {
+  strategy?: "squash" | "merge" | "rebase" | null;
+  /** Land it although its checks fail; this is recorded. */
+  force?: boolean;
+  /** Answer when it has landed or was refused. */
+  wait?: boolean;
+  /** Seconds after which `wait` is answered in any case. */
+  timeout?: number;
+}
+
+/** A message and what became of it. */
+export interface Message {
+  messageId: string;
+  state: "queued" | "held" | "delivered" | "acknowledged" | "failed";
+  content: string;
+  sender: string;
+  createdAt: string;
+  deliveredAt: string | null;
+  acknowledgedAt: string | null;
+  reason: string | null;
+}
+
+/** A message was accepted. */
+export interface MessageState {
+  messageId: string | null;
+  state: string;
+}
+
+/** A session's messages in order. */
+export interface Messages {
+  messages: Message[];
+}
+
+/** A person's word on what the agent asks: text, or a decision on a permission it wants. */
+export interface NewAnswer {
+  text?: string | null;
+  decision?: "allow" | "always" | "deny" | null;
+  /** The message that waits for a person's word, if the decision is on one. */
+  message?: string | null;
+  /** The action that a rule offers, if the decision is on one. */
+  offer?: string | null;
+}
+
+/** Something said about an issue. */
+export interface NewComment {
+  /** Whose words these are; absent: the caller's. */
+  author?: string | null;
+  /** May the author write to the repository? Absent: the caller may; of somebody else it is unknown. */
+  writeAccess?: "yes" | "no" | "unknown" | null;
+  body: string;
+}
+
+/** An issue to be opened. */
+export interface NewIssue {
+  /** Whose words these are; absent: the caller's. */
+  author?: string | null;
+  /** May the author write to the repository? Absent: the caller may; of somebody else it is unknown. */
+  writeAccess?: "yes" | "no" | "unknown" | null;
+  title: string;
+  body?: string;
+  labels?: string[];
+  /** Issues that must be closed before. */
+  after?: number[];
+  /** The project; without it, the one of the caller's folder. */
+  projectId?: string | null;
+}
+
+/** Labels to be added. */
+export interface NewLabels {
+  labels: string[];
+}
+
+/** A one-time link to be made. */
+export interface NewLoginLink {
+  role?: "viewer" | "operator" | "admin";
+}
+
+/** A message to the agent. */
+export interface NewMessage {
+  content: string;
+  /** Stop the agent's turn first. */
+  interrupt?: boolean;
+}
+
+/** A repository to work in: a folder here, or a URL to clone. */
+export interface NewProject {
+  path?: string | null;
+  url?: string | null;
+  /** Write its configuration if there is none. */
+  init?: boolean;
+}
+
+/** A judgement on a change. */
+export interface NewReview {
+  /** Whose words these are; absent: the caller's. */
+  author?: string | null;
+  /** May the author write to the repository? Absent: the caller may; of somebody else it is unknown. */
+  writeAccess?: "yes" | "no" | "unknown" | null;
+  /** `approve`, `request-changes` and `comment` mean the same as the long forms. */
+  verdict?: "approved" | "changes_requested" | "commented" | "approve" | "request-changes" | "comment";
+  body?: string;
+  comments?: LineComment[];
+}
+
+/** A session to be made. */
+export interface NewSession {
+  /** The project; without it, the one of the caller's folder. */
+  projectId?: string | null;
+  /** `123`, `#123`, `GH-123`, `LIN-3` or a URL. */
+  issue?: string | number | null;
+  title?: string | null;
+  /** What the agent is to do. */
+  prompt?: string | null;
+  /** A profile, else an agent. */
+  agent?: string | null;
+  model?: string | null;
+  /** An existing branch is continued. */
+  branch?: string | null;
+  base?: string | null;
+  name?: string | null;
+  /** Sessions that must be done before. */
+  after?: string[];
+  /** Start on the branch of the session it comes after, and follow it when it lands. */
+  stack?: boolean;
+  /** A pull request to take over. */
+  pr?: number | string | null;
+  /** A conversation of the agent's, begun by hand, to go on with. */
+  resumeId?: string | null;
+  labels?: string[];
+  priority?: number | null;
+  runtime?: string | null;
+  workspace?: string | null;
+  node?: string | null;
+  /** The agent starts at its first message. */
+  defer?: boolean;
+}
+
+/** A token to be made. */
+export interface NewToken {
+  name: string;
+  role?: "viewer" | "operator" | "admin";
+}
+
+/** Something that a person was told. */
+export interface Notification {
+  id: number;
+  session: string | null;
+  project: string | null;
+  title: string;
+  message: string;
+  level: "urgent" | "action" | "warning" | "info";
+  trigger: string;
+  at: string;
+}
+
+/** What people were told, newest first. */
+export interface Notifications {
+  notifications: Notification[];
+}
+
+/** The fleet in one line. */
+export interface Overview {
+  version: string;
+  active: number;
+  limit: number | null;
+  waiting: number;
+  projects: OverviewProject[];
+  limits: UsageLimit[];
+  today: Used;
+  budgets: BudgetToday[];
+}
+
+/** How a project is. */
+export interface OverviewProject {
+  id: string;
+  name: string;
+  base: string | null;
+  baseState: "green" | "red" | "running" | "unknown";
+  baseFailing: string[];
+  active: number;
+  limit: number | null;
+  sessions: number;
+  needsYou: number;
+}
+
+/** Two sessions that will collide; `a` is the elder. */
+export interface Pair {
+  a: string;
+  b: string;
+  files: string[];
+  kind: "text" | "overlap";
+}
+
+/** Which sessions will collide, and on what. */
+export interface Pairs {
+  pairs: Pair[];
+}
+
+/** What an agent asks to do, or may do without asking. */
+export interface Permission {
+  tool: string;
+  command: string | null;
+  reason: string | null;
+}
+
+/** What was allowed for good. */
+export interface Permissions {
+  permissions: AllowedForGood[];
+}
+
+/** What went wrong, and what to do (RFC 9457). */
+export interface Problem {
+  type: string;
+  title: string;
+  status: number;
+  detail: string;
+  remedy: string;
+  category: string;
+  exitCode: number;
+}
+
+/** How far the agent is. */
+export interface Progress {
+  done: number | null;
+  total: number | null;
+  step: string | null;
+  testsPassed: number | null;
+}
+
+/** A repository that we work in. */
+export interface Project {
+  id: string;
+  name: string;
+  path: string;
+  repo: string | null;
+  defaultBranch: string | null;
+  config: string | null;
+  trusted: boolean | null;
+  sessions: number;
+}
+
+/** All projects. */
+export interface Projects {
+  projects: Project[];
+}
+
+/** What an agent is told. */
+export interface Prompt {
+  system: string;
+  prompt: string;
+}
+
+/** A clean-up of what is provably safe. */
+export interface PruneRequest {
+  dryRun?: boolean;
+}
+
+/** What a clean-up removed, and what it kept. */
+export interface Pruned {
+  removed: Record<string, unknown>[];
+  kept: Record<string, unknown>[];
+  dryRun: boolean;
+}
+
+/** A session's pull request. */
+export interface PullRequest {
+  number: number;
+  url: string | null;
+  state: "draft" | "open" | "merged" | "closed";
+  head: string | null;
+  checks: Check[];
+  review: "none" | "pending" | "approved" | "changes_requested";
+  mergeable: "yes" | "no" | "unknown";
+}
+
+/** A pull request with what was said about it. */
+export interface PullRequestView {
+  number: number;
+  url: string | null;
+  state: "draft" | "open" | "merged" | "closed";
+  head: string | null;
+  checks: Check[];
+  review: "none" | "pending" | "approved" | "changes_requested";
+  mergeable: "yes" | "no" | "unknown";
+  session: string;
+  title: string;
+  base: string;
+  refused: string | null;
+  conflicts: string[];
+  failing: FailingCheck[];
+  reviews: Review[];
+  requested: string[];
+  threads: Thread[];
+}
+
+/** Something that waits for a person. */
+export interface Question {
+  session: string;
+  kind: "question" | "permission" | "message" | "offer";
+  text: string;
+  permission: Permission | null;
+  message: string | null;
+  offer: string | null;
+  since: string;
+  context: string[];
+}
+
+/** What waits for a person, oldest first. */
+export interface Questions {
+  questions: Question[];
+}
+
+/** What is to land, in order. */
+export interface Queue {
+  entries: QueueEntry[];
+}
+
+/** A change that is to land. */
+export interface QueueEntry {
+  session: string;
+  position: number;
+  state: "queued" | "checking" | "green" | "landing" | "waiting";
+  reason: string | null;
+  base: string;
+  ahead: string[];
+  tree: string | null;
+  checks: Check[];
+  passedBy: string[];
+  collides: string[];
+}
+
+/** A recorded log to be run through today's rules. */
+export interface Replay {
+  events: Record<string, unknown>[];
+  project?: string | null;
+}
+
+/** Discussions that are settled. */
+export interface Resolved {
+  /** Each by its id, or by the id of a comment in it. */
+  threads?: string[];
+  /** All that are open. */
+  all?: boolean;
+}
+
+/** Somebody's judgement. */
+export interface Review {
+  id: string;
+  verdict: "approved" | "changes_requested" | "commented";
+  author: string;
+  writeAccess: "yes" | "no" | "unknown";
+  kind: "person" | "bot" | "agent";
+  reviewer: string | null;
+  counts: boolean;
+  body: string;
+  head: string;
+  at: string;
+}
+
+/** An agent that is to judge a change. */
+export interface ReviewRequest {
+  /** A profile, else an agent; absent: the project's own. */
+  agent?: string | null;
+  /** What it is to look at in particular. */
+  message?: string;
+}
+
+/** A reaction rule in force; of a session also how far it is. */
+export interface Rule {
+  name: string;
+  trigger: string;
+  auto: boolean;
+  action: string;
+  message: string | null;
+  retries: number | null;
+  backoff: number[] | null;
+  escalateAfter: number | string | null;
+  escalate: boolean;
+  threshold: number | null;
+  delay: number | null;
+  unlessWatched: boolean;
+  condition: string | null;
+  priority: string | null;
+  strategy: string | null;
+  deleteAfter: boolean;
+  includeSummary: boolean;
+  approvalAfter: number | null;
+  command: string[] | null;
+  timeout: number | null;
+  agent: string | null;
+  source: "default" | "changed" | "configured";
+  holds: boolean | null;
+  attempts: number;
+  escalated: boolean;
+  since: string | null;
+}
+
+/** The reaction rules in force. */
+export interface Rules {
+  rules: Rule[];
+}
+
+/** One agent working on one task in one workspace on one branch. */
+export interface Session {
+  id: string;
+  name: string;
+  project: string;
+  task: string;
+  kind: string;
+  title: string;
+  status: string;
+  activity: string;
+  evidence: Evidence;
+  column: string;
+  branch: string;
+  base: string;
+  head: string | null;
+  workspacePath: string | null;
+  agent: string;
+  profile: string | null;
+  runtime: string;
+  node: string | null;
+  pid: number | null;
+  exitCode: number | null;
+  issue: string | null;
+  pr: PullRequest | null;
+  progress: Progress;
+  usage: Usage;
+  attempts: Record<string, number>;
+  waitingFor: string | null;
+  createdAt: string;
+  updatedAt: string;
+}
+
+/** A session in short. */
+export interface SessionStatus {
+  state: "idle" | "working" | "waiting" | "error";
+  status: string;
+  activity: string;
+  currentTask: string | null;
+  lastActivity: string | null;
+  branch: string;
+  workspacePath: string | null;
+  agent: string;
+  progress: Progress;
+}
+
+/** Sessions, merged and stopped ones included; `unread` only where something cannot be read. */
+export interface Sessions {
+  sessions: Session[];
+  unread?: UnreadPlace[];
+}
+
+/** One value of the configuration. */
+export interface Setting {
+  key: string;
+  value: unknown;
+}
+
+/** How the daemon is to end. */
+export interface Shutdown {
+  /** Stop the sessions too; otherwise they run on. */
+  sessions?: boolean;
+}
+
+/** What a browser signs in with: one of both. */
+export interface SignIn {
+  /** Of a one-time link. */
+  code?: string | null;
+  /** Any token but a session's. */
+  token?: string | null;
+}
+
+/** How the work goes, day by day, the oldest first. */
+export interface Stats {
+  days: StatsDay[];
+  medianToMerge: number | null;
+}
+
+/** One day (UTC). */
+export interface StatsDay {
+  input: number;
+  output: number;
+  cacheRead: number;
+  cacheWrite: number;
+  usd: number | null;
+  forgeCalls: number;
+  day: string;
+  started: number;
+  opened: number;
+  landed: number;
+  medianToMerge: number | null;
+  retries: Record<string, number>;
+}
+
+/** What an event of a recorded log would lead to today. */
+export interface Step {
+  seq: number;
+  type: string;
+  session: string | null;
+  status: string | null;
+  intents: Record<string, unknown>[];
+}
+
+/** A recorded log, run through today's rules. */
+export interface Steps {
+  steps: Step[];
+}
+
+/** A stopped session: where everything went, and how to undo it. */
+export interface Stopped {
+  session: Session;
+  saved: string[];
+  undo: string;
+}
+
+/** A webhook was taken; false: it had been before. */
+export interface Taken {
+  taken: boolean;
+}
+
+/** Something that is wanted, and the sessions that attempt it. */
+export interface Task {
+  id: string;
+  project: string;
+  title: string;
+  description: string;
+  issue: string | null;
+  labels: string[];
+  priority: number;
+  after: string[];
+  sessions: string[];
+  createdAt: string;
+}
+
+/** What is wanted. */
+export interface Tasks {
+  tasks: Task[];
+}
+
+/** What a rule would do. */
+export interface TestedRule {
+  rule: string;
+  action: string;
+  holds: boolean | null;
+  sample: string[];
+  condition: string | null;
+  applies: boolean;
+  offered: boolean;
+  attempt: number;
+  exhausted: boolean;
+  after: number;
+  text: string | null;
+  heldFor: string | null;
+  to: string;
+  command: string[] | null;
+  problem: string | null;
+}
+
+/** What the rules of a trigger would do for a session. */
+export interface TestedRules {
+  session: string;
+  trigger: string;
+  rules: TestedRule[];
+}
+
+/** A trigger whose rules are to be tried. */
+export interface TestedTrigger {
+  trigger: string;
+}
+
+/** A comment and the answers to it. */
+export interface Thread {
+  id: string;
+  path: string | null;
+  line: number | null;
+  resolved: boolean;
+  comments: ThreadComment[];
+}
+
+/** One comment of a thread. */
+export interface ThreadComment {
+  id: string;
+  author: string;
+  writeAccess: "yes" | "no" | "unknown";
+  body: string;
+  byAgent: boolean;
+  kind: "person" | "bot" | "agent";
+  at: string;
+}
+
+/** What happened to a session, oldest first, and how it stands in one sentence. */
+export interface Timeline {
+  sentence: string;
+  entries: TimelineEntry[];
+}
+
+/** One thing that happened to a session, in words. */
+export interface TimelineEntry {
+  seq: number;
+  at: string;
+  kind: "seen" | "decided" | "sent" | "acknowledged" | "said" | "did";
+  title: string;
+  detail: string | null;
+  trigger: string | null;
+  message: string | null;
+  by: string;
+}
+
+/** A named token, or a browser that signed in, without what would open anything. */
+export interface Token {
+  id: string;
+  name: string;
+  role: string;
+  createdAt: string;
+  kind: "token" | "login";
+  expiresAt: string | null;
+}
+
+/** All named tokens, and all browsers that are signed in. */
+export interface Tokens {
+  tokens: Token[];
+}
+
+/** Commands that came with a repository, and whether they may run. */
+export interface Trust {
+  project: string;
+  commands: unknown[];
+  trusted: boolean;
+}
+
+/** The project whose commands may run; without a path, the one of the caller's folder. */
+export interface Trusted {
+  path?: string | null;
+}
+
+/** The change that takes a landing back; it lands like any other. */
+export interface Undone {
+  session: string;
+  branch: string;
+  commit: string;
+  change: Session;
+}
+
+/** A project whose tracker could not be read: what is told of its issues may be old. */
+export interface Unread {
+  project: string;
+  why: string;
+}
+
+/** A forge or tracker that cannot be read, since when and why: what is told of its pull requests and issues may be old. */
+export interface UnreadPlace {
+  project: string;
+  name: string;
+  why: string;
+  since: string;
+}
+
+/** What it took. */
+export interface Usage {
+  input: number;
+  output: number;
+  usd: number | null;
+}
+
+/** What a session used as time went on, added up, and what of it by model. */
+export interface UsageCourse {
+  points: UsagePoint[];
+  models: UsageRow[];
+}
+
+/** An account that has met its usage limit. */
+export interface UsageLimit {
+  account: string;
+  until: string;
+}
+
+/** What was used up to a moment. */
+export interface UsagePoint {
+  input: number;
+  output: number;
+  cacheRead: number;
+  cacheWrite: number;
+  usd: number | null;
+  forgeCalls: number;
+  at: string;
+}
+
+/** Tokens and dollars of one session, project, agent, model or day. */
+export interface UsageRow {
+  input: number;
+  output: number;
+  cacheRead: number;
+  cacheWrite: number;
+  usd: number | null;
+  forgeCalls: number;
+  key: string;
+}
+
+/** What was used. */
+export interface UsageTable {
+  rows: UsageRow[];
+  total: Used;
+}
+
+/** Tokens, dollars, and calls of a forge's own command line (`gh`, `glab`). */
+export interface Used {
+  input: number;
+  output: number;
+  cacheRead: number;
+  cacheWrite: number;
+  usd: number | null;
+  forgeCalls: number;
+}
+
+/** What a check of a configuration found. */
+export interface Validity {
+  valid: boolean;
+  errors: unknown[];
+  warnings: unknown[];
+}
+
+/** A value of the configuration, and the file it stands in. */
+export interface Value {
+  key: string;
+  value: unknown;
+  file: string | null;
+}
+
+/** The facts, evidence and rules behind a status. */
+export interface Why {
+  session: string;
+  status: string;
+  column: string;
+  evidence: Evidence;
+  lines: string[];
+  facts: Record<string, unknown>;
+  effects: unknown[];
+  reactions: unknown[];
+}
+
+/** What is to be asked again. */
+export interface WithdrawnPermission {
+  project: string;
+  tool: string;
+  command: string;
+}
+
+/** Where a session's work is, and whether it is safe. */
+export interface Work {
+  path: string | null;
+  branch: string;
+  base: string;
+  head: string | null;
+  pushed: string | null;
+  ahead: number | null;
+  uncommitted: string[];
+  rescues: string[];
+  ports: number[];
+  sentence: string;
+}

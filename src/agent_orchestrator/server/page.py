@@ -1,0 +1,151 @@
+"""The dashboard itself, as Vite built it: a file by its name, and `index.html` for every view.
+
+Names are looked up in a listing of the folder; no path is ever made of what a request says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import hashlib
+import mimetypes
+from pathlib import Path
+
+from fastapi import Response
+from starlette.types import Receive, Scope, Send
+
+from agent_orchestrator.errors import NotFound
+
+DIST = Path(__file__).with_name("dist")
+_INDEX = "/index.html"
+_ASSETS = "/assets/"
+_TYPES = {
+    ".js": "text/javascript",
+    ".css": "text/css",
+    ".html": "text/html",
+    ".json": "application/json",
+    ".map": "application/json",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+    ".ico": "image/x-icon",
+    ".txt": "text/plain",
+    ".wasm": "application/wasm",
+    ".webmanifest": "application/manifest+json",
+    ".woff2": "font/woff2",
+}
+_PACKED = (".woff2", ".png", ".ico")
+"""What is compressed already."""
+_HEADERS = {
+    "Content-Security-Policy": "; ".join(
+        (
+            "default-src 'none'",
+            "script-src 'self'",
+            "style-src 'self' 'unsafe-inline'",
+            "img-src 'self' data:",
+            "font-src 'self'",
+            "connect-src 'self'",
+            "manifest-src 'self'",
+            "worker-src 'self'",
+            "base-uri 'none'",
+            "form-action 'none'",
+            "frame-ancestors 'none'",
+        )
+    ),
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+_NOT_BUILT = b"""\
+<!doctype html>
+<html lang="en">
+<head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Agent Orchestrator</title></head>
+<body><main>
+<h1>Agent Orchestrator</h1>
+<p>The daemon runs, but its dashboard was not built: run <code>make dashboard</code> in the source folder and load this page again.</p>
+<p>The command line does everything: <code>ao status</code></p>
+</main></body>
+</html>
+"""
+
+
+class _File:
+    """One file of the dashboard; read at its first use, then kept as it is sent."""
+
+    def __init__(self, path: Path, *, lasting: bool) -> None:
+        self._path = path
+        kind = _TYPES.get(path.suffix) or mimetypes.guess_type(path.name)[0] or "application/octet-stream"
+        self.kind = f"{kind}; charset=utf-8" if kind.startswith("text/") else kind
+        self.cache = "public, max-age=31536000, immutable" if lasting else "no-cache"
+        self._kept: tuple[str, bytes | None] | None = None
+
+    async def kept(self) -> tuple[str, bytes | None]:
+        """Its ETag, and it compressed if that is worth while."""
+        if self._kept is None:
+            self._kept = await asyncio.to_thread(self._pack)
+        return self._kept
+
+    async def body(self) -> bytes:
+        """As it is."""
+        return await asyncio.to_thread(self._path.read_bytes)
+
+    def _pack(self) -> tuple[str, bytes | None]:
+        body = self._path.read_bytes()
+        packed = None if self._path.suffix in _PACKED else gzip.compress(body, 9, mtime=0)
+        etag = f'"{hashlib.blake2b(body, digest_size=12).hexdigest()}"'
+        return etag, packed if packed is not None and len(packed) < len(body) else None
+
+
+class Page:
+    """Answers every GET that asks for no data."""
+
+    def __init__(self, folder: Path = DIST) -> None:
+        self._folder = folder
+        self._files: dict[str, _File] = {}
+        self._built: tuple[int, int] | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        try:
+            answer = await self._answer(scope["path"], headers)
+        except FileNotFoundError:  # it is being built anew
+            raise NotFound("this file of the dashboard is gone", "load the page again") from None
+        await answer(scope, receive, send)
+
+    async def _answer(self, path: str, headers: dict[bytes, bytes]) -> Response:
+        file = self._find(path)
+        if file is None:
+            return Response(_NOT_BUILT, headers={**_HEADERS, "Cache-Control": "no-store"}, media_type="text/html")
+        etag, packed = await file.kept()
+        own = {**_HEADERS, "Cache-Control": file.cache, "ETag": etag, "Vary": "Accept-Encoding"}
+        if etag.encode() in headers.get(b"if-none-match", b""):
+            return Response(status_code=304, headers=own)
+        if packed is not None and _takes_gzip(headers):
+            return Response(packed, headers={**own, "Content-Encoding": "gzip"}, media_type=file.kind)
+        return Response(await file.body(), headers=own, media_type=file.kind)
+
+    def _find(self, path: str) -> _File | None:
+        """The file to answer with; none if the dashboard was not built."""
+        self._look()
+        if path.startswith(_ASSETS) and path not in self._files:
+            raise NotFound(f"there is nothing at {path[:200]}", "load the page again: the dashboard may be newer")
+        return self._files.get(path) or self._files.get(_INDEX)
+
+    def _look(self) -> None:
+        """List the folder once, and again when it was built anew."""
+        try:
+            found = (self._folder / "index.html").stat()
+        except OSError:
+            self._files, self._built = {}, None
+            return
+        built = (found.st_mtime_ns, found.st_ino)
+        if built != self._built:
+            names = {f"/{file.relative_to(self._folder).as_posix()}": file for file in self._folder.rglob("*")}
+            self._files = {
+                name: _File(file, lasting=name.startswith(_ASSETS)) for name, file in names.items() if file.is_file()
+            }
+            self._built = built
+
+
+def _takes_gzip(headers: dict[bytes, bytes]) -> bool:
+    wanted = headers.get(b"accept-encoding", b"").lower().replace(b" ", b"").split(b",")
+    return any(part.partition(b";")[0] == b"gzip" and not part.endswith(b"q=0") for part in wanted)

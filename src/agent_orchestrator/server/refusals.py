@@ -1,0 +1,52 @@
+"""What was refused, in the daemon's log: where, why and to whom. Never with what it was tried."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import quote
+
+import structlog
+
+from agent_orchestrator.errors import AoError
+from agent_orchestrator.services.logins import Recent
+
+LINES = 60
+"""Lines a minute that one address may cause."""
+_REFUSED = (401, 403, 429)
+
+log = structlog.get_logger(__name__)
+
+
+def peer_of(scope: Mapping[str, Any]) -> str:
+    """The address that a request came from."""
+    client = scope.get("client")
+    return str(client[0]) if client else "unix"
+
+
+class Refusals:
+    """Writes down refusals, and not so many that they fill the disk."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._recent = Recent(LINES, 60.0, clock)
+
+    def of_error(self, scope: Mapping[str, Any], error: AoError) -> None:
+        """Note an error, if it is a refusal."""
+        if error.http_status in _REFUSED:
+            self.note(scope, error.text)
+
+    def note(self, scope: Mapping[str, Any], reason: str) -> None:
+        """Note that something was refused."""
+        peer = peer_of(scope)
+        if self._recent.wait(peer):
+            return
+        self._recent.add(peer)
+        method = scope.get("method", "WebSocket")
+        log.warning("refused", method=method, path=quote(scope["path"])[:200], reason=_printable(reason), peer=peer)
+        if self._recent.wait(peer):
+            log.warning("refused more often than is written down for the next minute", peer=peer)
+
+
+def _printable(text: str) -> str:
+    return "".join(letter if letter.isprintable() else "?" for letter in text)[:300]

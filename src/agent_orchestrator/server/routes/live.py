@@ -1,0 +1,67 @@
+"""How things stand, for the dashboard: the board kept up to date, the fleet in one line, a session's story and where its work is."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query, Request, Response
+
+from agent_orchestrator.server import models_board
+from agent_orchestrator.server.context import ProjectName, SessionId, TheContext, TheServices, scope_of
+from agent_orchestrator.server.describe import as_json, gives
+from agent_orchestrator.server.sse import live_stream, sequence
+
+router = APIRouter(prefix="/api", tags=["live"])
+
+_FRAMES = gives(models_board.Live)
+_FRAMES[200]["content"] = {"text/event-stream": {"schema": {"$ref": "#/components/schemas/Live"}}}
+
+
+@router.get("/live", responses=_FRAMES)
+async def follow_board(
+    request: Request,
+    services: TheServices,
+    after: Annotated[int | None, Query(ge=0, description="What changed after this frame, not all of it.")] = None,
+    last_event_id: Annotated[str | None, Header(description="The same; wins over `after`.")] = None,
+) -> Response:
+    """How things stand, followed without end as Server-Sent Events.
+
+    An event `live` has the whole board first, then what changed; a `pulse` shows that the line is alive. A reader too slow to keep
+    up is cut off. Whoever comes back with the last event's id gets what changed since then."""
+    seen = sequence(last_event_id) if last_event_id else after
+    return live_stream(services.live.follow(seen), request.app.state.closing)
+
+
+@router.get("/overview", responses=gives(models_board.Overview))
+async def get_overview(services: TheServices) -> Response:
+    """The fleet in one line: agents at work, base branches, limits, what was used today."""
+    return as_json(services.live.overview())
+
+
+@router.get("/stats", responses=gives(models_board.Stats))
+async def get_stats(
+    services: TheServices,
+    context: TheContext,
+    project: ProjectName = None,
+    everything: Annotated[bool, Query(alias="all", description="All projects.")] = False,
+    days: Annotated[int, Query(ge=1, le=366)] = 30,
+) -> Response:
+    """How the work goes, day by day: what landed, how long that took, how often agents were asked again, what was used."""
+    chosen = await scope_of(services, context, project, everything)
+    return as_json(await services.stats.table(chosen, days))
+
+
+@router.get("/sessions/{id}/timeline", responses=gives(models_board.Timeline))
+async def get_timeline(
+    services: TheServices,
+    session: SessionId,
+    limit: Annotated[int, Query(ge=1, le=10_000, description="At most so many entries, the newest.")] = 500,
+) -> Response:
+    """What happened to a session, in words, and how it stands in one sentence."""
+    return as_json(await services.stories.timeline(session, limit))
+
+
+@router.get("/sessions/{id}/work", responses=gives(models_board.Work))
+async def get_work(services: TheServices, session: SessionId) -> Response:
+    """Where a session's work is, and whether it is safe."""
+    return as_json(await services.stories.work(session))

@@ -1,0 +1,86 @@
+"""Signing in and out of the dashboard, and who one is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+
+from agent_orchestrator.flow.events import rfc3339
+from agent_orchestrator.server import auth, models_board, requests
+from agent_orchestrator.server.context import TheIdentity, TheServices, admins_only
+from agent_orchestrator.server.describe import as_json, gives
+from agent_orchestrator.server.refusals import peer_of
+from agent_orchestrator.services import Services
+from agent_orchestrator.services.tokens import SIGN_IN_DAYS, Identity
+
+router = APIRouter(prefix="/api", tags=["signing in"])
+
+
+@router.get("/me", responses=gives(models_board.Me))
+async def get_me(services: TheServices, identity: TheIdentity) -> Response:
+    """Who asks, and what they may do."""
+    return as_json(_me(services, identity))
+
+
+@router.post("/login", responses=gives(models_board.Me))
+async def sign_in(request: Request, services: TheServices, body: requests.SignIn) -> Response:
+    """Sign a browser in by a one-time link's code or by a token; needs no token of its own.
+
+    The answer sets a cookie that only the daemon can read. Ten failures a minute from one address, then 429.
+    """
+    secret, identity = services.logins.enter(peer_of(request.scope), code=body.code, token=body.token)
+    if (before := _signed_in(request, services)) is not None:
+        services.logins.leave(before)
+    answer = as_json(_me(services, identity))
+    _set_cookie(request, answer, secret, SIGN_IN_DAYS * 86_400)
+    return answer
+
+
+@router.post("/logout", status_code=204)
+async def sign_out(request: Request, services: TheServices, identity: TheIdentity) -> Response:
+    """Sign this browser out; its streams and terminals end."""
+    services.logins.leave(identity)
+    answer = Response(status_code=204)
+    _set_cookie(request, answer, "", 0)
+    return answer
+
+
+@router.post("/login-links", status_code=201, responses=gives(models_board.LoginLink, 201), dependencies=[admins_only])
+async def create_login_link(
+    request: Request, services: TheServices, identity: TheIdentity, body: requests.NewLoginLink | None = None
+) -> Response:
+    """Make an address that signs in the browser that opens it: once, within two minutes. Administrators only."""
+    code, until = services.logins.link(identity, body.role if body else "admin")
+    # In the fragment, which browsers send to nobody.
+    return as_json({"url": f"{request.app.state.url or _own(request)}/#login={code}", "expiresAt": rfc3339(until)}, 201)
+
+
+def _me(services: Services, identity: Identity) -> dict[str, Any]:
+    return {"kind": identity.kind, "role": identity.role, "name": identity.name, "version": services.version}
+
+
+def _own(request: Request) -> str:
+    """The address by which the caller reaches us."""
+    return f"{request.scope['scheme']}://{request.headers['host']}"
+
+
+def _signed_in(request: Request, services: Services) -> Identity | None:
+    cookie = request.cookies.get(_cookie_name(request), "")
+    return services.tokens.check_sign_in(cookie)
+
+
+def _cookie_name(request: Request) -> str:
+    return auth.cookie_name(dict(request.scope["headers"]), request.scope["scheme"] == "https")
+
+
+def _set_cookie(request: Request, answer: Response, value: str, seconds: int) -> None:
+    answer.set_cookie(
+        _cookie_name(request),
+        value,
+        max_age=seconds,
+        path="/",
+        secure=request.scope["scheme"] == "https",
+        httponly=True,
+        samesite="strict",
+    )

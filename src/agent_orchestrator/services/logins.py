@@ -1,0 +1,127 @@
+"""How a browser signs in: by a link that is good once and soon stale, or by a token. Who fails too often must wait.
+
+Links live in memory, as hashes: a daemon that ends takes them with it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from agent_orchestrator.errors import Denied, UsageError
+from agent_orchestrator.services.tokens import Identity, Tokens
+
+LINK_SECONDS = 120
+FAILURES = 10
+"""Sign-ins that may fail in a minute from one address."""
+WINDOW = 60.0
+_PEERS = 1000
+_AGAIN = "run `ao dashboard` for a new link, or `ao token new NAME` for a token"
+
+
+class Unknown(Denied):
+    """This link or token opens nothing."""
+
+    category = "unauthorized"
+    http_status = 401
+
+
+class TooMany(Denied):
+    """Too much from one address; `wait` says for how many seconds it is refused."""
+
+    category = "too-many"
+    http_status = 429
+
+    def __init__(self, wait: int) -> None:
+        super().__init__("too many sign-ins failed from this address", f"try again in {wait} s")
+        self.wait = wait
+
+
+class Recent:
+    """How often something happened lately, for each address."""
+
+    def __init__(self, limit: int, window: float, clock: Callable[[], float]) -> None:
+        self._limit, self._window, self._clock = limit, window, clock
+        self._times: dict[str, deque[float]] = {}
+
+    def add(self, peer: str) -> None:
+        """It happened once more."""
+        if peer not in self._times and len(self._times) >= _PEERS:
+            self._forget()
+        self._times.setdefault(peer, deque(maxlen=self._limit)).append(self._clock())
+
+    def wait(self, peer: str) -> float:
+        """Seconds until it may happen again; 0 if it may now."""
+        times = self._times.get(peer)
+        if times is None or len(times) < self._limit:
+            return 0.0
+        return max(0.0, times[0] + self._window - self._clock())
+
+    def _forget(self) -> None:
+        """Drop the addresses with nothing lately; where there are none, the one that was quiet longest."""
+        since = self._clock() - self._window
+        self._times = {peer: times for peer, times in self._times.items() if times[-1] > since}
+        if len(self._times) >= _PEERS:
+            del self._times[min(self._times, key=lambda peer: self._times[peer][-1])]
+
+
+@dataclass(frozen=True, slots=True)
+class _Link:
+    identity: Identity
+    until: float
+
+
+class Logins:
+    """Signs browsers in and out."""
+
+    def __init__(self, tokens: Tokens, clock: Callable[[], float] = time.time) -> None:
+        self._tokens, self._clock = tokens, clock
+        self._links: dict[str, _Link] = {}
+        self._failures = Recent(FAILURES, WINDOW, clock)
+
+    def link(self, maker: Identity, role: Literal["viewer", "operator", "admin"]) -> tuple[str, float]:
+        """A code that signs in one browser with this role, and when it is stale."""
+        now = self._clock()
+        self._links = {key: link for key, link in self._links.items() if link.until > now}
+        code = secrets.token_urlsafe(32)
+        self._links[_hash(code)] = _Link(Identity("login", role, by=maker.by), now + LINK_SECONDS)
+        return code, now + LINK_SECONDS
+
+    def enter(self, peer: str, *, code: str | None, token: str | None) -> tuple[str, Identity]:
+        """Sign a browser in; returns its cookie's value and who it is."""
+        if (code is None) == (token is None):
+            raise UsageError("a sign-in needs a code or a token", 'send {"code": …} or {"token": …}')
+        if wait := self._failures.wait(peer):
+            raise TooMany(int(wait) + 1)
+        try:
+            identity = self._by_code(code) if code is not None else self._by_token(token or "")
+        except Unknown:
+            self._failures.add(peer)
+            raise
+        return self._tokens.sign_in(identity)
+
+    def leave(self, identity: Identity) -> None:
+        """Sign a browser out; nothing for who is none."""
+        if identity.kind == "login" and identity.id is not None:
+            self._tokens.revoke(identity.id)
+
+    def _by_code(self, code: str) -> Identity:
+        link = self._links.pop(_hash(code), None)
+        if link is None or link.until <= self._clock():
+            raise Unknown(f"this link was used already, or is older than {LINK_SECONDS // 60} minutes", _AGAIN)
+        return link.identity
+
+    def _by_token(self, token: str) -> Identity:
+        identity = self._tokens.check(token.strip())
+        if identity is None or identity.kind == "session":
+            raise Unknown("this token is not, or no longer, valid for signing in", _AGAIN)
+        return identity
+
+
+def _hash(code: str) -> str:
+    return hashlib.sha256(code.encode(errors="replace")).hexdigest()

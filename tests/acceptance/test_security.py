@@ -1,0 +1,399 @@
+"""Who tries to get in and may not: refused, and written down in the daemon's log, by a real daemon on real sockets.
+
+Each test comes from a loopback address of its own, so that its lines in the log are known by that.
+"""
+
+from __future__ import annotations
+
+import http.client
+import itertools
+import json
+import re
+import socket
+import ssl
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import ClientConnection, connect
+
+from agent_orchestrator.testing.sandbox import Sandbox
+from tests.acceptance.saying import refused
+
+_ADDRESSES = itertools.count(10)
+
+
+@dataclass
+class Answer:
+    status: int
+    headers: http.client.HTTPMessage
+    body: bytes
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+@dataclass
+class Stranger:
+    """Somebody at an address of his own, who asks the daemon over TCP."""
+
+    box: Sandbox
+    address: str
+
+    @property
+    def url(self) -> str:
+        return str(json.loads(self.box.home.info.read_text())["url"])
+
+    @property
+    def host(self) -> str:
+        return self.url.partition("://")[2]
+
+    def ask(self, method: str, path: str, body: Any = None, /, **headers: str) -> Answer:
+        """One request; underscores in header names stand for dashes, and no path is made better than it is."""
+        fields = {name.replace("_", "-"): value for name, value in headers.items()}
+        content = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+        if body is not None:
+            fields.setdefault("Content-Type", "application/json")
+        name, _, port = self.host.partition(":")
+        connection = http.client.HTTPConnection(name, int(port), timeout=10, source_address=(self.address, 0))
+        try:
+            connection.putrequest(method, path, skip_host="Host" in fields)
+            for key, value in fields.items():
+                connection.putheader(key, value)
+            if content is not None:
+                connection.putheader("Content-Length", str(len(content)))
+            connection.endheaders(content)
+            answer = connection.getresponse()
+            return Answer(answer.status, answer.headers, answer.read())
+        finally:
+            connection.close()
+
+    def sign_in(self, **body: str) -> dict[str, str]:
+        """What a page of ours sends once it is signed in."""
+        answer = self.ask("POST", "/api/login", body or {"code": self.code()}, Origin=self.url)
+        assert answer.status == 200, answer.body
+        return {"Cookie": answer.headers["set-cookie"].partition(";")[0], "Origin": self.url}
+
+    def code(self, **body: str) -> str:
+        made = self.box.request("POST", "/api/login-links", body)
+        return str(made["url"]).partition("#login=")[2]
+
+    def token(self, role: str) -> str:
+        return str(self.box.json("token", "new", f"{role}-{self.address}", "--role", role)["token"])
+
+    def terminal(self, session: str, **headers: str) -> ClientConnection:
+        name, _, port = self.host.partition(":")
+        sock = socket.create_connection((name, int(port)), 10, (self.address, 0))
+        fields = {key.replace("_", "-"): value for key, value in headers.items()}
+        host = fields.pop("Host", self.host)
+        try:
+            return connect(f"ws://{host}/api/sessions/{session}/terminal", sock=sock, additional_headers=fields)
+        except BaseException:
+            sock.close()
+            raise
+
+    def logged(self) -> list[str]:
+        """The lines about refusals to this address."""
+        lines = self.box.home.log.read_text().splitlines()
+        return [line for line in lines if "event=refused" in line and f"peer={self.address}" in line]
+
+    def was_refused(self, *words: str) -> None:
+        """The last refusal is written down, with these words in it."""
+        lines = self.logged()
+        assert lines and "level=warning" in lines[-1], lines
+        for word in words:
+            assert word in lines[-1], lines[-1]
+
+
+@pytest.fixture
+def stranger(shared: Sandbox) -> Iterator[Stranger]:
+    stranger = Stranger(shared, f"127.0.0.{next(_ADDRESSES)}")
+    yield stranger
+    log = shared.home.log.read_text()
+    assert "aot_" not in log and "aol_" not in log and "aoc_" not in log and "Traceback" not in log
+
+
+@pytest.fixture(scope="module")
+def working(shared: Sandbox) -> str:
+    """A session with a live agent."""
+    shared.ao("new", "[[wait]]", "--name", "w")
+    return "app-w"
+
+
+def test_no_token_and_a_wrong_one(stranger: Stranger) -> None:
+    assert stranger.ask("GET", "/api/sessions").status == 401
+    stranger.was_refused("path=/api/sessions", "this needs a token")
+    assert stranger.ask("GET", "/api/sessions", Authorization="Bearer aot_guess.guess").status == 401
+    stranger.was_refused("no longer, valid")
+    port = stranger.host.partition(":")[2]
+    assert stranger.ask("GET", "/api/me", Cookie=f"ao_session_{port}=aol_00.guess").status == 401
+    stranger.was_refused("path=/api/me", "no longer, valid")
+
+
+def test_a_link_is_good_once_and_ends_with_its_daemon(tmp_path: Path) -> None:
+    with Sandbox(tmp_path) as box:
+        box.repository()
+        box.start()
+        stranger = Stranger(box, "127.0.0.9")
+        code, other = stranger.code(), stranger.code()
+        stranger.sign_in(code=code)
+        assert stranger.ask("POST", "/api/login", {"code": code}).status == 401
+        stranger.was_refused("path=/api/login", "used already, or is older than 2 minutes")
+        box.stop()
+        box.start()
+        assert stranger.ask("POST", "/api/login", {"code": other}).status == 401
+        assert len(stranger.logged()) == 2
+        assert code not in box.home.log.read_text() and other not in box.home.log.read_text()
+
+
+def test_a_sign_in_outlives_the_daemon_and_its_cookie_is_for_it_alone(tmp_path: Path) -> None:
+    with Sandbox(tmp_path) as box:
+        box.repository()
+        box.start()
+        stranger = Stranger(box, "127.0.0.9")
+        answer = stranger.ask("POST", "/api/login", {"code": stranger.code()}, Origin=stranger.url)
+        port = int(stranger.host.partition(":")[2])
+        value, *attributes = answer.headers["set-cookie"].split("; ")
+        assert sorted(attributes) == ["HttpOnly", "Max-Age=2592000", "Path=/", "SameSite=strict"]
+        assert value.partition("=")[2] not in (box.home.path / "tokens.json").read_text()
+        box.stop()
+        box.start(port=port)
+        assert stranger.ask("GET", "/api/me", Cookie=value).json()["role"] == "admin"
+
+
+def test_another_origin(stranger: Stranger, working: str) -> None:
+    signed_in = stranger.sign_in()
+    evil = {**signed_in, "Origin": "http://evil.example"}
+    assert stranger.ask("GET", "/api/sessions", **evil).status == 403
+    stranger.was_refused("path=/api/sessions", "pages of http://evil.example may not use this server")
+    assert stranger.ask("POST", f"/api/sessions/{working}/message", {"content": "x"}, **evil).status == 403
+    stranger.was_refused("method=POST", "evil.example")
+    with pytest.raises(InvalidStatus) as closed:
+        stranger.terminal(working, **evil)
+    assert closed.value.response.status_code == 403
+    stranger.was_refused("method=WebSocket", "/terminal", "evil.example")
+    with pytest.raises(InvalidStatus) as closed:
+        stranger.terminal(working, Cookie=signed_in["Cookie"])  # no browser leaves it out
+    assert closed.value.response.status_code == 403
+    stranger.was_refused("method=WebSocket", "must say its Origin")
+
+
+def test_another_name_leads_nowhere_whoever_asks(stranger: Stranger, working: str) -> None:
+    signed_in = stranger.sign_in()
+    for path in ("/", "/healthz", "/api/sessions"):
+        assert (
+            stranger.ask("GET", path, **{**signed_in, "Host": "evil.example", "Origin": "http://evil.example"}).status
+            == 403
+        )
+        stranger.was_refused(f"path={path}", "this server is not evil.example")
+    assert stranger.ask("POST", "/api/login", {"code": stranger.code()}, Host="evil.example:80").status == 403
+    stranger.was_refused("path=/api/login", "evil.example")
+    with pytest.raises(InvalidStatus) as closed:
+        stranger.terminal(working, **{**signed_in, "Host": "evil.example", "Origin": "http://evil.example"})
+    assert closed.value.response.status_code == 403
+    stranger.was_refused("method=WebSocket", "evil.example")
+
+
+def test_a_form_of_another_site(stranger: Stranger, working: str) -> None:
+    signed_in = stranger.sign_in()
+    form = urlencode({"content": "rm -rf"}).encode()
+    path = f"/api/sessions/{working}/message"
+    for kind in ("application/x-www-form-urlencoded", "text/plain", "multipart/form-data; boundary=x"):
+        assert stranger.ask("POST", path, form, **signed_in, Content_Type=kind).status == 403
+        stranger.was_refused("must be sent as application/json")
+    assert stranger.ask("POST", path, form, **{**signed_in, "Origin": "null"}).status == 403
+    stranger.was_refused("pages of null")
+    assert stranger.ask("POST", path, {"content": "x"}, Cookie=signed_in["Cookie"]).status == 403
+    stranger.was_refused("must say its Origin")
+    assert stranger.ask("POST", path, {"content": "x"}, **signed_in, Sec_Fetch_Site="cross-site").status == 403
+    stranger.was_refused("pages of another site")
+    assert stranger.ask("POST", "/api/login", form, Content_Type="text/plain").status == 403
+    stranger.was_refused("path=/api/login")
+    assert stranger.box.request("GET", f"/api/sessions/{working}/messages")["messages"] == []
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/../../../../etc/passwd",
+        "/assets/../../../../../etc/passwd",
+        "/%2e%2e/%2e%2e/%2e%2e/etc/passwd",
+        "/%2e%2e%2f%2e%2e%2fetc%2fpasswd",
+        "/%252e%252e%252f%252e%252e%252fetc%252fpasswd",
+        "/..%5c..%5cetc%5cpasswd",
+        "/..\\..\\etc\\passwd",
+        "/..;/..;/etc/passwd",
+        "//etc/passwd",
+        "/%2fetc/passwd",
+        "/assets/%00/etc/passwd",
+        "/.%2e/daemon.json",
+    ],
+)
+def test_a_path_that_climbs(stranger: Stranger, path: str) -> None:
+    answer = stranger.ask("GET", path)
+    assert answer.status == 404 and b"root:" not in answer.body
+    stranger.was_refused("no such path")
+
+
+def test_an_absolute_path_is_a_view_and_no_file(stranger: Stranger) -> None:
+    answer = stranger.ask("GET", "/etc/passwd")
+    assert answer.status == 200 and answer.body == stranger.ask("GET", "/").body
+
+
+def test_a_viewer_sends_nothing(stranger: Stranger, working: str) -> None:
+    token = stranger.token("viewer")
+    signed_in = stranger.sign_in(token=token)
+    for way in (signed_in, {"Authorization": f"Bearer {token}"}):
+        assert stranger.ask("GET", f"/api/sessions/{working}", **way).status == 200
+        for method, path, body in (
+            ("POST", f"/api/sessions/{working}/message", {"content": "x"}),
+            ("POST", f"/api/sessions/{working}/answer", {"text": "x"}),
+            ("DELETE", f"/api/sessions/{working}", None),
+            ("POST", "/api/login-links", {}),
+            ("POST", "/api/tokens", {"name": "x", "role": "admin"}),
+        ):
+            assert stranger.ask(method, path, body, **way).status == 403, path
+            stranger.was_refused(f"method={method}", f"path={path}", "role operator")
+        with stranger.terminal(working, **way) as terminal:
+            assert terminal.recv(10) is not None  # it watches
+            terminal.send(b"x")
+            with pytest.raises(ConnectionClosed) as closed:
+                while True:
+                    terminal.recv(10)
+        assert closed.value.rcvd is not None and closed.value.rcvd.code == 1008
+        stranger.was_refused("method=WebSocket", "cannot type")
+
+
+def test_an_operator_types_and_an_agent_does_not_even_look(stranger: Stranger, working: str) -> None:
+    with stranger.terminal(working, **stranger.sign_in(token=stranger.token("operator"))) as terminal:
+        terminal.send(b"x")
+        assert terminal.recv(10) is not None
+    assert stranger.logged() == []
+    agent = int(stranger.box.session(working)["pid"])
+    environ = Path(f"/proc/{agent}/environ").read_bytes().split(b"\0")
+    token = next(entry for entry in environ if entry.startswith(b"AO_TOKEN=")).decode().partition("=")[2]
+    with pytest.raises(InvalidStatus) as closed:
+        stranger.terminal(working, Authorization=f"Bearer {token}")
+    assert closed.value.response.status_code == 403
+    stranger.was_refused("method=WebSocket", f"the token of session {working}")
+    assert stranger.ask("POST", "/api/login", {"token": token}).status == 401
+    stranger.was_refused("path=/api/login", "valid for signing in")
+
+
+def test_guessing_is_limited(stranger: Stranger) -> None:
+    code = stranger.code()
+    for number in range(10):
+        assert stranger.ask("POST", "/api/login", {"token": f"aot_{number}.guess"}).status == 401
+    answer = stranger.ask("POST", "/api/login", {"code": code})
+    assert answer.status == 429 and 0 < int(answer.headers["retry-after"]) <= 61
+    stranger.was_refused("path=/api/login", "too many sign-ins failed")
+    assert len(stranger.logged()) == 11
+    Stranger(stranger.box, f"127.0.0.{next(_ADDRESSES)}").sign_in(code=code)  # nobody else waits
+
+
+def test_a_flood_does_not_fill_the_log(stranger: Stranger) -> None:
+    for _ in range(80):
+        assert stranger.ask("GET", "/api/sessions").status == 401
+    assert len(stranger.logged()) == 60
+    more = [line for line in stranger.box.home.log.read_text().splitlines() if f"peer={stranger.address}" in line]
+    assert len(more) == 61 and "more often than is written down" in more[-1]
+
+
+def test_what_is_logged_cannot_draw_on_the_readers_terminal(stranger: Stranger) -> None:
+    assert stranger.ask("GET", "/%1b%5b2J%0aevent=fake").status == 404
+    stranger.was_refused("path=/%1B%5B2J%0Aevent%3Dfake")
+    assert "\x1b" not in stranger.box.home.log.read_text()
+
+
+def test_signing_out_and_revoking_end_it(stranger: Stranger) -> None:
+    signed_in = stranger.sign_in()
+    assert stranger.ask("POST", "/api/logout", {}, **signed_in).status == 204
+    assert stranger.ask("GET", "/api/sessions", **signed_in).status == 401
+    stranger.was_refused("no longer, valid")
+    second = stranger.sign_in(token=stranger.token("admin"))
+    assert stranger.ask("GET", "/api/sessions", **second).status == 200
+    listed = stranger.box.ao("token", "list").stdout
+    assert re.search(rf"login +admin-{stranger.address} +admin", listed), listed
+    stranger.box.ao("token", "revoke", f"admin-{stranger.address}")
+    assert stranger.ask("GET", "/api/sessions", **second).status == 401
+    stranger.was_refused("path=/api/sessions", "no longer, valid")
+    assert stranger.address not in stranger.box.ao("token", "list").stdout
+
+
+def test_one_browser_is_signed_out_by_its_id(stranger: Stranger) -> None:
+    known = {entry["id"] for entry in stranger.box.json("token", "list")["tokens"]}
+    signed_in = stranger.sign_in()
+    (mine,) = [entry for entry in stranger.box.json("token", "list")["tokens"] if entry["id"] not in known]
+    assert (mine["kind"], mine["role"], mine["expiresAt"] > mine["createdAt"]) == ("login", "admin", True)
+    stranger.box.ao("token", "revoke", mine["id"])
+    assert stranger.ask("GET", "/api/me", **signed_in).status == 401
+    stranger.was_refused("path=/api/me")
+
+
+# -- beyond the loopback -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def off(tmp_path: Path) -> Iterator[Sandbox]:
+    """No daemon yet."""
+    with Sandbox(tmp_path) as box:
+        box.repository()
+        box.home.make()
+        yield box
+
+
+def test_an_address_that_others_reach_needs_tls_or_a_word(off: Sandbox) -> None:
+    remedy = ("0.0.0.0", "--tls", "--tls-cert", "--insecure")
+    refused(off.ao("start", "--host", "0.0.0.0", "--port", "0", check=False), 4, *remedy)
+    off.home.config.write_text("host: 0.0.0.0\nport: 0\n")
+    refused(off.ao("status", check=False), 4, *remedy)
+    (off.repo / "agent-orchestrator.yaml").write_text("defaults: {agent: demo}\ntls: {insecure: true}\n")
+    refused(off.ao("start", "--no-open", check=False), 4, *remedy)  # it may have come with the repository
+    off.home.config.write_text("host: 0.0.0.0\nport: 0\ntls: {insecure: true}\n")
+    assert "http://127.0.0.1:" in off.ao("start", "--no-open").stdout
+
+
+def test_a_certificate_of_its_own_is_made_once_and_shown(off: Sandbox) -> None:
+    said = off.ao("start", "--host", "0.0.0.0", "--port", "0", "--tls").stdout
+    info = json.loads(off.home.info.read_text())
+    assert info["url"].startswith("https://") and info["fingerprint"] in said and f"{info['url']}/#login=" in said
+    folder = off.home.path / "tls"
+    assert (folder.stat().st_mode & 0o777, (folder / "key.pem").stat().st_mode & 0o777) == (0o700, 0o600)
+    context = ssl.create_default_context(cafile=str(folder / "cert.pem"))
+    host, _, port = info["url"].partition("://")[2].partition(":")
+    connection = http.client.HTTPSConnection(host, int(port), timeout=10, context=context)
+    code = off.request("POST", "/api/login-links", {})["url"].partition("#login=")[2]
+    connection.request("POST", "/api/login", json.dumps({"code": code}), {"Content-Type": "application/json"})
+    answer = connection.getresponse()
+    value, *attributes = answer.headers["set-cookie"].split("; ")
+    assert answer.read() and value.startswith(f"__Host-ao_session_{port}=") and "Secure" in attributes
+    connection.request("GET", "/api/me", headers={"Cookie": value})
+    assert json.loads(connection.getresponse().read())["kind"] == "login"
+    connection.close()
+    with pytest.raises(ssl.SSLCertVerificationError):
+        http.client.HTTPSConnection(host, int(port), timeout=10).request("GET", "/healthz")
+    with pytest.raises((ConnectionError, http.client.HTTPException)):
+        Stranger(off, "127.0.0.9").ask("GET", "/healthz")  # without TLS
+    off.ao("shutdown")
+    off.home.config.write_text("host: 0.0.0.0\nport: 0\ntls: {own: true}\n")
+    off.ao("status")
+    assert json.loads(off.home.info.read_text())["fingerprint"] == info["fingerprint"]
+
+
+def test_a_certificate_that_is_given(off: Sandbox, tmp_path: Path) -> None:
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    refused(
+        off.ao("start", "--tls-cert", str(cert), "--tls-key", str(key), check=False), 4, str(cert), "cannot be used"
+    )
+    refused(off.ao("start", "--tls-cert", str(cert), check=False), 4, "--tls-key")
+    off.ao("start", "--tls", "--port", "0")
+    off.ao("shutdown")
+    for path in (cert, key):
+        path.write_bytes((off.home.path / "tls" / path.name).read_bytes())
+    said = off.ao("start", "--port", "0", "--tls-cert", str(cert), "--tls-key", str(key)).stdout
+    assert "https://127.0.0.1" in said and "SHA-256" not in said
+    refused(off.ao("start", "--port", "1", check=False), 1, "already runs at https://")

@@ -1,0 +1,26 @@
+"""`make forge KIND=github`: a forge or tracker for tests to use by hand, with the schemas that `make test-forges` fetched."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from agent_orchestrator.testing.forge.__main__ import main
+from tests.forges import fetch, linear_types
+
+
+def schemas() -> None:
+    """Name the published schemas, as far as they are there."""
+    if fetch.GRAPHQL.present:
+        os.environ.setdefault("AO_GITHUB_SCHEMA", str(fetch.GRAPHQL.path(fetch.GRAPHQL.files[0])))
+    if fetch.LINEAR.present:
+        schema = fetch.LINEAR.folder / "schema.graphql"
+        if not schema.exists():
+            schema.write_text(linear_types.sdl(Path(fetch.LINEAR.path(fetch.LINEAR.files[0])).read_text()))
+        os.environ.setdefault("AO_LINEAR_SCHEMA", str(schema))
+
+
+if __name__ == "__main__":
+    schemas()
+    sys.exit(main())
