@@ -1,0 +1,78 @@
+/** Tasks and what each comes after, laid out from left to right. Pure. */
+import type { BacklogEntry, BoardSession, Task } from "../../api/types";
+
+export interface Node {
+  task: Task;
+  /** The newest session that attempts it. */
+  session: BoardSession | undefined;
+  column: number;
+  row: number;
+}
+
+export interface Edge {
+  from: string;
+  to: string;
+  kind: "after" | "conflict";
+}
+
+export interface Graph {
+  nodes: Node[];
+  edges: Edge[];
+  columns: number;
+  rows: number;
+}
+
+/** Tasks that are still open, and the finished ones that these come after. */
+export function graphOf(tasks: readonly Task[], sessions: ReadonlyMap<string, BoardSession>): Graph {
+  const byId = new Map(tasks.map((task) => [task.id, task]));
+  const newest = (task: Task) => sessions.get(task.sessions.at(-1) ?? "");
+  const open = tasks.filter((task) => newest(task)?.column !== "Done");
+  const shown = new Set(open.flatMap((task) => [task.id, ...task.after.filter((id) => byId.has(id))]));
+  const columns = new Map<string, number>();
+  const column = (id: string, path: ReadonlySet<string>): number => {
+    const known = columns.get(id);
+    if (known !== undefined || path.has(id)) return known ?? 0;
+    const before = (byId.get(id)?.after ?? []).filter((other) => shown.has(other));
+    const own = Math.max(0, ...before.map((other) => column(other, new Set([...path, id])) + 1));
+    columns.set(id, own);
+    return own;
+  };
+  const filled: number[] = [];
+  const nodes = tasks
+    .filter((task) => shown.has(task.id))
+    .map((task) => {
+      const at = column(task.id, new Set());
+      const row = filled[at] ?? 0;
+      filled[at] = row + 1;
+      return { task, session: newest(task), column: at, row };
+    });
+  return { nodes, edges: [...dependencies(nodes), ...conflicts(nodes)], columns: filled.length, rows: Math.max(0, ...filled) };
+}
+
+function dependencies(nodes: readonly Node[]): Edge[] {
+  const there = new Set(nodes.map((node) => node.task.id));
+  return nodes.flatMap((node) => node.task.after.filter((id) => there.has(id)).map((id): Edge => ({ from: id, to: node.task.id, kind: "after" })));
+}
+
+/** Each pair once, however many of the two know of it. */
+function conflicts(nodes: readonly Node[]): Edge[] {
+  const taskOf = new Map(nodes.flatMap((node) => (node.session ? [[node.session.id, node.task.id] as const] : [])));
+  const pairs = new Map<string, Edge>();
+  for (const node of nodes) {
+    for (const one of node.session?.collides ?? []) {
+      const other = taskOf.get(one.session);
+      if (!other || other === node.task.id) continue;
+      const [from, to] = [node.task.id, other].sort() as [string, string];
+      pairs.set(`${from} ${to}`, { from, to, kind: "conflict" });
+    }
+  }
+  return [...pairs.values()];
+}
+
+/** Does somebody work on this issue already? Then it stands among the tasks. */
+export function takenBy(sessions: Iterable<BoardSession>, { project, issue }: Pick<BacklogEntry, "project" | "issue">): boolean {
+  for (const session of sessions) {
+    if (session.project === project && session.issue?.replace("#", "") === String(issue) && session.column !== "Done") return true;
+  }
+  return false;
+}

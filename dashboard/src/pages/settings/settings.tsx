@@ -1,0 +1,129 @@
+/** How things are set up: this browser, agents, rules, what people were told, and who may come in. */
+import { useQuery } from "@tanstack/react-query";
+import { useSyncExternalStore } from "react";
+
+import { api } from "../../api/client";
+import type { Agents, Findings, Notifications } from "../../api/types";
+import { may, me, signOut } from "../../auth";
+import { setTheme, useTheme, type Theme } from "../../theme";
+import { Badge, type Tone } from "../../ui/badge";
+import { Button } from "../../ui/button";
+import { Empty } from "../../ui/empty";
+import { Field, Select } from "../../ui/field";
+import { Loading } from "../../ui/loading";
+import { Heading, Page, Section } from "../../ui/page";
+import { ProblemNote } from "../../ui/problem";
+import { Age } from "../../ui/time";
+import { Rules } from "./rules";
+import { Tokens } from "./tokens";
+
+export default function Settings() {
+  return (
+    <Page>
+      <Heading title="Settings" about="What is written in agent-orchestrator.yaml is shown here and changed there: ao config." />
+      <ThisBrowser />
+      <AgentsFound />
+      <Rules />
+      <Told />
+      {may("admin") && <Tokens />}
+      <Machine />
+    </Page>
+  );
+}
+
+function ThisBrowser() {
+  const theme = useTheme();
+  const who = useSyncExternalStore(me.subscribe, me.read);
+  return (
+    <Section title="This browser">
+      <div className="flex flex-wrap items-end gap-4">
+        <Field label="Theme">
+          <Select value={theme} onChange={(event) => setTheme(event.target.value as Theme)}>
+            <option value="system">As the system</option>
+            <option value="light">Light</option>
+            <option value="dark">Dark</option>
+          </Select>
+        </Field>
+        <p className="flex-1 text-sm text-ink-soft">
+          Signed in as {who?.name ?? who?.kind}
+          {who?.role && ` with the role ${who.role}`}; the daemon is version {who?.version}.
+        </p>
+        <Button onClick={() => void signOut()}>Sign out</Button>
+      </div>
+    </Section>
+  );
+}
+
+function AgentsFound() {
+  const agents = useQuery({ queryKey: ["agents"], queryFn: () => api.get<Agents>("/api/agents") });
+  return (
+    <Section title="Agents" about="Coding agents on the daemon's machine.">
+      {agents.isPending && <Loading label="Looking for agents" />}
+      {agents.error && <ProblemNote error={agents.error} />}
+      <ul className="grid gap-x-6 gap-y-2 sm:grid-cols-2">
+        {[...(agents.data?.agents ?? [])]
+          .sort((a, b) => Number(b.found) - Number(a.found) || a.name.localeCompare(b.name))
+          .map((agent) => (
+            <li key={agent.name} className="flex items-center gap-2">
+              <Badge tone={agent.found ? "ready" : "plain"}>{agent.found ? "found" : "not found"}</Badge>
+              <span className="font-medium">{agent.name}</span>
+              <span className="truncate text-sm text-ink-soft" title={agent.path ?? undefined}>
+                {agent.version ?? agent.path}
+              </span>
+            </li>
+          ))}
+      </ul>
+    </Section>
+  );
+}
+
+const LEVEL: Record<string, Tone> = { urgent: "bad", action: "needs", warning: "needs", info: "plain" };
+
+function Told() {
+  const told = useQuery({ queryKey: ["fleet", "notifications"], queryFn: () => api.get<Notifications>("/api/notifications", { all: true, limit: 30 }) });
+  return (
+    <Section title="Notifications" about="What people were told, newest first.">
+      {told.error && <ProblemNote error={told.error} />}
+      {told.data?.notifications.length === 0 && <Empty title="Nothing yet" />}
+      <ul className="flex max-h-96 flex-col divide-y divide-line overflow-auto" tabIndex={0} aria-label="Notifications">
+        {told.data?.notifications.map((one) => (
+          <li key={one.id} className="flex flex-wrap items-baseline gap-x-3 py-2">
+            <Badge tone={LEVEL[one.level] ?? "plain"}>{one.level}</Badge>
+            <span className="font-medium">{one.title}</span>
+            <Age at={one.at} className="text-xs text-ink-faint" />
+            <span className="w-full text-sm text-ink-soft">{one.message}</span>
+          </li>
+        ))}
+      </ul>
+    </Section>
+  );
+}
+
+const STATE: Record<string, Tone> = { ok: "ready", warning: "needs", failed: "bad" };
+
+function Machine() {
+  const found = useQuery({ queryKey: ["doctor"], queryFn: () => api.get<Findings>("/api/doctor"), enabled: false });
+  return (
+    <Section
+      title="This machine"
+      about="What ao doctor finds."
+      action={
+        <Button small busy={found.isFetching} onClick={() => void found.refetch()}>
+          Look
+        </Button>
+      }
+    >
+      {found.error && <ProblemNote error={found.error} />}
+      <ul className="flex flex-col gap-2">
+        {found.data?.checks.map((check) => (
+          <li key={check.name} className="flex flex-wrap items-baseline gap-x-3">
+            <Badge tone={STATE[check.state] ?? "plain"}>{check.state}</Badge>
+            <span className="font-medium">{check.name}</span>
+            <span className="text-sm text-ink-soft">{check.detail}</span>
+            {check.remedy && <span className="w-full pl-2 text-sm">{check.remedy}</span>}
+          </li>
+        ))}
+      </ul>
+    </Section>
+  );
+}

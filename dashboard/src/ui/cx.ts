@@ -1,0 +1,2 @@
+/** Class names, those that hold. */
+export const cx = (...names: (string | false | null | undefined)[]): string => names.filter(Boolean).join(" ");

@@ -1,0 +1,45 @@
+"""A real browser on a real daemon with scripted agents. Needs Chromium and Playwright: `make test-browser` brings both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_orchestrator.testing import demo
+from agent_orchestrator.testing.sandbox import Sandbox, have_tmux
+from tests.browser.driving import Person, chromium, launched, window
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    if not chromium():
+        pytest.skip("Chromium is not here: scripts/install-chromium")
+    with launched(chromium()) as running:
+        yield running
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[Sandbox]:
+    """The demo's shop, its daemon running, nothing begun; nothing lands without a person's word."""
+    with Sandbox(tmp_path, "tmux" if have_tmux() else "process") as box:
+        demo.prepare(box, port=0, lands=False)
+        yield box
+
+
+@pytest.fixture
+def visit(browser: Any) -> Iterator[Callable[..., Person]]:
+    """Open the dashboard signed in: visit(box, phone=True, dark=True, role="viewer")."""
+    people: list[Person] = []
+
+    def open_page(box: Sandbox, *, phone: bool = False, dark: bool = False, role: str = "admin") -> Person:
+        person = Person(box, window(browser, phone=phone, dark=dark), phone=phone)
+        people.append(person)
+        person.sign_in(role)
+        return person
+
+    yield open_page
+    for person in people:
+        person.leave()

@@ -1,0 +1,105 @@
+"""A person at the dashboard: signs in, looks, clicks, and notices whatever the browser complains of."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from agent_orchestrator.testing.sandbox import Sandbox
+
+ROOT = Path(__file__).resolve().parents[2]
+AXE = ROOT / "dashboard" / "node_modules" / "axe-core" / "axe.min.js"
+_ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+DESK = {"width": 1440, "height": 900}
+PHONE = {"width": 390, "height": 844}
+_RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
+
+
+def chromium() -> str:
+    """The browser's program; empty if there is none."""
+    return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), "")
+
+
+def window(browser: Any, *, phone: bool = False, dark: bool = False) -> Any:
+    """A window of its own, on a desk or in a hand."""
+    return browser.new_context(
+        viewport=PHONE if phone else DESK,
+        has_touch=phone,
+        is_mobile=phone,
+        color_scheme="dark" if dark else "light",
+    )
+
+
+@contextmanager
+def launched(path: str) -> Iterator[Any]:
+    """A browser without a window, by the name of its program."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=_ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+class Person:
+    """One browser window, signed in to one daemon."""
+
+    def __init__(self, box: Sandbox, context: Any, *, phone: bool = False) -> None:
+        self.box = box
+        self.phone = phone
+        self.context = context
+        self.page = context.new_page()
+        self.complaints: list[str] = []
+        """Errors in the console, refused requests, and requests that left the daemon."""
+        self._url = str(box.client().info()["url"])
+        self.page.on("console", lambda said: self._heard(said.type, said.text))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("request", lambda request: self._asked(request.url))
+
+    def _heard(self, kind: str, text: str) -> None:
+        if kind == "error":
+            self.complaints.append(text)
+
+    def _asked(self, url: str) -> None:
+        if not url.startswith((self._url, self._url.replace("http", "ws", 1), "data:", "blob:")):
+            self.complaints.append(f"asked a third party: {url}")
+
+    def sign_in(self, role: str) -> None:
+        """By a one-time link, as `ao dashboard` makes one."""
+        self.page.goto(self.box.request("POST", "/api/login-links", {"role": role})["url"])
+        self.page.get_by_role("navigation", name="Pages").wait_for()
+
+    def go(self, path: str) -> None:
+        """To a page by its address."""
+        self.page.goto(self._url + path)
+
+    def card(self, title: str, column: str) -> Any:
+        """A session's card in a column of the board; on a phone that column is chosen first."""
+        if self.phone:
+            self.page.get_by_role("navigation", name="Columns").get_by_role("button", name=column).click()
+        return self.page.get_by_role("region", name=column).get_by_role("article", name=title)
+
+    def barriers(self) -> list[str]:
+        """What axe finds that would keep people out (WCAG 2.2 AA)."""
+        if not self.page.evaluate("() => 'axe' in window"):
+            self.page.evaluate(AXE.read_text())
+        found = self.page.evaluate("(rules) => axe.run({runOnly: {type: 'tag', values: rules}})", _RULES)
+        return [
+            f"{one['id']}: {one['help']} ({one['nodes'][0]['target']}: {one['nodes'][0].get('failureSummary')})"
+            for one in found["violations"]
+        ]
+
+    def leave(self) -> None:
+        """Close the window."""
+        self.context.close()
