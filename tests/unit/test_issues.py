@@ -35,6 +35,7 @@ async def test_an_issue_is_opened_changed_and_told_as_it_is(issues: Issues) -> N
     )
     assert made == {
         "number": 1,
+        "key": "1",
         "id": "app#1",
         "project": "app",
         "title": "Fix the login",
