@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 from agent_orchestrator.testing.sandbox import Sandbox
 from benchmarks.collisions import predicting
+from benchmarks.dashboard import dashboard
 from benchmarks.forging import forging
 from benchmarks.growing import answering, growing
 from benchmarks.measure import Figure, children_started, cpu_seconds, interleaved, resident, timed
@@ -266,4 +267,5 @@ CASES: dict[str, Callable[[Path], Iterator[Figure]]] = {
     "forging": forging,
     "growing": growing,
     "answering": answering,
+    "dashboard": dashboard,
 }

@@ -193,6 +193,7 @@ class Daemon:
         self.live = Live(self.flow, home, self.views, self.inbox, self.queue, overviews)
         self.queue.on_plan.append(self.live.look)
         self.base_states.on_news.append(self.live.look)
+        self.forge_watch.on_bases.append(self.base_states.hear)
         self.projects.on_reload.append(self.live.forget)
         self.agents = Agents(self.plugins)
         self.webhooks = Webhooks(self.flow, self.repositories, self.forge_watch, self.tracking)

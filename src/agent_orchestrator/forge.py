@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +263,25 @@ class SCM(Protocol):
 
     async def log(self, job: str, most: int) -> bytes:
         """What a check printed: at most so many bytes from its end."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class BaseChecks:
+    """How a branch is that changes land on, by its newest commit that was checked there."""
+
+    head: str
+    state: Literal["green", "red", "running"]
+    failing: tuple[str, ...] = ()
+    """The checks that fail."""
+
+
+@runtime_checkable
+class KnowsBases(Protocol):
+    """An SCM whose polls tell how the bases are."""
+
+    def bases(self) -> Mapping[str, BaseChecks]:
+        """Branch → how it was at the last poll. Asks nobody."""
         ...
 
 

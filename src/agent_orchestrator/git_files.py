@@ -46,7 +46,10 @@ def find_layout(path: Path) -> Layout | None:
     if dot.is_dir():
         return Layout(path, dot, _common(dot))
     if dot.is_file():
-        pointer = dot.read_bytes().decode(errors="surrogateescape").strip()
+        try:
+            pointer = dot.read_bytes().decode(errors="surrogateescape").strip()
+        except FileNotFoundError:  # removed this very moment
+            return None
         if not pointer.startswith("gitdir: "):
             return None
         git_dir = Path(os.path.normpath(path / pointer.removeprefix("gitdir: ")))

@@ -263,8 +263,11 @@ class Runtime(Protocol):
         """Set the terminal's size."""
         ...
 
-    def attach_command(self, handle: Handle) -> tuple[str, ...]:
-        """A command that shows the terminal to a person; any number may run at once."""
+    def attach_command(self, handle: Handle, *, watch: bool = False) -> tuple[str, ...]:
+        """A command that shows the terminal to a person; any number may run at once.
+
+        `watch`: nothing that is typed reaches the agent, and the size counts only while nobody else is attached.
+        """
         ...
 
     async def stop(self, handle: Handle, grace: float = 5.0) -> Gone:

@@ -134,7 +134,7 @@ def test_the_board_comes_whole_and_then_in_changes_and_nothing_is_lost_by_a_cut(
     other.until("away", "needs_input")
     board.open()
     frame = board.frames[frames]
-    assert not frame["complete"] and [one["id"] for one in frame["sessions"]] == ["app-away"]
+    assert not frame["complete"] and "app-away" in [one["id"] for one in frame["sessions"]]
     assert "agent-ask" in frame["touched"]["app-away"] and int(board.seen) > int(seen)
     box.request("POST", "/api/sessions/app-store/answer", {"text": "sqlite"})
     board.until("store", "review_pending")

@@ -183,3 +183,16 @@ def test_get_and_set_keep_comments(shared: Sandbox) -> None:
     assert file.read_text() == text
     json.loads(shared.ao("config", "schema").stdout)
     assert "postCreate" in shared.ao("config-help").stdout
+
+
+def test_whom_a_task_may_be_given_to_is_listed_by_project(shared: Sandbox) -> None:
+    profiles = "agents:\n  careful: {tool: demo, role: reviewer}\n  lost: {tool: command, command: [no-such-program]}\n"
+    repo = _repository(shared, "peopled", DEMO + profiles)
+    shared.ao("add-project", str(repo))
+    rows = {one["name"]: one for one in shared.request("GET", "/api/agents")["agents"] if one["project"] == "peopled"}
+    careful, lost = rows.pop("careful"), rows.pop("lost")
+    assert (careful["tool"], careful["role"], careful["found"], rows) == ("demo", "reviewer", True, {})
+    assert (lost["tool"], lost["role"], lost["found"]) == ("command", "worker", False)
+    claude = next(one for one in shared.request("GET", "/api/agents")["agents"] if one["name"] == "claude-code")
+    assert (claude["project"], claude["tool"], claude["role"]) == (None, "claude-code", None)
+    assert _json(shared, "new", "[[wait]]", "--agent", "careful", cwd=repo)["project"] == "peopled"

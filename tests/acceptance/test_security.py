@@ -5,6 +5,7 @@ Each test comes from a loopback address of its own, so that its lines in the log
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import itertools
 import json
@@ -72,6 +73,23 @@ class Stranger:
         finally:
             connection.close()
 
+    def send(self, *lines: str, body: bytes = b"", patience: float = 0.0) -> bytes:
+        """What comes back when these very lines are sent; `HOST` stands for the daemon's own name.
+
+        With `patience` the connection is to stay, and nothing more is awaited after so many seconds of silence.
+        """
+        closes = () if patience else ("Connection: close",)
+        head = "\r\n".join((*lines, *closes, "", "")).replace("HOST", self.host)
+        name, _, port = self.host.partition(":")
+        with socket.create_connection((name, int(port)), 10, (self.address, 0)) as connection:
+            connection.sendall(head.encode("latin-1") + body)
+            connection.settimeout(patience or 10)
+            answer = b""
+            with contextlib.suppress(ConnectionResetError, *([TimeoutError] if patience else [])):
+                while more := connection.recv(1 << 16):
+                    answer += more
+        return answer
+
     def sign_in(self, **body: str) -> dict[str, str]:
         """What a page of ours sends once it is signed in."""
         answer = self.ask("POST", "/api/login", body or {"code": self.code()}, Origin=self.url)
@@ -122,6 +140,23 @@ def working(shared: Sandbox) -> str:
     """A session with a live agent."""
     shared.ao("new", "[[wait]]", "--name", "w")
     return "app-w"
+
+
+def agents_token(box: Sandbox, session: str) -> str:
+    """What the agent of a session has in its environment."""
+    environ = Path(f"/proc/{box.session(session)['pid']}/environ").read_bytes().split(b"\0")
+    return next(entry for entry in environ if entry.startswith(b"AO_TOKEN=")).decode().partition("=")[2]
+
+
+def routes(box: Sandbox, session: str) -> list[tuple[str, str, str]]:
+    """Every route that there is: its method, a path to it, and what is said of it. What is open to all is left out."""
+    given = {"id": session, "number": "1", "message": "x", "name": "x", "label": "x", "kind": "sessions"}
+    return [
+        (method.upper(), path.format_map(given), json.dumps(about))
+        for path, operations in box.request("GET", "/openapi.json")["paths"].items()
+        if path not in ("/healthz", "/api/login", "/api/logout") and not path.startswith("/api/webhooks")
+        for method, about in operations.items()
+    ]
 
 
 def test_no_token_and_a_wrong_one(stranger: Stranger) -> None:
@@ -180,6 +215,159 @@ def test_another_origin(stranger: Stranger, working: str) -> None:
         stranger.terminal(working, Cookie=signed_in["Cookie"])  # no browser leaves it out
     assert closed.value.response.status_code == 403
     stranger.was_refused("method=WebSocket", "must say its Origin")
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "null",
+        "https://HOST",
+        "chrome-extension://HOST",
+        "http://HOST/",
+        "http://HOST@evil.example",
+        "http://evil.example@HOST",
+        "http://HOST.evil.example",
+        "http://127.0.0.1",
+        "http://localhost",
+        "http://[::1",
+        "",
+    ],
+)
+def test_origins_that_are_nearly_ours(stranger: Stranger, origin: str) -> None:
+    cookie = stranger.sign_in()["Cookie"]
+    answer = stranger.send("GET /api/me HTTP/1.1", "Host: HOST", f"Cookie: {cookie}", f"Origin: {origin}")
+    assert answer.startswith(b"HTTP/1.1 403"), answer
+    stranger.was_refused("path=/api/me", "may not use this server")
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "evil.example",
+        "localhost.",
+        "evil.example@HOST",
+        "HOST@evil.example",
+        "HOST/evil",
+        "HOST?evil",
+        "HOST#evil",
+        "HOST evil",
+        "local\thost",
+        "127.0.0.1.evil.example",
+        "127.1",
+        "2130706433",
+        "0x7f000001",
+        "0.0.0.0",
+        "[::]",
+        "[::ffff:10.0.0.1]",
+        "[::1]evil",
+        "[::1%25evil]",
+        "[fe80::1]",
+        "127.0.0.1:x",
+        "127.0.0.1:1:2",
+        "",
+    ],
+)
+def test_names_that_are_nearly_ours(stranger: Stranger, host: str) -> None:
+    for line in ("GET / HTTP/1.1", "GET http://HOST/healthz HTTP/1.1"):
+        answer = stranger.send(line, f"Host: {host}")
+        assert answer.startswith(b"HTTP/1.1 403"), answer
+        stranger.was_refused("this server is not")
+
+
+@pytest.mark.parametrize("host", ["[::1]:1", "localhost", "LocalHost:3000", "127.9.9.9"])
+def test_names_that_are_ours(stranger: Stranger, host: str) -> None:
+    assert stranger.send("GET /healthz HTTP/1.1", f"Host: {host}").startswith(b"HTTP/1.1 200")
+
+
+def test_two_heads_in_one(stranger: Stranger) -> None:
+    cookie = stranger.sign_in()["Cookie"]
+    for name, one, two in (
+        ("Host", "evil.example", "HOST"),
+        ("Host", "HOST", "evil.example"),
+        ("Origin", "http://evil.example", "http://HOST"),
+        ("Authorization", "Bearer a", "Bearer b"),
+        ("Content-Type", "text/plain", "application/json"),
+        ("Sec-Fetch-Site", "cross-site", "same-origin"),
+    ):
+        hosts = () if name == "Host" else ("Host: HOST",)
+        both = (f"{name}: {one}", f"{name}: {two}")
+        answer = stranger.send("GET /api/me HTTP/1.1", *hosts, f"Cookie: {cookie}", *both)
+        assert answer.startswith(b"HTTP/1.1 403"), (name, answer)
+        stranger.was_refused("was sent twice")
+
+
+def test_requests_hidden_in_requests(stranger: Stranger) -> None:
+    cookie = f"Cookie: {stranger.sign_in()['Cookie']}"
+    hidden = f"GET /api/me HTTP/1.1\r\nHost: {stranger.host}\r\n{cookie}\r\n\r\n".encode()
+    login = ("POST /api/login HTTP/1.1", "Host: HOST", "Content-Type: application/json")
+    chunked = "Transfer-Encoding: chunked"
+    for lines, body in (
+        ((*login, "Content-Length: 4", chunked), b"0\r\n\r\n" + hidden),
+        ((*login, chunked, "Content-Length: 4"), b"0\r\n\r\n" + hidden),
+        ((*login, "Content-Length: 2", "Content-Length: 300"), b"{}" + hidden),
+        ((*login, "Transfer-Encoding: xchunked"), b"0\r\n\r\n" + hidden),
+        ((*login, "Transfer-Encoding: chunked, identity"), b"0\r\n\r\n" + hidden),
+        ((*login, "Transfer-Encoding : chunked"), b"0\r\n\r\n" + hidden),
+        ((*login, "X: y", " Transfer-Encoding: chunked"), b"0\r\n\r\n" + hidden),
+        ((*login, "Content-Length: +2"), b"{}" + hidden),
+        (("CONNECT evil.example:80 HTTP/1.1", "Host: HOST"), hidden),
+        (("PRI * HTTP/2.0",), b"SM\r\n\r\n" + hidden),
+    ):
+        answer = stranger.send(*lines, body=body, patience=0.5)
+        assert b" 200 " not in answer and b'"login"' not in answer, (lines, answer)
+    upgrade = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA")
+    answer = stranger.send("GET /healthz HTTP/1.1", "Host: HOST", *upgrade, body=hidden, patience=0.5)
+    assert b" 101 " not in answer and b'"login"' not in answer
+
+
+def test_what_follows_a_body_is_no_header(stranger: Stranger) -> None:
+    cookie = f"Cookie: {stranger.sign_in()['Cookie']}"
+    head = ("POST /api/logout HTTP/1.1", "Host: HOST", "Content-Type: application/json", "Transfer-Encoding: chunked")
+    trailer = f"2\r\n{{}}\r\n0\r\nOrigin: {stranger.url}\r\n{cookie}\r\n\r\n".encode()
+    assert stranger.send(*head, body=trailer).startswith(b"HTTP/1.1 401")
+    assert stranger.send(*head, cookie, body=trailer).startswith(b"HTTP/1.1 403")
+    stranger.was_refused("must say its Origin")
+
+
+def test_heads_and_bodies_without_end(stranger: Stranger) -> None:
+    for lines in (
+        ("GET /healthz HTTP/1.1", "Host: HOST", f"X: {'x' * 70_000}"),
+        ("GET /healthz HTTP/1.1", "Host: HOST", *(f"X{number}: {'x' * 1000}" for number in range(80))),
+        (f"GET /{'x' * 70_000} HTTP/1.1", "Host: HOST"),
+    ):
+        assert b"200 OK" not in stranger.send(*lines)
+    answer = stranger.ask("POST", "/api/login", {"token": "x" * 10_000})
+    assert answer.status == 413  # nobody who is not known has us keep much
+
+
+def test_another_port_of_this_host_cannot_sign_a_browser_out(stranger: Stranger) -> None:
+    signed_in = stranger.sign_in()
+    name, _, _ = signed_in["Cookie"].partition("=")
+    for tossed in (
+        f"{name}=aol_00.x; {signed_in['Cookie']}",
+        f"{signed_in['Cookie']}; {name}=aol_00.x",
+        f"{name}=; {signed_in['Cookie']}",
+    ):
+        assert stranger.ask("GET", "/api/me", Cookie=tossed).status == 200, tossed
+    assert stranger.ask("GET", "/api/me", Cookie=f"{name}=aol_00.x; {name}=aol_01.y").status == 401
+
+
+def test_nothing_is_kept_by_a_cache_or_taken_by_another_page(stranger: Stranger) -> None:
+    signed_in = stranger.sign_in()
+    for path in ("/api/me", "/api/sessions", "/api/overview", "/api/none", "/openapi.json", "/"):
+        headers = stranger.ask("GET", path, **signed_in).headers
+        assert headers["cache-control"] in ("no-store", "no-cache"), path
+        assert headers["cross-origin-resource-policy"] == "same-origin", path
+        assert (headers["x-content-type-options"], headers["x-frame-options"]) == ("nosniff", "DENY"), path
+        assert not [name for name in headers if name.lower().startswith("access-control-")], path
+    answer = stranger.ask("OPTIONS", "/api/sessions", Origin=stranger.url, Access_Control_Request_Method="POST")
+    assert answer.status == 401 and not [name for name in answer.headers if name.startswith("access-control-")]
+
+
+def test_looking_changes_nothing(stranger: Stranger) -> None:
+    signed_in = stranger.sign_in()
+    assert stranger.ask("GET", "/api/doctor?fix=true", **signed_in).status == 403  # as an image would ask
+    stranger.was_refused("path=/api/doctor", "only looks")
 
 
 def test_another_name_leads_nowhere_whoever_asks(stranger: Stranger, working: str) -> None:
@@ -268,14 +456,76 @@ def test_a_viewer_sends_nothing(stranger: Stranger, working: str) -> None:
         stranger.was_refused("method=WebSocket", "cannot type")
 
 
+def test_a_viewer_is_refused_by_every_route_that_changes_something(stranger: Stranger, working: str) -> None:
+    token = stranger.token("viewer")
+    changing = [(method, path) for method, path, _ in routes(stranger.box, working) if method != "GET"]
+    assert len(changing) > 30
+    seen = stranger.box.request("GET", f"/api/sessions/{working}")
+    for method, path in [*changing, ("CONNECT", "/api/sessions"), ("OPTIONS", "/api/sessions"), ("MKCOL", "/api/x")]:
+        answer = stranger.ask(method, path, {}, Authorization=f"Bearer {token}", X_HTTP_Method_Override="GET")
+        assert answer.status == 403, (method, path, answer.body)
+        stranger.was_refused(f"method={method}", "this needs the role operator")
+    assert stranger.box.request("GET", f"/api/sessions/{working}") == seen
+
+
+def test_an_operator_is_refused_by_every_route_for_administrators(stranger: Stranger, working: str) -> None:
+    signed_in = stranger.sign_in(token=stranger.token("operator"))
+    house = [(method, path) for method, path, about in routes(stranger.box, working) if "dministrators only" in about]
+    assert {
+        ("POST", "/api/tokens"),
+        ("GET", "/api/tokens"),
+        ("DELETE", f"/api/tokens/{working}"),
+        ("POST", "/api/login-links"),
+        ("POST", "/api/shutdown"),
+        ("POST", "/api/projects"),
+        ("POST", "/api/projects/trust"),
+        ("DELETE", f"/api/projects/{working}"),
+        ("PUT", "/api/config/value"),
+        ("GET", "/api/config/value"),
+        ("GET", f"/api/sessions/{working}/environment"),
+    } <= {*house}
+    bodies = {
+        "/api/tokens": {"name": "x"},
+        "/api/projects": {"path": "/"},
+        "/api/config/value": {"key": "x", "value": 1},
+    }
+    for method, path in house:
+        query = {"/api/doctor": "?fix=true", "/api/config/value": "?key=x"}.get(path, "")
+        answer = stranger.ask(method, path + query, None if method == "GET" else bodies.get(path, {}), **signed_in)
+        assert answer.status == 403, (method, path, answer.body)
+        stranger.was_refused(f"method={method}", f"path={path}", "role admin")
+
+
+def test_an_agents_token_opens_its_own_session_and_nothing_else(stranger: Stranger, working: str) -> None:
+    token = agents_token(stranger.box, working)
+    way = {"Authorization": f"Bearer {token}"}
+    stranger.box.ao("new", "[[wait]]", "--name", "ww")  # its id begins as the other's does
+    for path in ("/api/me", f"/api/sessions/{working}", f"/api/sessions/{working}/messages"):
+        assert stranger.ask("GET", path, **way).status == 200
+    for other in ("app-ww", "w", f"{working}%2F..%2Fapp-ww", f"{working}/../app-ww", f"{working}%00"):
+        assert stranger.ask("GET", f"/api/sessions/{other}", **way).status in (403, 404), other
+    assert stranger.ask("GET", f"/api/sessions/{working}?project=none", **way).status == 404
+    every = [(method, path) for method, path, _ in routes(stranger.box, "app-ww") if path != "/api/me"]
+    own = [
+        (method, path)
+        for method, path, _ in routes(stranger.box, working)
+        if path.endswith(("/environment", "/attach")) or (method != "GET" and working in path)
+    ]
+    for number, (method, path) in enumerate([*every, *own]):
+        if not number % 50:  # so many refusals are written down for one address
+            stranger.address = f"127.0.0.{next(_ADDRESSES)}"
+        answer = stranger.ask(method, path, None if method == "GET" else {"verdict": "approved"}, **way)
+        assert answer.status == 403, (method, path, answer.body)
+        stranger.was_refused(f"method={method}", "session")
+    stranger.box.ao("stop", "app-ww")
+
+
 def test_an_operator_types_and_an_agent_does_not_even_look(stranger: Stranger, working: str) -> None:
     with stranger.terminal(working, **stranger.sign_in(token=stranger.token("operator"))) as terminal:
         terminal.send(b"x")
         assert terminal.recv(10) is not None
     assert stranger.logged() == []
-    agent = int(stranger.box.session(working)["pid"])
-    environ = Path(f"/proc/{agent}/environ").read_bytes().split(b"\0")
-    token = next(entry for entry in environ if entry.startswith(b"AO_TOKEN=")).decode().partition("=")[2]
+    token = agents_token(stranger.box, working)
     with pytest.raises(InvalidStatus) as closed:
         stranger.terminal(working, Authorization=f"Bearer {token}")
     assert closed.value.response.status_code == 403
@@ -287,8 +537,9 @@ def test_an_operator_types_and_an_agent_does_not_even_look(stranger: Stranger, w
 def test_guessing_is_limited(stranger: Stranger) -> None:
     code = stranger.code()
     for number in range(10):
-        assert stranger.ask("POST", "/api/login", {"token": f"aot_{number}.guess"}).status == 401
-    answer = stranger.ask("POST", "/api/login", {"code": code})
+        said = dict.fromkeys(("X_Forwarded_For", "X_Real_IP", "Forwarded"), f"10.0.0.{number}")
+        assert stranger.ask("POST", "/api/login", {"token": f"aot_{number}.guess"}, **said).status == 401
+    answer = stranger.ask("POST", "/api/login", {"code": code}, X_Forwarded_For="127.0.0.1")
     assert answer.status == 429 and 0 < int(answer.headers["retry-after"]) <= 61
     stranger.was_refused("path=/api/login", "too many sign-ins failed")
     assert len(stranger.logged()) == 11
@@ -303,7 +554,21 @@ def test_a_flood_does_not_fill_the_log(stranger: Stranger) -> None:
     assert len(more) == 61 and "more often than is written down" in more[-1]
 
 
+def test_what_is_refused_tells_nobody_what_there_is(stranger: Stranger) -> None:
+    guesses = [
+        stranger.ask("GET", path, Authorization=f"Bearer {token}").body
+        for path in ("/api/sessions/app-w", "/api/sessions/none", "/api/none")
+        for token in ("aot_00000000.x", "aot_.", "aos_app-w.1.x", "aos_none.1.x", "aol_x.x", "x")
+    ]
+    assert len({*guesses}) == 1  # neither which paths and sessions there are, nor what kind of token was nearly right
+
+
 def test_what_is_logged_cannot_draw_on_the_readers_terminal(stranger: Stranger) -> None:
+    evil = 'http://x\x1b[2J\u202e level=info event=fake "quoted\\'
+    assert stranger.ask("GET", "/api/me", Origin=evil.encode().decode("latin-1")).status == 400  # no header at all
+    assert stranger.ask("GET", "/api/me", Origin='http://x level=info event=fake "quoted\\ \xa0\x85').status == 403
+    (line,) = stranger.logged()
+    assert 'reason="pages of http://x level=info event=fake \\"quoted\\' in line and "\x85" not in line
     assert stranger.ask("GET", "/%1b%5b2J%0aevent=fake").status == 404
     stranger.was_refused("path=/%1B%5B2J%0Aevent%3Dfake")
     assert "\x1b" not in stranger.box.home.log.read_text()
@@ -322,6 +587,24 @@ def test_signing_out_and_revoking_end_it(stranger: Stranger) -> None:
     assert stranger.ask("GET", "/api/sessions", **second).status == 401
     stranger.was_refused("path=/api/sessions", "no longer, valid")
     assert stranger.address not in stranger.box.ao("token", "list").stdout
+
+
+def test_a_revoked_token_ends_the_streams_of_browsers_that_came_by_it(stranger: Stranger, working: str) -> None:
+    signed_in = stranger.sign_in(token=stranger.token("viewer"))
+    name, _, port = stranger.host.partition(":")
+    stream = http.client.HTTPConnection(name, int(port), timeout=10)
+    stream.request("GET", "/api/live", headers=signed_in)
+    live = stream.getresponse()
+    assert live.status == 200 and live.read(10)
+    with stranger.terminal(working, **signed_in) as terminal:
+        assert terminal.recv(10) is not None
+        stranger.box.ao("token", "revoke", f"viewer-{stranger.address}")
+        live.read()  # to its end
+        with pytest.raises(ConnectionClosed) as closed:
+            while True:
+                terminal.recv(10)
+    assert closed.value.rcvd is not None and (closed.value.rcvd.code, closed.value.rcvd.reason) == (1008, "signed out")
+    stream.close()
 
 
 def test_one_browser_is_signed_out_by_its_id(stranger: Stranger) -> None:

@@ -11,6 +11,7 @@ import pytest
 from agent_orchestrator.testing import demo
 from agent_orchestrator.testing.sandbox import Sandbox, have_tmux
 from tests.browser.driving import Person, chromium, launched, window
+from tests.browser.fleet import begin
 
 
 @pytest.fixture(scope="session")
@@ -26,6 +27,14 @@ def shop(tmp_path: Path) -> Iterator[Sandbox]:
     """The demo's shop, its daemon running, nothing begun; nothing lands without a person's word."""
     with Sandbox(tmp_path, "tmux" if have_tmux() else "process") as box:
         demo.prepare(box, port=0, lands=False)
+        yield box
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
+    """A fleet with something in every column, for tests that do not disturb each other."""
+    with Sandbox(tmp_path_factory.mktemp("fleet"), "tmux" if have_tmux() else "process") as box:
+        begin(box)
         yield box
 
 

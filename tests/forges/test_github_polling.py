@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_orchestrator.forge import Hint, Known, PullState
+from agent_orchestrator.forge import BaseChecks, Hint, Known, PullState
 from agent_orchestrator.plugins.scm.github import GitHub
 from agent_orchestrator.testing.github import GitHubServer, Pull
 
@@ -276,3 +276,28 @@ async def test_the_cost_grows_with_changes_not_with_sessions(forge: GitHubServer
         cost[size] = (counts["graphql points"], counts["rest"])
     assert cost[100][0] == cost[10][0] <= 20
     assert abs(cost[100][1] - cost[10][1]) <= 1
+
+
+async def test_how_the_base_is_costs_nothing_more(forge: GitHubServer, clock: Clock) -> None:
+    (watch,), (pulls,) = await quiet(forge, clock, (2,))
+    repo = pulls[0].repo
+    head = repo.head("main")
+    assert head and watch.plugin.bases() == {}
+
+    async def after(name: str, conclusion: str | None, workflow: str = "CI") -> BaseChecks:
+        forge.check(repo, "main", name, conclusion, workflow=workflow)
+        for _ in range(2):
+            clock.now += EVERY
+            await watch.poll()
+        return watch.plugin.bases()["main"]
+
+    assert (await after("tests", None)).state == "running"
+    assert await after("tests", "success") == BaseChecks(head, "green")
+    assert await after("ship", "failure", "Deploy") == BaseChecks(head, "red", ("Deploy",))
+    assert (await after("ship", "success", "Deploy")).state == "green"
+    head = forge.push(repo, "main", {"n.txt": "n"}, by="dev")
+    assert await after("tests", "timed_out") == BaseChecks(head, "red", ("CI",))
+    forge.check(repo, pulls[0].head_sha, "tests", "failure")
+    assert (await after("tests", "success")).state == "green"
+    counts = await counted(forge)
+    assert counts["rest"] <= 2 * 2 * 7

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from agent_orchestrator.forge import Hint, Known, PullState
+from agent_orchestrator.forge import BaseChecks, Hint, Known, PullState
 from agent_orchestrator.plugins.scm.gitlab import GitLab
 from agent_orchestrator.testing.gitlab import GitLabServer, MergeRequest
 
@@ -259,3 +259,20 @@ async def test_the_cost_grows_with_changes_not_with_sessions(forge: GitLabServer
             await watch.poll()
         cost[size] = forge.ledger.counts()["rest"]
     assert abs(cost[60] - cost[10]) <= 10, cost
+
+
+async def test_how_the_base_is_costs_nothing_more(forge: GitLabServer, clock: Clock) -> None:
+    (watch,), (changes,) = await quiet(forge, clock, (2,))
+    project = changes[0].project
+
+    async def after(conclusion: str | None) -> BaseChecks:
+        forge.check(project, "main", "tests", conclusion)
+        for _ in range(2):
+            clock.now += EVERY
+            await watch.poll()
+        return watch.plugin.bases()["main"]
+
+    assert (await after(None)).state == "running"
+    assert (await after("success")).state == "green"
+    head = forge.push(project, "main", {"n.txt": "n"}, by="dev")
+    assert await after("failed") == BaseChecks(head, "red", ("pipeline",))

@@ -228,3 +228,32 @@ async def test_the_plugin_calls_it_off(forge: Forge, kind: str, queue: bool) -> 
     await plugin.call_off(state)
     forge.check(repo, "feature/x", "tests", "success")
     assert not pull.merged
+
+
+def test_the_board_tells_how_the_base_is_at_the_forge(box: Sandbox, forge: Forge) -> None:
+    begin(box, "one", TASK)
+    until(box, "one", lambda now: now["pr"], "a pull request")
+    bad = "failed" if isinstance(forge, GitLabServer) else "failure"
+
+    def base() -> tuple[str, bool]:
+        [project] = box.request("GET", "/api/overview")["projects"]
+        return project["baseState"], bool(project["baseFailing"])
+
+    assert base() == ("unknown", False)
+    forge.check("acme/app", "main", "tests", bad)
+    box.until(lambda: base() == ("red", True), "the board to tell that the base is red", PLENTY)
+    forge.check("acme/app", "main", "tests", "success")
+    box.until(lambda: base() == ("green", False), "the board to tell that it is mended", PLENTY)
+
+
+def test_what_landed_at_a_forge_is_taken_back_there(box: Sandbox, forge: Forge, kind: str) -> None:
+    begin(box, "one", TASK)
+    ready = until(box, "one", lambda now: now["pr"] and now["pr"]["state"] == "open", "a pull request")
+    refused(box.ao("undo", "one", check=False), 1, "has not landed")
+    pull: Any = forge.find_pull("acme/app", ready["pr"]["number"])
+    forge.check("acme/app", pull.head_sha, "tests", "success")
+    until(box, "one", lambda now: now["pr"]["checks"] and now["pr"]["mergeable"] == "yes", "its check to be seen")
+    box.ao("merge", "one")
+    told = (f"landed at {kind}", f"press Revert at {ready['pr']['url']}", f"Revert pull request #{pull.number}")
+    refused(box.ao("undo", "one", check=False), 1, *told)
+    assert pull.merged and forge.read("acme/app", "main", "b.txt") == "one\n" and len(box.sessions()) == 1

@@ -1,14 +1,18 @@
 // Written by `python -m agent_orchestrator.server.typescript dashboard/src/api/types.ts`; change the models, not this file.
 
-/** A coding agent's CLI on this machine. */
+/** A coding agent's CLI on this machine, or a profile of a project: a name that a task may be given to. */
 export interface Agent {
   name: string;
+  project: string | null;
+  tool: string;
+  role: string | null;
   found: boolean;
   path: string | null;
   version: string | null;
+  problem: string | null;
 }
 
-/** All agents we know of. */
+/** All agents that we know of, and the profiles of all projects. */
 export interface Agents {
   agents: Agent[];
 }

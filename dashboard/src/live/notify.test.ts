@@ -1,7 +1,8 @@
+import { act, renderHook } from "@testing-library/react";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 
 import { frame, question, session } from "../pages/board/made";
-import { announce, askToNotify, notifying, stopNotifying, wording } from "./notify";
+import { announce, askToNotify, notifying, stopNotifying, useNotifying, wording } from "./notify";
 import { store } from "./store";
 
 const shown: [title: string, options: NotificationOptions][] = [];
@@ -84,4 +85,17 @@ test("a permission is told with its command, a failure with its reason", () => {
   const permission = question({ kind: "permission", permission: { tool: "Bash", command: "rm x", reason: null } });
   expect(wording({ session: asks, question: permission })).toEqual({ title: "Fix the login wants permission", body: "rm x" });
   expect(wording({ session: session({ status: "failed", why: "its agent exited with 1" }), question: null })).toEqual({ title: "Failed: Fix the login", body: "its agent exited with 1" });
+});
+
+test("drawing again does not ask the browser again; a person who comes back from its settings does", () => {
+  const asks = vi.fn(() => Fake.permission);
+  vi.stubGlobal("Notification", Object.defineProperty(class {}, "permission", { get: asks }));
+  const { result, rerender } = renderHook(useNotifying);
+  expect(result.current).toBe("on");
+  const before = asks.mock.calls.length;
+  for (let count = 0; count < 5; count++) rerender();
+  expect(asks.mock.calls.length).toBe(before);
+  Fake.permission = "denied";
+  act(() => void window.dispatchEvent(new Event("focus")));
+  expect(result.current).toBe("refused");
 });

@@ -1,5 +1,5 @@
 /** Calls for a person where the page is not looked at: a notification for each, once, and their number in the title. */
-import { useSyncExternalStore } from "react";
+import { useEffect, useSyncExternalStore } from "react";
 import { navigate } from "wouter/use-browser-location";
 
 import type { BoardSession, Question } from "../api/types";
@@ -8,7 +8,7 @@ import { statusWord } from "../pages/board/words";
 import { sessionPath } from "../pages/board/paths";
 import { store, type Board } from "./store";
 
-const NAME = "Agent Orchestrator";
+export const NAME = "Agent Orchestrator";
 const KEY = "ao.notify";
 
 export type Notifying = "impossible" | "refused" | "off" | "on";
@@ -22,12 +22,24 @@ export function notifying(): Notifying {
   return Notification.permission === "granted" && localStorage.getItem(KEY) !== "off" ? "on" : "off";
 }
 
-export function useNotifying(): Notifying {
-  return useSyncExternalStore((tell) => {
-    listeners.add(tell);
-    return () => listeners.delete(tell);
-  }, notifying);
+let known: Notifying | null = null;
+
+function watch(tell: () => void): () => void {
+  const look = () => {
+    known = notifying();
+    tell();
+  };
+  known = notifying();
+  listeners.add(look);
+  window.addEventListener("focus", look);
+  return () => {
+    listeners.delete(look);
+    window.removeEventListener("focus", look);
+  };
 }
+
+/** The same, for what is drawn often: the page stands still until the browser answers, so it is asked only when that may have changed. */
+export const useNotifying = (): Notifying => useSyncExternalStore(watch, () => (known ??= notifying()));
 
 /** Ask the person's browser; only ever called by a press of a button. */
 export async function askToNotify(): Promise<Notifying> {
@@ -67,6 +79,26 @@ export const callers = (board: Board): number => calling(calls(board.sessions.va
 
 export const titled = (count: number, page: string): string => `${count ? `(${count}) ` : ""}${page}`;
 
+let page = NAME;
+let count = 0;
+
+function entitle(): void {
+  const title = titled(count, page);
+  if (document.title !== title) document.title = title;
+}
+
+/** The window is called by what this page shows, as long as it does; the number of calls stays in front. */
+export function usePageTitle(about: string | undefined): void {
+  useEffect(() => {
+    page = about ? `${about} · ${NAME}` : NAME;
+    entitle();
+    return () => {
+      page = NAME;
+      entitle();
+    };
+  }, [about]);
+}
+
 /** Follow the board until the answer is called. What is there at first is on the page already and is not told. */
 export function announce(): () => void {
   let told: ReadonlySet<string> = new Set();
@@ -78,9 +110,10 @@ export function announce(): () => void {
     before = board;
     if (!board.ready) return;
     const now = calls(board.sessions.values(), board.questions);
-    document.title = titled(calling(now), NAME);
+    count = calling(now);
+    entitle();
     if (begun && document.visibilityState === "hidden" && notifying() === "on") {
-      for (const [key, call] of fresh(now, told)) void show(key, call);
+      for (const [key, call] of fresh(now, told)) void show(key, wording(call), sessionPath(call.session.id));
     }
     told = new Set(now.keys());
     begun = true;
@@ -89,14 +122,13 @@ export function announce(): () => void {
   const forget = store.subscribe(look);
   return () => {
     forget();
-    document.title = NAME;
+    count = 0;
+    entitle();
   };
 }
 
 /** By the service worker where there is one (phones know no other way); several open pages show it once, by its tag. */
-async function show(tag: string, call: Call): Promise<void> {
-  const { title, body } = wording(call);
-  const to = sessionPath(call.session.id);
+async function show(tag: string, { title, body }: { title: string; body: string }, to: string): Promise<void> {
   const worker = await navigator.serviceWorker?.getRegistration();
   if (worker) return worker.showNotification(title, { body, tag, icon: "/icon.svg", data: { to } });
   const shown = new Notification(title, { body, tag, icon: "/icon.svg" });
@@ -106,6 +138,9 @@ async function show(tag: string, call: Call): Promise<void> {
     shown.close();
   };
 }
+
+/** So that a person sees what one looks like, and whether the system lets it through. */
+export const tryNotifying = (): Promise<void> => show("test", { title: "This is how you will be told", body: "Press it to come back to the board." }, "/");
 
 /** The worker that shows notifications and leads back to the page when one is pressed. It keeps no copy of anything. */
 export function registerWorker(): void {

@@ -7,6 +7,8 @@ export type Connection = "connecting" | "live" | "lost";
 
 export interface Board {
   connection: Connection;
+  /** When the connection was lost; null while it holds, or is being made for the first time. */
+  lostAt: string | null;
   /** Everything has arrived once. */
   ready: boolean;
   sessions: ReadonlyMap<string, BoardSession>;
@@ -15,7 +17,7 @@ export interface Board {
   overview: Overview | null;
 }
 
-const EMPTY: Board = { connection: "connecting", ready: false, sessions: new Map(), questions: [], queue: [], overview: null };
+const EMPTY: Board = { connection: "connecting", lostAt: null, ready: false, sessions: new Map(), questions: [], queue: [], overview: null };
 
 let board: Board = EMPTY;
 const listeners = new Set<() => void>();
@@ -26,6 +28,7 @@ export function applied(before: Board, frame: Live): Board {
   for (const session of frame.sessions) sessions.set(session.id, session);
   return {
     connection: "live",
+    lostAt: null,
     ready: before.ready || frame.complete,
     sessions: frame.sessions.length || frame.complete ? sessions : before.sessions,
     questions: frame.questions ?? before.questions,
@@ -42,8 +45,8 @@ function become(next: Board): void {
 export const store = {
   read: () => board,
   take: (frame: Live) => become(applied(board, frame)),
-  connection: (connection: Connection) => {
-    if (connection !== board.connection) become({ ...board, connection });
+  lost: () => {
+    if (board.connection !== "lost") become({ ...board, connection: "lost", lostAt: new Date().toISOString() });
   },
   forget: () => become(EMPTY),
   subscribe: (tell: () => void) => {

@@ -9,6 +9,7 @@ import { useBoard } from "../live/store";
 import { setTheme, theme } from "../theme";
 import { cx } from "../ui/cx";
 import { KeysHelp } from "./help";
+import { Lost } from "./lost";
 import { Palette } from "./palette";
 import { Vitals } from "./vitals";
 
@@ -43,8 +44,8 @@ export function Shell({ children }: { children: ReactNode }) {
         Skip to the page
       </a>
       <header className="top-0 z-30 sm:sticky border-b border-line bg-surface/95 backdrop-blur">
-        <div className="flex flex-wrap items-center gap-x-4 gap-y-1 px-3 py-1.5 sm:px-4">
-          <Link href="/" className="flex items-center gap-2 font-semibold" aria-label="Agent Orchestrator, board">
+        <div className="flex flex-wrap items-center gap-x-2.5 gap-y-1 px-3 py-1.5 sm:gap-x-4 sm:px-4">
+          <Link href="/" className="flex items-center gap-2 font-semibold max-sm:-order-2" aria-label="Agent Orchestrator, board">
             <img src="/icon.svg" alt="" className="size-6" />
             <span className="hidden lg:inline">Agent Orchestrator</span>
           </Link>
@@ -68,6 +69,7 @@ export function Shell({ children }: { children: ReactNode }) {
           </div>
           <Vitals />
         </div>
+        <Lost />
       </header>
       <div id="page" className="flex min-h-0 flex-1 flex-col">
         {children}
@@ -82,7 +84,7 @@ function Navigation() {
   const [here] = useLocation();
   const waiting = useBoard(callers);
   return (
-    <nav aria-label="Pages" className="-mx-1 flex max-w-full gap-0.5 overflow-x-auto max-sm:order-1 max-sm:w-full">
+    <nav aria-label="Pages" className="-mx-1 flex max-w-full gap-0.5 overflow-x-auto max-sm:order-1 max-sm:w-[calc(100%+0.5rem)] max-sm:justify-between">
       {PAGES.map((page) => {
         const current = page.href === "/" ? here === "/" || here.startsWith("/sessions") : here.startsWith(page.href);
         return (
@@ -90,7 +92,7 @@ function Navigation() {
             key={page.href}
             href={page.href}
             aria-current={current ? "page" : undefined}
-            className={cx("flex min-h-8 items-center gap-1 rounded-md px-2 text-sm", current ? "bg-sunken font-medium text-ink" : "text-ink-soft hover:text-ink")}
+            className={cx("flex min-h-8 items-center gap-1 rounded-md px-1.5 text-[13px] pointer-coarse:min-h-9 sm:px-2 sm:text-sm", current ? "bg-sunken font-medium text-ink" : "text-ink-soft hover:text-ink")}
           >
             {page.label}
             {page.href === "/" && waiting > 0 && (

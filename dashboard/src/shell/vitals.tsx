@@ -11,7 +11,7 @@ export function Vitals() {
   const connection = useBoard((board) => board.connection);
   const overview = useBoard((board) => board.overview);
   return (
-    <div className="flex w-full flex-wrap items-center max-sm:order-1 gap-x-3 gap-y-1 text-xs text-ink-soft">
+    <div className="flex min-w-0 flex-wrap items-center gap-x-2 gap-y-0.5 text-xs text-ink-soft max-sm:-order-1 max-sm:flex-1 sm:w-full sm:gap-x-3 sm:gap-y-1">
       <span role="status" className={cx("flex items-center gap-1.5", connection === "lost" && "font-medium text-bad")}>
         <span
           aria-hidden

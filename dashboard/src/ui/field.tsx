@@ -2,7 +2,7 @@ import type { InputHTMLAttributes, ReactNode, SelectHTMLAttributes, TextareaHTML
 
 import { cx } from "./cx";
 
-const BOX = "min-h-9 w-full rounded-md border border-line-strong bg-surface px-3 py-1.5 text-sm";
+const BOX = "min-h-9 max-w-full rounded-md border border-line-strong bg-surface px-3 py-1.5 text-sm pointer-coarse:text-[16px]";
 
 /** A control with its name above it, and what is to be known about it below. */
 export function Field({ label, hint, children }: { label: string; hint?: ReactNode; children: ReactNode }) {

@@ -43,5 +43,21 @@ export function Age({ at, className }: { at: string; className?: string }) {
   );
 }
 
+/** Times within words, as people write them. */
+export const spoken = (text: string): string =>
+  text.replace(/\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)/g, (at) =>
+    new Date(at).toDateString() === new Date().toDateString() ? clock(at) : whole.format(new Date(at)),
+  );
+
+/** "just now", "3 min ago" */
+export function Ago({ at }: { at: string }) {
+  const text = useSyncExternalStore(subscribe, () => age(at, Math.max(now, Date.now() - 5000)));
+  return (
+    <time dateTime={at} title={whole.format(new Date(at))}>
+      {text === "now" ? "just now" : `${text} ago`}
+    </time>
+  );
+}
+
 /** 14:02 */
 export const clock = (at: string): string => new Date(at).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });

@@ -389,7 +389,8 @@ def _waits_for(entry: dict[str, Any]) -> str:
 def undo(session: str, as_json: bool) -> None:
     """Take a landing back by a new change.
 
-    It gets a branch and a pull request of its own, and lands like any other.
+    It gets a branch and a pull request of its own, and lands like any other. What landed at a forge is taken back there: you are told
+    where.
     """
     made = client().post(session_path(session, "/undo"), timeout=120.0)
     if as_json:

@@ -11,7 +11,7 @@ import ipaddress
 import re
 import socket
 from collections.abc import Iterable, Mapping
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from agent_orchestrator.errors import Denied
 from agent_orchestrator.services.tokens import ROLES, Identity, Tokens
@@ -22,7 +22,9 @@ LOCAL = Identity("local", "admin")
 _OPEN = (("GET", "/healthz"), ("POST", "/api/login"))
 _RESERVED = ("api", "healthz", "metrics", "openapi.json")
 _SEGMENT = re.compile(r"(?!\.)[\w.~@:+=,-]+")
-WEBSOCKET = "CONNECT"
+_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[\w.-]+)(:[0-9]{1,5})?", re.ASCII)
+_ONCE = (b"host", b"origin", b"authorization", b"content-type", b"sec-fetch-site")
+WEBSOCKET = "WebSocket"
 """Stands for the method where a WebSocket is to be opened; what may be sent in it is for the route to judge."""
 _ANYBODYS = ("/api/logout",)
 _PRIVATE_OF_SESSION = ("/environment", "/attach", "/terminal")
@@ -49,7 +51,7 @@ class Names:
         if self._any_address:
             self._names.add(socket.gethostname().lower())
 
-    def check(self, headers: Mapping[bytes, bytes], *, api: bool) -> None:
+    def check(self, headers: Mapping[bytes, bytes], *, api: bool, scheme: str = "http") -> None:
         """Refuse what a foreign web page sent: another name (DNS rebinding), another origin."""
         host = headers.get(b"host", b"").decode("latin-1").lower()
         if not self._known(host):
@@ -58,7 +60,7 @@ class Names:
                 "address it as 127.0.0.1 or localhost, or name the host with --host",
             )
         origin = headers.get(b"origin")
-        if origin is not None and urlsplit(origin.decode("latin-1").lower()).netloc != host:
+        if origin is not None and origin.decode("latin-1").lower() != f"{scheme}://{host}":
             raise Denied(
                 f"pages of {origin.decode('latin-1')} may not use this server", "open the dashboard of this server"
             )
@@ -66,10 +68,10 @@ class Names:
             raise Denied("pages of another site may not use this server", "open the dashboard of this server")
 
     def _known(self, host: str) -> bool:
-        try:
-            name = urlsplit(f"//{host}").hostname or ""
-        except ValueError:
+        parts = _HOST.fullmatch(host)
+        if parts is None:
             return False
+        name = parts[1].strip("[]")
         if name in self._names:
             return True
         try:
@@ -101,6 +103,16 @@ def is_open(method: str, path: str) -> bool:
     return (method, path) in _OPEN or is_shell(method, path)
 
 
+def single(headers: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
+    """The headers by name. Refuses two of what is decided by: another reader of the request might go by the other."""
+    found: dict[bytes, bytes] = {}
+    for name, value in headers:
+        if name in found and name in _ONCE:
+            raise Denied(f"the header {name.decode()} was sent twice", "send it once")
+        found[name] = value
+    return found
+
+
 def cookie_name(headers: Mapping[bytes, bytes], secure: bool) -> str:
     """The name of the dashboard's cookie. It has the port in it, for browsers keep one jar for all ports of a host."""
     port = headers.get(b"host", b"").decode("latin-1").rpartition(":")[2]
@@ -111,8 +123,8 @@ def identify(tokens: Tokens, headers: Mapping[bytes, bytes], *, secure: bool) ->
     """Who asks."""
     if b"authorization" in headers:
         identity = tokens.check(_bearer(headers[b"authorization"]))
-    elif cookie := _cookie(headers.get(b"cookie"), cookie_name(headers, secure)):
-        identity = tokens.check_sign_in(cookie)
+    elif cookies := sign_ins(headers, secure=secure):
+        identity = next(filter(None, map(tokens.check_sign_in, cookies)), None)
     else:
         raise Unauthorized("this needs a token")
     if identity is None:
@@ -180,9 +192,8 @@ def _bearer(value: bytes | None) -> str:
     return token.strip() if scheme.lower() == "bearer" else ""
 
 
-def _cookie(value: bytes | None, wanted: str) -> str:
-    for part in (value or b"").decode("latin-1").split(";"):
-        name, _, content = part.strip().partition("=")
-        if name == wanted:
-            return content.strip('"')
-    return ""
+def sign_ins(headers: Mapping[bytes, bytes], *, secure: bool) -> list[str]:
+    """The dashboard's cookies. There may be several: a program on another port may set one of that name, for a path."""
+    wanted = cookie_name(headers, secure)
+    pairs = (part.strip().partition("=") for part in headers.get(b"cookie", b"").decode("latin-1").split(";"))
+    return [content.strip('"') for name, _, content in pairs if name == wanted and content]

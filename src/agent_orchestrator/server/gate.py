@@ -15,7 +15,7 @@ import structlog
 from fastapi import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from agent_orchestrator.errors import AoError, NotFound, UsageError
+from agent_orchestrator.errors import AoError, NotFound, Temporary, UsageError
 from agent_orchestrator.server import auth, problems
 from agent_orchestrator.server.context import context_of, scope_of
 from agent_orchestrator.server.page import Page
@@ -28,6 +28,9 @@ BODY_LIMIT = 1 << 22
 """Room for the longest message there may be, however JSON writes it; what a message may hold is for the service to say."""
 _LARGER = {"/api/events/replay": 16, "/api/webhooks/github": 6, "/api/webhooks/gitlab": 6}
 """Where so many times the limit is taken: a recorded log is long, and so is what forges may send."""
+_SIGN_IN_LIMIT = 1 << 13
+_STRANGERS = 16
+"""Requests with a body that are taken at once from people not known yet: bodies are kept in memory until they are judged."""
 _DRAIN_LIMIT = 1 << 25
 
 log = structlog.get_logger(__name__)
@@ -66,6 +69,7 @@ class Gate:
         self._body_limit = body_limit
         self._etags: dict[str | None, tuple[bytes, bytes]] = {}
         self._open: dict[str, set[asyncio.Event]] = {}
+        self._strangers = 0
         services.tokens.on_end.append(self._end)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -77,24 +81,25 @@ class Gate:
         async def noting(message: Message) -> None:
             nonlocal started
             started = True
-            await send(message)
+            await send(_private(message))
 
         try:
             await self._enter(scope, receive, noting)
         except AoError as error:
             self._refusals.of_error(scope, error)
             if started:
-                log.warning("answer broken off", path=scope["path"], error=str(error))
+                log.warning("answer broken off", path=quote(scope["path"]), error=str(error))
             else:
                 await problems.response(problems.of_error(error), problems.headers_of(error))(scope, receive, send)
         except Exception as error:
             # As text: a renderer that shows local variables would write secrets into the log.
-            log.error("request failed", path=scope["path"], traceback="".join(traceback.format_exception(error)))
+            text = "".join(traceback.format_exception(error))
+            log.error("request failed", path=quote(scope["path"]), traceback=text)
             if not started:
                 await problems.response(problems.unexpected())(scope, receive, send)
 
     async def _enter(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers: dict[bytes, bytes] = dict(scope["headers"])
+        headers = auth.single(scope["headers"])
         path, method = scope["path"], scope.get("method", auth.WEBSOCKET)
         identity, context = auth.LOCAL, NOWHERE
         if self._trusted:
@@ -108,16 +113,29 @@ class Gate:
             await self._list_sessions(headers, context, wanted, send)
             return
         scope.setdefault("state", {}).update(identity=identity, context=context)
+        if identity.kind == "anonymous" and method == "POST":
+            await self._for_stranger(scope, await self._limited(path, headers, receive), send)
+            return
         if scope["type"] == "http":
             receive = await self._limited(path, headers, receive)
             if context is not NOWHERE:
                 send = self._with_notices(context, send)
         await self._while_known(identity, scope, receive, send)
 
+    async def _for_stranger(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._strangers >= _STRANGERS:
+            raise Temporary("too many who are not known ask at once", "try again")
+        self._strangers += 1
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._strangers -= 1
+
     def _admit(self, headers: Mapping[bytes, bytes], method: str, path: str, *, secure: bool) -> Identity:
         if method == "POST" and path.startswith("/api/webhooks/"):
             return Identity("anonymous")  # whatever name it is reached by: who sends it signs it
-        self._names.check(headers, api=not auth.is_shell(method, path) and path != "/healthz")
+        api = not auth.is_shell(method, path) and path != "/healthz"
+        self._names.check(headers, api=api, scheme="https" if secure else "http")
         if auth.is_open(method, path):
             if method == "POST":
                 auth.need_json(headers)
@@ -207,7 +225,7 @@ class Gate:
         return with_notices
 
     async def _limited(self, path: str, headers: Mapping[bytes, bytes], receive: Receive) -> Receive:
-        limit = self._body_limit * _LARGER.get(path, 1)
+        limit = _SIGN_IN_LIMIT if path == "/api/login" else self._body_limit * _LARGER.get(path, 1)
         announced = headers.get(b"content-length", b"0")
         if announced.isdigit() and int(announced) > limit:
             await _drain(receive)
@@ -224,6 +242,15 @@ class Gate:
             return message
 
         return limited
+
+
+def _private(message: Message) -> Message:
+    """What says nothing of caches is kept in none: it was for whoever asked."""
+    if message["type"] == "http.response.start":
+        headers = message.setdefault("headers", [])
+        if not any(name == b"cache-control" for name, _ in headers):
+            message["headers"] = [*headers, (b"cache-control", b"no-store")]
+    return message
 
 
 async def _drain(receive: Receive) -> None:

@@ -632,16 +632,24 @@ class Validity(Shown):
 
 
 class Agent(Shown):
-    """A coding agent's CLI on this machine."""
+    """A coding agent's CLI on this machine, or a profile of a project: a name that a task may be given to."""
 
     name: str
+    project: str | None
+    """The project whose profile it is; none: an agent, which every project may use."""
+    tool: str
+    """The agent that works under this name."""
+    role: str | None
+    """Of a profile: `worker` or `reviewer`."""
     found: bool
     path: str | None
     version: str | None
+    problem: str | None
+    """Why it cannot be used."""
 
 
 class Agents(Shown):
-    """All agents we know of."""
+    """All agents that we know of, and the profiles of all projects."""
 
     agents: list[Agent]
 

@@ -52,7 +52,6 @@ _HEADERS = {
         )
     ),
     "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
 }
 _NOT_BUILT = b"""\
 <!doctype html>

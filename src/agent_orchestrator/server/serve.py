@@ -8,27 +8,44 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import resource
 import socket
 import stat
 import sys
+import time
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import structlog
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from agent_orchestrator.errors import AoError, Conflict, Denied, UsageError
 from agent_orchestrator.server.app import App
 from agent_orchestrator.server.tls import Certificate
+from agent_orchestrator.services.logins import Recent
 
 HEAD_LIMIT = 1 << 16
 """Bytes that a request's line and headers may have."""
+HEAD_SECONDS = 20.0
+"""Seconds in which a request's line and headers must have come, from the connection's or the request's beginning."""
+BODY_SECONDS = 120.0
+"""Seconds in which its body must have come."""
 GRACE = 2
 """Seconds that requests in progress have to finish when the daemon ends."""
 _BACKLOG = 1024
 _PORTS_TO_TRY = 100
-_HEADERS = [("X-Content-Type-Options", "nosniff"), ("Referrer-Policy", "no-referrer"), ("X-Frame-Options", "DENY")]
+_HEADERS = [
+    ("X-Content-Type-Options", "nosniff"),
+    ("Referrer-Policy", "no-referrer"),
+    ("X-Frame-Options", "DENY"),
+    ("Cross-Origin-Resource-Policy", "same-origin"),
+]
+
+log = structlog.get_logger(__name__)
+_full = Recent(1, 60.0, time.monotonic)
 
 
 def bind_unix(path: Path) -> socket.socket:
@@ -210,10 +227,24 @@ class _Server(uvicorn.Server):
 
 
 class _Protocol(HttpToolsProtocol):
-    """HTTP with a limit on what a request's head may hold; the parser itself has none."""
+    """HTTP with limits that neither the parser nor uvicorn has: how long a request's head is, how long it takes, how many come."""
 
     _head = 0
     _in_head = True
+    _due: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._expect(HEAD_SECONDS)
+        if self.client is not None and len(self.connections) > _most_connections():
+            if not _full.wait(""):
+                _full.add("")
+                log.warning("refused", reason="too many connections are open", peer=self.client[0])
+            transport.close()  # what is left is for the daemon's own work
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._expect(None)
+        super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         self._head += len(data)
@@ -221,10 +252,36 @@ class _Protocol(HttpToolsProtocol):
         if self._in_head and self._head > HEAD_LIMIT and not self.transport.is_closing():
             self.send_400_response("The request's headers are too large.")
 
+    def on_message_begin(self) -> None:
+        self._fields = 0
+        self._expect(HEAD_SECONDS)
+        super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._fields += len(name) + len(value)
+        if self._fields > HEAD_LIMIT:
+            raise ValueError("the headers are too large")  # which the parser makes a bad request
+        if self._in_head:  # what comes behind a body is no header of its request
+            super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
         self._in_head = False
+        self._expect(BODY_SECONDS)
         super().on_headers_complete()
 
     def on_message_complete(self) -> Any:
         self._in_head, self._head = True, 0
+        self._expect(None)
         return super().on_message_complete()
+
+    def _expect(self, seconds: float | None) -> None:
+        """Close the connection unless this is said again in time; who holds connections open and says nothing takes them from others."""
+        if self._due is not None:
+            self._due.cancel()
+        self._due = None if seconds is None else self.loop.call_later(seconds, self.transport.close)
+
+
+@cache
+def _most_connections() -> int:
+    """Half of what this process may have open."""
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2

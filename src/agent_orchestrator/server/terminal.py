@@ -194,7 +194,7 @@ async def _ready(descriptor: int, watch: Callable[..., Any], unwatch: Callable[[
 def _told(text: str) -> Mapping[str, Any]:
     try:
         told = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return told if isinstance(told, dict) else {}
 

@@ -36,17 +36,20 @@ class Agents:
 
     async def _profile(self, project: ProjectConfig, settings: AgentSettings) -> dict[str, Any]:
         name = settings.profile or settings.tool
+        more = {"tool": settings.tool, "role": settings.role}
         try:
             found = await self.plugins.agent(project, settings).detect()
         except AoError as error:
-            return _row(name, project.id, None, error.text)
-        return _row(name, project.id, found)
+            return _row(name, project.id, None, error.text) | more
+        return _row(name, project.id, found) | more
 
 
 def _row(name: str, project: str | None, found: Any, problem: str = "") -> dict[str, Any]:
     return {
         "name": name,
         "project": project,
+        "tool": name,
+        "role": None,
         "found": found is not None,
         "path": found.path if found else None,
         "version": found.version or None if found else None,

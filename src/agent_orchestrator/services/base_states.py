@@ -1,9 +1,9 @@
-"""How the base branches are: what is known of their checks, without running any."""
+"""How the base branches are: what is known of their checks, here or at a forge, without running any."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -15,6 +15,7 @@ from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.engine import Change, Flow
 from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.flow.pull import BAD, GOOD
+from agent_orchestrator.forge import BaseChecks
 from agent_orchestrator.git_files import find_layout, read_ref
 from agent_orchestrator.services.checks import Checks
 from agent_orchestrator.services.merge_queue.checking import SpecOf
@@ -45,6 +46,8 @@ class BaseStates:
         self.spec_of = spec_of
         self.on_news: list[Callable[[], None]] = []
         self._known: dict[tuple[str, str], BaseState] = {}
+        self._heard: dict[tuple[str, str], BaseState] = {}
+        """The same by the word of a project's forge, which counts where there is one."""
         self._looking: dict[str, asyncio.Task[None]] = {}
         self._again: set[str] = set()
 
@@ -61,7 +64,16 @@ class BaseStates:
 
     def state(self, project: str, base: str | None) -> BaseState:
         """What is known of a project's branch."""
-        return self._known.get((project, base or ""), BaseState())
+        place = (project, base or "")
+        return self._heard.get(place) or self._known.get(place, BaseState())
+
+    def hear(self, project: str, bases: Mapping[str, BaseChecks]) -> None:
+        """A forge tells how a project's bases are there."""
+        heard = {(project, base): BaseState(one.state, one.failing) for base, one in bases.items()}
+        if any(self._heard.get(place) != state for place, state in heard.items()):
+            self._heard |= heard
+            for tell in self.on_news:
+                tell()
 
     def _on_change(self, changes: Sequence[Change]) -> None:
         for project in {one.after.project for one in changes if one.after and isinstance(one.event.body, _TELLING)}:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,12 @@ from agent_orchestrator.flow.events import event_json, rfc3339
 from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.flow.outbox import row_json
 from agent_orchestrator.flow.rules import Rule
-from agent_orchestrator.git import Git
+from agent_orchestrator.git import Git, GitFailed
 from agent_orchestrator.home import Home
 from agent_orchestrator.host import Host
 from agent_orchestrator.services import prompting
 from agent_orchestrator.services.lifecycle import Lifecycle
+from agent_orchestrator.services.looking import at_its_work
 from agent_orchestrator.services.plugins import Plugins, handle_of
 from agent_orchestrator.services.transcript import readable, tail, whole
 from agent_orchestrator.services.view import MOST_FILES, Views
@@ -47,9 +49,21 @@ class Inspection:
         facts = self.flow.sessions[session]
         if facts.place is None:
             raise Conflict(f"{session} has no workspace yet", f"see it: ao status {session}")
-        present = facts.place.present and Path(facts.place.path).is_dir()
-        git = Git(self.host, Path(facts.place.path if present else facts.spec.repo))
+        try:
+            return await at_its_work(self.flow, self.host, session, partial(self._diff, since=since))
+        except (GitFailed, OSError) as error:
+            raise Conflict(
+                f"the change of {session} cannot be read: {error}", f"look at it: ao path {session}"
+            ) from None
+
+    async def _diff(self, git: Git, facts: SessionFacts, present: bool, *, since: str | None) -> dict[str, Any]:
+        assert facts.place is not None
         end = None if present else facts.head or facts.branch
+        if end is not None and await git.resolve(end) is None:
+            raise NotFound(
+                f"neither the workspace nor the branch {facts.branch} of {facts.id} is there any more",
+                f"see what was saved of it: ao status {facts.id}",
+            )
         base = facts.place.base_commit if since is None else await self._own_commit(git, facts, since, end)
         changes = await git.status() if present else []
         names = await git.diff(base, end, form="name-status")
@@ -136,8 +150,8 @@ class Inspection:
             raise Conflict(f"{facts.id} has no workspace", f"bring it back: ao restore {facts.id}")
         return Path(facts.place.path)
 
-    async def attach(self, session: str) -> dict[str, Any]:
-        """The command that shows its terminal."""
+    async def attach(self, session: str, *, watch: bool = False) -> dict[str, Any]:
+        """The command that shows its terminal; with `watch` to somebody who may not touch it."""
         facts = self.flow.sessions[session]
         handle = handle_of(facts)
         if handle is None or not facts.live:
@@ -145,7 +159,7 @@ class Inspection:
                 f"{session} has no running agent to attach to",
                 f"see its past: ao logs {session}; bring it back: ao restore {session}",
             )
-        return {"argv": list(self.plugins.runtime_of(facts).attach_command(handle)), "env": {}}
+        return {"argv": list(self.plugins.runtime_of(facts).attach_command(handle, watch=watch)), "env": {}}
 
     async def why(self, session: str) -> dict[str, Any]:
         """The facts, evidence and rules behind its status, and what was done last."""

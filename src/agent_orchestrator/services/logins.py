@@ -6,6 +6,7 @@ Links live in memory, as hashes: a daemon that ends takes them with it.
 from __future__ import annotations
 
 import hashlib
+import ipaddress
 import secrets
 import time
 from collections import deque
@@ -96,6 +97,7 @@ class Logins:
         """Sign a browser in; returns its cookie's value and who it is."""
         if (code is None) == (token is None):
             raise UsageError("a sign-in needs a code or a token", 'send {"code": …} or {"token": …}')
+        peer = _household(peer)
         if wait := self._failures.wait(peer):
             raise TooMany(int(wait) + 1)
         try:
@@ -121,6 +123,19 @@ class Logins:
         if identity is None or identity.kind == "session":
             raise Unknown("this token is not, or no longer, valid for signing in", _AGAIN)
         return identity
+
+
+def _household(peer: str) -> str:
+    """Whose address it is: whoever has one of IPv6 has the 2^64 beside it."""
+    try:
+        address = ipaddress.ip_address(peer)
+    except ValueError:
+        return peer
+    if isinstance(address, ipaddress.IPv4Address):
+        return peer
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.ip_network((int(address) >> 64 << 64, 64)))
 
 
 def _hash(code: str) -> str:

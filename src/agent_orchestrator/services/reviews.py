@@ -287,7 +287,11 @@ class Reviews:
         """Make the change that takes a landing back, with a session and a pull request of its own; it lands like any other."""
         facts, pr = self._open(session)
         if pr.state == "merged" and facts.spec.scm != "local":
-            raise Conflict(f"{session} landed at {facts.spec.scm}", f"take it back there: {pr.url}")
+            again = f'ao new "Revert pull request #{pr.number}"'
+            raise Conflict(
+                f"{session} landed at {facts.spec.scm}, which takes it back itself",
+                f"press Revert at {pr.url}, or have an agent do it: {again}",
+            )
         if pr.state != "merged" or not pr.landed or not pr.base_before:
             raise Conflict(f"{session} has not landed", f"see it: ao status {session}")
         work = self.home.path / "landing" / facts.id

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 from agent_orchestrator.errors import AoError
@@ -12,6 +11,7 @@ from agent_orchestrator.flow.engine import Flow
 from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.git import Git
 from agent_orchestrator.host import Host
+from agent_orchestrator.services.looking import at_its_work
 from agent_orchestrator.services.timeline import Story, entry_json, sentence
 from agent_orchestrator.services.view import Views
 from agent_orchestrator.services.work import Found, safety
@@ -56,11 +56,10 @@ class Stories:
 
     async def work(self, session: str) -> dict[str, Any]:
         """Where a session's work is, and whether it is safe."""
-        facts = self.flow.sessions[session]
-        found = await self._found(facts)
+        facts, found = await at_its_work(self.flow, self.host, session, self._found)
         place = facts.place
         return {
-            "path": place.path if place and place.present else None,
+            "path": place.path if place and found.present else None,
             "branch": facts.branch,
             "base": facts.base,
             "head": facts.head,
@@ -72,19 +71,17 @@ class Stories:
             "sentence": safety(facts, found),
         }
 
-    async def _found(self, facts: SessionFacts) -> Found:
+    async def _found(self, git: Git, facts: SessionFacts, present: bool) -> tuple[SessionFacts, Found]:
         place = facts.place
         if place is None:
-            return Found()
-        present = place.present and Path(place.path).is_dir()
-        git = Git(self.host, Path(place.path if present else facts.spec.repo))
+            return facts, Found()
         try:
             changes = await git.status() if present else []
             tip = "HEAD" if present else facts.head or facts.branch
             ahead = await git.count(f"{place.base_commit}..{tip}") if place.base_commit else None
-        except AoError:  # a workspace or a branch that somebody removed: what is known is told all the same
-            return Found(present=present)
-        return Found(present, tuple(sorted({change.path for change in changes})), ahead)
+        except AoError:  # a workspace or a branch that somebody spoiled: what is known is told all the same
+            return facts, Found(present=present)
+        return facts, Found(present, tuple(sorted({change.path for change in changes})), ahead)
 
 
 def _hour(time: float) -> str:

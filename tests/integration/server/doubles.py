@@ -95,7 +95,7 @@ class Inspection:
     async def environment(self, session: str) -> dict[str, Any]:
         return {"cwd": "/", "env": {"SECRET": "x"}}
 
-    async def attach(self, session: str) -> dict[str, Any]:
+    async def attach(self, session: str, *, watch: bool = False) -> dict[str, Any]:
         return {"argv": self.argv, "env": {"AO_ATTACHED": session}}
 
 

@@ -8,6 +8,7 @@ import json
 import pytest
 from websockets.exceptions import ConnectionClosed
 
+from agent_orchestrator.services.logins import FAILURES, TooMany, Unknown
 from tests.integration.server.conftest import World
 from tests.integration.server.doubles import Answer, Client
 from tests.integration.server.test_terminal import read_until, terminal
@@ -155,6 +156,35 @@ async def test_who_guesses_must_wait_and_then_may_again(world: World) -> None:
     assert (refused.status, refused.headers["retry-after"]) == (429, "61")
     world.services.now += 61
     assert (await enter(world, code=code)).status == 200
+
+
+async def test_whoever_has_many_addresses_beside_each_other_guesses_no_more_often(world: World) -> None:
+    logins = world.services.logins
+    for number in range(FAILURES):
+        with pytest.raises(Unknown):
+            logins.enter(f"2001:db8::{number}", code=None, token="aot_0.x")
+    for peer in ("2001:db8::ffff:1", "2001:db8:0:0:1:2:3:4"):
+        with pytest.raises(TooMany):
+            logins.enter(peer, code=None, token="aot_0.x")
+    for peer in ("2001:db8:0:1::1", "::ffff:10.0.0.1", "10.0.0.2"):
+        with pytest.raises(Unknown):
+            logins.enter(peer, code=None, token="aot_0.x")
+
+
+async def test_strangers_have_us_keep_only_so_many_bodies(world: World) -> None:
+    head = b"POST /api/login HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n"
+    held = [await world.tcp().open() for _ in range(16)]
+    async with asyncio.timeout(10):
+        for _, writer in held:
+            writer.write(head)
+        await asyncio.sleep(0.2)
+        assert (await enter(world, token="x")).status == 503
+        assert (await world.tcp("viewer").get("/api/me")).status == 200
+        for _, writer in held:
+            writer.close()
+            await writer.wait_closed()
+        await asyncio.sleep(0.2)
+        assert (await enter(world, token="x")).status == 401
 
 
 async def test_a_cookie_is_no_token_and_a_token_no_cookie(world: World) -> None:

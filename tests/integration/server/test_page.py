@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from agent_orchestrator.errors import NotFound
 from agent_orchestrator.server import page
 from tests.integration.server.conftest import World
 
@@ -131,3 +134,21 @@ async def test_the_api_keeps_its_own_paths(dist: Path, world: World) -> None:
         assert (answer.status, answer.headers["content-type"]) == (404, "application/problem+json"), path
     assert (await world.tcp("cli").ask("POST", "/sessions/x", {})).status == 404
     assert (await world.tcp().ask("POST", "/", {})).status == 401
+
+
+@pytest.mark.parametrize("path", ["/../secret.txt", "//etc/passwd", "/assets/../../secret.txt", "/./icon.svg"])
+async def test_no_path_is_made_of_what_is_asked_for_even_where_nobody_looked_at_it_before(
+    dist: Path, path: str
+) -> None:
+    sent: list[dict[str, Any]] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def receive() -> Any:
+        return {"type": "http.disconnect"}
+
+    scope = {"type": "http", "method": "GET", "path": path, "headers": []}
+    with contextlib.suppress(NotFound):
+        await page.Page(dist)(scope, receive, send)
+    assert b"".join(message.get("body", b"") for message in sent) in (b"", INDEX)

@@ -97,3 +97,54 @@ async def test_how_fast_the_list_is_served(world: World) -> None:
     writer.close()
     assert head.startswith(b"HTTP/1.1 200")
     print(f"GET /api/sessions over TCP with a token: {rate:.0f} a second")  # noqa: T201
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [
+        b"",
+        b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n",
+        b"POST /api/login HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n",
+        b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\nGET /healthz HTTP/1.1\r\n",
+    ],
+    ids=["nothing", "half a head", "no body", "half a second head"],
+)
+async def test_who_never_finishes_a_request_keeps_no_connection(
+    world: World, monkeypatch: pytest.MonkeyPatch, begun: bytes
+) -> None:
+    monkeypatch.setattr("agent_orchestrator.server.serve.HEAD_SECONDS", 0.3)
+    monkeypatch.setattr("agent_orchestrator.server.serve.BODY_SECONDS", 0.3)
+    async with asyncio.timeout(10):
+        reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
+        writer.write(begun)
+        while await reader.read(1 << 16):
+            pass
+    writer.close()
+
+
+async def test_who_has_asked_may_wait_for_the_answer_as_long_as_it_takes(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent_orchestrator.server.serve.HEAD_SECONDS", 0.1)
+    monkeypatch.setattr("agent_orchestrator.server.serve.BODY_SECONDS", 0.1)
+    async with asyncio.timeout(10):
+        answer, reader, writer = await world.tcp("viewer").begin(
+            "GET", "/api/events?follow=1", None, {"Accept": "text/event-stream"}
+        )
+        assert answer.status == 200
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.5):
+                while await reader.read(1 << 16):
+                    pass
+    writer.close()
+
+
+async def test_connections_do_not_take_all_that_may_be_open(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agent_orchestrator.server.serve._most_connections", lambda: 3)
+    async with asyncio.timeout(10):
+        held = [await asyncio.open_connection("127.0.0.1", world.port) for _ in range(3)]
+        reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
+        assert await reader.read() == b""
+        assert (await world.unix.get("/healthz")).status == 200
+        for _, one in (*held, (reader, writer)):
+            one.close()

@@ -127,7 +127,7 @@ async def test_who_says_what_was_shown_is_sent_no_more_than_a_window_ahead(world
     assert taken >= 4_000_003
 
 
-@pytest.mark.parametrize("frame", ['{"resize": [0, "x"]}', '{"ack": -1}', '{"ack": "all"}', "[]", "no"])
+@pytest.mark.parametrize("frame", ['{"resize": [0, "x"]}', '{"ack": -1}', '{"ack": "all"}', "[]", "no", "[" * 60_000])
 async def test_a_frame_that_makes_no_sense_closes_the_terminal(world: World, frame: str) -> None:
     async with terminal(world, world.services.tokens.cli_token()) as socket:
         await socket.send(frame)

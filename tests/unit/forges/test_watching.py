@@ -1,9 +1,9 @@
-"""What is read while something is done from here is old: it is read again, not told."""
+"""What is read of a forge, and when: what was read while something is done from here is old, and polls that webhooks spare."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -13,7 +13,7 @@ import pytest
 from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.engine import Flow
 from agent_orchestrator.flow.events import Event
-from agent_orchestrator.forge import Author, Hint, PullComment, PullState
+from agent_orchestrator.forge import Author, BaseChecks, Hint, PullComment, PullState
 from agent_orchestrator.home import Home
 from agent_orchestrator.services.forges.outages import Outages
 from agent_orchestrator.services.forges.watching import ForgeWatch
@@ -23,11 +23,14 @@ from tests.unit.flow.world import SESSION, Time, created
 pytestmark = pytest.mark.anyio
 
 
+OPENED = e.PrOpened(7, "One", "main", True, "http://forge/7", "PR_7")
+
+
 class Forge:
     """One pull request with one discussion; `doing` is called while it is read."""
 
     def __init__(self) -> None:
-        self.repo, self.reads, self.resolved = "acme/app", 0, False
+        self.repo, self.reads, self.polls, self.resolved = "acme/app", 0, 0, False
         self.doing: Any = None
 
     async def read(self, _ids: Sequence[str]) -> list[PullState]:
@@ -41,13 +44,17 @@ class Forge:
         return [pull]
 
     async def changed(self, _known: object) -> Hint:
+        self.polls += 1
         return Hint(self.repo)
 
+    def bases(self) -> dict[str, BaseChecks]:
+        return {"main": BaseChecks(f"h{self.polls}", "green")}
 
-async def test_a_discussion_that_is_settled_meanwhile_is_not_taken_up_again(tmp_path: Path) -> None:
+
+async def watched(tmp_path: Path, forge: Forge, every: float) -> tuple[Flow, ForgeWatch]:
+    """A session with a pull request at this forge, which is polled."""
     flow = Flow(MemoryStore(), Time(), lambda _project, _profile: ())
     await flow.start()
-    forge = Forge()
 
     async def reach(*_: str) -> Forge:
         return forge
@@ -56,22 +63,28 @@ async def test_a_discussion_that_is_settled_meanwhile_is_not_taken_up_again(tmp_
     repositories: Any = SimpleNamespace(
         reach=reach,
         of=lambda *_: forge,
-        interval=lambda *_: 0.01,
+        interval=lambda *_: every,
         plugins=SimpleNamespace(project=lambda _: project, config=SimpleNamespace(project=lambda _: project)),
     )
     watch = ForgeWatch(flow, Home(tmp_path), cast("Any", None), repositories, Outages(flow, repositories))
     watch.start()
+    await flow.append(created(scm="github"), happened(OPENED, "opened"))
+    return flow, watch
 
-    def happened(body: e.Body, key: str, source: str = "github") -> Event:
-        return Event(body, 1.0, source, key, "app", SESSION)
 
-    opened = e.PrOpened(7, "One", "main", True, "http://forge/7", "PR_7")
-    await flow.append(created(scm="github"), happened(opened, "opened"))
+def happened(body: e.Body, key: str, source: str = "github") -> Event:
+    return Event(body, 1.0, source, key, "app", SESSION)
 
-    async def until(holds: Any) -> None:
-        async with asyncio.timeout(10):
-            while not holds():
-                await asyncio.sleep(0.002)
+
+async def until(holds: Callable[[], object]) -> None:
+    async with asyncio.timeout(10):
+        while not holds():
+            await asyncio.sleep(0.002)
+
+
+async def test_a_discussion_that_is_settled_meanwhile_is_not_taken_up_again(tmp_path: Path) -> None:
+    forge = Forge()
+    flow, watch = await watched(tmp_path, forge, 0.01)
 
     def comments() -> list[bool]:
         pr = flow.sessions[SESSION].pr
@@ -89,4 +102,22 @@ async def test_a_discussion_that_is_settled_meanwhile_is_not_taken_up_again(tmp_
     await watch.close()
     told = [one.body for one in await flow.store.events(0, 100, kind="thread-settled")]
     assert told == [e.ThreadSettled("t1", True)] and comments() == [True]
+    await flow.stop()
+
+
+async def test_while_webhooks_come_one_about_another_commit_brings_two_polls_forward(tmp_path: Path) -> None:
+    forge = Forge()
+    flow, watch = await watched(tmp_path, forge, 0.05)
+    told: list[str] = []
+    watch.on_bases.append(lambda project, bases: told.append(f"{project} {bases['main'].head}"))
+    watch.hint("github", Hint("acme/app", pulls=(7,)))
+    await until(lambda: forge.reads)
+    await asyncio.sleep(0.3)
+    polls = forge.polls
+    for _ in range(50):
+        watch.hint("github", Hint("acme/app", heads=("another",)))
+    await until(lambda: forge.polls == polls + 2)
+    await asyncio.sleep(0.3)
+    assert forge.polls == polls + 2 and told[-2:] == [f"app h{polls + 1}", f"app h{polls + 2}"]
+    await watch.close()
     await flow.stop()

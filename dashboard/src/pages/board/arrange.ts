@@ -2,6 +2,7 @@
 import type { BoardSession, Question } from "../../api/types";
 import type { Tone } from "../../ui/badge";
 import { matches, type Filter } from "./filter";
+import { mergeOffer } from "./next";
 import { questionKey } from "./words";
 
 export const COLUMNS = [
@@ -96,7 +97,7 @@ export function calls(sessions: Iterable<BoardSession>, questions: readonly Ques
   const asking = new Set<string>();
   for (const question of questions) {
     const session = known.get(question.session);
-    if (!session) continue;
+    if (!session || mergeOffer(session, question)) continue;
     asking.add(session.id);
     found.set(questionKey(question), { session, question });
   }

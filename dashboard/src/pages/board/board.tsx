@@ -111,7 +111,7 @@ function Cards({ onNew }: { onNew: () => void }) {
           else return;
           event.preventDefault();
         }}
-        className="min-h-0 grow gap-3 max-md:pb-20 md:-mx-4 md:grid md:scroll-px-4 md:px-4 md:snap-x md:grid-cols-[minmax(20rem,1.45fr)_repeat(3,minmax(16rem,1fr))_minmax(14rem,0.85fr)] md:grid-rows-[minmax(0,1fr)] md:overflow-x-auto md:overflow-y-hidden"
+        className="relative min-h-0 grow gap-3 max-md:pb-20 md:-mx-4 md:grid md:scroll-px-4 md:px-4 md:snap-x md:grid-cols-[minmax(20rem,1.45fr)_repeat(3,minmax(16rem,1fr))_minmax(14rem,0.85fr)] md:grid-rows-[minmax(0,1fr)] md:overflow-x-auto md:overflow-y-hidden"
       >
         {columns.map((column, index) => (
           <Column

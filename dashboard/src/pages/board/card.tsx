@@ -53,9 +53,9 @@ export const SessionCard = memo(function SessionCard({ session, questions, curre
         <PullNumber session={session} tab={tab} />
       </div>
       <Status session={session} />
+      {!done && <Origin session={session} naming={naming} />}
       {!done && <Reason session={session} asked={shown.length > 0} />}
       {!done && <Progress session={session} />}
-      {!done && <Change session={session} />}
       <Collisions session={session} />
       {!done && <LastLine session={session} questions={shown} />}
       <div className="relative z-10 flex flex-col gap-1.5 empty:hidden">
@@ -66,8 +66,8 @@ export const SessionCard = memo(function SessionCard({ session, questions, curre
         {replying && <Reply session={session} tab={tab} onClose={() => onReply(null)} />}
       </div>
       {(!done || next.kind !== "none") && (
-        <footer className="flex min-h-6 flex-wrap items-center gap-x-2 gap-y-1 text-xs text-ink-faint">
-          <Origin session={session} naming={naming} />
+        <footer className="flex min-h-6 flex-wrap items-center gap-x-2 gap-y-1 [&:not(:has(button,p,[role=status]))]:hidden">
+          {done ? <Origin session={session} naming={naming} /> : <Change session={session} />}
           {may("operator") && (
             <span className="relative z-10 ml-auto flex items-center gap-1 empty:hidden">
               {!done && !replying && questions[0]?.kind !== "question" && next.kind !== "reply" && (
@@ -117,10 +117,10 @@ function Status({ session }: { session: BoardSession }) {
 
 function Origin({ session, naming }: { session: BoardSession; naming: boolean }) {
   return (
-    <span className="min-w-0 grow basis-24 truncate" title={`${profileOf(session)} on ${session.branch}`}>
+    <p className="min-w-0 truncate text-xs text-ink-faint" title={`${profileOf(session)} on ${session.branch}`}>
       {naming && <>{session.project} · </>}
       {profileOf(session)} · <span className="font-mono">{session.branch}</span>
-    </span>
+    </p>
   );
 }
 
@@ -144,10 +144,9 @@ function Reason({ session, asked }: { session: BoardSession; asked: boolean }) {
 const CLIMBING = new Set(["Needs you", "Working"]);
 
 function Progress({ session }: { session: BoardSession }) {
-  const { done, total, step, testsPassed } = session.progress;
-  const climbing = CLIMBING.has(session.column);
-  const counted = climbing && done !== null && total !== null && total > 0;
-  if (!counted && !(climbing && step) && testsPassed === null) return null;
+  const { done, total, step } = session.progress;
+  const counted = done !== null && total !== null && total > 0;
+  if (!CLIMBING.has(session.column) || (!counted && !step)) return null;
   return (
     <div className="flex flex-col gap-1 text-xs text-ink-soft">
       <p className="flex gap-2">
@@ -157,25 +156,25 @@ function Progress({ session }: { session: BoardSession }) {
             <span className="sr-only"> steps</span>
           </span>
         )}
-        {climbing && step && <span className="truncate">{step}</span>}
-        {testsPassed !== null && <span className="ml-auto shrink-0">{testsPassed} tests pass</span>}
+        {step && <span className="truncate">{step}</span>}
       </p>
       {counted && (
         <div aria-hidden className="h-1 overflow-hidden rounded-full bg-sunken">
-          <div className="h-full rounded-full bg-work transition-[width]" style={{ width: `${Math.min(100, (done / total) * 100)}%` }} />
+          <div className="h-full rounded-full bg-work" style={{ width: `${Math.min(100, (done / total) * 100)}%` }} />
         </div>
       )}
     </div>
   );
 }
 
-/** Checks and review, where there is a pull request. */
+/** Checks, tests and review, as far as there are any. */
 function Change({ session }: { session: BoardSession }) {
   const checks = checkCount(session.pr);
   const review = reviewWord(session);
-  if (!checks && !review) return null;
+  const { testsPassed } = session.progress;
+  if (!checks && !review && testsPassed === null) return null;
   return (
-    <p className="flex flex-wrap items-center gap-x-2.5 gap-y-0.5 text-xs text-ink-soft">
+    <p className="flex min-w-0 grow flex-wrap items-center gap-x-2.5 gap-y-0.5 text-xs text-ink-soft">
       {checks && (
         <>
           {checks.passed > 0 && (
@@ -196,6 +195,11 @@ function Change({ session }: { session: BoardSession }) {
           )}
           {checks.flaky.length > 0 && <span className="text-needs">{checks.flaky.join(", ")} flaky</span>}
         </>
+      )}
+      {testsPassed !== null && (
+        <span>
+          {testsPassed} {testsPassed === 1 ? "test passes" : "tests pass"}
+        </span>
       )}
       {review && <span className={session.pr?.review === "approved" ? "text-ready" : "text-needs"}>{review}</span>}
     </p>

@@ -45,7 +45,7 @@ export const Column = memo(function Column({ column, current, replying, naming, 
           <span className="sr-only"> {column.count === 1 ? "session" : "sessions"}</span>
         </span>
       </h2>
-      <div className="flex min-h-0 flex-col gap-2 pb-4 max-md:px-0.5 md:-mx-1 md:overflow-y-auto md:px-1 md:pt-px">
+      <div className="relative flex min-h-0 flex-col gap-2 pb-4 max-md:px-0.5 md:-mx-1 md:overflow-y-auto md:px-1 md:pt-px">
         {column.groups.map((group) => (
           <Cards
             key={group.title}

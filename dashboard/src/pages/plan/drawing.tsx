@@ -6,7 +6,7 @@ import { statusTone, statusWord } from "../board/words";
 import type { Graph, Node } from "./graph";
 
 const WIDE = 220;
-const HIGH = 76;
+const HIGH = 88;
 const GAP_X = 56;
 const GAP_Y = 16;
 
@@ -44,6 +44,19 @@ export function TaskGraph({ graph }: { graph: Graph }) {
   );
 }
 
+/** Tasks that stand by themselves. */
+export function FreeTasks({ nodes }: { nodes: readonly Node[] }) {
+  return (
+    <ul aria-label="Tasks that stand by themselves" className="grid grid-cols-[repeat(auto-fill,minmax(13.75rem,1fr))] gap-3">
+      {nodes.map((node) => (
+        <li key={node.task.id} className="min-h-[5.5rem]">
+          <TaskBox node={node} after={[]} />
+        </li>
+      ))}
+    </ul>
+  );
+}
+
 function line(from: Node, to: Node, conflict: boolean): string {
   if (conflict && from.column === to.column) {
     const x = left(from) + WIDE;
@@ -60,7 +73,7 @@ function TaskBox({ node, after }: { node: Node; after: string[] }) {
   const box = cx("flex h-full flex-col justify-between rounded-lg border border-line bg-raised p-2.5", session && "hover:border-line-strong");
   const content = (
     <>
-      <span className="line-clamp-2 text-sm leading-snug font-medium">{task.title}</span>
+      <span className="line-clamp-2 shrink-0 text-sm leading-snug font-medium">{task.title}</span>
       <span className="flex items-center gap-2 text-xs text-ink-soft">
         {session ? <Badge tone={statusTone(session.status)}>{statusWord(session.status)}</Badge> : <Badge>not started</Badge>}
         <span className="truncate">{session?.agent}</span>

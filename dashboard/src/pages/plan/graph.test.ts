@@ -26,8 +26,9 @@ const places = (graph: ReturnType<typeof graphOf>) => Object.fromEntries(graph.n
 
 test("what comes after stands further right", () => {
   const graph = graphOf([task("a"), task("b", ["a"]), task("c", ["a", "b"]), task("d")], sessions());
-  expect(places(graph)).toEqual({ a: [0, 0], b: [1, 0], c: [2, 0], d: [0, 1] });
-  expect([graph.columns, graph.rows]).toEqual([3, 2]);
+  expect(places(graph)).toEqual({ a: [0, 0], b: [1, 0], c: [2, 0] });
+  expect([graph.columns, graph.rows]).toEqual([3, 1]);
+  expect(graph.free.map((node) => node.task.id)).toEqual(["d"]);
 });
 
 test("finished tasks are left out unless an open one comes after them", () => {

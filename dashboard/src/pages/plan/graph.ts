@@ -18,6 +18,8 @@ export interface Edge {
 export interface Graph {
   nodes: Node[];
   edges: Edge[];
+  /** Those that come after nothing, before nothing, and conflict with nobody: they need no place in a drawing. */
+  free: Node[];
   columns: number;
   rows: number;
 }
@@ -37,16 +39,19 @@ export function graphOf(tasks: readonly Task[], sessions: ReadonlyMap<string, Bo
     columns.set(id, own);
     return own;
   };
+  const all = tasks.filter((task) => shown.has(task.id)).map((task): Node => ({ task, session: newest(task), column: 0, row: 0 }));
+  const edges = [...dependencies(all), ...conflicts(all)];
+  const joined = new Set(edges.flatMap((edge) => [edge.from, edge.to]));
   const filled: number[] = [];
-  const nodes = tasks
-    .filter((task) => shown.has(task.id))
-    .map((task) => {
-      const at = column(task.id, new Set());
+  const nodes = all
+    .filter((node) => joined.has(node.task.id))
+    .map((node) => {
+      const at = column(node.task.id, new Set());
       const row = filled[at] ?? 0;
       filled[at] = row + 1;
-      return { task, session: newest(task), column: at, row };
+      return { ...node, column: at, row };
     });
-  return { nodes, edges: [...dependencies(nodes), ...conflicts(nodes)], columns: filled.length, rows: Math.max(0, ...filled) };
+  return { nodes, edges, free: all.filter((node) => !joined.has(node.task.id)), columns: filled.length, rows: Math.max(0, ...filled) };
 }
 
 function dependencies(nodes: readonly Node[]): Edge[] {

@@ -15,7 +15,7 @@ import { Heading, Page, Section } from "../../ui/page";
 import { ProblemNote } from "../../ui/problem";
 import { attempt } from "../../ui/toast";
 import { NewTask } from "../board/new_task";
-import { TaskGraph } from "./drawing";
+import { FreeTasks, TaskGraph } from "./drawing";
 import { graphOf, takenBy } from "./graph";
 
 export default function Plan() {
@@ -43,17 +43,20 @@ function OpenTasks() {
   const sessions = useBoard((board) => board.sessions);
   const graph = useMemo(() => graphOf(tasks.data?.tasks ?? [], sessions), [tasks.data, sessions]);
   return (
-    <Section title="Tasks" about="Lines lead to what comes after; dashed lines are predicted conflicts.">
+    <Section title="Tasks" about={graph.nodes.length > 0 && "Lines lead to what comes after; dashed lines are predicted conflicts."}>
       {tasks.isPending ? (
         <Loading label="Loading" />
       ) : tasks.error ? (
         <ProblemNote error={tasks.error} />
-      ) : graph.nodes.length === 0 ? (
+      ) : graph.nodes.length + graph.free.length === 0 ? (
         <Empty title="Nothing is being worked on">
           <p>New tasks, and issues that an agent takes, stand here until they are done.</p>
         </Empty>
       ) : (
-        <TaskGraph graph={graph} />
+        <div className="flex flex-col gap-4">
+          {graph.nodes.length > 0 && <TaskGraph graph={graph} />}
+          {graph.free.length > 0 && <FreeTasks nodes={graph.free} />}
+        </div>
       )}
     </Section>
   );

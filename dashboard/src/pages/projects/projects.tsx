@@ -52,7 +52,9 @@ export default function Projects() {
 
 function ProjectCard({ project }: { project: Project }) {
   const overview = useBoard((board) => board.overview)?.projects.find((one) => one.id === project.id);
-  const [trusting, setTrusting] = useState(false);
+  const sessions = useBoard((board) => board.sessions);
+  const count = [...sessions.values()].filter((session) => session.project === project.id).length;
+  const [asked, setAsked] = useState<"trust" | "forget" | null>(null);
   const known = useQueryClient();
   const forget = async () => {
     if (await attempt(() => api.delete(path`/api/projects/${project.id}`), `${project.name} is forgotten; its repository stays as it is`))
@@ -71,7 +73,9 @@ function ProjectCard({ project }: { project: Project }) {
       </div>
       <dl className="grid grid-cols-[auto_1fr] gap-x-3 gap-y-1 text-sm">
         <dt className="text-ink-soft">Folder</dt>
-        <dd className="font-mono text-xs break-all">{project.path}</dd>
+        <dd className="min-w-0">
+          <Path text={project.path} />
+        </dd>
         {project.repo && (
           <>
             <dt className="text-ink-soft">Forge</dt>
@@ -84,27 +88,60 @@ function ProjectCard({ project }: { project: Project }) {
         <dd>
           {overview ? `${overview.active}${overview.limit === null ? "" : ` of ${overview.limit}`} at work, ` : ""}
           <Link href={`/?project=${encodeURIComponent(project.id)}`} className="text-accent underline underline-offset-2">
-            {project.sessions} {project.sessions === 1 ? "session" : "sessions"}
+            {count} {count === 1 ? "session" : "sessions"}
           </Link>
         </dd>
         <dt className="text-ink-soft">Configuration</dt>
-        <dd className="font-mono text-xs break-all">{project.config ?? "none; defaults are used"}</dd>
+        <dd className="min-w-0">{project.config ? <Path text={project.config} /> : "none; defaults are used"}</dd>
       </dl>
       {overview && overview.baseFailing.length > 0 && <p className="text-sm text-bad">fails on the base branch: {overview.baseFailing.join(", ")}</p>}
       {may("admin") && (
         <div className="mt-auto flex gap-2">
           {project.trusted === false && (
-            <Button small onClick={() => setTrusting(true)}>
+            <Button small onClick={() => setAsked("trust")}>
               See what it wants to run
             </Button>
           )}
-          <Button small look="quiet" className="ml-auto" onClick={() => void forget()}>
+          <Button small look="quiet" className="ml-auto" onClick={() => setAsked("forget")}>
             Forget
           </Button>
         </div>
       )}
-      {trusting && <TrustDialog project={project} onClose={() => setTrusting(false)} />}
+      {asked === "trust" && <TrustDialog project={project} onClose={() => setAsked(null)} />}
+      <Dialog open={asked === "forget"} onClose={() => setAsked(null)} title={`Forget ${project.name}?`}>
+        <p className="text-ink-soft">No agent will be started there any more. The repository and everything in it stay as they are, and it can be added again.</p>
+        <div className="flex justify-end gap-2">
+          <Button onClick={() => setAsked(null)}>Keep it</Button>
+          <Button
+            look="danger"
+            onClick={() => {
+              setAsked(null);
+              void forget();
+            }}
+          >
+            Forget it
+          </Button>
+        </div>
+      </Dialog>
     </article>
+  );
+}
+
+/** A path that breaks between its folders. */
+function Path({ text }: { text: string }) {
+  return (
+    <span className="font-mono text-xs [overflow-wrap:anywhere]">
+      {text.split("/").map((part, index) => (
+        <span key={index}>
+          {index > 0 && (
+            <>
+              /<wbr />
+            </>
+          )}
+          {part}
+        </span>
+      ))}
+    </span>
   );
 }
 

@@ -43,10 +43,10 @@ export function ActionsMenu({ session }: { session: BoardSession }) {
     if (DEEDS[deed].danger || deed === "stop") setAsked(deed);
     else void attempt(() => DOING[deed](session.id), DEEDS[deed].done);
   }
-  if (!offered.length) return null;
   return (
     <>
-      <Menu.Root>
+      {offered.length > 0 && (
+        <Menu.Root>
         <Menu.Trigger className="inline-flex min-h-8 items-center gap-1 rounded-md border border-line bg-surface px-3 text-sm font-medium hover:border-line-strong hover:bg-raised pointer-coarse:min-h-9">
           Actions <span aria-hidden>▾</span>
         </Menu.Trigger>
@@ -69,7 +69,8 @@ export function ActionsMenu({ session }: { session: BoardSession }) {
             </Menu.Popup>
           </Menu.Positioner>
         </Menu.Portal>
-      </Menu.Root>
+        </Menu.Root>
+      )}
       <StopDialog session={session} open={asked === "stop"} onClose={() => setAsked(null)} />
       <Dialog open={asked === "close"} onClose={() => setAsked(null)} title="Close this change?">
         <p className="text-ink-soft">It will not land. Its branch {session.branch} and its workspace stay as they are.</p>

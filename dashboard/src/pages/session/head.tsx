@@ -7,7 +7,7 @@ import type { BoardSession, Timeline, Work } from "../../api/types";
 import { may } from "../../auth";
 import { Badge } from "../../ui/badge";
 import { cx } from "../../ui/cx";
-import { Age } from "../../ui/time";
+import { Age, spoken } from "../../ui/time";
 import { Asks } from "../board/asks";
 import { mergeOffer, nextAction } from "../board/next";
 import { NextButton } from "../board/next_button";
@@ -23,9 +23,8 @@ export function Head({ session, tab, story, onReply }: { session: BoardSession; 
   const here = next.kind === "open" && tabOf(next.tab ?? undefined) === tab;
   return (
     <header className="flex flex-col gap-2">
-      <div className="flex flex-wrap items-start gap-x-3 gap-y-2">
-        <div className="min-w-0 flex-1 basis-72">
-          <p className="flex min-w-0 flex-wrap items-center gap-x-1.5 text-xs text-ink-faint">
+      <div className="grid grid-cols-[minmax(0,1fr)_auto] items-center gap-x-3 gap-y-1">
+          <p className="flex min-w-0 items-center gap-x-1.5 text-xs text-ink-faint">
             <Link href="/" className="rounded hover:text-ink hover:underline">
               Board
             </Link>
@@ -34,17 +33,16 @@ export function Head({ session, tab, story, onReply }: { session: BoardSession; 
             <span aria-hidden>/</span>
             <span className="truncate font-mono">{session.id}</span>
           </p>
-          <h1 className="text-lg leading-snug font-semibold break-words">{session.title || session.name}</h1>
-        </div>
+          <h1 className="col-span-2 row-start-2 text-lg leading-snug font-semibold break-words sm:col-span-1">{session.title || session.name}</h1>
         {may("operator") && (
-          <div className="flex items-center gap-2 [&>button]:min-h-8 [&>button]:px-3 [&>button]:text-sm">
+          <div className="flex items-center gap-2 sm:row-span-2 sm:self-start [&>button]:min-h-8 [&>button]:px-3 [&>button]:text-sm">
             {!here && <NextButton session={session} question={questions[0]} next={next} tab={0} onReply={onReply} />}
             <ActionsMenu session={session} />
           </div>
         )}
       </div>
       <Standing session={session} />
-      <Sentence session={session} story={story} />
+      <Sentence session={session} story={story} asked={shown.some((question) => story?.sentence.includes(question.text))} />
       <Safe id={session.id} />
       {shown.length > 0 && (
         <div className="flex max-w-4xl flex-col gap-2">
@@ -86,18 +84,21 @@ function Standing({ session }: { session: BoardSession }) {
   );
 }
 
-/** How it stands in one sentence; the place is kept while it loads. */
-function Sentence({ session, story }: { session: BoardSession; story: Timeline | undefined }) {
-  return <p className={cx("min-h-5 leading-snug break-words", !story && "text-ink-soft")}>{story?.sentence || session.why}</p>;
+/** How it stands in one sentence, unless the question below says it; the place is kept while it loads. */
+function Sentence({ session, story, asked }: { session: BoardSession; story: Timeline | undefined; asked: boolean }) {
+  if (asked) return null;
+  return <p className={cx("min-h-5 leading-snug break-words", !story && "text-ink-soft")}>{spoken(story?.sentence || (session.why ?? ""))}</p>;
 }
 
 function Safe({ id }: { id: string }) {
   const work = useQuery({ queryKey: ["session", id, "work"], queryFn: () => api.get<Work>(path`/api/sessions/${id}/work`) });
+  const text = work.data?.sentence.replace(/^work safe:\s*/i, "");
+  if (text?.startsWith("no work yet")) return <p className="min-h-5 text-sm text-ink-soft first-letter:uppercase">{text}</p>;
   return (
     <p className="min-h-5 text-sm break-words text-ink-soft">
-      {work.data && (
+      {text && (
         <>
-          <span className="font-medium text-ink">Work safe:</span> {work.data.sentence.replace(/^work safe:\s*/i, "")}
+          <span className="font-medium text-ink">Work safe:</span> {text}
         </>
       )}
     </p>

@@ -1,11 +1,12 @@
 /** One session: its terminal, its change, its story, its checks, and what it is made of. */
 import { useQuery } from "@tanstack/react-query";
-import { lazy, Suspense, useEffect, useMemo, useRef } from "react";
+import { lazy, Suspense, useMemo, useRef } from "react";
 import { Link, useLocation } from "wouter";
 
 import { api, path } from "../../api/client";
 import type { BoardSession, Timeline } from "../../api/types";
 import { useCommands, type Command } from "../../keys";
+import { usePageTitle } from "../../live/notify";
 import { useBoard, useSession } from "../../live/store";
 import { cx } from "../../ui/cx";
 import { Empty } from "../../ui/empty";
@@ -28,12 +29,7 @@ const Changes = lazy(() => import("./changes/changes"));
 export default function SessionPage({ id, tab }: { id: string; tab?: string | undefined }) {
   const session = useSession(id);
   const ready = useBoard((board) => board.ready);
-  useEffect(() => {
-    document.title = session ? `${session.title || session.name} · Agent Orchestrator` : "Agent Orchestrator";
-    return () => {
-      document.title = "Agent Orchestrator";
-    };
-  }, [session?.title, session?.name, session]);
+  usePageTitle(session && (session.title || session.name));
   if (!session && !ready) return <Loading label="Loading the session" />;
   if (!session) {
     return (
@@ -141,7 +137,7 @@ function Tabs({ session, tab }: { session: BoardSession; tab: Tab }) {
           href={sessionPath(session.id, one.tab)}
           aria-current={one.tab === tab ? "page" : undefined}
           className={cx(
-            "-mb-px flex min-h-9 shrink-0 items-center gap-1.5 border-b-2 px-2 text-sm sm:px-2.5",
+            "-mb-px flex min-h-9 shrink-0 items-center gap-1.5 border-b-2 px-1.5 text-sm sm:px-2.5",
             one.tab === tab ? "border-accent font-medium text-ink" : "border-transparent text-ink-soft hover:text-ink",
           )}
         >

@@ -45,11 +45,13 @@ export function Rules() {
       {project === null && <Empty title="No project yet" />}
       <ul className="flex flex-col divide-y divide-line">
         {rules.data?.rules.map((rule) => (
-          <li key={rule.name} className="flex flex-wrap items-center gap-x-3 gap-y-1 py-2">
-            <span className="min-w-44 font-medium">{rule.name}</span>
-            <Badge tone={rule.auto ? "work" : "plain"}>{rule.auto ? rule.action : `${rule.action}, on your word`}</Badge>
-            <span className="flex-1 text-sm text-ink-soft">{terms(rule)}</span>
-            {rule.source !== "default" && <Badge>{rule.source}</Badge>}
+          <li key={rule.name} className="grid min-h-10 grid-cols-[minmax(0,1fr)_auto] items-center gap-x-3 gap-y-1 py-1.5 sm:grid-cols-[11rem_minmax(0,1fr)_auto]">
+            <span className="font-medium break-words">{rule.name}</span>
+            <span className="flex flex-wrap items-center gap-x-3 gap-y-1 text-sm text-ink-soft max-sm:col-span-2 max-sm:row-start-2">
+              <Badge tone={rule.auto ? "work" : "plain"}>{rule.auto ? rule.action : `${rule.action}, on your word`}</Badge>
+              {terms(rule)}
+              {rule.source !== "default" && <Badge>{rule.source}</Badge>}
+            </span>
             {may("operator") && (
               <Button small look="quiet" onClick={() => setTrying(rule)}>
                 Try

@@ -1,10 +1,12 @@
 /** How things are set up: this browser, agents, rules, what people were told, and who may come in. */
 import { useQuery } from "@tanstack/react-query";
 import { useSyncExternalStore } from "react";
+import { Link } from "wouter";
 
 import { api } from "../../api/client";
 import type { Agents, Findings, Notifications } from "../../api/types";
 import { may, me, signOut } from "../../auth";
+import { askToNotify, stopNotifying, tryNotifying, useNotifying, type Notifying } from "../../live/notify";
 import { setTheme, useTheme, type Theme } from "../../theme";
 import { Badge, type Tone } from "../../ui/badge";
 import { Button } from "../../ui/button";
@@ -13,7 +15,9 @@ import { Field, Select } from "../../ui/field";
 import { Loading } from "../../ui/loading";
 import { Heading, Page, Section } from "../../ui/page";
 import { ProblemNote } from "../../ui/problem";
-import { Age } from "../../ui/time";
+import { Age, spoken } from "../../ui/time";
+import { sessionPath } from "../board/paths";
+import { attempt } from "../../ui/toast";
 import { Rules } from "./rules";
 import { Tokens } from "./tokens";
 
@@ -36,7 +40,7 @@ function ThisBrowser() {
   const who = useSyncExternalStore(me.subscribe, me.read);
   return (
     <Section title="This browser">
-      <div className="flex flex-wrap items-end gap-4">
+      <div className="flex flex-wrap items-end gap-x-4 gap-y-3">
         <Field label="Theme">
           <Select value={theme} onChange={(event) => setTheme(event.target.value as Theme)}>
             <option value="system">As the system</option>
@@ -44,35 +48,64 @@ function ThisBrowser() {
             <option value="dark">Dark</option>
           </Select>
         </Field>
-        <p className="flex-1 text-sm text-ink-soft">
+        <p className="min-h-9 flex-1 basis-60 content-center text-sm text-ink-soft">
           Signed in as {who?.name ?? who?.kind}
           {who?.role && ` with the role ${who.role}`}; the daemon is version {who?.version}.
         </p>
         <Button onClick={() => void signOut()}>Sign out</Button>
       </div>
+      <NotifyHere />
     </Section>
+  );
+}
+
+const NOTIFIES: Record<Notifying, string> = {
+  on: "This browser tells you when something needs you while you look elsewhere.",
+  off: "This browser can tell you when something needs you while you look elsewhere.",
+  refused: "This browser was told not to show notifications of this page; its own settings allow them again.",
+  impossible: "This browser shows no notifications of this page: it needs https, or this machine's own address.",
+};
+
+function NotifyHere() {
+  const state = useNotifying();
+  return (
+    <div className="mt-3 flex flex-wrap items-center gap-2">
+      <p className="flex-1 basis-60 text-sm text-ink-soft">{NOTIFIES[state]}</p>
+      {state === "off" && <Button onClick={() => void askToNotify()}>Notify me</Button>}
+      {state === "on" && (
+        <>
+          <Button onClick={() => void attempt(tryNotifying)}>Show one</Button>
+          <Button onClick={stopNotifying}>Stop</Button>
+        </>
+      )}
+    </div>
   );
 }
 
 function AgentsFound() {
   const agents = useQuery({ queryKey: ["agents"], queryFn: () => api.get<Agents>("/api/agents") });
+  const known = [...(agents.data?.agents ?? [])].sort((a, b) => a.name.localeCompare(b.name));
+  const absent = known.filter((agent) => !agent.found);
   return (
     <Section title="Agents" about="Coding agents on the daemon's machine.">
       {agents.isPending && <Loading label="Looking for agents" />}
       {agents.error && <ProblemNote error={agents.error} />}
-      <ul className="grid gap-x-6 gap-y-2 sm:grid-cols-2">
-        {[...(agents.data?.agents ?? [])]
-          .sort((a, b) => Number(b.found) - Number(a.found) || a.name.localeCompare(b.name))
+      <ul className="grid grid-cols-[repeat(auto-fill,minmax(9.5rem,1fr))] gap-x-6 gap-y-2">
+        {known
+          .filter((agent) => agent.found)
           .map((agent) => (
-            <li key={agent.name} className="flex items-center gap-2">
-              <Badge tone={agent.found ? "ready" : "plain"}>{agent.found ? "found" : "not found"}</Badge>
-              <span className="font-medium">{agent.name}</span>
-              <span className="truncate text-sm text-ink-soft" title={agent.path ?? undefined}>
-                {agent.version ?? agent.path}
+            <li key={agent.name} className="flex min-w-0 items-baseline gap-2">
+              <span aria-hidden className="text-ready">
+                ✓
+              </span>
+              <span className="truncate font-medium">{agent.name}</span>
+              <span className="shrink-0 text-sm text-ink-soft" title={agent.path ?? undefined}>
+                {agent.version}
               </span>
             </li>
           ))}
       </ul>
+      {absent.length > 0 && <p className="mt-3 text-sm text-ink-soft">Not found: {absent.map((agent) => agent.name).join(", ")}.</p>}
     </Section>
   );
 }
@@ -89,9 +122,15 @@ function Told() {
         {told.data?.notifications.map((one) => (
           <li key={one.id} className="flex flex-wrap items-baseline gap-x-3 py-2">
             <Badge tone={LEVEL[one.level] ?? "plain"}>{one.level}</Badge>
-            <span className="font-medium">{one.title}</span>
-            <Age at={one.at} className="text-xs text-ink-faint" />
-            <span className="w-full text-sm text-ink-soft">{one.message}</span>
+            {one.session ? (
+              <Link href={sessionPath(one.session)} className="font-medium hover:underline">
+                {one.title}
+              </Link>
+            ) : (
+              <span className="font-medium">{one.title}</span>
+            )}
+            <Age at={one.at} className="ml-auto text-xs text-ink-faint" />
+            <span className="w-full text-sm break-words whitespace-pre-line text-ink-soft">{spoken(one.message)}</span>
           </li>
         ))}
       </ul>

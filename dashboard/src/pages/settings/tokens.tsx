@@ -9,7 +9,7 @@ import { Button } from "../../ui/button";
 import { Field, Input, Select } from "../../ui/field";
 import { Section } from "../../ui/page";
 import { ProblemNote } from "../../ui/problem";
-import { Age } from "../../ui/time";
+import { Ago } from "../../ui/time";
 import { attempt } from "../../ui/toast";
 
 export function Tokens() {
@@ -37,7 +37,7 @@ export function Tokens() {
             <span className="font-medium">{token.name}</span>
             <Badge>{token.role}</Badge>
             <span className="text-sm text-ink-soft">
-              made <Age at={token.createdAt} /> ago
+              made <Ago at={token.createdAt} />
             </span>
             <Button small look="danger" className="ml-auto" onClick={() => void revoke(token.id, token.name)}>
               Revoke

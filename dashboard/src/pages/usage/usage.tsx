@@ -24,7 +24,7 @@ export default function Usage() {
   return (
     <Page>
       <Heading title="Usage" about="What the fleet did, and what it cost.">
-        <Select aria-label="Period" className="w-auto" value={days} onChange={(event) => setDays(Number(event.target.value))}>
+        <Select aria-label="Period" value={days} onChange={(event) => setDays(Number(event.target.value))}>
           {PERIODS.map((one) => (
             <option key={one} value={one}>
               {one} days
@@ -32,7 +32,7 @@ export default function Usage() {
           ))}
         </Select>
         {projects.length > 1 && (
-          <Select aria-label="Project" className="w-auto" value={project} onChange={(event) => setProject(event.target.value)}>
+          <Select aria-label="Project" value={project} onChange={(event) => setProject(event.target.value)}>
             <option value="">All projects</option>
             {projects.map((one) => (
               <option key={one.id} value={one.id}>
@@ -112,7 +112,7 @@ function Table({ project }: { project: string }) {
     <Section
       title="Tokens and dollars"
       action={
-        <Select aria-label="Added up by" className="w-auto" value={by} onChange={(event) => setBy(event.target.value as (typeof BY)[number])}>
+        <Select aria-label="Added up by" value={by} onChange={(event) => setBy(event.target.value as (typeof BY)[number])}>
           {BY.map((one) => (
             <option key={one} value={one}>
               by {one}

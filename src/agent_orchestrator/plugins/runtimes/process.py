@@ -239,9 +239,10 @@ class Process:
             raise HolderGone from None
         return answer.split(b"\0", 2)
 
-    def attach_command(self, handle: Handle) -> tuple[str, ...]:
+    def attach_command(self, handle: Handle, *, watch: bool = False) -> tuple[str, ...]:
         """A client of the holder; Ctrl-] detaches."""
-        return (sys.executable, "-I", str(_HERE / "holding" / "attach.py"), handle.address["socket"], handle.session)
+        client = (sys.executable, "-I", str(_HERE / "holding" / "attach.py"))
+        return (*client, handle.address["socket"], handle.session, *(["watch"] if watch else []))
 
     # -- end -----------------------------------------------------------------------------------------------------------
 

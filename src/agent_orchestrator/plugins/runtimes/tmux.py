@@ -316,9 +316,10 @@ class Tmux:
         if answer.code != 0:
             raise Conflict(f"tmux refused for session {handle.session}: {answer.error}")
 
-    def attach_command(self, handle: Handle) -> tuple[str, ...]:
+    def attach_command(self, handle: Handle, *, watch: bool = False) -> tuple[str, ...]:
         """tmux's own client; Ctrl-b d detaches."""
-        return self._server.client("attach-session", "-t", f"={handle.address['name']}")
+        flags = ("-f", "read-only,ignore-size") if watch else ()
+        return self._server.client("attach-session", *flags, "-t", f"={handle.address['name']}")
 
     # -- end -----------------------------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from agent_orchestrator.errors import AoError, Denied, NotFound, Temporary, Usag
 from agent_orchestrator.forge import (
     Access,
     Author,
+    BaseChecks,
     Hint,
     Known,
     Merged,
@@ -213,6 +214,10 @@ class GitHub:
             known = None
         self._workflows = (self._clock() + WORKFLOWS_FOR, known)
         return known
+
+    def bases(self) -> Mapping[str, BaseChecks]:
+        """How the branches that changes land on were at the last poll."""
+        return self._poll.bases
 
     async def changed(self, known: Sequence[Known]) -> Hint:
         """What may have changed since the last call."""

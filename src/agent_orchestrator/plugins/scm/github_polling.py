@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from agent_orchestrator.errors import Denied, NotFound, UsageError
-from agent_orchestrator.forge import Hint, Known, PullState
+from agent_orchestrator.forge import BaseChecks, Hint, Known, PullState
 from agent_orchestrator.plugins.forges.github_people import when
 from agent_orchestrator.plugins.forges.http import Http
 from agent_orchestrator.plugins.scm.github_reading import check_state
@@ -28,6 +28,7 @@ SOME = 5
 MOST_LISTINGS = 5
 MOST_TRIES = 3
 NO_ACTIONS_FOR = 3_600.0
+_BAD = ("failure", "timed_out", "cancelled")
 _GONE = frozenset({("the commit", "gone")})
 
 
@@ -47,6 +48,7 @@ class _Run(NamedTuple):
     state: tuple[str, str, int, str]
     branch: str
     event: str
+    workflow: str
 
 
 @dataclass(slots=True)
@@ -75,6 +77,8 @@ class Poll:
         """What a call found that failed later on: it is not found again."""
         self.repo: str | None = None
         """The repository's name as the last answer has it."""
+        self.bases: dict[str, BaseChecks] = {}
+        """How the branches are that changes land on, by what their pushes set off in Actions."""
 
     def was_read(self, pull: PullState, updated: str) -> None:
         """A pull request was read whole: what it says is news no more."""
@@ -180,6 +184,7 @@ class Poll:
             elif self._runs is not None and was is None and run.event == "push" and run.branch in bases:
                 found.branches.add(run.branch)
         self._runs = {run.id: run for run in answer.data}
+        self.bases |= {base: checks for base in bases if (checks := _base_checks(answer.data, base))}
 
     async def _ask_checks(self, http: Http, repo: str, busy: Sequence[Known], found: _Found) -> None:
         """The checks of some commits, each in its turn."""
@@ -246,9 +251,28 @@ def _runs(data: Any) -> list[_Run]:
             ),
             str(run.get("head_branch") or ""),
             str(run.get("event") or ""),
+            str(run.get("name") or "workflow"),
         )
         for run in _dicts(_dict(data).get("workflow_runs"))
     ]
+
+
+def _state(run: _Run) -> str:
+    status, conclusion = run.state[:2]
+    return check_state(status, None if conclusion == "None" else conclusion)
+
+
+def _base_checks(runs: Sequence[_Run], base: str) -> BaseChecks | None:
+    """How the newest commit of a branch is, of each workflow the newest run; none: none of them is listed any more."""
+    pushed = sorted(run for run in runs if run.branch == base and run.event == "push")
+    if not pushed:
+        return None
+    head = pushed[-1].head
+    states = {run.workflow: _state(run) for run in pushed if run.head == head}
+    failing = tuple(sorted(name for name, state in states.items() if state in _BAD))
+    if failing:
+        return BaseChecks(head, "red", failing)
+    return BaseChecks(head, "running" if set(states.values()) & {"queued", "running"} else "green")
 
 
 def _check_runs(data: Any) -> list[tuple[str, str]]:

@@ -18,6 +18,7 @@ from agent_orchestrator.errors import AoError, Denied, NotFound, Temporary, Usag
 from agent_orchestrator.forge import (
     Access,
     Author,
+    BaseChecks,
     Hint,
     Known,
     Lack,
@@ -287,6 +288,10 @@ class GitLab:
         except AoError:
             return "?"
         return str(answer.data)
+
+    def bases(self) -> Mapping[str, BaseChecks]:
+        """How the branches that changes land on were at the last poll."""
+        return self._poll.bases
 
     async def changed(self, known: Sequence[Known]) -> Hint:
         """What may have changed since the last call."""

@@ -7,12 +7,12 @@ tells of (a discussion that was resolved, a base that moved): so every merge req
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from agent_orchestrator.errors import Denied, NotFound
-from agent_orchestrator.forge import Hint, Known, PullState
+from agent_orchestrator.forge import BaseChecks, Hint, Known, PullState
 from agent_orchestrator.plugins.forges.github_people import when
 from agent_orchestrator.plugins.forges.http import Http
 
@@ -67,6 +67,8 @@ class Poll:
         self._undecided: dict[int, tuple[str, str, int]] = {}
         self._found = _Found()
         """What a call found that failed later on: it is not found again."""
+        self.bases: dict[str, BaseChecks] = {}
+        """How the branches are that changes land on, by their newest pipelines."""
 
     def was_read(
         self, pull: PullState, whole: Mapping[str, Any], jobs: str, states: frozenset[tuple[int, str]]
@@ -154,6 +156,8 @@ class Poll:
                 found.heads.add(one.head)
                 found.pulls |= {int(match[1]) for match in [_OF_REF.fullmatch(one.ref)] if match}
         self._pipelines = seen
+        bases = {change.base for change in (self._changes or {}).values()}
+        self.bases |= {base: checks for base in bases if (checks := _base_checks(seen.values(), base))}
 
     async def _ask_jobs(self, http: Http, busy: Sequence[Known], found: _Found) -> None:
         """The jobs of some pipelines that run, in turn."""
@@ -171,6 +175,17 @@ class Poll:
                 continue
             if job_states(answer.data) != states:
                 found.pulls.add(number)
+
+
+def _base_checks(pipelines: Iterable[_Pipeline], base: str) -> BaseChecks | None:
+    """How a branch is by its newest pipeline; none: none of them is listed any more."""
+    told = [one for one in pipelines if one.ref == base and one.state[0] != "skipped"]
+    if not told:
+        return None
+    newest = max(told)
+    if newest.state[0] in ("failed", "canceled"):
+        return BaseChecks(newest.head, "red", ("pipeline",))
+    return BaseChecks(newest.head, "green" if newest.state[0] in ("success", "manual") else "running")
 
 
 def job_states(jobs: Any) -> frozenset[tuple[int, str]]:

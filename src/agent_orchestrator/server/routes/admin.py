@@ -7,6 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
+from agent_orchestrator.errors import Denied
 from agent_orchestrator.server import auth, models, requests
 from agent_orchestrator.server.context import TheContext, TheIdentity, TheServices, admins_only
 from agent_orchestrator.server.describe import as_json, gives
@@ -22,7 +23,7 @@ async def get_health(services: TheServices) -> Response:
 
 @router.get("/api/agents", responses=gives(models.Agents))
 async def list_agents(services: TheServices) -> Response:
-    """Coding agents, and whether their CLIs are on this machine."""
+    """Whom a task may be given to: coding agents and the projects' profiles, and whether their CLIs are on this machine."""
     return as_json({"agents": await services.agents.list()})
 
 
@@ -36,6 +37,8 @@ async def run_doctor(
     """Look at every prerequisite and integration."""
     if fix:
         auth.need(identity, "admin")
+        if identity.kind == "login":  # an image of another site can ask a browser to GET
+            raise Denied("a page only looks", "mend it by `ao doctor --fix`")
     await services.projects.resolve(context)
     return as_json({"checks": await services.doctor.run(fix)})
 

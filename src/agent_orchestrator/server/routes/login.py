@@ -66,8 +66,8 @@ def _own(request: Request) -> str:
 
 
 def _signed_in(request: Request, services: Services) -> Identity | None:
-    cookie = request.cookies.get(_cookie_name(request), "")
-    return services.tokens.check_sign_in(cookie)
+    cookies = auth.sign_ins(dict(request.scope["headers"]), secure=request.scope["scheme"] == "https")
+    return next(filter(None, map(services.tokens.check_sign_in, cookies)), None)
 
 
 def _cookie_name(request: Request) -> str:

@@ -256,8 +256,9 @@ async def open_terminal(
     """A session's terminal; viewers only watch it."""
     from agent_orchestrator.server.terminal import serve_terminal
 
-    command = await services.inspection.attach(session)
-    refuse = None if auth.has(identity, "operator") else partial(websocket.app.state.refusals.note, websocket.scope)
+    watches = not auth.has(identity, "operator")
+    command = await services.inspection.attach(session, watch=watches)
+    refuse = partial(websocket.app.state.refusals.note, websocket.scope) if watches else None
     await serve_terminal(websocket, command["argv"], command["env"], columns, rows, refuse)
 
 

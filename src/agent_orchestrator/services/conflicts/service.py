@@ -15,13 +15,13 @@ from typing import Any
 
 import structlog
 
-from agent_orchestrator.errors import AoError
+from agent_orchestrator.errors import AoError, Temporary
 from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.engine import Change, Flow
 from agent_orchestrator.flow.events import Event
 from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.flow.reactions import REVIEWER
-from agent_orchestrator.git import Git
+from agent_orchestrator.git import Git, GitFailed
 from agent_orchestrator.git_files import find_layout
 from agent_orchestrator.home import Home
 from agent_orchestrator.host import Host
@@ -115,8 +115,17 @@ class Conflicts:
         if fresh:
             self.watch.catch_up()
             for ground in [one for one in self._grounds.values() if project in (None, one.project)]:
-                await self._look(ground, all_unwatched=True)
+                await self._look_for_somebody(ground)
         return [pair.json() for pair in self.known(project)]
+
+    async def _look_for_somebody(self, ground: _Ground) -> None:
+        try:
+            try:
+                await self._look(ground, all_unwatched=True)
+            except AoError:  # a workspace that was removed in the midst of it is not there at the next look
+                await self._look(ground, all_unwatched=True)
+        except GitFailed as error:
+            raise Temporary(f"collisions cannot be looked for: {error.text}", "try again") from None
 
     async def expected(self, sessions: Sequence[SessionFacts]) -> dict[str, frozenset[str]]:
         """The files that each is about: those that its task names, and those that it has changed."""

@@ -18,7 +18,7 @@ import structlog
 
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.git import Change, Git
-from agent_orchestrator.git_files import find_layout, read_head, read_ref
+from agent_orchestrator.git_files import Layout, find_layout, read_head, read_ref
 from agent_orchestrator.host import Host
 from agent_orchestrator.services.conflicts.model import Branch, Snapshot
 
@@ -92,7 +92,7 @@ class Snapshots:
         async with self._several:
             try:
                 return await self._take(branch, known)
-            except AoError as error:
+            except (AoError, OSError) as error:  # a workspace may be removed in the midst of it
                 log.info("a workspace could not be looked at", session=branch.session, error=str(error))
                 return known
 
@@ -112,7 +112,7 @@ class Snapshots:
         look = await asyncio.to_thread(_look, branch.workspace, head, changed)
         seen = self._seen.get(branch.session)
         if seen is None or seen.look != look:
-            taken = await (self._uncommitted(git, head, changed) if changed else self._committed(head, known))
+            taken = await (self._uncommitted(git, layout, head, changed) if changed else self._committed(head, known))
             seen = self._seen[branch.session] = _Seen(look, taken)
         return seen.snapshot
 
@@ -122,10 +122,8 @@ class Snapshots:
         git = Git(self.host, self.common, {"GIT_DIR": str(self.common), **self.environment()})
         return Snapshot(head, head, await git.text("rev-parse", "--verify", f"{head}^{{tree}}"))
 
-    async def _uncommitted(self, git: Git, head: str, changed: list[Change]) -> Snapshot:
+    async def _uncommitted(self, git: Git, layout: Layout, head: str, changed: list[Change]) -> Snapshot:
         paths = [one.path for one in changed if _fits(git.repo / one.path)]
-        layout = find_layout(git.repo)
-        assert layout is not None
         with tempfile.TemporaryDirectory(dir=self.work, prefix="index-") as folder:
             index = Path(folder, "index")
             if (layout.git_dir / "index").exists():  # its times too: by them Git knows what it need not read again

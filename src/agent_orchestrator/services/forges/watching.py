@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from agent_orchestrator.flow.events import Event
 from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.flow.forge import news, unpinned
 from agent_orchestrator.flow.pull import BAD
-from agent_orchestrator.forge import SCM, Hint, Known, Metered, PullCheck, PullState
+from agent_orchestrator.forge import SCM, BaseChecks, Hint, Known, KnowsBases, Metered, PullCheck, PullState
 from agent_orchestrator.home import Home
 from agent_orchestrator.host import Host
 from agent_orchestrator.services import landing
@@ -39,6 +39,8 @@ HOOKS_LAST = 3600.0
 GATHER = 0.1
 """Seconds in which hints are gathered."""
 LONGEST_PAUSE = 600.0
+POLLS_THAT_TELL = 2
+"""Every other poll alone asks for the checks of commits that no session waits for."""
 MOST_AGAIN = 5
 """Times that a pull request is read again because the forge did not tell all of it."""
 
@@ -67,8 +69,14 @@ class ForgeWatch:
         self._read_at: dict[str, float] = {}
         self._partly: dict[str, int] = {}
         self._hooked: dict[Place, float] = {}
+        self._due: dict[Place, int] = {}
+        """Polls that are due although webhooks come."""
+        self._polled: dict[Place, float] = {}
+        self._soon: dict[Place, asyncio.TimerHandle] = {}
         self._done: dict[str, int] = {}
         """The last thing that was done from here to a session's pull request: what was read before it is read again."""
+        self.on_bases: list[Callable[[str, Mapping[str, BaseChecks]], None]] = []
+        """Told how a project's bases are at its forge, after every poll."""
         self._running = False
 
     def start(self) -> None:
@@ -88,6 +96,8 @@ class ForgeWatch:
     async def close(self) -> None:
         """Read no more."""
         self._running = False
+        for timer in self._soon.values():
+            timer.cancel()
         for task in self._loops.values():
             task.cancel()
         await asyncio.gather(*self._loops.values(), return_exceptions=True)
@@ -112,6 +122,7 @@ class ForgeWatch:
 
     def hint(self, name: str, hint: Hint) -> None:
         """A webhook says what is worth reading."""
+        others: set[Place] = set()
         for facts in self.flow.sessions.values():
             place = (facts.project, facts.spec.scm)
             if facts.spec.scm != name or not _is_watched(facts) or not self._is_of(place, hint.repo):
@@ -120,6 +131,22 @@ class ForgeWatch:
             named = hint.pulls or hint.heads or hint.branches or hint.issues
             if not named or _concerns(hint, facts):  # one that names nothing is about everything
                 self.want(facts)
+            elif hint.heads:
+                others.add(place)
+        for place in others:
+            self._poll_soon(place)
+
+    def _poll_soon(self, place: Place) -> None:
+        """Checks of a commit that is no session's, of the base perhaps: polls tell, no sooner than they are due without webhooks."""
+        self._due[place] = POLLS_THAT_TELL
+        if place in self._soon:
+            return
+        wait = self._polled.get(place, 0.0) + self._interval(place) - self.flow.clock()
+        self._soon[place] = asyncio.get_running_loop().call_later(max(0.0, wait), self._poll_now, place)
+
+    def _poll_now(self, place: Place) -> None:
+        del self._soon[place]
+        self._ensure(place)
 
     def _is_of(self, place: Place, repo: str) -> bool:
         try:
@@ -140,7 +167,10 @@ class ForgeWatch:
             try:
                 scm = await self.repositories.reach(*place)
                 if not self._wanted[place]:
+                    self._polled[place] = self.flow.clock()
                     self._take(place, await scm.changed(self._known(place)))
+                    self._due[place] = max(0, self._due.get(place, 0) - 1)
+                    self._tell_bases(place[0], scm)
                 await self.read(place, scm)
                 self.problems.pop(place, None)
                 await self.outages.works(*place, "pulls")
@@ -152,6 +182,11 @@ class ForgeWatch:
                 self.problems[place] = problem(error)
             await self._rest(place, pause)
         await self.outages.unwanted(*place, "pulls")
+
+    def _tell_bases(self, project: str, scm: SCM) -> None:
+        if isinstance(scm, KnowsBases):
+            for tell in self.on_bases:
+                tell(project, scm.bases())
 
     def _longer(self, place: Place, pause: float, error: Exception) -> float:
         """The next pause after a failure; the first one is no longer than that between two polls."""
@@ -174,6 +209,7 @@ class ForgeWatch:
     def _interval(self, place: Place) -> float:
         """Seconds until the next poll: more while webhooks come, or while the host's grants are short."""
         told = self.flow.clock() - self._hooked.get(place, 0.0) <= HOOKS_LAST and not self._wanted[place]
+        told = told and not self._due.get(place)
         try:
             scm, project = self.repositories.of(*place), self.repositories.plugins.project(place[0])
             wanted = WITH_HOOKS if told else self.repositories.interval(project, project.scm, EVERY)

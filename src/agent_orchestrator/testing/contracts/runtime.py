@@ -132,9 +132,11 @@ class Bench:
         await eventually(out.exists)
         return handle, out
 
-    async def attach(self, handle: Handle, columns: int = 100, rows: int = 30) -> PersonsTerminal:
+    async def attach(
+        self, handle: Handle, columns: int = 100, rows: int = 30, *, watch: bool = False
+    ) -> PersonsTerminal:
         """A person's terminal that shows it."""
-        terminal = PersonsTerminal(self.runtime.attach_command(handle), columns, rows)
+        terminal = PersonsTerminal(self.runtime.attach_command(handle, watch=watch), columns, rows)
         self.terminals.append(terminal)
         return terminal
 
@@ -471,6 +473,25 @@ class RuntimeContract:
         await eventually(lambda: sizes.read_text().splitlines()[-1].startswith("77 "))
         terminal.resize(66, 20)
         await eventually(lambda: sizes.read_text().splitlines()[-1].startswith("66 "))
+
+    async def test_who_only_watches_changes_neither_the_size_nor_what_is_typed(self, bench: Bench) -> None:
+        sizes = bench.work / "sizes"
+        handle = await bench.launch(python(_SIZES, str(sizes)))
+        other, got = await bench.recorder(session="app-other")
+        person, typist = await bench.attach(handle, 77, 21), await bench.attach(other)
+        await eventually(lambda: sizes.exists() and sizes.read_text().splitlines()[-1].startswith("77 "))
+        watcher = await bench.attach(handle, 50, 15, watch=True)
+        watching = await bench.attach(other, 50, 15, watch=True)
+        await eventually(lambda: watcher.output and b"ready" in watching.output and b"ready" in typist.output)
+        watcher.resize(44, 12)
+        watching.type(b"from who may not\r")
+        typist.type(b"from who may\r")
+        await eventually(lambda: got.read_bytes().endswith(b"\r"))
+        assert got.read_bytes() == b"from who may\r"
+        assert await bench.runtime.deliver(other, "m1", "hello") == Delivered()
+        person.resize(66, 20)
+        await eventually(lambda: sizes.read_text().splitlines()[-1].startswith("66 "))
+        assert {line.split()[0] for line in sizes.read_text().splitlines()} <= {"120", "80", "77", "66"}
 
     async def test_a_message_waits_while_a_person_has_unsent_keystrokes(self, bench: Bench) -> None:
         handle, got = await bench.recorder()

@@ -8,7 +8,7 @@ import { Button } from "../../../ui/button";
 import { Loading } from "../../../ui/loading";
 import { dollars, tokens } from "../../../ui/numbers";
 import { ProblemNote } from "../../../ui/problem";
-import { Age } from "../../../ui/time";
+import { Ago, spoken } from "../../../ui/time";
 import { attempt } from "../../../ui/toast";
 import { outward } from "../../board/words";
 import { editorLink } from "./editor";
@@ -165,7 +165,7 @@ function Facts({ session }: { session: BoardSession }) {
         {attempts.length > 0 && <Row name="Attempts">{attempts.map(([trigger, count]) => `${trigger} ${count}`).join(", ")}</Row>}
         {session.notes.length > 0 && <Row name="Notes">{session.notes.join("; ")}</Row>}
         <Row name="Begun">
-          <Age at={session.createdAt} /> ago
+          <Ago at={session.createdAt} />
         </Row>
       </Rows>
     </Card>
@@ -192,15 +192,18 @@ function UsageCard({ session }: { session: BoardSession }) {
   );
 }
 
+/** Of what the daemon does for it, only what is still to come is worth a line. */
+const FINISHED = /^Effect \S+: (?:done|dropped)\b/;
+
 function WhyCard({ id }: { id: string }) {
   const why = useQuery({ queryKey: ["session", id, "why"], queryFn: () => api.get<Why>(path`/api/sessions/${id}/why`) });
   return (
     <Card title="Why it stands so">
       {why.isError && <ProblemNote error={why.error} />}
       <ul className="flex flex-col gap-1 text-sm text-ink-soft">
-        {why.data?.lines.map((line, index) => (
+        {why.data?.lines.filter((line) => !FINISHED.test(line)).map((line, index) => (
           <li key={index} className="break-words whitespace-pre-wrap">
-            {line}
+            {spoken(line)}
           </li>
         ))}
       </ul>

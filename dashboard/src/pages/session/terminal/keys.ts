@@ -1,6 +1,6 @@
 /** Keys that a touch screen has no button for, as a terminal wants them. */
 export const BAR = [
-  { label: "Esc", name: "Escape", bytes: "\x1b" },
+  { label: "Esc", name: "Esc", bytes: "\x1b" },
   { label: "Tab", name: "Tab", bytes: "\t" },
   { label: "←", name: "Left", bytes: "\x1b[D" },
   { label: "↑", name: "Up", bytes: "\x1b[A" },

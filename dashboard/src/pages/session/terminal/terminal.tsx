@@ -93,7 +93,7 @@ export default function LiveTerminal({ id }: { id: string }) {
         <div role="toolbar" aria-label="Keys for the terminal" className="hidden gap-1 overflow-x-auto border-t border-line bg-raised p-1 pointer-coarse:flex">
           <BarKey
             label="Ctrl"
-            name="Control, for the next key"
+            name="Ctrl, for the next key"
             pressed={control}
             onPress={() => {
               screen.current?.holdControl(!control);

@@ -2,9 +2,10 @@
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
 
 import type { Timeline as Story, TimelineEntry } from "../../../api/types";
+import { me } from "../../../auth";
 import { cx } from "../../../ui/cx";
 import { Empty } from "../../../ui/empty";
-import { clock } from "../../../ui/time";
+import { clock, spoken } from "../../../ui/time";
 import { chains, isLong, type Chain } from "./chains";
 
 const KINDS: Record<TimelineEntry["kind"], { word: string; dot: string }> = {
@@ -79,8 +80,8 @@ function Happened({ entry, linked }: { entry: TimelineEntry; linked: boolean }) 
       <span aria-hidden className={cx("relative mt-1 size-2 justify-self-center rounded-full", kind.dot)} />
       <div className="min-w-0">
         <p className="text-sm leading-snug break-words">
-          <span className="font-medium text-ink-faint">{entry.kind === "did" && entry.by !== "person" ? "Did" : kind.word} · </span>
-          {entry.title}
+          <span className="font-medium text-ink-faint">{entry.kind === "did" && entry.by !== "person" && entry.by !== me.read()?.name ? "Did" : kind.word} · </span>
+          {spoken(entry.title)}
         </p>
         {entry.detail && !entry.title.endsWith(entry.detail) && <Detail text={entry.detail} />}
       </div>
@@ -96,7 +97,7 @@ function Detail({ text }: { text: string }) {
   const long = isLong(text);
   return (
     <div className="mt-0.5">
-      <p className={cx("text-xs leading-relaxed break-words whitespace-pre-wrap text-ink-soft", long && !open && "line-clamp-3")}>{text}</p>
+      <p className={cx("text-xs leading-relaxed break-words whitespace-pre-wrap text-ink-soft", long && !open && "line-clamp-3")}>{spoken(text)}</p>
       {long && (
         <button type="button" aria-expanded={open} onClick={() => setOpen(!open)} className="min-h-6 rounded text-xs text-accent hover:underline">
           {open ? "Less" : "More"}

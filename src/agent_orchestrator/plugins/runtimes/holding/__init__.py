@@ -26,8 +26,9 @@ Frames to the holder, on its socket, are a letter, four bytes of length (big-end
             resize COLUMNS ROWS     ->  done
             screen                  ->  COLUMNS ROWS OUTPUT
     A   attach (columns and rows, two bytes each): from now on the answer is the terminal's output, raw: scrollback, then live
+    W   attach to watch (as A): its keystrokes are dropped, and its size counts only while nobody is attached by A
     K   keystrokes, after A
-    R   the attachment's new size, after A (as in A); the size that was set last holds for all
+    R   the attachment's new size, after A or W (as in A); the size that was set last holds for all
 
 An attachment that reads too slowly loses what is in between and gets the scrollback again; it holds up nobody.
 """

@@ -1,4 +1,4 @@
-"""Shows a held terminal in a person's terminal: `python -I attach.py SOCKET NAME`. Ctrl-] detaches.
+"""Shows a held terminal in a person's terminal: `python -I attach.py SOCKET NAME [watch]`. Ctrl-] detaches.
 
 A script of its own that needs nothing but the standard library. It says goodbye to the terminal as it found it, whatever ends it.
 """
@@ -22,7 +22,7 @@ class Detached(Exception):
     """The person pressed the key, or the terminal is closing."""
 
 
-def main(path: str, name: str) -> int:
+def main(path: str, name: str, watch: bool) -> int:
     """Attach until the key, the end of the agent, or the end of the terminal."""
     holder = socket.socket(socket.AF_UNIX)
     try:
@@ -38,7 +38,7 @@ def main(path: str, name: str) -> int:
     os.write(1, f"[{name}: Ctrl-] detaches]\r\n".encode())
     try:
         tty.setraw(0)
-        relay(holder)
+        relay(holder, watch)
     except Detached:
         why = "detached"
     finally:
@@ -48,15 +48,15 @@ def main(path: str, name: str) -> int:
     return 0
 
 
-def relay(holder: socket.socket) -> None:
-    """Keystrokes in, output out."""
+def relay(holder: socket.socket, watch: bool) -> None:
+    """Keystrokes in, output out; for who only watches output alone."""
     wakeup, wake = os.pipe()
     for end in (wakeup, wake):
         os.set_blocking(end, False)
     signal.set_wakeup_fd(wake)
     for number in (signal.SIGWINCH, signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, lambda *_: None)
-    send(holder, b"A", size())
+    send(holder, b"W" if watch else b"A", size())
     while True:
         ready, _, _ = select.select([0, holder.fileno(), wakeup], [], [])
         if wakeup in ready:
@@ -74,7 +74,7 @@ def relay(holder: socket.socket) -> None:
         if 0 in ready:
             keys = os.read(0, 65536)
             typed, detach, _ = keys.partition(DETACH)
-            if typed:
+            if typed and not watch:
                 send(holder, b"K", typed)
             if detach or not keys:
                 raise Detached
@@ -104,4 +104,4 @@ def write_all(output: bytes) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], sys.argv[2]))
+    sys.exit(main(sys.argv[1], sys.argv[2], sys.argv[3:] == ["watch"]))

@@ -32,6 +32,7 @@ class Client:
     def __init__(self, connection: _socket.socket) -> None:
         self.connection = connection
         self.attached = False
+        self.watches = False
         self.inbox = b""
         self.outbox = bytearray()
         self.behind = False
@@ -261,19 +262,22 @@ class Holder:
             self.poll.unregister(client.fileno())
             client.connection.close()
         if client is self.leader:
-            self.leader = next((other for other in self.clients.values() if other.attached), None)
+            others = (other for other in self.clients.values() if other.attached and not other.watches)
+            self.leader = next(others, None)
 
     def on_frame(self, client: Client, kind: bytes, body: bytes) -> None:
         """Carry out one frame."""
         if kind == b"Q":
             self.send(client, self.answer(body.split(b"\0", 3)))
-        elif kind in b"AR" and len(body) == 4:
-            if kind == b"A":
-                client.attached = True
+        elif kind in b"AWR" and len(body) == 4:
+            if kind != b"R":
+                client.attached, client.watches = True, kind == b"W"
                 self.show(client, self.scrollback.replay())
-            self.leader = client
-            self.resize(max(1, int.from_bytes(body[:2], "big")), max(1, int.from_bytes(body[2:], "big")))
-        elif kind == b"K" and client.attached:
+            if not client.watches:
+                self.leader = client
+            if self.leader in (None, client):
+                self.resize(max(1, int.from_bytes(body[:2], "big")), max(1, int.from_bytes(body[2:], "big")))
+        elif kind == b"K" and client.attached and not client.watches:
             keys = without_answers(body)
             self.note_typing(keys)
             self.type(body if client is self.leader else keys)
