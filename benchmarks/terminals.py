@@ -24,7 +24,7 @@ from benchmarks.measure import Figure, cpu_seconds, resident
 from tests.browser.driving import Person, window
 
 RUNTIMES = ("tmux", "process")
-KEYS = 200
+KEYS = 120
 PAUSE = 0.1
 MEGABYTES = 50
 LAST = [*map(str, range(1, 21)), "the last line"]

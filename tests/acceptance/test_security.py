@@ -9,6 +9,7 @@ import contextlib
 import http.client
 import itertools
 import json
+import os
 import re
 import socket
 import ssl
@@ -518,6 +519,25 @@ def test_an_agents_token_opens_its_own_session_and_nothing_else(stranger: Strang
         assert answer.status == 403, (method, path, answer.body)
         stranger.was_refused(f"method={method}", "session")
     stranger.box.ao("stop", "app-ww")
+
+
+def test_a_viewers_window_does_not_change_the_agents_size_while_others_work_in_it(
+    stranger: Stranger, working: str
+) -> None:
+    def columns() -> int:
+        with Path(f"/proc/{stranger.box.session(working)['pid']}/fd/0").open("rb") as terminal:
+            return os.get_terminal_size(terminal.fileno()).columns
+
+    operator = {"Authorization": f"Bearer {stranger.token('operator')}"}
+    viewer = {"Authorization": f"Bearer {stranger.token('viewer')}"}
+    with stranger.terminal(working, **operator) as person:
+        person.send(json.dumps({"resize": [77, 30]}))
+        stranger.box.until(lambda: columns() == 77, "the size")
+        with stranger.terminal(working, **viewer) as watcher:
+            assert watcher.recv(10) is not None
+            watcher.send(json.dumps({"resize": [50, 10]}))
+            with pytest.raises(TimeoutError):
+                stranger.box.until(lambda: columns() != 77, "another size", 0.7)
 
 
 def test_an_operator_types_and_an_agent_does_not_even_look(stranger: Stranger, working: str) -> None:

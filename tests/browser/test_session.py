@@ -126,6 +126,8 @@ def test_a_permission_is_given_where_it_is_asked_for(fleet: Sandbox, visit: Visi
     expect(page.get_by_role("region", name="Wants to run")).to_contain_text("Allow rm -r dist?")
     page.get_by_role("button", name="Allow").click()
     reaches(fleet, "wants", "idle")
+    answered = [event["data"] for event in fleet.events("app-wants") if event["type"] == "permission-answered"]
+    assert [one["decision"] for one in answered] == ["allow"]
     expect(page.get_by_role("region", name="Wants to run")).to_have_count(0)
     assert person.complaints == []
 

@@ -249,8 +249,8 @@ class Tmux:
         """One attempt; none: the Enter of the message before it is still due."""
         pane, name = handle.address["pane"], handle.address["name"]
         key, buffer = _key(message), f"ao-{secrets.token_hex(8)}"
-        recent = f"#{{e|<:#{{e|-:{int(time.time())},#{{@ao_typed}}}},{TYPING_COUNTS}}}"
-        typing = every("#{session_attached}", f"#{{?#{{@ao_typed}},{recent},0}}")
+        recent = f"#{{e|<:#{{e|-:{int(time.time())},#{{AO_TYPED}}}},{TYPING_COUNTS}}}"
+        typing = every("#{session_attached}", f"#{{?#{{AO_TYPED}},{recent},0}}")
         ours, done = f"#{{==:#{{@ao_name}},{name}}}", f"#{{==:#{{@ao_last}},{key}}}"
         obstacles = (done, "#{pane_dead}", "#{pane_in_mode}", "#{@ao_due}", typing)
         paste, drop = (f"{verb} -b {buffer}" for verb in ("paste-buffer -p -d", "delete-buffer"))

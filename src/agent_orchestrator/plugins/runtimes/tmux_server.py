@@ -55,10 +55,10 @@ bind-key d detach-client
 bind-key C-b send-prefix
 bind-key [ copy-mode
 bind-key PPage copy-mode -u
-# Remember when a person typed something that has not been sent yet.
-bind-key -n Any {{ set-option -F @ao_typed '#{{session_activity}}' ; send-keys }}
-bind-key -n Enter {{ set-option -u @ao_typed ; send-keys Enter }}
-bind-key -n C-c {{ set-option -u @ao_typed ; send-keys C-c }}
+# Remember when a person typed something that has not been sent yet; to set an option would draw the whole screen anew.
+bind-key -n Any {{ set-environment -h -F AO_TYPED '#{{session_activity}}' ; send-keys }}
+bind-key -n Enter {{ set-environment -u AO_TYPED ; send-keys Enter }}
+bind-key -n C-c {{ set-environment -u AO_TYPED ; send-keys C-c }}
 """
 
 _TERMINFO = ("/etc/terminfo", "/lib/terminfo", "/usr/lib/terminfo", "/usr/share/terminfo", "/usr/local/share/terminfo")
