@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 
 import { machine, placed } from "./first_run";
-import { asRequest, lacks, NOTHING } from "./new_task";
+import { NOTHING, asRequest, lacks, usable } from "./new_task";
 
 test("what was left open is not said", () => {
   expect(asRequest({ ...NOTHING, project: "app", task: " Fix it\n" })).toEqual({ projectId: "app", prompt: "Fix it" });
@@ -37,4 +37,10 @@ test("an agent that is not installed is no fault, one that cannot be used is", (
   expect(found.wanting.map((one) => one.name)).toEqual(["tmux", "agent goose"]);
   expect(found.here).toEqual(["aider"]);
   expect(found.absent).toEqual(["codex"]);
+});
+
+test("a task can be given to its project's profiles and to agents that are here", () => {
+  const agent = (name: string, project: string | null, found = true) => ({ name, project, found, tool: "t", role: null, path: null, version: null, problem: null });
+  const agents = [agent("codex", null), agent("aider", null, false), agent("backend", "app"), agent("codex", "app"), agent("elsewhere", "other")];
+  expect(usable(agents, "app")).toEqual(["backend", "codex"]);
 });

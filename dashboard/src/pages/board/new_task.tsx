@@ -3,7 +3,7 @@ import { useQuery } from "@tanstack/react-query";
 import { useId, useMemo, useState, type ReactNode } from "react";
 
 import { api } from "../../api/client";
-import type { Agents, BoardSession, Issues, NewSession, Session } from "../../api/types";
+import type { Agent, Agents, BoardSession, Issues, NewSession, Session } from "../../api/types";
 import { useBoard } from "../../live/store";
 import { Button } from "../../ui/button";
 import { cx } from "../../ui/cx";
@@ -108,7 +108,7 @@ export function TaskForm({ initial, onDone, onCancel }: { initial?: Partial<Want
       </Labelled>
       <div className="grid gap-4 sm:grid-cols-2">
         <Labelled id={`${id}-project`} label="Project">
-          <select id={`${id}-project`} value={wanted.project} onChange={(event) => set({ project: event.target.value, after: [], issue: "" })} className={FIELD}>
+          <select id={`${id}-project`} value={wanted.project} onChange={(event) => set({ project: event.target.value, after: [], issue: "", agent: "" })} className={FIELD}>
             {projects?.map((project) => (
               <option key={project.id} value={project.id}>
                 {project.name}
@@ -116,7 +116,7 @@ export function TaskForm({ initial, onDone, onCancel }: { initial?: Partial<Want
             ))}
           </select>
         </Labelled>
-        <AgentChoice id={`${id}-agent`} value={wanted.agent} sessions={sessions} onChange={(agent) => set({ agent })} />
+        <AgentChoice id={`${id}-agent`} project={wanted.project} value={wanted.agent} onChange={(agent) => set({ agent })} />
       </div>
       <IssueField id={`${id}-issue`} project={wanted.project} value={wanted.issue} onChange={(issue) => set({ issue })} />
       {open.length > 0 && <After open={open} wanted={wanted} set={set} />}
@@ -147,19 +147,23 @@ function Labelled({ id, label, hint, children }: { id: string; label: string; hi
   );
 }
 
-/** Profiles that were seen at work, and agents that are on this machine. */
-function AgentChoice({ id, value, sessions, onChange }: { id: string; value: string; sessions: ReadonlyMap<string, BoardSession>; onChange: (agent: string) => void }) {
+/** Whom a task of this project can be given to: its profiles first, then the agents that are on this machine. */
+export function usable(agents: readonly Agent[], project: string): string[] {
+  const fit = agents.filter((agent) => agent.found && (agent.project === null || agent.project === project));
+  return [...new Set([...fit.filter((agent) => agent.project), ...fit].map((agent) => agent.name))];
+}
+
+function AgentChoice({ id, project, value, onChange }: { id: string; project: string; value: string; onChange: (agent: string) => void }) {
   const { data } = useQuery({ queryKey: ["agents"], queryFn: () => api.get<Agents>("/api/agents") });
-  const agents = data?.agents.filter((agent) => agent.found).map((agent) => agent.name) ?? [];
-  const profiles = [...new Set([...sessions.values()].map((session) => session.profile))].filter((one): one is string => one !== null && !agents.includes(one)).sort();
+  const names = usable(data?.agents ?? [], project);
   return (
     <Labelled id={id} label="Agent">
       <select id={id} value={value} onChange={(event) => onChange(event.target.value)} className={FIELD}>
         <option value="">As the project says</option>
-        {[...profiles, ...agents].map((name) => (
+        {names.map((name) => (
           <option key={name}>{name}</option>
         ))}
-        {value && ![...profiles, ...agents].includes(value) && <option>{value}</option>}
+        {value && !names.includes(value) && <option>{value}</option>}
       </select>
     </Labelled>
   );

@@ -94,7 +94,7 @@ function AgentsFound() {
         {known
           .filter((agent) => agent.found)
           .map((agent) => (
-            <li key={agent.name} className="flex min-w-0 items-baseline gap-2">
+            <li key={`${agent.project} ${agent.name}`} className="flex min-w-0 items-baseline gap-2" title={agent.project ? `a profile of ${agent.project}, by ${agent.tool}` : undefined}>
               <span aria-hidden className="text-ready">
                 ✓
               </span>
