@@ -118,10 +118,14 @@ def test_a_settled_discussion_is_not_sent_any_more(forge: Sandbox) -> None:
     done = forge.ao("review", "talk", "--resolve", first["comments"][1]["id"])
     assert done.stdout.splitlines()[0] == f"app-talk #{forge.session('talk')['pr']['number']}: resolved"
     assert f"({first['id']}, resolved)" in forge.ao("review", "talk").stdout
-    forge.ao("review", "talk", "--comment", "a.txt:1:Second")
+    forge.ao("review", "talk", "--comment", "a.txt:1:Second [[progress: 1/1 read]]")
     forge.until(lambda: len(messages(forge, "talk")) == 2, "the second comment", PLENTY)
     assert "Second" in messages(forge, "talk")[1] and "First" not in messages(forge, "talk")[1]
-    forge.request("POST", "/api/sessions/talk/review", {"comments": [{"body": "Still?", "thread": first["id"]}]})
+    forge.request(
+        "POST",
+        "/api/sessions/talk/review",
+        {"comments": [{"body": "Still? [[progress: 1/1 read]]", "thread": first["id"]}]},
+    )
     assert [one["resolved"] for one in forge.json("review", "talk")["threads"]] == [False, False]
     assert all(one["resolved"] for one in forge.json("review", "talk", "--resolve", "all")["threads"])
 
