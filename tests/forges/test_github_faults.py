@@ -46,7 +46,7 @@ async def _get(plugin: GitHub) -> object:
     [
         (401, Denied, "the token from scm.token is not accepted by GitHub at 127.0.0.1"),
         (403, Denied, "forbids"),
-        (404, NotFound, "private repository"),
+        (404, NotFound, "the token .* may not see"),
         (409, Conflict, "refuses"),
         (422, UsageError, "refuses"),
         (500, Temporary, "failed with 500"),
