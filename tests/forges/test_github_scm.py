@@ -383,7 +383,7 @@ async def test_what_a_token_may_not_do_is_said_at_sign_in(forge: GitHubServer, r
         await scm(forge, by="eve").login()
     with pytest.raises(Denied, match="not accepted"):
         await scm(forge, token=forge.token("dev", expired=True)).login()
-    with pytest.raises(NotFound, match="the token .* may not see"):
+    with pytest.raises(NotFound, match=r"the token .* may not see"):
         await scm(forge, repo="acme/none").login()
 
 
