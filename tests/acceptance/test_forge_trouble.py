@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -201,6 +202,11 @@ def amended(workspace: Path, box: Sandbox, text: str) -> str:
     return box.git("rev-parse", "HEAD", cwd=workspace)
 
 
+def _states(session: dict[str, Any]) -> list[str]:
+    """Of the checks of its newest commit; none yet, right after that came."""
+    return [check["state"] for check in session["pr"]["checks"]]
+
+
 @pytest.mark.parametrize("agent", ["lives", "has ended"])
 def test_a_branch_that_is_forced_elsewhere_while_its_pull_request_is_open_is_checked_anew(
     box: Sandbox, agent: str
@@ -211,7 +217,12 @@ def test_a_branch_that_is_forced_elsewhere_while_its_pull_request_is_open_is_che
     box.request("POST", "/api/sessions/f/review", {"verdict": "approved"})
     status(box, "f", "mergeable")
     forced = amended(Path(box.session("f")["workspacePath"]), box, "bad")
-    until(box, "f", lambda now: now["head"] == forced != before and now["pr"]["checks"][0]["state"] == "failure", "it")
+    until(
+        box,
+        "f",
+        lambda now: now["head"] == forced != before and _states(now) == ["failure"],
+        "the check of what is there",
+    )
     refused(box.ao("merge", "f", check=False), 1, "is red")
     forced = amended(Path(box.session("f")["workspacePath"]), box, "good")
     until(box, "f", lambda now: now["head"] == forced and now["status"] == "mergeable", "the new check")
