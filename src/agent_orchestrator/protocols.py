@@ -327,6 +327,10 @@ class AgentContext:
     """The message it is started again for, if it is; `prompt` is the same then."""
     env: Mapping[str, str] = field(default_factory=dict)
     """The environment it will get; for looking a program up in its PATH."""
+    schema: str = ""
+    """JSON Schema that a headless turn's last words must follow; an agent that cannot be held to it is asked for it in words."""
+    mcp: str = ""
+    """Address of our MCP server (`http://…/mcp`), opened by the token in `$AO_TOKEN`; nothing: it gets none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -424,6 +424,12 @@ export interface NewSession {
   node?: string | null;
   /** The agent starts at its first message. */
   defer?: boolean;
+  /** Files that it is expected to change; glob patterns too. */
+  files?: string[];
+  /** Sessions of one group share `groupLimit`. */
+  group?: string | null;
+  /** How many of the group may work at once. */
+  groupLimit?: number | null;
 }
 
 /** A token to be made. */

@@ -168,6 +168,13 @@ class SessionCreated(Body):
     """Where its pull request is to be."""
     tracker: str = "local"
     """Where its issue is."""
+    files: tuple[str, ...] = ()
+    """Files that it is expected to change, by whoever planned it; glob patterns too."""
+    group: str = ""
+    """Sessions that belong together (a plan, a fix, one program's); at most `group_limit` of them work at once."""
+    group_limit: int = 0
+    account: str = ""
+    """Whose usage limits it shares; nothing: the agent's own login."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -927,6 +934,25 @@ class IssueChanged(Body):
     state: str | None = None
     assignee: str | None = None
     after: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class IssuePlanned(Body):
+    """An issue is a task of a plan: what the plan says of it beyond its text."""
+
+    number: int
+    plan: str
+    task: str
+    """The task's id in the plan."""
+    profile: str | None = None
+    """Who is suggested to take it."""
+    priority: int = 0
+    files: tuple[str, ...] = ()
+    """Files that it is expected to change."""
+    after: tuple[int, ...] = ()
+    """Issues that must be closed before."""
+    start: bool = True
+    """It is taken as soon as there is room, whether issues are taken by themselves or not."""
 
 
 @dataclass(frozen=True, slots=True)

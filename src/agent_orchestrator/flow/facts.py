@@ -14,7 +14,7 @@ from typing import Any
 from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.pull import Episode, Issue, PullRequest
 
-VERSION = 7
+VERSION = 8
 """Raised when the meaning of a fold changes: stored facts are then folded anew from the log."""
 
 

@@ -9,7 +9,17 @@ from typing import Any
 from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.events import Event
 from agent_orchestrator.flow.facts import Collision, HomeFacts, Offer, SessionFacts
-from agent_orchestrator.flow.pull import CheckRun, Comment, Episode, Issue, Landing, PullRequest, Review, issue_number
+from agent_orchestrator.flow.pull import (
+    CheckRun,
+    Comment,
+    Episode,
+    Issue,
+    Landing,
+    Planned,
+    PullRequest,
+    Review,
+    issue_number,
+)
 
 Step = Callable[[SessionFacts, Event, Any], SessionFacts]
 
@@ -326,7 +336,7 @@ def reduce_issues(facts: HomeFacts, event: Event) -> HomeFacts:
             assignee=body.assignee,
         )
         return replace(facts, issues={**facts.issues, key: opened})
-    if not isinstance(body, e.IssueChanged | e.LabelAdded | e.LabelRemoved | e.IssueComment):
+    if not isinstance(body, e.IssueChanged | e.IssuePlanned | e.LabelAdded | e.LabelRemoved | e.IssueComment):
         return facts
     key = issue_key(project, body.number)
     issue = facts.issues.get(key)
@@ -346,6 +356,9 @@ def _changed(issue: Issue, event: Event, body: e.Body) -> Issue:
                 "after": body.after,
             }
             return replace(issue, **{name: value for name, value in named.items() if value is not None})  # type: ignore[arg-type]
+        case e.IssuePlanned():
+            planned = Planned(body.plan, body.task, body.profile, body.priority, body.files, body.start)
+            return replace(issue, planned=planned, after=body.after)
         case e.LabelAdded() if body.label not in issue.labels:
             return replace(issue, labels=(*issue.labels, body.label))
         case e.LabelRemoved():

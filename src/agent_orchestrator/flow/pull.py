@@ -244,6 +244,18 @@ class Episode:
 
 
 @dataclass(frozen=True, slots=True)
+class Planned:
+    """What a plan says of an issue that is one of its tasks."""
+
+    plan: str
+    task: str
+    profile: str | None = None
+    priority: int = 0
+    files: tuple[str, ...] = ()
+    start: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Issue:
     """An issue: of the local tracker, or read from another one."""
 
@@ -266,6 +278,7 @@ class Issue:
     tracker: str = "local"
     branch: str | None = None
     """The branch that the tracker suggests."""
+    planned: Planned | None = None
 
     @property
     def name(self) -> str:

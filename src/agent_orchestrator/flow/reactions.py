@@ -55,6 +55,8 @@ IDLE_SETTLES = 1.0
 """Seconds after a turn before it counts that nothing came of it: what was committed gets its pull request meanwhile."""
 REVIEWER = "reviewer"
 """The kind of session that judges another one's change and makes none of its own."""
+COORDINATOR = "coordinator"
+"""The kind of session that plans, delegates and watches for a project, and makes no change of its own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,6 +58,9 @@ class NewSession(Given):
     workspace: str | None = None
     node: str | None = None
     defer: bool = Field(False, description="The agent starts at its first message.")
+    files: list[str] = Field([], description="Files that it is expected to change; glob patterns too.")
+    group: str | None = Field(None, max_length=100, description="Sessions of one group share `groupLimit`.")
+    group_limit: int | None = Field(None, ge=1, description="How many of the group may work at once.")
 
 
 class NewMessage(Given):

@@ -105,6 +105,9 @@ class Creation:
             stack=stack,
             scm=str(request.get("scm") or "local"),
             tracker=known.tracker if known else "local",
+            files=_files(request, known),
+            group=str(request.get("group") or ""),
+            group_limit=int(request.get("groupLimit") or 0),
         )
         return body, task, session
 
@@ -282,6 +285,12 @@ def _short_name(request: Mapping[str, Any], issue: str | None, known: Issue | No
     if issue and known is None and not request.get("title") and not request.get("prompt"):
         return f"issue-{naming.slug(issue)}"
     return naming.slug(title)
+
+
+def _files(request: Mapping[str, Any], known: Issue | None) -> tuple[str, ...]:
+    """What it is expected to change, by the request, else by the plan that its issue is a task of."""
+    planned = known.planned.files if known and known.planned else ()
+    return tuple(request.get("files") or planned)
 
 
 def _rules(project: ProjectConfig, settings: AgentSettings) -> str:
