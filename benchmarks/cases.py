@@ -22,6 +22,7 @@ from benchmarks.growing import answering, growing
 from benchmarks.measure import Figure, children_started, cpu_seconds, interleaved, resident, timed
 from benchmarks.queueing import landing
 from benchmarks.reaching import reaching
+from benchmarks.scheduling import scheduling
 
 RUNTIME = "tmux"
 READY = "[[say: ready]]"
@@ -268,4 +269,5 @@ CASES: dict[str, Callable[[Path], Iterator[Figure]]] = {
     "growing": growing,
     "answering": answering,
     "dashboard": dashboard,
+    "scheduling": scheduling,
 }

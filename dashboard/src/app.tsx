@@ -54,7 +54,7 @@ export function App() {
                 <Route path="/" component={Board} />
                 <Route path="/sessions/:id/:tab?">{({ id, tab }) => <Session id={id} tab={tab} />}</Route>
                 <Route path="/queue" component={Queue} />
-                <Route path="/plan" component={Plan} />
+                <Route path="/plan/:id?">{({ id }) => <Plan id={id} />}</Route>
                 <Route path="/usage" component={Usage} />
                 <Route path="/projects" component={Projects} />
                 <Route path="/settings" component={Settings} />

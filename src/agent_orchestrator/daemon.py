@@ -58,10 +58,13 @@ from agent_orchestrator.services.commanding import Commanding
 from agent_orchestrator.services.completion import Completion
 from agent_orchestrator.services.configuration import Configuration
 from agent_orchestrator.services.conflicts import Conflicts
+from agent_orchestrator.services.coordinator import Coordinators
+from agent_orchestrator.services.dependents import Dependents
 from agent_orchestrator.services.discussions import Discussions
 from agent_orchestrator.services.doctor import Doctor
 from agent_orchestrator.services.environment import login_environment
 from agent_orchestrator.services.feed import Feed
+from agent_orchestrator.services.fixer.run import Fixes
 from agent_orchestrator.services.forges import (
     AfterLanding,
     Checkup,
@@ -84,13 +87,18 @@ from agent_orchestrator.services.merge_queue import MergeQueue
 from agent_orchestrator.services.observer import Observer
 from agent_orchestrator.services.overview import Overviews
 from agent_orchestrator.services.permissions import Permissions
+from agent_orchestrator.services.planner import Planner
+from agent_orchestrator.services.planner.applying import Applying
+from agent_orchestrator.services.planner.drafting import Drafting
 from agent_orchestrator.services.plugins import Plugins, handle_of
 from agent_orchestrator.services.projects import Projects
 from agent_orchestrator.services.prune import Prune
 from agent_orchestrator.services.pulls import Pulls
 from agent_orchestrator.services.quiet import Quiet
+from agent_orchestrator.services.quota import Quota, Wait
 from agent_orchestrator.services.reacting import Reacting
 from agent_orchestrator.services.reactions import Reactions
+from agent_orchestrator.services.reporting import Reporting
 from agent_orchestrator.services.reviews import Reviews
 from agent_orchestrator.services.sessions import Sessions
 from agent_orchestrator.services.spawning import Spawning
@@ -165,29 +173,57 @@ class Daemon:
         commanding = Commanding(self.flow, home, self.host, self.plugins, self.projects, self.lifecycle, self.quiet)
         spawning = Spawning(self.flow, self.plugins, self.sessions, self.agent_reviews, self.quiet)
         of_rules = {**self.reacting.effects(), **commanding.effects(), **spawning.effects()}
+        self.conflicts = Conflicts(self.flow, home, self.host, self.watch)
+        self.queue.collisions = self.conflicts.known
+        drafting = Drafting(
+            self.flow, home, self.host, self.plugins, self.projects, self.lifecycle, self.conflicts, self.tracking
+        )
+        applying = Applying(self.flow, self.repositories, self.tracking)
+        self.planner = Planner(
+            self.flow, self.views, self.repositories, drafting, applying, self.pulls.numbering
+        )
         of_changes = {
             **self.forge_changes.effects({**self.pulls.effects(), **self.queue.effects()}),
             **self.agent_reviews.effects(),
             **self.stacks.effects(),
             **self.tracking.effects(),
             **after_landing.effects(),
+            **self.planner.effects(),
         }
         self.runner = Runner(self.flow, {**self.lifecycle.effects(), **of_changes, **of_rules})
-        self.budgets, self.completion = Budgets(self.flow, self.plugins), Completion(self.flow)
+        self.budgets, self.completion = Budgets(self.flow, self.config), Completion(self.flow)
+        self.budgets.notice = self.quiet.gate
+        self.quota = Quota(self.flow, self._model_of)
+        self.lifecycle.may_go = self.reacting.may_go = self._may_go
         self.permissions = Permissions(self.flow, self.plugins, self.lifecycle)
         self.observer = Observer(self.flow, home, self.plugins, self.watch)
-        self.conflicts = Conflicts(self.flow, home, self.host, self.watch)
-        self.queue.collisions = self.conflicts.known
         self.admission = Admission(self.flow, home, self.config, self.conflicts.expected)
-        self.admission.held = self.budgets.held
+        self.admission.gates += [self.quota.gate, self.budgets.gate]
+        self.quota.on_release.append(self.admission.look)
         self.issues = Issues(self.flow, self.pulls.numbering)
         self.issues.elsewhere = self.tracking
         self.backlog = Backlog(self.flow, self.config)
-        self.assigning = Assigning(self.flow, self.backlog, self.sessions)
-        self.projects.on_reload.append(self.assigning.look)
+        self.assigning = Assigning(self.flow, self.backlog, self.sessions, self.quiet.gate)
+        self.dependents = Dependents(self.flow, self.quiet.gate)
+        self.projects.on_reload.append(self.assigning.reload)
         self.projects.on_reload.append(self.admission.look)
         self.feed = Feed(self.flow)
         self.inbox = Inbox(self.flow, home, self.permissions, self.sessions, self.views)
+        self.fixes = Fixes(
+            self.flow,
+            home,
+            self.host,
+            self.plugins,
+            self.projects,
+            self.sessions,
+            self.reviews,
+            self.inbox,
+            self.lifecycle,
+            self.checks,
+            self.views,
+        )
+        self.plugins.own_checks = self.fixes.checks_of
+        self.coordinators = Coordinators(self.flow, self.host, self.plugins, self.sessions, self.inbox)
         self.base_states = BaseStates(self.flow, self.plugins, self.checks, self.pulls.check_spec)
         overviews = Overviews(self.flow, self.config, self.base_states)
         self.live = Live(self.flow, home, self.views, self.inbox, self.queue, overviews)
@@ -203,29 +239,42 @@ class Daemon:
         self.ending = asyncio.Event()
         self._background: list[asyncio.Task[None]] = []
 
+    def _may_go(self, facts: SessionFacts) -> Wait | None:
+        """Why a session may use no model just now; who may has his account's next turn."""
+        return self.budgets.wait(facts) or self.quota.take(facts)
+
+    def _model_of(self, facts: SessionFacts) -> str:
+        settings = self.config.agent(facts.project, facts.spec.profile or facts.spec.agent)
+        return (settings and settings.model) or ""
+
     def services(self) -> Services:
         """Everything that may be asked."""
         inspection = Inspection(self.flow, self.home, self.host, self.plugins, self.lifecycle, self.views, self.watch)
+        inspection.unenforced = self.budgets.unenforced
         return Services(
             version=__version__,
             home=self.home,
             sessions=self.sessions,
             inbox=self.inbox,
             permissions=self.permissions,
-            usage=Usages(self.flow),
+            usage=Usages(self.flow, self.quota, self.budgets),
             inspection=inspection,
             reviews=self.reviews,
             agent_reviews=self.agent_reviews,
             discussions=Discussions(self.flow),
             reactions=Reactions(self.flow, self.views, self.reacting),
+            reporting=Reporting(self.flow, self.observer.look_at_head),
             queue=self.queue,
             conflicts=self.conflicts,
             issues=self.issues,
             backlog=self.backlog,
+            planner=self.planner,
+            fixes=self.fixes,
             feed=self.feed,
             live=self.live,
             stories=Stories(self.flow, self.host, self.views),
             stats=Stats(self.flow),
+            coordinators=self.coordinators,
             projects=self.projects,
             config=Configuration(self.home, self.projects),
             agents=self.agents,
@@ -296,6 +345,7 @@ class Daemon:
     async def _recover(self) -> None:
         """Finish or take back what the last run was in the middle of: checks, and checkouts that followed a landing."""
         await self.checks.recover()
+        await self.planner.drafting.scratches.recover()
         for repo in {facts.spec.repo for facts in self.flow.sessions.values() if facts.pr}:
             try:
                 for checkout in await settle(self.host, Path(repo)):
@@ -356,8 +406,9 @@ class Daemon:
         self.conflicts.start()
         self.base_states.start()
         self.live.start()
+        self.quota.start()
         self.runner.start(pending)
-        for part in (self.quiet, self.agent_reviews, self.budgets, self.completion, self.assigning):
+        for part in (self.quiet, self.agent_reviews, self.budgets, self.completion, self.dependents, self.assigning, self.coordinators, self.fixes):
             part.start()
         self.admission.start()
 
@@ -389,7 +440,7 @@ class Daemon:
         log.info("ending")
         for task in self._background:
             task.cancel()
-        for part in (self.admission, self.quiet, self.agent_reviews, self.budgets, self.completion, self.assigning):
+        for part in (self.admission, self.quiet, self.agent_reviews, self.budgets, self.quota, self.completion, self.dependents, self.assigning, self.coordinators, self.fixes):
             part.close()
         self.conflicts.close()
         self.base_states.close()

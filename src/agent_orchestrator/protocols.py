@@ -330,7 +330,11 @@ class AgentContext:
     schema: str = ""
     """JSON Schema that a headless turn's last words must follow; an agent that cannot be held to it is asked for it in words."""
     mcp: str = ""
-    """Address of our MCP server (`http://…/mcp`), opened by the token in `$AO_TOKEN`; nothing: it gets none."""
+    """Address of our MCP server (`http://…/mcp`), opened by the token in `$AO_TOKEN`; nothing: it gets none. An `https` one may have a
+    certificate that nobody knows: it is reached by `ao mcp`, which speaks by standard input and output.
+    """
+    edits: bool = True
+    """It may change files; false: it must not, whatever `permissions` says."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@ group `agent_orchestrator.<slot>`). Wherever it comes from, a plugin is imported
 ours have no other way in. Where two have the same name, the first place in that order wins.
 
 A file declares its plugin by `plugin = TheClass`, or has a single class with all the methods of one slot. Its name is the
-class's `name`, else the file's; an entry in `plugins:` may say `name` and `slot` itself.
+class's `name`, else the file's; an entry in `plugins:` may say `name` and `slot` itself. A plugin that is written with the classes of
+`agent_orchestrator.api.plugins` may also be an object that is made already: `plugin = TheClass()`, `plugin = {"agent": TheClass()}`.
 """
 
 from __future__ import annotations
@@ -177,7 +178,7 @@ def load_declared(entry: Mapping[str, str], folder: Path) -> _Declared:
         assert package is not None
         slot, factory = _plugin_of(package, f"the plugin package {package}", entry.get("slot"))
         stem = package.partition(":")[0].rpartition(".")[2]
-    own = getattr(factory, "name", None)
+    own = getattr(getattr(factory, "of", factory), "name", None)
     name = entry.get("name") or (own if isinstance(own, str) else "") or stem.replace("_", "-")
     return _Declared(slot, name, factory)
 
@@ -222,9 +223,11 @@ def _choose(
         factory: Any = module
         for part in attribute.split("."):
             factory = getattr(factory, part)
-        if not callable(factory):
+        if isinstance(factory, dict) and len(factory) == 1:
+            factory = next(iter(factory.values()))
+        if not callable(factory) and not hasattr(factory, "made"):
             raise UsageError(f"{what}: {attribute} is not a class")
-        return slot or _slot_of(factory, what), factory
+        return slot or _slot_of(factory, what), _as_factory(factory)
     own = [item for item in vars(module).values() if isinstance(item, type) and item.__module__ == module.__name__]
     wanted = [slot] if slot else list(SLOTS)
     fitting = [item for item in own if any(_fits(item, one) for one in wanted)]
@@ -233,7 +236,23 @@ def _choose(
         raise UsageError(
             f"{what} {found} with the methods of a {slot or 'plugin'}", "say which by `plugin = TheClass` in it"
         )
-    return slot or _slot_of(fitting[0], what), fitting[0]
+    return slot or _slot_of(fitting[0], what), _as_factory(fitting[0])
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """Makes a plugin of `agent_orchestrator.api.plugins`, whose class says itself how; one that is made already is taken as it is."""
+
+    of: Any
+
+    def __call__(self, config: Mapping[str, Any], host: Host) -> Any:
+        of = self.of
+        return of.made(config, host) if isinstance(of, type) else of  # type: ignore[attr-defined]
+
+
+def _as_factory(plugin: Any) -> protocols.PluginFactory:
+    factory: protocols.PluginFactory = _Written(plugin) if hasattr(plugin, "made") else plugin
+    return factory
 
 
 def _slot_of(factory: object, what: str) -> str:

@@ -57,10 +57,11 @@ class UsageReport:
 
 @dataclass(frozen=True, slots=True)
 class LimitReport:
-    """The account's limit is reached, until then if known."""
+    """The account's limit is reached, until then if known; `model`: for that one alone."""
 
     resets_at: datetime | None = None
     time: datetime | None = None
+    model: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -238,7 +238,7 @@ _READERS: dict[str, Callable[[_Fields], Report]] = {
     "ack": _ack,
     "progress": _progress,
     "usage": _usage,
-    "limit": lambda fields: LimitReport(fields.moment("resets_at"), fields.moment("time")),
+    "limit": lambda fields: LimitReport(fields.moment("resets_at"), fields.moment("time"), fields.text("model")),
     "ask": lambda fields: AskReport(fields.text("question"), fields.moment("time")),
     "done": lambda fields: DoneReport(fields.text("summary"), fields.moment("time")),
     "reply": _reply,

@@ -1,58 +1,23 @@
-"""Which profile takes which issue, in which order, and why not yet."""
+"""Which issue is taken next, by whom, and why not yet."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from agent_orchestrator.config.scope import Limit
 from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.events import Event
 from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.flow.fold import reduce
-from agent_orchestrator.flow.pull import Issue
-from agent_orchestrator.services.routing import Entry, Taker, Team, choose, match, plan
-from tests.unit.flow.test_facts_properties import ALL
+from agent_orchestrator.flow.pull import Issue, Planned
+from agent_orchestrator.services.matching import Taker
+from agent_orchestrator.services.routing import Entry, Team, plan
 from tests.unit.flow.world import created
 
 FRONT = Taker("front", labels=("ui", "css"), excluded=("api",))
 BACK = Taker("back", labels=("api", "db"))
 ANY = Taker("any")
 TEAM = Team("app", (FRONT, BACK, ANY), auto=True)
-
-
-@pytest.mark.parametrize(
-    ("labels", "load", "name"),
-    [
-        ((), {}, "any"),
-        (("ui",), {}, "front"),
-        (("UI", "css"), {}, "front"),
-        (("ui", "api"), {}, "back"),
-        (("docs",), {}, "any"),
-        (("ui", "db"), {}, "back"),
-        (("ui", "db"), {"back": 2, "front": 1}, "front"),
-        (("ui", "css", "db"), {"front": 9}, "front"),
-    ],
-)
-def test_the_best_match_takes_it(labels: tuple[str, ...], load: dict[str, int], name: str) -> None:
-    chosen = choose(TEAM.takers, labels, load)
-    assert chosen is not None and chosen.name == name
-    assert choose(reversed(TEAM.takers), labels, load) == chosen
-
-
-@ALL
-@given(st.sets(st.sampled_from("abc")), st.sets(st.sampled_from("abc")), st.sets(st.sampled_from("abc")))
-def test_what_is_excluded_is_never_taken_and_what_is_named_is_there(
-    labels: set[str], wanted: set[str], excluded: set[str]
-) -> None:
-    fit = match(Taker("x", labels=tuple(wanted), excluded=tuple(excluded)), labels)
-    if excluded & labels or (wanted and not wanted & labels):
-        assert fit is None
-    else:
-        assert fit == len(wanted & labels)
 
 
 def issue(number: int, *labels: str, project: str = "app", **more: object) -> Issue:
@@ -123,8 +88,9 @@ def test_places_are_given_in_order_and_what_waits_for_a_place_takes_one() -> Non
         (2, "any", ("no place is free (2 of 2 taken)",)),
         (3, "any", ("no place is free (2 of 2 taken)",)),
     ]
-    team = replace(TEAM, takers=(replace(FRONT, limit=1), ANY))
-    assert planned(issue(1, "ui"), issue(2, "ui"), issue(3), team=team) == [
+    of_profile = (Limit(frozenset({"app"}), 1, "file", "front"),)
+    team = replace(TEAM, takers=(FRONT, ANY))
+    assert planned(issue(1, "ui"), issue(2, "ui"), issue(3), team=team, limits=of_profile) == [
         (1, "front", ()),
         (3, "any", ()),
         (2, "front", ("no place is free for front (1 of 1 taken)",)),
@@ -141,3 +107,72 @@ def test_equals_share_the_work() -> None:
 def test_an_entry_is_ready_when_nothing_but_a_word_is_missing() -> None:
     assert Entry(issue(1), "a").ready and Entry(issue(1), "a", reasons=("x",), asked=True).ready
     assert not Entry(issue(1), "a", reasons=("x",)).ready
+
+
+def test_one_that_waits_for_something_else_than_a_place_takes_none() -> None:
+    limits = (Limit(frozenset({"app"}), 1, "file"),)
+    held = replace(session("held"), waiting_for="app-a to be done")
+    assert planned(issue(1), sessions=(held,), limits=limits) == [(1, "any", ())]
+    turn = replace(held, waiting_for="a free place", turn_since=1.0)
+    assert planned(issue(1), sessions=(turn,), limits=limits)[0][2] == ("no place is free (1 of 1 taken)",)
+
+
+def task(number: int, priority: int = 0, *, start: bool = True, **more: object) -> Issue:
+    return issue(number, planned=Planned("P1", f"t{number}", priority=priority, start=start), **more)
+
+
+def test_what_a_plan_starts_is_taken_by_itself_the_most_urgent_first() -> None:
+    team = replace(TEAM, auto=False)
+    found = plan({f"app#{one.number}": one for one in (task(1), task(2, 5), task(3, start=False))}, [], [team])
+    assert [(entry.issue.number, entry.asked, entry.reasons) for entry in found] == [
+        (2, False, ()),
+        (1, False, ()),
+        (3, True, ("autoAssign is off: take it by ao new 3",)),
+    ]
+
+
+def test_no_more_of_a_plan_at_once_than_it_allows() -> None:
+    issues = {f"app#{number}": task(number) for number in (1, 2, 3)}
+    busy = replace(session("x"), spec=replace(session("x").spec, group="P1"))
+    found = plan(issues, [busy], [TEAM], group_limits={"P1": 2})
+    full = ("no place is free in P1 (2 of 2 taken)",)
+    assert [(entry.issue.number, entry.reasons) for entry in found] == [(1, ()), (2, full), (3, full)]
+
+
+def test_projects_share_the_places() -> None:
+    issues = {f"{name}#{number}": issue(number, project=name) for name in ("app", "zoo") for number in (1, 2, 3)}
+    limits = (Limit(frozenset({"app", "zoo"}), 4, "file"),)
+    found = plan(issues, [], [TEAM, replace(TEAM, project="zoo")], limits)
+    taken = [(entry.issue.project, entry.issue.number) for entry in found if entry.ready]
+    assert taken == [("app", 1), ("zoo", 1), ("app", 2), ("zoo", 2)]
+
+
+def test_an_issue_that_could_not_be_taken_keeps_no_place_from_others() -> None:
+    limits = (Limit(frozenset({"app"}), 1, "file"),)
+    issues = {"app#1": issue(1), "app#2": issue(2)}
+    found = plan(issues, [], [TEAM], limits, refused={"app#1": "there is no runtime docker"})
+    assert [(entry.issue.number, entry.reasons) for entry in found] == [(2, ()), (1, ("there is no runtime docker",))]
+
+
+def test_what_became_of_the_issue_before_is_told() -> None:
+    stopped = reduce(session("old", 1), Event(e.SessionStopped(), 1001.0, "daemon", "s", "app", "app-old"))
+    assert stopped is not None
+    waits = "issue 1 is open: app-old was stopped without landing"
+    found = planned(issue(1), issue(2, after=(1,)), sessions=(stopped,))
+    assert (2, "any", (waits,)) in found
+    again = replace(session("new", 1), created_at=2000.0)
+    assert (2, "any", ("issue 1 is open",)) in planned(issue(1), issue(2, after=(1,)), sessions=(stopped, again))
+
+
+def test_who_waits_to_work_on_it_says_what_for() -> None:
+    queued = replace(session("one", 1, "back"), waiting_for="a free place (1 of 1 agents at work)")
+    [(_, _, reasons)] = planned(issue(1), sessions=(queued,))
+    assert reasons == ("app-one is to work on it and waits for a free place (1 of 1 agents at work)",)
+
+
+def test_an_entry_says_by_what_it_matched() -> None:
+    found = plan({"app#1": issue(1, "ui"), "app#2": issue(2)}, [], [TEAM])
+    assert {entry.issue.number: entry.matched for entry in found} == {1: "labels ui", 2: "it takes any work"}
+    own = Team("app", (Taker("demo", profile=False),))
+    [entry] = plan({"app#1": issue(1)}, [], [own])
+    assert (entry.taker, entry.profile, entry.matched) == ("demo", False, "it is the project's agent")

@@ -1,5 +1,18 @@
 // Written by `python -m agent_orchestrator.server.typescript dashboard/src/api/types.ts`; change the models, not this file.
 
+/** An account that sessions use, and its usage limit if it met one. */
+export interface AccountInUse {
+  account: string;
+  model: string | null;
+  state: "free" | "held" | "trying";
+  until: string | null;
+  resetKnown: boolean | null;
+  reason: string | null;
+  agents: string[];
+  working: number;
+  waiting: number;
+}
+
 /** A coding agent's CLI on this machine, or a profile of a project: a name that a task may be given to. */
 export interface Agent {
   name: string;
@@ -58,6 +71,9 @@ export interface BacklogEntry {
   labels: string[];
   profile: string | null;
   agent: string | null;
+  matchedBy: string | null;
+  priority: number;
+  plan: string | null;
   ready: boolean;
   reasons: string[];
 }
@@ -101,12 +117,41 @@ export interface BoardSession {
   says: string | null;
 }
 
+/** A budget, and what is spent and set aside of it. */
+export interface BudgetInForce {
+  scope: "session" | "day" | "project";
+  name: string;
+  projects: string[];
+  profile: string | null;
+  unit: "usd" | "tokens";
+  budget: number;
+  spent: number | null;
+  reserved: number | null;
+  unknown: string[];
+}
+
 /** What a project may use today, and has used. */
 export interface BudgetToday {
   project: string;
   unit: "usd" | "tokens";
   spent: number;
   budget: number;
+}
+
+/** Failures that likely have one cause. */
+export interface Cause {
+  key: string;
+  title: string;
+  failures: Failing[];
+}
+
+/** Who is to do what a session without a task yet was made for. */
+export interface ChangedSession {
+  /** A profile, else an agent. */
+  agent?: string | null;
+  runtime?: string | null;
+  model?: string | null;
+  title?: string | null;
 }
 
 /** One check of a pull request. */
@@ -129,6 +174,16 @@ export interface ConfigText {
   text?: string | null;
 }
 
+/** A project's coordinating agent. */
+export interface CoordinatorState {
+  project: string;
+  session: Session | null;
+  goal: string | null;
+  said: string | null;
+  digest: DigestState;
+  message: MessageState | null;
+}
+
 /** A session's change. */
 export interface Diff {
   diff: string;
@@ -137,6 +192,12 @@ export interface Diff {
   head: string;
   files: unknown[];
   uncommitted: string[];
+}
+
+/** How far a coordinating agent was told what happens. */
+export interface DigestState {
+  lastAt: string | null;
+  pending: boolean;
 }
 
 /** Where a session works, and with which variables. */
@@ -167,6 +228,16 @@ export interface Evidence {
   at: string | null;
 }
 
+/** One thing that is wrong. */
+export interface Failing {
+  tool: string;
+  id: string;
+  file: string;
+  line: number;
+  message: string;
+  detail: string;
+}
+
 /** A check that fails by the change's own fault, with the relevant part of its output. */
 export interface FailingCheck {
   name: string;
@@ -186,6 +257,102 @@ export interface Finding {
 /** What a look at this machine found. */
 export interface Findings {
   checks: Finding[];
+}
+
+/** A fixing run. */
+export interface Fix {
+  id: string;
+  project: string;
+  state: "measuring" | "working" | "green" | "left" | "review" | "measured" | "stopped" | "failed";
+  ended: boolean;
+  reason: string | null;
+  base: string;
+  maxRounds: number;
+  merge: boolean;
+  dryRun: boolean;
+  progress: string | null;
+  before: number | null;
+  after: number | null;
+  tools: FixTool[];
+  rounds: FixRound[];
+  createdAt: string;
+  updatedAt: string;
+}
+
+/** What one measurement found. */
+export interface FixFailures {
+  id: string;
+  round: number;
+  groups: Cause[];
+}
+
+/** Failures that likely have one cause. */
+export interface FixGroup {
+  number: number;
+  title: string;
+  count: number;
+  tools: Record<string, number>;
+  files: string[];
+  session: string | null;
+  status: string | null;
+  why: string | null;
+  outcome: "landed" | "ready" | "failed" | "stopped" | "later" | null;
+  commit: string | null;
+  reason: string | null;
+}
+
+/** What was measured at one commit of the base, and what was done about it. */
+export interface FixRound {
+  number: number;
+  commit: string;
+  at: string;
+  total: number;
+  counts: Record<string, number>;
+  problems: Record<string, string>;
+  groups: FixGroup[];
+}
+
+/** Something that finds failures, and how many it finds. */
+export interface FixTool {
+  name: string;
+  command: string;
+  folder: string | null;
+  before: number | null;
+  after: number | null;
+  problem: string | null;
+}
+
+/** Fixing runs. */
+export interface Fixes {
+  fixes: Fix[];
+}
+
+/** A task of a plan. */
+export interface GivenTask {
+  id: string;
+  title: string;
+  /** All that the agent must know. */
+  description?: string;
+  /** What must hold when it is done. */
+  acceptance?: string[];
+  /** Tasks that must have landed before. */
+  dependencies?: string[];
+  effort?: "small" | "medium" | "large";
+  labels?: string[];
+  /** Files that it is expected to change; glob patterns too. */
+  files?: string[];
+  /** Who is suggested to take it. */
+  profile?: string | null;
+  /** Higher goes first. */
+  priority?: number;
+  /** The open issue that it is; absent: one is made. */
+  issue?: number | null;
+  /** As it was shown; does not count. */
+  issueKey?: string | null;
+  /** As they were shown; do not count. */
+  sessions?: string[];
+  /** As it was shown; does not count. */
+  status?: string | null;
 }
 
 /** The daemon runs. */
@@ -341,6 +508,38 @@ export interface NewComment {
   body: string;
 }
 
+/** Failing tests and lint errors are to be fixed. */
+export interface NewFix {
+  /** The project; without it, the one of the caller's folder. */
+  projectId?: string | null;
+  /** The branch that is to become green. */
+  base?: string | null;
+  /** What finds failures, instead of what is found. */
+  commands?: string[];
+  /** How often agents are sent. */
+  maxRounds?: number;
+  /** How many of them may work at once. */
+  maxAgents?: number | null;
+  /** A profile, else an agent. */
+  agent?: string | null;
+  model?: string | null;
+  /** False: what is verified is left for review. */
+  merge?: boolean;
+  /** Only measure and group. */
+  dryRun?: boolean;
+}
+
+/** A coordinating agent to be started, or found, and what is wanted of it. */
+export interface NewGoal {
+  /** The project; without it, the one of the caller's folder. */
+  projectId?: string | null;
+  /** A message to it; without it, it is only started. */
+  goal?: string | null;
+  /** A profile, else an agent; without it, as configured. */
+  agent?: string | null;
+  model?: string | null;
+}
+
 /** An issue to be opened. */
 export interface NewIssue {
   /** Whose words these are; absent: the caller's. */
@@ -371,6 +570,21 @@ export interface NewMessage {
   content: string;
   /** Stop the agent's turn first. */
   interrupt?: boolean;
+}
+
+/** A goal to be made into tasks. */
+export interface NewPlan {
+  /** The project; without it, the one of the caller's folder. */
+  projectId?: string | null;
+  /** What is to be reached; without it and without tasks: the open issues are planned. */
+  goal?: string;
+  /** The tracker's open issues are the tasks. */
+  fromIssues?: boolean;
+  /** The profile or agent that plans; absent: the configured one. */
+  agent?: string | null;
+  model?: string | null;
+  /** The tasks themselves: nobody is asked. */
+  tasks?: GivenTask[] | null;
 }
 
 /** A repository to work in: a folder here, or a URL to clone. */
@@ -505,6 +719,62 @@ export interface Permissions {
   permissions: AllowedForGood[];
 }
 
+/** A goal made into tasks. */
+export interface Plan {
+  id: string;
+  project: string;
+  goal: string;
+  state: "planning" | "draft" | "failed" | "applying" | "applied" | "discarded";
+  tasks: PlannedTask[];
+  notes: string[];
+  error: string | null;
+  progress: string | null;
+  agent: string | null;
+  usage: Usage;
+  createdAt: string;
+  updatedAt: string;
+}
+
+/** How a plan's tasks are to become issues. */
+export interface PlanApplication {
+  /** They are taken as soon as there is room. */
+  start?: boolean;
+  /** How many of its sessions may work at once. */
+  groupLimit?: number | null;
+}
+
+/** Other tasks for a plan: as such, or as the text that was edited. */
+export interface PlanChange {
+  /** Absent: it stays. */
+  goal?: string | null;
+  tasks?: GivenTask[] | null;
+  /** Goal and tasks as YAML. */
+  text?: string | null;
+}
+
+/** One task of a plan; `sessions` and `status` are known once it is applied. */
+export interface PlannedTask {
+  id: string;
+  title: string;
+  description: string;
+  acceptance: string[];
+  dependencies: string[];
+  effort: "small" | "medium" | "large";
+  labels: string[];
+  files: string[];
+  profile: string | null;
+  priority: number;
+  issue: number | null;
+  issueKey: string | null;
+  sessions: string[];
+  status: string | null;
+}
+
+/** Plans, the newest first. */
+export interface Plans {
+  plans: Plan[];
+}
+
 /** What went wrong, and what to do (RFC 9457). */
 export interface Problem {
   type: string;
@@ -624,6 +894,23 @@ export interface QueueEntry {
   checks: Check[];
   passedBy: string[];
   collides: string[];
+}
+
+/** What a pull request that is no draft any more is called; absent: as it was. */
+export interface ReadyPullRequest {
+  title?: string | null;
+}
+
+/** An account that is to be held no more. */
+export interface ReleasedAccount {
+  /** As `ao usage` names it: `work`, or `work opus`. */
+  account: string;
+}
+
+/** Holds that were lifted. */
+export interface ReleasedAccounts {
+  released: string[];
+  at: string;
 }
 
 /** A recorded log to be run through today's rules. */
@@ -998,6 +1285,8 @@ export interface UsageRow {
 export interface UsageTable {
   rows: UsageRow[];
   total: Used;
+  accounts: AccountInUse[];
+  budgets: BudgetInForce[];
 }
 
 /** Tokens, dollars, and calls of a forge's own command line (`gh`, `glab`). */

@@ -55,7 +55,10 @@ MORE = {
     "remove-project": Entry("projects:remove_project", "Forget a project; its files stay."),
     "issues": Entry("issues:issues", "List the tracker's issues."),
     "issue": Entry("issues:issue", "Open, show and change issues of the tracker."),
+    "orchestrator": Entry("orchestrator:orchestrator", "Give a goal to the project's coordinating agent, or see how it stands."),
+    "fix": Entry("fix:fix", "Have failing tests and lint errors fixed: one agent a cause, verified, landed."),
     "backlog": Entry("issues:backlog", "Show what would be taken up next, by which profile, and why not yet."),
+    "plan": Entry("plan:plan", "Make tasks of a goal, or of the open issues; show, change and apply plans."),
     "checks": Entry("review:checks", "Show a session's checks, run them, or print what one says."),
     "queue": Entry("review:queue", "Show the merge queue: what is to land, in order."),
     "conflicts": Entry("conflicts:conflicts", "Show which sessions will collide, and on what."),
@@ -74,6 +77,7 @@ MORE = {
     "config": Entry("config:config", "Read, change and check the configuration."),
     "config-help": Entry("config:config_help", "Explain every key of the configuration."),
     "token": Entry("tokens:token", "Make, list and revoke tokens; list and end the browsers that are signed in."),
+    "mcp": Entry("mcp:mcp", "Serve tools and resources to an MCP client, over standard input and output."),
     "api": Entry("api:api", "Send one request to the daemon's HTTP API."),
     "completion": Entry("completion:completion", "Print the completion script for a shell."),
 }

@@ -28,6 +28,7 @@ _REMOTE = re.compile(r"[a-z+]+://\S+|[\w.-]+@[\w.-]+:\S+")
 @click.option("--tls-key", metavar="FILE", help="… and this key.")
 @click.option("--insecure", is_flag=True, help="Let other machines reach it without TLS.")
 @click.option("--no-open", is_flag=True, help="Do not open the dashboard.")
+@click.option("--orchestrator", is_flag=True, help="Start the coordinating agent of the repository too.")
 @click.option("--foreground", is_flag=True, help="Run the daemon here, not in the background.")
 @click.option("--demo", is_flag=True, help="Show five scripted agents at work, in a home and repository of their own.")
 @click.option("--all", "everything", is_flag=True, help="With --demo: show every trigger of a reaction too.")
@@ -40,6 +41,7 @@ def start(
     tls_key: str | None,
     insecure: bool,
     no_open: bool,
+    orchestrator: bool,
     foreground: bool,
     demo: bool,
     everything: bool,
@@ -67,14 +69,25 @@ def start(
     own = ["--config", file] if file else []
     ao = client()
     if foreground:
-        _run_here(ao, arguments + own, body, no_open)
+        _run_here(ao, arguments + own, body, no_open, orchestrator)
     if not ao.ensure(arguments + own) and arguments:
         _refuse_other_address(ao, port, host, secure=tls or bool(tls_cert))
     if body is None:
         out.note("no repository here: ao start PATH registers one")
     else:
-        show_project(ao.post("/api/projects", body, timeout=CLONE_TIMEOUT))
+        _register(ao, body, orchestrator)
     _show_dashboard(ao, no_open)
+
+
+def _register(ao: Client, body: dict[str, Any], orchestrator: bool) -> None:
+    """Make the repository a project; with its coordinating agent, if that is wanted."""
+    project = ao.post("/api/projects", body, timeout=CLONE_TIMEOUT)
+    show_project(project)
+    if orchestrator:
+        from agent_orchestrator.cli.orchestrator import begin
+
+        session = begin(ao, {"projectId": project["id"]})["session"]
+        print(f"coordinating agent {session['id']}: give it a goal with `ao orchestrator GOAL`")
 
 
 def project_body(where: str | None) -> dict[str, Any] | None:
@@ -147,7 +160,9 @@ def _refuse_other_address(ao: Client, port: int | None, host: str | None, *, sec
         )
 
 
-def _run_here(ao: Client, arguments: list[str], body: dict[str, Any] | None, no_open: bool) -> None:
+def _run_here(
+    ao: Client, arguments: list[str], body: dict[str, Any] | None, no_open: bool, orchestrator: bool
+) -> None:
     """Become the daemon; a child registers the project once it answers."""
     try:
         with Client(ao.home, start=False) as running:
@@ -158,20 +173,20 @@ def _run_here(ao: Client, arguments: list[str], body: dict[str, Any] | None, no_
         raise Conflict(f"the daemon already runs with pid {ao.info().get('pid')}", "`ao shutdown` stops it")
     if hasattr(os, "fork") and os.fork() == 0:
         if os.fork() == 0:
-            _register_later(ao.home, body, no_open)
+            _register_later(ao.home, body, no_open, orchestrator)
         os._exit(0)
     sys.stdout.flush()
     argv = [sys.executable, "-m", "agent_orchestrator.daemon", "--foreground", *arguments]
     os.execve(argv[0], argv, ao.daemon_environment())
 
 
-def _register_later(home: str, body: dict[str, Any] | None, no_open: bool) -> None:
+def _register_later(home: str, body: dict[str, Any] | None, no_open: bool, orchestrator: bool) -> None:
     ao = Client(home, start=False, notice=out.note)
     until = time.monotonic() + 15.0
     while time.monotonic() < until:
         try:
             if body is not None:
-                show_project(ao.post("/api/projects", body, timeout=CLONE_TIMEOUT))
+                _register(ao, body, orchestrator)
             _show_dashboard(ao, no_open)
         except NotRunning:
             time.sleep(0.05)

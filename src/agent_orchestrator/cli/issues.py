@@ -110,11 +110,12 @@ def backlog(project: str | None, all_projects: bool, as_json: bool) -> None:
             each["title"],
             ", ".join(each["labels"]) or "-",
             each["profile"] or each["agent"] or "-",
+            each["matchedBy"] or "-",
             "; ".join(each["reasons"]) or "-",
         )
         for each in found["entries"]
     ]
-    header = ("", "ISSUE", "TITLE", "LABELS", "BY", "NOT YET BECAUSE")
+    header = ("", "ISSUE", "TITLE", "LABELS", "BY", "MATCHED BY", "NOT YET BECAUSE")
     none = 'No issue is open. Open one: ao issue new "what is wanted"'
     _show(out.table(header, rows, shrink=2), none, found)
 

@@ -24,14 +24,21 @@ from agent_orchestrator.errors import UsageError
 @click.option(
     "--since", metavar="WHEN", help="Only from this day on: 2026-11-15, today, or 7d for the last seven days."
 )
+@click.option(
+    "--release", metavar="ACCOUNT", help="Lift an account's usage limit by hand: work, or work opus for one model."
+)
 @scope_options
 @json_option
-def usage(by: str, since: str | None, project: str | None, all_projects: bool, as_json: bool) -> int:
-    """Show the tokens and dollars that agents used.
+def usage(
+    by: str, since: str | None, release: str | None, project: str | None, all_projects: bool, as_json: bool
+) -> int:
+    """Show the tokens and dollars that agents used, accounts that met their usage limit, and budgets.
 
     Dollars are the agent's own figure where it has one, otherwise by the list prices of its model; `-` where neither is known.
     Calls of `gh` and `glab` by agents themselves spend the forge's budget, which the daemon shares with them.
     """
+    if release is not None:
+        return _release(release, as_json)
     query = {**scope(project, all_projects), "by": by, **({"since": day_of(since)} if since else {})}
     answer = client().get("/api/usage", query)
     if as_json:
@@ -40,12 +47,60 @@ def usage(by: str, since: str | None, project: str | None, all_projects: bool, a
     rows = answer["rows"]
     if not rows:
         print("Nothing was used yet.")
+        _more(answer)
         return 0
     table = [_row(each["key"], each) for each in rows]
     if len(rows) > 1:
         table.append(_row("total", answer["total"]))
     out.show(out.table((by.upper(), "INPUT", "OUTPUT", "CACHE READ", "CACHE WRITE", "USD", "GH CALLS"), table))
+    _more(answer)
     return 0
+
+
+def _release(account: str, as_json: bool) -> int:
+    answer = client().request("POST", "/api/accounts/release", {"account": account}).json()
+    if as_json:
+        out.print_json(answer)
+        return 0
+    print(f"{', '.join(answer['released'])}: held no more; who waits goes on, one after the other.")
+    return 0
+
+
+def _more(answer: dict[str, Any]) -> None:
+    """Accounts, where one is held or there are several; budgets, where there are any."""
+    accounts, budgets = answer["accounts"], answer["budgets"]
+    if len(accounts) > 1 or any(each["state"] != "free" for each in accounts):
+        rows = [_account(each) for each in accounts]
+        out.show(["", *out.table(("ACCOUNT", "LIMIT", "WORKING", "WAITING"), rows)])
+    if budgets:
+        rows = [_budget(each) for each in budgets]
+        out.show(["", *out.table(("BUDGET", "SPENT", "RESERVED", "OF"), rows)])
+    for name in sorted({name for each in budgets for name in each["unknown"]}):
+        print(f"{name}: its use is not known, so its budgets cannot be enforced")
+
+
+def _account(row: dict[str, Any]) -> tuple[str, ...]:
+    guess = "" if row["resetKnown"] is not False else ", by guess"
+    state = {
+        "free": "none",
+        "held": f"held until {row['until']}{guess}",
+        "trying": "should be over: one session tries",
+    }
+    return (
+        f"{row['account']} {row['model'] or ''}".strip(),
+        state[row["state"]],
+        str(row["working"]),
+        str(row["waiting"]),
+    )
+
+
+def _budget(row: dict[str, Any]) -> tuple[str, ...]:
+    def figure(value: float | None) -> str:
+        return "-" if value is None else f"{value:,.0f}" if row["unit"] == "tokens" else f"${value:.2f}"
+
+    each = f" ({row['profile']})" if row["scope"] == "session" and row["profile"] else ""
+    unit = " tokens" if row["unit"] == "tokens" else ""
+    return (f"{row['name']}{each}", figure(row["spent"]), figure(row["reserved"]), f"{figure(row['budget'])}{unit}")
 
 
 def day_of(text: str) -> str:

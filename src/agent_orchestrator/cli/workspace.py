@@ -11,6 +11,7 @@ import click
 
 from agent_orchestrator.cli import out
 from agent_orchestrator.cli.common import client, editor, interactive, json_option, session_argument, session_path
+from agent_orchestrator.client import Client
 from agent_orchestrator.errors import Missing, NotFound, UsageError
 from agent_orchestrator.wire import quote
 
@@ -34,7 +35,12 @@ def attach(session: str) -> None:
     """
     if not interactive():
         raise UsageError("ao attach needs a terminal", f"`ao logs -f {session}` follows without one")
-    found = client().get(session_path(session, "/attach"))
+    attach_to(client(), session)
+
+
+def attach_to(ao: Client, session: str) -> NoReturn:
+    """Become a session's terminal."""
+    found = ao.get(session_path(session, "/attach"))
     argv, env = list(found["argv"]), dict(os.environ)
     for name in ("TMUX", "TMUX_PANE"):  # tmux refuses to run inside itself otherwise
         env.pop(name, None)

@@ -17,7 +17,7 @@ from agent_orchestrator.config.tree import Items, Section, sections
 
 _NO_MEANING = {
     "": ("lifecycle", "readyThresholdMs", "terminalPort", "directTerminalPort", "dashboard", "configVersion"),
-    "project": ("orchestratorSessionStrategy", "opencodeIssueSessionStrategy", "decomposer"),
+    "project": ("opencodeIssueSessionStrategy", "decomposer"),
     "agentConfig": ("opencodeSessionId",),
 }
 _HANDLERS = {
@@ -36,7 +36,14 @@ _REACTION_KEYS = {
 }
 _CHECK_KEYS = frozenset({"command", "timeout", "parallel", "on"})
 _PROFILE_KEYS = keys_of(Profile)
-_FLAT_KEYS = (keys_of(Project) - keys_of(Config)) | {"worker", "orchestratorRules", *_NO_MEANING["project"]}
+_FLAT_KEYS = (keys_of(Project) - keys_of(Config)) | {
+    *("worker", "orchestratorRules", "orchestratorSessionStrategy"),
+    *_NO_MEANING["project"],
+}
+_STRATEGIES = {"reuse": "continue"} | dict.fromkeys(
+    ("delete", "ignore", "delete-new", "ignore-new", "kill-previous"), "new"
+)
+"""What was to become of the coordinating agent's last conversation when it was started again."""
 
 
 def normalise(tree: Section, notes: Notes) -> Section:
@@ -182,6 +189,7 @@ class _Normaliser(Respelling):
         if isinstance(part.get("coordinator"), Section):
             inner = part["coordinator"]
             self._coordinator(inner, inner)
+        self._nested(part, "budget")
 
     def _handlers(self, handlers: Section, tree: Section, line: int) -> None:
         if "reactions" not in tree or isinstance(tree["reactions"], Items):
@@ -213,6 +221,11 @@ class _Normaliser(Respelling):
         if "orchestratorRules" in project:
             line = project.lines["orchestratorRules"]
             self._into(project, "orchestratorRules", project.section("coordinator", line), "rules")
+        if "orchestratorSessionStrategy" in project:
+            line = project.lines["orchestratorSessionStrategy"]
+            given = project["orchestratorSessionStrategy"]
+            project["orchestratorSessionStrategy"] = _STRATEGIES.get(str(given), given)
+            self._into(project, "orchestratorSessionStrategy", project.section("coordinator", line), "conversation")
         self._agent_config(project, lambda: project.section("coordinator"))
         self._plugin(project, "tracker")
         self._plugin(project, "scm")

@@ -19,7 +19,9 @@ from agent_orchestrator.config.model import (
     Defaults,
     Docker,
     Filters,
+    Fix,
     Orchestrator,
+    Planner,
     Plugin,
     Ports,
     Profile,
@@ -68,6 +70,7 @@ class ProjectConfig:
     agent_config: AgentConfig
     trusted_authors: tuple[str, ...]
     review: Review
+    fix: Fix
     budget: Budget
     docker: Docker
     sandbox: str
@@ -77,6 +80,7 @@ class ProjectConfig:
     """The project's own limit; see `ConfigSet.limits` for all of them."""
     auto_assign: bool
     coordinator: Coordinator
+    planner: Planner
     profiles: Mapping[str, Profile]
     notifiers: Mapping[str, Plugin]
     """Everyone who may be told, by name."""
@@ -104,11 +108,15 @@ class AgentSettings:
     model: str | None
     permissions: str
     mode: str
+    mcp: bool
+    """It gets our MCP tools."""
     env: Mapping[str, str]
     rules: str
     skills: tuple[str, ...]
     filters: Filters
     budget: Budget
+    account: str
+    """Whose usage limits it shares."""
     max_parallel_agents: int | None
     options: Mapping[str, Any]
     """The agent plugin's configuration; for `command` and `demo` what the profile says of them."""
@@ -165,6 +173,7 @@ def project_config(
         agent_config=settings.agent_config,
         trusted_authors=settings.trusted_authors,
         review=settings.review,
+        fix=settings.fix,
         budget=settings.budget,
         docker=settings.docker,
         sandbox=settings.sandbox,
@@ -172,6 +181,7 @@ def project_config(
         max_parallel_agents=settings.max_parallel_agents,
         auto_assign=orchestrator.auto_assign,
         coordinator=overlay(orchestrator.coordinator, project.coordinator),
+        planner=orchestrator.planner,
         profiles=profiles,
         notifiers=told,
         routing={p: settings.notifiers if (to := getattr(routing, p)) is None else to for p in PRIORITIES},
@@ -201,11 +211,13 @@ def agent_settings(project: ProjectConfig, name: str | None) -> AgentSettings:
         model=model,
         permissions=profile.permissions or config.permissions,
         mode=profile.mode or config.mode,
+        mcp=config.mcp,
         env={**project.env, **profile.env},
         rules=profile.rules,
         skills=profile.skills,
         filters=profile.filters,
         budget=overlay(project.budget, profile.budget),
+        account=profile.account or tool,
         max_parallel_agents=profile.max_parallel_agents,
         options={**(config.options if tool == own else {}), **profile.options, **described},
     )

@@ -18,10 +18,12 @@ from agent_orchestrator.config.kinds import (
     BranchPattern,
     CheckOn,
     Condition,
+    Conversation,
     Count,
     Duration,
     Environment,
     Escalation,
+    Extras,
     Insides,
     Message,
     Mode,
@@ -91,6 +93,7 @@ class AgentConfig(Model):
     model: Text | None = Field(default=None, description="model; absent: the agent's own default")
     permissions: Permissions = Field(default="auto-edit", description="what it may do without asking")
     mode: Mode = Field(default="tui", description="in its terminal interface, or a structured turn a message")
+    mcp: bool = Field(default=True, description="give it our MCP tools: report, ask a person, see who touches its files")
 
     @property
     def options(self) -> dict[str, Any]:
@@ -99,10 +102,17 @@ class AgentConfig(Model):
 
 
 class Budget(Model):
-    """What may be spent before a session is paused with its work saved."""
+    """What may be spent before a session is paused with its work saved; of a profile: by its sessions."""
 
     per_session: Money | None = Field(default=None, description="a session")
-    per_day: Money | None = Field(default=None, description="all sessions of the project in a day")
+    per_day: Money | None = Field(default=None, description="all sessions of the project in a day (UTC)")
+    per_project: Money | None = Field(default=None, description="all sessions of the project, ever")
+
+
+class FleetBudget(Model):
+    """What all projects of the file may spend together."""
+
+    per_day: Money | None = Field(default=None, description="all sessions of these projects in a day (UTC)")
 
 
 class Docker(Model):
@@ -124,6 +134,14 @@ class Coordinator(Model):
     model: Text | None = Field(default=None, description="model; absent: the agent's own default")
     permissions: Permissions = Field(default="default", description="what it may do without asking")
     rules: Text = Field(default="", description="text added to its prompt")
+    may: Extras = Field(
+        default=(), description="what it may do beyond planning, starting and steering: merge, review, answer, edit"
+    )
+    max_sessions: Positive = Field(default=20, description="unfinished sessions of its making that there may be at once")
+    digest: Duration = Field(default=30.0, description="how long news are gathered before it is told of them together")
+    conversation: Conversation = Field(
+        default="continue", description="started again after a stop: go on with its conversation, or begin a new one"
+    )
 
 
 class Reaction(Model):
@@ -167,6 +185,14 @@ class Review(Model):
     )
 
 
+class Fix(Model):
+    """How `ao fix` finds what fails."""
+
+    commands: Texts = Field(default=(), description="test and lint commands; absent: found by the project's files")
+    timeout: Duration = Field(default=1800.0, description="time limit of each of them")
+    parallel: Positive = Field(default=2, description="how many fixes are verified at once")
+
+
 class Filters(Model):
     """Which work a profile takes."""
 
@@ -202,6 +228,9 @@ class Profile(Model):
     mode: Mode | None = Field(default=None, description="tui or headless; absent: the project's")
     rules: Text = Field(default="", description="text added to its prompt")
     env: Environment = Field(default={}, description="environment of its agents")
+    account: Name | None = Field(
+        default=None, description="whose usage limits it shares; absent: all profiles of its tool share one account"
+    )
     max_parallel_agents: Positive | None = Field(default=None, description="how many of it may work at once")
     budget: Budget = Field(default=Budget(), description="what it may spend")
     reactions: Reactions = Field(default={}, description="reactions of its sessions")
@@ -272,6 +301,7 @@ class Project(Defaults):
         default=(), description="authors whose words need no person's, though they may not write to the repository"
     )
     review: Review = Field(default=Review(), description="reviews by agents")
+    fix: Fix = Field(default=Fix(), description="how failing tests and lint errors are found")
     budget: Budget = Field(default=Budget(), description="what may be spent")
     docker: Docker = Field(default=Docker(), description="container of runtime docker")
     sandbox: Sandbox = Field(default="none", description="bwrap: a sandbox for tmux and process on Linux")
@@ -280,6 +310,16 @@ class Project(Defaults):
     )
     coordinator: Coordinator = Field(default=Coordinator(), description="its coordinating agent")
     reactions: Reactions = Field(default={}, description="reactions of its sessions, over the file's")
+
+
+class Planner(Model):
+    """Who makes tasks of a goal (`ao plan`), and how much he may take for it."""
+
+    agent: Text | None = Field(default=None, description="agent or profile, with a headless mode; absent: the project's")
+    model: Text | None = Field(default=None, description="model; absent: the agent's own default")
+    max_tasks: Positive = Field(default=20, description="tasks that a plan may have")
+    attempts: Positive = Field(default=3, description="how often it is asked before a plan that cannot be used has failed")
+    timeout: Duration = Field(default=900.0, description="time limit of a planning, all attempts together")
 
 
 class Orchestrator(Model):
@@ -291,7 +331,9 @@ class Orchestrator(Model):
     auto_assign: bool = Field(
         default=False, description="take open issues without being asked, by the profiles' filters"
     )
+    budget: FleetBudget = Field(default=FleetBudget(), description="what all projects of the file may spend")
     coordinator: Coordinator = Field(default=Coordinator(), description="the coordinating agent of each project")
+    planner: Planner = Field(default=Planner(), description="who makes tasks of a goal")
 
 
 class Power(Model):
@@ -317,11 +359,14 @@ class Resources(Model):
 
 
 class Cluster(Model):
-    """The cluster of runtime ray."""
+    """The machines: the cluster of runtime ray, and what each may bear."""
 
     address: Text = Field(default="auto", description="address of its head")
     labels: dict[str, Text] = Field(default={}, description="labels that a node must have")
     resources: Resources = Field(default=Resources(), description="what a session takes")
+    max_parallel_agents: Positive | None = Field(
+        default=None, description="how many agents may work at once on one machine, this one too; absent: no limit"
+    )
 
 
 class PluginFile(Model):
@@ -347,7 +392,7 @@ class Config(Model):
     host: Text = Field(default="127.0.0.1", description="address it listens on")
     tls: Tls = Field(default=Tls(), description="how TCP is protected")
     database: Text = Field(default="sqlite", description="sqlite, or a postgresql:// URL")
-    cluster: Cluster | None = Field(default=None, description="for runtime ray")
+    cluster: Cluster | None = Field(default=None, description="for runtime ray, and what one machine bears")
     power: Power = Field(default=Power(), description="the machine's sleep")
     defaults: Defaults = Field(default=Defaults(), description="what holds for all projects of the file")
     projects: dict[Name, Project] = Field(default={}, description="the projects, by id")

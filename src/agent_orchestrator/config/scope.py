@@ -17,6 +17,7 @@ from agent_orchestrator.config.effective import AgentSettings, ProjectConfig, ag
 from agent_orchestrator.config.load import Loaded, expand_user, load
 from agent_orchestrator.config.merge import overlay, rules
 from agent_orchestrator.config.model import DAEMON_KEYS, Cluster, Config, Power, Profile, Project, Tls
+from agent_orchestrator.config.values import Amount
 from agent_orchestrator.errors import ConfigError
 from agent_orchestrator.flow.rules import Rule
 
@@ -45,6 +46,18 @@ class Limit:
     count: int
     where: str
     """The file or project that says so."""
+    profile: str | None = None
+    """Only agents of this profile are counted."""
+    machine: bool = False
+    """So many on each machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class DayBudget:
+    """What some projects may use together in a day."""
+
+    projects: frozenset[str]
+    amount: Amount
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +78,7 @@ class ConfigSet:
         self._entries: dict[str, _Entry] = {}
         self._without: dict[Path, frozenset[str]] = {}
         self._cache: dict[str, ProjectConfig] = {}
+        self._limits: tuple[Limit, ...] | None = None
         self.broken: dict[Path, str] = {}
         """Files that are wrong now, with what is wrong; their last good content is in force."""
 
@@ -181,17 +195,18 @@ class ConfigSet:
 
     def limits(self) -> tuple[Limit, ...]:
         """All limits on agents that work at once; each must hold."""
+        if self._limits is None:
+            self._limits = tuple(self._limits_in_force())
+        return self._limits
+
+    def day_budgets(self) -> tuple[DayBudget, ...]:
+        """What the projects of each file may use together in a day; each must hold."""
         found = []
         for path, loaded in self._loaded.items():
-            count = loaded.config.orchestrator.max_parallel_agents
-            names = (
-                self._entries if path == _key(self._home) else [n for n, e in self._entries.items() if e.file == path]
-            )
-            if count is not None and names:
-                found.append(Limit(frozenset(names), count, str(path)))
-        found += [
-            Limit(frozenset({p.id}), p.max_parallel_agents, p.id) for p in self.projects() if p.max_parallel_agents
-        ]
+            budget = loaded.config.orchestrator.budget.per_day
+            mine = [name for name, one in self._entries.items() if path in (_key(self._home), one.file)]
+            if budget is not None and mine:
+                found.append(DayBudget(frozenset(mine), budget))
         return tuple(found)
 
     def workspaces(self) -> tuple[Path, ...]:
@@ -200,6 +215,28 @@ class ConfigSet:
         return tuple(dict.fromkeys(folders))
 
     # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _limits_in_force(self) -> list[Limit]:
+        found = []
+        for path, loaded in self._loaded.items():
+            count = loaded.config.orchestrator.max_parallel_agents
+            names = (
+                self._entries if path == _key(self._home) else [n for n, e in self._entries.items() if e.file == path]
+            )
+            if count is not None and names:
+                found.append(Limit(frozenset(names), count, str(path)))
+            found += [
+                Limit(frozenset(names), profile.max_parallel_agents, str(path), name)
+                for name, profile in loaded.config.agents.items()
+                if profile.max_parallel_agents and names
+            ]
+        cluster = self.daemon.cluster
+        if cluster and cluster.max_parallel_agents and self._entries:
+            found.append(Limit(frozenset(self._entries), cluster.max_parallel_agents, str(self._home), machine=True))
+        found += [
+            Limit(frozenset({p.id}), p.max_parallel_agents, p.id) for p in self.projects() if p.max_parallel_agents
+        ]
+        return found
 
     def _take(self, path: Path, without: frozenset[str] | None = None) -> Loaded:
         key = _key(path)
@@ -276,6 +313,7 @@ class ConfigSet:
 
     def _changed(self) -> None:
         self._cache.clear()
+        self._limits = None
 
 
 def slug(name: str) -> str:

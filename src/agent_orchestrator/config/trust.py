@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from agent_orchestrator.config.model import Config, Defaults, Project, Reaction
+from agent_orchestrator.config.model import Config, Coordinator, Defaults, Project, Reaction
 
 _EXECUTING = re.compile(
     r"PATH|BASH_ENV|ENV|SHELL|EDITOR|VISUAL|PAGER|BROWSER|IFS|.*_COMMAND|.*_EDITOR|.*_PAGER|.*_ASKPASS"
@@ -33,6 +33,12 @@ def commands_of(config: Config, project: str | None = None) -> dict[str, Any]:
         "defaults": _filled({"hosts": _hosts(config.defaults), **_permissions(config.defaults)}),
         "reactions": _of_reactions(config.reactions),
         "plugins": [entry.path for entry in config.plugins],
+        "coordinator": _filled(
+            {
+                **_of_coordinator(config.orchestrator.coordinator),
+                **_filled({name: _of_coordinator(p.coordinator) for name, p in projects.items()}),
+            }
+        ),
     }
     return _filled(found)
 
@@ -51,12 +57,19 @@ def _of_project(project: Project) -> dict[str, Any]:
             "postCreate": list(project.post_create),
             "ci": {name: check.command for name, check in project.ci.items()},
             "commands": list(project.commands),
+            "fix": list(project.fix.commands),
             "env": _executing(project.env),
             "reactions": _of_reactions(project.reactions),
             "hosts": _hosts(project),
             **_permissions(project),
         }
     )
+
+
+def _of_coordinator(coordinator: Coordinator) -> dict[str, Any]:
+    """An agent that starts by itself, or may do more than plan, start and steer."""
+    full = "full" if coordinator.permissions == "full" else None
+    return _filled({"auto": coordinator.auto, "may": list(coordinator.may), "permissions": full})
 
 
 def _hosts(part: Defaults) -> list[str]:

@@ -27,6 +27,8 @@ RESTARTED = frozenset({"agent-exited", "agent-stuck"})
 """Troubles of the agent itself that may come back after a restart."""
 NUDGED = frozenset({"agent-idle", "agent-needs-input"})
 """Triggers that a rule's own message would end and bring back: they last until somebody else speaks, or there is work to show."""
+RAISE_BUDGET = "raise-budget"
+"""What a person is offered for a session that is paused because its budget is spent."""
 RECOVERED_AFTER = 1800.0
 """Seconds that an agent must have run after such a trouble before the next one counts as another."""
 
@@ -40,6 +42,8 @@ def occurrence(trigger: str, facts: SessionFacts, status: Status) -> str | None:
     """What there is to react to just now; nothing: the trigger's state does not hold."""
     if find := _OF_CHANGE.get(trigger):
         return find(facts, facts.pr) if facts.pr else None
+    if status.rests:
+        return None
     esc = status.name == "interrupted" and facts.live  # somebody did that to its turn, and knows; its process runs on
     if STATUS_TRIGGERS.get(status.name) == trigger and not esc:
         return f"{facts.generation}:{status.name}:{status.at:.3f}"
@@ -57,6 +61,8 @@ def closed(facts: SessionFacts, status: Status) -> SessionFacts:
 
 def _stands(offer: Offer, facts: SessionFacts, status: Status) -> bool:
     """What happened stays happened, as long as there is a session; a state may be over, or another one."""
+    if offer.action == RAISE_BUDGET:
+        return facts.wanted == "stop"
     if not is_state(offer.trigger):
         return not facts.stopped
     return occurrence(offer.trigger, facts, status) == offer.occurrence

@@ -178,6 +178,19 @@ class SessionCreated(Body):
 
 
 @dataclass(frozen=True, slots=True)
+class SessionReassigned(Body):
+    """Another agent is to do it, before the one that it was made with was started."""
+
+    agent: str
+    runtime: str
+    title: str
+    profile: str | None = None
+    model: str | None = None
+    rules: str = ""
+    account: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class SessionAdmitted(Body):
     """There is room: it may start."""
 
@@ -187,6 +200,8 @@ class SessionWaiting(Body):
     """It may not start yet; `reason` says what for."""
 
     reason: str
+    turn: bool = False
+    """All that it waits for is its turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,9 +392,10 @@ class AgentUsage(Body):
 
 @dataclass(frozen=True, slots=True)
 class AgentLimit(Body):
-    """The account's usage limit is reached."""
+    """The account's usage limit is reached; `model`: only for that one, by the agent's word."""
 
     resets_at: float | None = None
+    model: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,6 +403,8 @@ class AgentAsk(Body):
     """The agent asks a person."""
 
     question: str
+    stands: bool = False
+    """It was put in the midst of a turn: the turn's end does not settle it, a message does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -492,6 +510,18 @@ class MessageFailed(Body):
 
     message: str
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class DigestSent(Body):
+    """The coordinating agent is told, by this message, what happened in its project up to this place in the log."""
+
+    message: str
+    upto: int
+    events: int = 0
+    """How many it tells of."""
+    left_out: int = 0
+    """How many more there were than it has room for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -822,6 +852,13 @@ class OfferAnswered(Body):
 
 
 @dataclass(frozen=True, slots=True)
+class OfferWithdrawn(Body):
+    """What a person was asked for has settled itself."""
+
+    offer: str
+
+
+@dataclass(frozen=True, slots=True)
 class CommandRequested(Body):
     """A rule wants its command to be run."""
 
@@ -867,20 +904,52 @@ class ReviewRequested(Body):
 
 @dataclass(frozen=True, slots=True)
 class AccountHeld(Body):
-    """No other session of this agent starts before that time."""
+    """No session of this account (and model, if one is named) starts or goes on before that time."""
 
     account: str
     until: float
     reason: str = ""
+    model: str = ""
+    named: bool = True
+    """The agent named that time; otherwise it is a guess."""
+    times: int = 1
+    """How often in a row the account refused after the time had come."""
+
+
+@dataclass(frozen=True, slots=True)
+class AccountReleased(Body):
+    """An account is held no more: somebody works with it again, or a person says so. Of a session: it may go on."""
+
+    account: str
+    model: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StartPutOff(Body):
+    """What was let start may not start yet after all; it waits for its place again."""
+
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetExceeded(Body):
-    """More was spent than the budget allows: of a `session`, or of a project's `day`."""
+    """More was spent than the budget allows: of a `session`, a `day`, or a `project`."""
 
     scope: str
     budget: str
     spent: str
+    day: str = ""
+    """The UTC day whose budget it was."""
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetRaised(Body):
+    """A person lets a session use as much again; a day's budget is raised for that day alone."""
+
+    scope: str
+    budget: str
+    day: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -981,6 +1050,154 @@ class IssueComment(Body):
     author: str = "person"
     write_access: str = "yes"
     """May the author write to the repository: `yes`, `no` or `unknown`."""
+
+
+# -- Plans ---------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRequested(Body):
+    """Somebody wants a goal, or the tracker's open issues, to be made into tasks."""
+
+    plan: str
+    goal: str = ""
+    agent: str = ""
+    """The profile or agent that is to plan; nothing: nobody is asked, the tasks are given."""
+    model: str | None = None
+    from_issues: bool = False
+    """The tracker's open issues are the tasks."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanDrafted(Body):
+    """There are tasks, checked; a person may look at them."""
+
+    plan: str
+    tasks: tuple[Mapping[str, Any], ...] = ()
+    notes: tuple[str, ...] = ()
+    input: int = 0
+    """Tokens that the planning took."""
+    output: int = 0
+    usd: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlanFailed(Body):
+    """No plan came of it."""
+
+    plan: str
+    error: str
+    input: int = 0
+    output: int = 0
+    usd: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlanChanged(Body):
+    """A person made other tasks of it."""
+
+    plan: str
+    tasks: tuple[Mapping[str, Any], ...] = ()
+    notes: tuple[str, ...] = ()
+    goal: str | None = None
+    """None: it stays."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanApplyRequested(Body):
+    """Its tasks are to become issues."""
+
+    plan: str
+    start: bool = True
+    """They are taken as soon as there is room."""
+    group_limit: int = 0
+    """How many of its sessions may work at once; 0: as many as there is room for."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanApplied(Body):
+    """All its tasks are issues."""
+
+    plan: str
+    issues: Mapping[str, int] = field(default_factory=dict)
+    """Task → number of its issue."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRefused(Body):
+    """Its tasks cannot become issues as they are; it is a draft again."""
+
+    plan: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlanDiscarded(Body):
+    """A person does not want it."""
+
+    plan: str
+
+
+# -- Fixing ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FixStarted(Body):
+    """Somebody wants a project's failing tests and lint errors to be fixed."""
+
+    fix: str
+    """The run's id: `F1`."""
+    request: Mapping[str, Any] = field(default_factory=dict)
+    """How: branch, commands, rounds, agents, and whether what is verified lands."""
+
+
+@dataclass(frozen=True, slots=True)
+class FixMeasured(Body):
+    """The base was measured at a commit; what fails there was grouped by likely cause."""
+
+    fix: str
+    round: int
+    commit: str
+    counts: Mapping[str, Any] = field(default_factory=dict)
+    """Failures by tool."""
+    problems: Mapping[str, Any] = field(default_factory=dict)
+    """Tools that could not be run, and why."""
+    groups: tuple[Mapping[str, Any], ...] = ()
+    tools: tuple[Mapping[str, Any], ...] = ()
+    """What was run, and how."""
+
+
+@dataclass(frozen=True, slots=True)
+class FixAgentStarted(Body):
+    """A session works on one cause."""
+
+    fix: str
+    round: int
+    group: int
+    session: str
+
+
+@dataclass(frozen=True, slots=True)
+class FixGroupSettled(Body):
+    """Nothing more comes of one cause in this round."""
+
+    fix: str
+    round: int
+    group: int
+    outcome: str
+    """`landed`, `ready` (verified, and left to be landed), `failed` or `stopped`."""
+    commit: str | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FixEnded(Body):
+    """A fixing run is over."""
+
+    fix: str
+    outcome: str
+    """`green`, `left` (something still fails), `review`, `measured`, `stopped` or `failed`."""
+    reason: str = ""
 
 
 # -- The engine itself -------------------------------------------------------------------------------------------------

@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agent_orchestrator.flow import events as e
+from agent_orchestrator.flow.fixes import Fix
+from agent_orchestrator.flow.plans import Plan
 from agent_orchestrator.flow.pull import Episode, Issue, PullRequest
 
-VERSION = 8
+VERSION = 9
 """Raised when the meaning of a fold changes: stored facts are then folded anew from the log."""
 
 
@@ -182,12 +184,51 @@ class HeldNotice:
 
 
 @dataclass(frozen=True, slots=True)
+class AccountHold:
+    """An account that met its usage limit, for one model or for all."""
+
+    account: str
+    model: str
+    """Empty: all models."""
+    until: float
+    since: float
+    named: bool = True
+    """The agent named the time."""
+    times: int = 1
+    reason: str = ""
+    session: str = ""
+    """Who met it last."""
+    released: float | None = None
+    """When it was over; who waited goes on one after the other."""
+
+    @property
+    def key(self) -> str:
+        """Its name among all holds, and for people: `work`, or `work opus` where only that model is held."""
+        return hold_key(self.account, self.model)
+
+
+def hold_key(account: str, model: str = "") -> str:
+    """The name of an account's hold."""
+    return f"{account} {model}".strip()
+
+
+@dataclass(frozen=True, slots=True)
 class Collision:
     """A predicted conflict with an elder session."""
 
     files: tuple[str, ...]
     kind: str
     at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """How far in the log a coordinating agent was told what happened: `upto`, by `message`; `before` it, up to `since`."""
+
+    upto: int = 0
+    message: str = ""
+    since: int = 0
+    at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +249,10 @@ class SessionFacts:
     """Counts how often it was begun: at first, and at each restore."""
     admitted: bool = False
     waiting_for: str = ""
+    turn_since: float | None = None
+    """Since when all that it waits for is its turn."""
+    waived: tuple[str, ...] = ()
+    """Sessions that it comes after and need not wait for, by a person's word."""
     place: Place | None = None
     branch: str = ""
     base: str = ""
@@ -232,6 +277,8 @@ class SessionFacts:
     acknowledges: bool = False
     """The agent has acknowledged a message before."""
     question: str = ""
+    asked: str = ""
+    """The question that it put in the midst of a turn and that no message has come for yet."""
     permission: Asked | None = None
     said: str = ""
     """The last thing it said in a finished turn."""
@@ -239,10 +286,14 @@ class SessionFacts:
     """The agent's summary, once it said that it is done."""
     failure: Failure | None = None
     limit_until: float | None = None
+    limit_model: str = ""
+    """The model that the limit is for, where it is not for all."""
     progress: Progress = Progress()
     usage: Usage = Usage()
     spent: Mapping[str, Usage] = field(default_factory=dict)
     """The same by UTC day and model: `2026-11-15 claude-sonnet-4-6`."""
+    raised: Mapping[str, int] = field(default_factory=dict)
+    """How often a person let it use as much again, by budget: `session`, `day 2026-11-15`, `project`."""
     messages: tuple[Message, ...] = ()
     notes: tuple[str, ...] = ()
     rescues: tuple[str, ...] = ()
@@ -265,6 +316,8 @@ class SessionFacts:
     """Elder session → what its branch will collide with this one's on."""
     offers: tuple[Offer, ...] = ()
     """Actions that wait for a person's word, oldest first."""
+    digest: Digest = Digest()
+    """What a coordinating agent was told of."""
 
     @property
     def name(self) -> str:
@@ -342,11 +395,15 @@ class HomeFacts:
     """Configuration file → why it cannot be read."""
     issues: Mapping[str, Issue] = field(default_factory=dict)
     """Those of the trackers, by project and number."""
-    accounts: Mapping[str, float] = field(default_factory=dict)
-    """Agent → the time before which none of its sessions starts."""
+    accounts: Mapping[str, AccountHold] = field(default_factory=dict)
+    """Accounts that met their usage limit, by `hold_key`."""
     completed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Project → its sessions that were told of when all were done."""
     quiet: Mapping[str, tuple[HeldNotice, ...]] = field(default_factory=dict)
     """Project → what is told when the quiet hours are over."""
     outages: Mapping[str, Outage] = field(default_factory=dict)
     """Forges and trackers that cannot be read, by project and name."""
+    plans: Mapping[str, Plan] = field(default_factory=dict)
+    """Goals made into tasks, by id."""
+    fixes: Mapping[str, Fix] = field(default_factory=dict)
+    """Fixing runs, by id."""

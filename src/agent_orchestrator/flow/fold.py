@@ -17,8 +17,10 @@ from agent_orchestrator.flow import fold_pull
 from agent_orchestrator.flow.episodes import closed
 from agent_orchestrator.flow.events import Event
 from agent_orchestrator.flow.facts import (
+    AccountHold,
     ActivityFact,
     Asked,
+    Digest,
     Failure,
     HeldNotice,
     HomeFacts,
@@ -31,13 +33,21 @@ from agent_orchestrator.flow.facts import (
     SessionFacts,
     TaskFacts,
     Usage,
+    hold_key,
 )
+from agent_orchestrator.flow.fixes import reduce_fixes
 from agent_orchestrator.flow.fold_pull import Step, reduce_issues
+from agent_orchestrator.flow.plans import reduce_plans
 from agent_orchestrator.flow.questions import question_in
 from agent_orchestrator.flow.status import derive
 
 KEPT_MESSAGES = 200
 """Settled messages that a session remembers."""
+
+KEPT_HOLD = 3600.0
+"""Seconds that a hold is remembered that is over."""
+LONGEST_LIMIT = 8 * 86400.0
+"""A usage limit that is said to last longer than this, in seconds, has no reset time that could be believed."""
 
 _RANK = {"queued": 0, "held": 1, "failed": 2, "delivered": 3, "acknowledged": 4}
 
@@ -98,8 +108,13 @@ def reduce_home(facts: HomeFacts, event: Event) -> HomeFacts:
             grown = replace(task, sessions=(*task.sessions, event.session))
             return replace(facts, tasks={**facts.tasks, body.task: grown})
         case e.AccountHeld():
-            later = max(body.until, facts.accounts.get(body.account, 0.0))
-            return replace(facts, accounts={**facts.accounts, body.account: later})
+            return replace(facts, accounts=_with_hold(facts.accounts, event, body))
+        case e.AccountReleased():
+            hold = facts.accounts.get(hold_key(body.account, body.model))
+            if hold is None or hold.released is not None:
+                return facts
+            free = replace(hold, released=event.time)
+            return replace(facts, accounts={**facts.accounts, hold.key: free})
         case e.AllComplete():
             told = dict.fromkeys((*facts.completed.get(project, ()), *body.sessions))
             return replace(facts, completed={**facts.completed, project: tuple(told)})
@@ -115,7 +130,24 @@ def reduce_home(facts: HomeFacts, event: Event) -> HomeFacts:
         case e.QuietHoursEnded():
             later_ones = tuple(one for one in facts.quiet.get(project, ()) if one.until > body.until)
             return replace(facts, quiet={**facts.quiet, project: later_ones})
-    return reduce_issues(facts, event)
+    fixes = reduce_fixes(facts.fixes, event)
+    if fixes is not facts.fixes:
+        return replace(facts, fixes=fixes)
+    plans = reduce_plans(facts.plans, event)
+    return replace(facts, plans=plans) if plans is not facts.plans else reduce_issues(facts, event)
+
+
+def _with_hold(accounts: Mapping[str, AccountHold], event: Event, body: e.AccountHeld) -> dict[str, AccountHold]:
+    """One more hold; those that were over long ago are forgotten. Of two for one account the later time counts."""
+    key, session = hold_key(body.account, body.model), event.session or ""
+    hold = AccountHold(
+        body.account, body.model, body.until, event.time, body.named, body.times, body.reason, session
+    )
+    known = accounts.get(key)
+    if known is not None and known.released is None and known.until > max(body.until, event.time):
+        hold = replace(known, times=max(known.times, body.times))
+    kept = {name: one for name, one in accounts.items() if one.released is None or one.released > event.time - KEPT_HOLD}
+    return {**kept, key: hold}
 
 
 def outage_key(project: str, name: str) -> str:
@@ -140,7 +172,7 @@ def heard_key(session: str, place: str, start: int, end: int, number: int) -> st
 
 def _touch(facts: SessionFacts, event: Event) -> SessionFacts:
     spool, heard_at, cursors = facts.spool, facts.heard_at, facts.cursors
-    if event.generation == facts.generation and (event.source == "spool" or event.key.startswith("heard:")):
+    if event.generation == facts.generation and (event.source in ("spool", "mcp") or event.key.startswith("heard:")):
         heard_at = max(heard_at, event.time)
         spool = max(spool, _spool_end(event.key))
         if place := _HEARD.fullmatch(event.key):
@@ -179,18 +211,44 @@ def _created(event: Event, body: e.SessionCreated) -> SessionFacts:
         branch=body.branch,
         base=body.base,
         activity=ActivityFact("unknown", "daemon", event.time),
+        digest=Digest(upto=event.seq),
     )
 
 
 # -- Decisions of the daemon -------------------------------------------------------------------------------------------
 
 
+def _reassigned(facts: SessionFacts, _event: Event, body: e.SessionReassigned) -> SessionFacts:
+    if facts.launch is not None:
+        return facts
+    spec = replace(
+        facts.spec,
+        agent=body.agent,
+        runtime=body.runtime,
+        title=body.title,
+        profile=body.profile,
+        model=body.model,
+        rules=body.rules,
+        account=body.account,
+    )
+    return replace(facts, spec=spec)
+
+
 def _admitted(facts: SessionFacts, _event: Event, _body: e.SessionAdmitted) -> SessionFacts:
-    return replace(facts, admitted=True, waiting_for="")
+    return replace(facts, admitted=True, waiting_for="", turn_since=None)
 
 
-def _waiting(facts: SessionFacts, _event: Event, body: e.SessionWaiting) -> SessionFacts:
-    return facts if facts.admitted else replace(facts, waiting_for=body.reason)
+def _waiting(facts: SessionFacts, event: Event, body: e.SessionWaiting) -> SessionFacts:
+    if facts.admitted:
+        return facts
+    since = (facts.turn_since or event.time) if body.turn else None
+    return replace(facts, waiting_for=body.reason, turn_since=since)
+
+
+def _put_off(facts: SessionFacts, _event: Event, body: e.StartPutOff) -> SessionFacts:
+    if facts.live or not facts.admitted or facts.wanted != "run":
+        return facts
+    return replace(facts, admitted=False, waiting_for=body.reason, turn_since=None, run=facts.run + 1)
 
 
 def _failed(facts: SessionFacts, event: Event, body: e.SessionFailed) -> SessionFacts:
@@ -220,6 +278,7 @@ def _launched(facts: SessionFacts, event: Event, body: e.AgentLaunched) -> Sessi
         heard_at=0.0,
         spool=0,
         question="",
+        asked="",
         permission=None,
         done=None,
         failure=None,
@@ -250,6 +309,7 @@ def _restore(facts: SessionFacts, _event: Event, _body: e.RestoreRequested) -> S
         run=facts.run + 1,
         admitted=False,
         waiting_for="",
+        turn_since=None,
         failure=None,
     )
 
@@ -280,7 +340,7 @@ def _activity(facts: SessionFacts, event: Event, body: e.AgentActivity) -> Sessi
         activity=ActivityFact(body.state, event.source, event.time, body.detail),
         spoke=facts.spoke or own_word,
         permission=facts.permission if body.state == "blocked" else None,
-        question="" if answered else facts.question or (body.detail if body.state == "waiting_input" else ""),
+        question=facts.asked if answered else facts.question or (body.detail if body.state == "waiting_input" else ""),
         limit_until=None if body.state == "active" else facts.limit_until,
         done=None if body.state == "active" else facts.done,
     )
@@ -299,7 +359,7 @@ def _permission(facts: SessionFacts, event: Event, body: e.PermissionAsked) -> S
 def _turn_ended(facts: SessionFacts, event: Event, body: e.AgentTurnEnded) -> SessionFacts:
     if not facts.live or _outdated(facts, event):
         return facts
-    question = question_in(body.text)
+    question = question_in(body.text) or facts.asked
     state = "waiting_input" if question else "idle"
     return replace(
         facts,
@@ -341,26 +401,44 @@ def _usage(facts: SessionFacts, event: Event, body: e.AgentUsage) -> SessionFact
     return replace(facts, usage=facts.usage.plus(used), spent=spent)
 
 
+def _raised(facts: SessionFacts, _event: Event, body: e.BudgetRaised) -> SessionFacts:
+    key = f"{body.scope} {body.day}".strip()
+    return replace(facts, raised={**facts.raised, key: facts.raised.get(key, 0) + 1})
+
+
 def _limit(facts: SessionFacts, event: Event, body: e.AgentLimit) -> SessionFacts:
     if not facts.live or _outdated(facts, event):
         return facts
-    return replace(
-        facts, limit_until=body.resets_at, activity=ActivityFact("limited", event.source, event.time), spoke=True
-    )
+    until = believable(body.resets_at, event.time)
+    activity = ActivityFact("limited", event.source, event.time)
+    return replace(facts, limit_until=until, limit_model=body.model, activity=activity, spoke=True)
+
+
+def believable(resets_at: float | None, now: float) -> float | None:
+    """A reset time as the agent named it; none if it is over already, or so far that it cannot be meant."""
+    return resets_at if resets_at is not None and now < resets_at <= now + LONGEST_LIMIT else None
+
+
+def _account(facts: SessionFacts, event: Event, body: e.AccountHeld | e.AccountReleased) -> SessionFacts:
+    """A session that met the limit goes on when its account may be used again."""
+    if facts.activity.state != "limited":
+        return facts
+    return replace(facts, limit_until=body.until if isinstance(body, e.AccountHeld) else event.time)
 
 
 def _ask(facts: SessionFacts, event: Event, body: e.AgentAsk) -> SessionFacts:
     if not facts.live or _outdated(facts, event):
         return facts
     activity = ActivityFact("waiting_input", event.source, event.time, body.question)
-    return replace(facts, question=body.question, activity=activity, spoke=True)
+    asked = body.question if body.stands else facts.asked
+    return replace(facts, question=body.question, asked=asked, activity=activity, spoke=True)
 
 
 def _done(facts: SessionFacts, event: Event, body: e.AgentDone) -> SessionFacts:
     activity = facts.activity
     if facts.live and not _outdated(facts, event):
         activity = ActivityFact("idle", event.source, event.time, body.summary)
-    return replace(facts, done=body.summary, activity=activity, question="", spoke=True)
+    return replace(facts, done=body.summary, activity=activity, question="", asked="", spoke=True)
 
 
 def _exited(facts: SessionFacts, event: Event, body: e.AgentExited | e.AgentStopped) -> SessionFacts:
@@ -443,6 +521,13 @@ def _queued(facts: SessionFacts, event: Event, body: e.MessageQueued) -> Session
     return replace(facts, messages=_bounded((*facts.messages[:ahead], message, *facts.messages[ahead:])))
 
 
+def _digested(facts: SessionFacts, event: Event, body: e.DigestSent) -> SessionFacts:
+    known = next((one for one in facts.messages if one.id == facts.digest.message), None)
+    lost = known is not None and known.state == "failed"
+    since = facts.digest.since if lost else facts.digest.upto
+    return replace(facts, digest=Digest(body.upto, body.message, since, event.time))
+
+
 def _held(facts: SessionFacts, event: Event, body: e.MessageHeld) -> SessionFacts:
     return _raise_message(facts, body.message, "held", event.time, body.reason)
 
@@ -457,6 +542,8 @@ def _released(facts: SessionFacts, _event: Event, body: e.MessageReleased) -> Se
 
 def _delivered(facts: SessionFacts, event: Event, body: e.MessageDelivered) -> SessionFacts:
     facts = _raise_message(facts, body.message, "delivered", event.time)
+    if facts.asked:
+        facts = replace(facts, question="", asked="")
     if facts.live and facts.activity.state in ("waiting_input", "starting") and facts.activity.at <= event.time:
         facts = replace(facts, question="", activity=ActivityFact("active", "message", event.time))
     return facts
@@ -505,7 +592,9 @@ def _bounded(messages: tuple[Message, ...]) -> tuple[Message, ...]:
 _STEPS: Mapping[type[e.Body], Step] = {
     **fold_pull.STEPS,
     e.SessionAdmitted: _admitted,
+    e.SessionReassigned: _reassigned,
     e.SessionWaiting: _waiting,
+    e.StartPutOff: _put_off,
     e.SessionFailed: _failed,
     e.WorkspaceCreated: _workspace,
     e.AgentLaunched: _launched,
@@ -522,7 +611,10 @@ _STEPS: Mapping[type[e.Body], Step] = {
     e.AgentProgress: _progress,
     e.AgentOutput: _output,
     e.AgentUsage: _usage,
+    e.BudgetRaised: _raised,
     e.AgentLimit: _limit,
+    e.AccountHeld: _account,
+    e.AccountReleased: _account,
     e.AgentAsk: _ask,
     e.AgentDone: _done,
     e.AgentExited: _exited,
@@ -538,6 +630,7 @@ _STEPS: Mapping[type[e.Body], Step] = {
     e.WorkPushed: _pushed,
     e.IssueTracked: _tracked,
     e.MessageQueued: _queued,
+    e.DigestSent: _digested,
     e.MessageHeld: _held,
     e.MessageReleased: _released,
     e.MessageDelivered: _delivered,

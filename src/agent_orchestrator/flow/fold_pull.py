@@ -10,6 +10,7 @@ from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.events import Event
 from agent_orchestrator.flow.facts import Collision, HomeFacts, Offer, SessionFacts
 from agent_orchestrator.flow.pull import (
+    DEPENDENCY_ENDED,
     CheckRun,
     Comment,
     Episode,
@@ -252,7 +253,20 @@ def _offer_answered(facts: SessionFacts, _event: Event, body: e.OfferAnswered) -
     episodes, known = facts.episodes, facts.episodes.get(offer.trigger)
     if known is not None and body.decision == "allow":
         episodes = {**episodes, offer.trigger: replace(known, escalated=False)}
+    if offer.trigger == DEPENDENCY_ENDED:
+        facts = _without_it(facts, str(offer.event.get("other", "")), body.decision)
     return replace(facts, offers=tuple(one for one in facts.offers if one.id != body.offer), episodes=episodes)
+
+
+def _without_it(facts: SessionFacts, other: str, decision: str) -> SessionFacts:
+    """A session whose dependency ended badly starts all the same, or is not wanted any more."""
+    if decision == "allow":
+        return replace(facts, waived=tuple(dict.fromkeys((*facts.waived, other))))
+    return facts if facts.admitted else replace(facts, wanted="stop", keep=False, stopped_by="person")
+
+
+def _offer_withdrawn(facts: SessionFacts, _event: Event, body: e.OfferWithdrawn) -> SessionFacts:
+    return replace(facts, offers=tuple(one for one in facts.offers if one.id != body.offer))
 
 
 def _predicted(facts: SessionFacts, event: Event, body: e.ConflictPredicted) -> SessionFacts:
@@ -272,6 +286,7 @@ STEPS: Mapping[type[e.Body], Step] = {
     e.ConflictCleared: _cleared,
     e.ActionOffered: _offered,
     e.OfferAnswered: _offer_answered,
+    e.OfferWithdrawn: _offer_withdrawn,
     e.PrOpened: _opened,
     e.PrReady: _ready,
     e.PrChanged: _changed_otherwise,

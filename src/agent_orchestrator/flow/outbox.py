@@ -21,6 +21,8 @@ T = TypeVar("T")
 
 _OF_AGENT = frozenset({"prepare", "launch", "deliver", "publish", "rebase", "stop", "clean-up"})
 """Kinds that touch a session's agent or workspace."""
+_APART = frozenset({"draft-plan", "apply-plan"})
+"""Kinds that belong to no session, and wait for nobody."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,8 @@ class Row:
     @property
     def lane(self) -> str:
         """Rows of one lane are carried out one after the other."""
+        if self.intent.kind in _APART:
+            return self.intent.key
         side = "" if self.intent.kind in _OF_AGENT else f" {self.intent.kind}"
         return self.intent.session + side
 

@@ -35,6 +35,13 @@ _UP_TO_DATE = re.compile(
 _NOT_PLAIN = re.compile(r"--(?:output|ext-diff|textconv|open-files-in-pager|exec)|(?:^| )-[cCO]")
 """Options by which a harmless Git command writes elsewhere or runs another program."""
 
+_LOOKING = re.compile(
+    r"ao (?:status|list|ls|why|logs|events|diff|path|queue|conflicts|issues|backlog|checks|usage|projects|agents)"
+    r"(?: [^;&|<>`$\\\n()]*)?"
+)
+_NOT_LOOKING = re.compile(r"(?:^| )(?:-f|--follow|--watch|--run|--replay)\b")
+"""Options by which such a command does something, or never ends."""
+
 _INSIDE = re.compile(
     r"(?!/|~|[A-Za-z]:|\\)(?:(?!\.\.?(?:/|$)|(?i:\.git)(?:/|$))[^/\\\n]+/)*(?!\.\.?$|(?i:\.git)$)[^/\\\n]+"
 )
@@ -58,6 +65,11 @@ def permitted(tool: str, command: str, mode: str, commands: Iterable[str], allow
     if plain_git(command):
         return "it is Git on its own branch"
     return ""
+
+
+def only_looks(command: str) -> bool:
+    """A single `ao` command that changes nothing."""
+    return bool(_LOOKING.fullmatch(command)) and not _NOT_LOOKING.search(command)
 
 
 def plain_git(command: str) -> bool:

@@ -10,6 +10,8 @@ from agent_orchestrator.flow.authors import WRITES
 GOOD = frozenset({"success", "flaky", "skipped"})
 BAD = frozenset({"failure", "timed_out", "cancelled"})
 UNDER_WAY = frozenset({"queued", "running"})
+DEPENDENCY_ENDED = "dependency-ended"
+"""What a person is asked for: what a session comes after has ended without landing, and it may go on without."""
 
 
 @dataclass(frozen=True, slots=True)

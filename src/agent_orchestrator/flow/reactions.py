@@ -38,7 +38,7 @@ from agent_orchestrator.flow.events import (
 from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.flow.pull import Episode, issue_number
 from agent_orchestrator.flow.rules import Rule
-from agent_orchestrator.flow.status import STUCK_AFTER, derive
+from agent_orchestrator.flow.status import STUCK_AFTER, WATCHING, derive
 from agent_orchestrator.flow.verdicts import review_in
 
 LIFECYCLE = frozenset(
@@ -55,8 +55,10 @@ IDLE_SETTLES = 1.0
 """Seconds after a turn before it counts that nothing came of it: what was committed gets its pull request meanwhile."""
 REVIEWER = "reviewer"
 """The kind of session that judges another one's change and makes none of its own."""
-COORDINATOR = "coordinator"
+COORDINATOR = WATCHING
 """The kind of session that plans, delegates and watches for a project, and makes no change of its own."""
+CHANGELESS = frozenset({REVIEWER, COORDINATOR})
+"""Kinds of session whose branch is nothing of their own: no pull request, no checks, nothing to land."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,7 @@ def needed(facts: SessionFacts, rules: Sequence[Rule] = ()) -> list[Intent]:
 def _to_track(facts: SessionFacts) -> list[Intent]:
     """Tell the tracker how far the work on the session's issue is."""
     pr = facts.pr
-    if facts.spec.tracker == "local" or facts.spec.issue is None or facts.spec.kind == REVIEWER:
+    if facts.spec.tracker == "local" or facts.spec.issue is None or facts.spec.kind in CHANGELESS:
         return []
     if pr is not None and pr.state == "merged":
         state = "closed"
@@ -114,7 +116,7 @@ def _to_track(facts: SessionFacts) -> list[Intent]:
 def _to_publish(facts: SessionFacts) -> list[Intent]:
     if facts.place is None or facts.place.shared or not facts.committed or facts.head == facts.published:
         return []
-    if facts.spec.kind == REVIEWER:
+    if facts.spec.kind in CHANGELESS:
         return []
     return [Intent("publish", f"publish:{facts.id}:{facts.head}", facts.id)]
 
@@ -129,7 +131,7 @@ def _for_change(facts: SessionFacts) -> list[Intent]:
     """What its pull request needs, once there are commits and they are in the main repository."""
     pr, head = facts.pr, facts.head
     here = facts.place is not None and (facts.place.shared or facts.published == head)
-    if not facts.committed or not here or facts.spec.kind == REVIEWER:
+    if not facts.committed or not here or facts.spec.kind in CHANGELESS:
         return []
     remote = facts.spec.scm != "local"
     over = pr is not None and pr.state != "open"

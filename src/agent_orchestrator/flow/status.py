@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from agent_orchestrator.flow.events import rfc3339
 from agent_orchestrator.flow.facts import SessionFacts
+from agent_orchestrator.flow.pull import DEPENDENCY_ENDED
 
 STUCK_AFTER = 600.0
 """Seconds of silence in a turn after which a session counts as stuck, unless its rules say otherwise."""
@@ -41,6 +43,9 @@ IN_TURN = frozenset({"starting", "active", "retrying"})
 QUIET = frozenset({"exited", "idle"})
 """Statuses that wait for a person without calling him."""
 
+WATCHING = "coordinator"
+"""The kind of session whose rest is no end."""
+
 STATES = {
     "needs_input": "waiting",
     "blocked": "waiting",
@@ -69,11 +74,13 @@ class Status:
     waiting_for: str | None = None
     called: bool = False
     """A person was called, although the status alone would not."""
+    rests: bool = False
+    """It is at rest, as it should be: nobody need look."""
 
     @property
     def column(self) -> str:
         """Where it stands on the board."""
-        return "Needs you" if self.called else COLUMNS[self.name]
+        return "Needs you" if self.called else "Working" if self.rests else COLUMNS[self.name]
 
     @property
     def state(self) -> str:
@@ -105,6 +112,9 @@ def _ended(facts: SessionFacts) -> Status | None:
     if facts.pr and facts.pr.state == "merged":
         landed = f"landed on {facts.pr.base} as {(facts.pr.landed or '')[:8]}"
         return Status("merged", "pr", facts.updated_at, f"{landed}{_left(facts, facts.pr.left)}")
+    if facts.stopped and (asked := next((one for one in facts.offers if one.trigger == "budget-exceeded"), None)):
+        what = f"your word on its budget: ao answer {facts.id} --allow"
+        return Status("stopped", "budget", facts.updated_at, f"{asked.text}; its work is saved", what, called=True)
     if facts.stopped:
         return Status("stopped", facts.stopped_by, facts.updated_at, f"{_who(facts)} stopped it; its work is saved")
     if facts.pr and facts.pr.state == "closed":
@@ -136,7 +146,8 @@ def _before_launch(facts: SessionFacts) -> Status | None:
         return None
     if not facts.admitted:
         reason = facts.waiting_for or "a free place"
-        return Status("queued", "scheduler", facts.updated_at, f"waits for {reason}", reason)
+        asked = any(one.trigger == DEPENDENCY_ENDED for one in facts.offers)
+        return Status("queued", "scheduler", facts.updated_at, f"waits for {reason}", reason, asked)
     if facts.launched_run == facts.run:
         return None
     if facts.place is None or not facts.place.present:
@@ -204,10 +215,8 @@ def _at_work(facts: SessionFacts, now: float) -> Status | None:
         return None
     if activity.state == "starting":
         return Status("starting", activity.source, activity.at, "its agent runs and has not spoken yet")
-    if activity.state == "limited" and (facts.limit_until is None or facts.limit_until > now):
-        return Status(
-            "limited", activity.source, activity.at, "the account's usage limit is reached", "the limit's reset"
-        )
+    if activity.state == "limited":
+        return _limited(facts, now)
     if activity.state in ("active", "retrying"):
         return Status(
             "working",
@@ -216,6 +225,16 @@ def _at_work(facts: SessionFacts, now: float) -> Status | None:
             "in a turn" if activity.state == "active" else "retries after an error",
         )
     return None
+
+
+def _limited(facts: SessionFacts, now: float) -> Status:
+    activity, until = facts.activity, facts.limit_until
+    if until is not None and until <= now:
+        why, what = "the account's usage limit should be over", "its turn to go on"
+    else:
+        when = f" at {rfc3339(until)[:19]}Z" if until is not None else ""
+        why, what = "the account's usage limit is reached", f"the limit's reset{when}"
+    return Status("limited", activity.source, activity.at, why, what)
 
 
 def _of_change(facts: SessionFacts) -> Status | None:
@@ -266,6 +285,9 @@ def _trouble(facts: SessionFacts, name: str, trigger: str, why: str) -> Status:
 
 def _quiet(facts: SessionFacts) -> Status:
     activity = facts.activity
+    if facts.spec.kind == WATCHING:
+        why = "watches: it is told what happens" if facts.live else "its agent has ended; the next message wakes it"
+        return Status("idle", activity.source, activity.at, why, "news, or your message", rests=True)
     if facts.launch and facts.launch.ended:
         if facts.committed or facts.done is not None:
             return Status(

@@ -8,19 +8,24 @@ from functools import partial
 from typing import Any
 
 from fastapi import FastAPI
+from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from agent_orchestrator import __version__
 from agent_orchestrator.server import describe, problems
 from agent_orchestrator.server.gate import BODY_LIMIT, Gate
+from agent_orchestrator.server.mcp.endpoint import PATH, Endpoint
 from agent_orchestrator.server.refusals import Refusals
 from agent_orchestrator.server.routes import (
     admin,
     config,
     events,
+    fixes,
     issues,
     live,
     login,
+    orchestrator,
+    plans,
     projects,
     reactions,
     reviews,
@@ -58,8 +63,9 @@ def routes_only() -> App:
         generate_unique_id_function=describe.operation_id,
     )
     problems.install(app)
-    for part in (sessions, reviews, reactions, issues, events, live, projects, config, admin, login, webhooks):
+    for part in (sessions, reviews, reactions, issues, fixes, plans, orchestrator, events, live, projects, config, admin, login, webhooks):
         app.include_router(part.router)
+    app.router.routes.append(Route(PATH, Endpoint(), include_in_schema=False))
     return app
 
 

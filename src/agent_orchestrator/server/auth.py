@@ -20,13 +20,14 @@ LOCAL = Identity("local", "admin")
 """Whoever opened the Unix socket."""
 
 _OPEN = (("GET", "/healthz"), ("POST", "/api/login"))
-_RESERVED = ("api", "healthz", "metrics", "openapi.json")
+_RESERVED = ("api", "healthz", "mcp", "metrics", "openapi.json")
 _SEGMENT = re.compile(r"(?!\.)[\w.~@:+=,-]+")
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[\w.-]+)(:[0-9]{1,5})?", re.ASCII)
 _ONCE = (b"host", b"origin", b"authorization", b"content-type", b"sec-fetch-site")
 WEBSOCKET = "WebSocket"
 """Stands for the method where a WebSocket is to be opened; what may be sent in it is for the route to judge."""
-_ANYBODYS = ("/api/logout",)
+_ANYBODYS = ("/api/logout", "/mcp")
+"""What is for everybody who is known: what may be done there is for the route to judge."""
 _PRIVATE_OF_SESSION = ("/environment", "/attach", "/terminal")
 _TOKEN_REMEDY = "make a token with `ao token new NAME` and send it as `Authorization: Bearer TOKEN`"
 
@@ -175,7 +176,7 @@ def _allow_session(identity: Identity, method: str, path: str) -> None:
     """An agent may read what concerns its own session and judge a change (whether it was asked to, the route sees), and no more."""
     if method == "POST" and re.fullmatch(r"/api/sessions/[^/]+/review", path):
         return
-    if method == "GET" and path == "/api/me":
+    if (method == "GET" and path == "/api/me") or path == "/mcp":
         return
     own = f"/api/sessions/{identity.session}"
     below = path.removeprefix(own)

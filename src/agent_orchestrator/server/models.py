@@ -179,6 +179,29 @@ class Messages(Shown):
     messages: list[Message]
 
 
+class DigestState(Shown):
+    """How far a coordinating agent was told what happens."""
+
+    last_at: str | None
+    pending: bool
+    """There is something that it may have to be told of."""
+
+
+class CoordinatorState(Shown):
+    """A project's coordinating agent."""
+
+    project: str
+    session: Session | None
+    """Null: there was none yet."""
+    goal: str | None
+    """The last message that was no digest."""
+    said: str | None
+    """The end of its last turn."""
+    digest: DigestState
+    message: MessageState | None
+    """What became of the goal that was given just now."""
+
+
 class Prompt(Shown):
     """What an agent is told."""
 
@@ -203,11 +226,53 @@ class UsageRow(Used):
     key: str
 
 
+class AccountInUse(Shown):
+    """An account that sessions use, and its usage limit if it met one."""
+
+    account: str
+    model: str | None
+    """Only this model is held; none: all are."""
+    state: Literal["free", "held", "trying"]
+    """`trying`: its time is up, and one session sees whether the limit is over."""
+    until: str | None
+    reset_known: bool | None
+    """False: nobody said until when; it is a guess."""
+    reason: str | None
+    agents: list[str]
+    working: int
+    waiting: int
+
+
+class BudgetInForce(Shown):
+    """A budget, and what is spent and set aside of it."""
+
+    scope: Literal["session", "day", "project"]
+    name: str
+    projects: list[str]
+    profile: str | None
+    unit: Literal["usd", "tokens"]
+    budget: float
+    spent: float | None
+    """None: it is each session's own."""
+    reserved: float | None
+    unknown: list[str]
+    """Sessions whose use nobody knows in this unit: for them it cannot be enforced."""
+
+
 class UsageTable(Shown):
     """What was used."""
 
     rows: list[UsageRow]
     total: Used
+    accounts: list[AccountInUse]
+    budgets: list[BudgetInForce]
+
+
+class ReleasedAccounts(Shown):
+    """Holds that were lifted."""
+
+    released: list[str]
+    at: str
 
 
 class Permission(Shown):
@@ -536,6 +601,9 @@ class BacklogEntry(Shown):
     labels: list[str]
     profile: str | None
     agent: str | None
+    matched_by: str | None
+    priority: int
+    plan: str | None
     ready: bool
     reasons: list[str]
 
@@ -545,6 +613,143 @@ class Backlog(Shown):
 
     entries: list[BacklogEntry]
     unread: list[Unread]
+
+
+class FixTool(Shown):
+    """Something that finds failures, and how many it finds."""
+
+    name: str
+    command: str
+    folder: str | None
+    before: int | None
+    after: int | None
+    problem: str | None
+    """Why it could not be run."""
+
+
+class FixGroup(Shown):
+    """Failures that likely have one cause."""
+
+    number: int
+    title: str
+    count: int
+    tools: dict[str, int]
+    files: list[str]
+    session: str | None
+    status: str | None
+    """The session's."""
+    why: str | None
+    outcome: Literal["landed", "ready", "failed", "stopped", "later"] | None
+    commit: str | None
+    reason: str | None
+
+
+class FixRound(Shown):
+    """What was measured at one commit of the base, and what was done about it."""
+
+    number: int
+    commit: str
+    at: str
+    total: int
+    counts: dict[str, int]
+    problems: dict[str, str]
+    groups: list[FixGroup]
+
+
+class Fix(Shown):
+    """A fixing run."""
+
+    id: str
+    project: str
+    state: Literal["measuring", "working", "green", "left", "review", "measured", "stopped", "failed"]
+    ended: bool
+    reason: str | None
+    base: str
+    max_rounds: int
+    merge: bool
+    dry_run: bool
+    progress: str | None
+    before: int | None
+    after: int | None
+    tools: list[FixTool]
+    rounds: list[FixRound]
+    created_at: str
+    updated_at: str
+
+
+class Fixes(Shown):
+    """Fixing runs."""
+
+    fixes: list[Fix]
+
+
+class Failing(Shown):
+    """One thing that is wrong."""
+
+    tool: str
+    id: str
+    file: str
+    line: int
+    message: str
+    detail: str
+
+
+class Cause(Shown):
+    """Failures that likely have one cause."""
+
+    key: str
+    title: str
+    failures: list[Failing]
+
+
+class FixFailures(Shown):
+    """What one measurement found."""
+
+    id: str
+    round: int
+    groups: list[Cause]
+
+
+class PlannedTask(Shown):
+    """One task of a plan; `sessions` and `status` are known once it is applied."""
+
+    id: str
+    title: str
+    description: str
+    acceptance: list[str]
+    dependencies: list[str]
+    effort: Literal["small", "medium", "large"]
+    labels: list[str]
+    files: list[str]
+    profile: str | None
+    priority: int
+    issue: int | None
+    issue_key: str | None
+    sessions: list[str]
+    status: str | None
+
+
+class Plan(Shown):
+    """A goal made into tasks."""
+
+    id: str
+    project: str
+    goal: str
+    state: Literal["planning", "draft", "failed", "applying", "applied", "discarded"]
+    tasks: list[PlannedTask]
+    notes: list[str]
+    error: str | None
+    progress: str | None
+    agent: str | None
+    usage: Usage
+    created_at: str
+    updated_at: str
+
+
+class Plans(Shown):
+    """Plans, the newest first."""
+
+    plans: list[Plan]
 
 
 class Notification(Shown):

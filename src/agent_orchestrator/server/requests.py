@@ -63,6 +63,35 @@ class NewSession(Given):
     group_limit: int | None = Field(None, ge=1, description="How many of the group may work at once.")
 
 
+class NewFix(Given):
+    """Failing tests and lint errors are to be fixed."""
+
+    project_id: str | None = Field(None, description="The project; without it, the one of the caller's folder.")
+    base: str | None = Field(None, max_length=200, description="The branch that is to become green.")
+    commands: list[str] = Field([], max_length=50, description="What finds failures, instead of what is found.")
+    max_rounds: int = Field(3, ge=1, le=20, description="How often agents are sent.")
+    max_agents: int | None = Field(None, ge=1, description="How many of them may work at once.")
+    agent: str | None = Field(None, description="A profile, else an agent.")
+    model: str | None = None
+    merge: bool = Field(True, description="False: what is verified is left for review.")
+    dry_run: bool = Field(False, description="Only measure and group.")
+
+
+class ChangedSession(Given):
+    """Who is to do what a session without a task yet was made for."""
+
+    agent: str | None = Field(None, description="A profile, else an agent.")
+    runtime: str | None = None
+    model: str | None = None
+    title: str | None = None
+
+
+class ReadyPullRequest(Given):
+    """What a pull request that is no draft any more is called; absent: as it was."""
+
+    title: str | None = Field(None, min_length=1, max_length=500)
+
+
 class NewMessage(Given):
     """A message to the agent."""
 
@@ -85,6 +114,12 @@ class NewAnswer(Given):
         if not self.text and self.decision is None:
             raise ValueError("give text, or a decision: allow, always or deny")
         return self
+
+
+class ReleasedAccount(Given):
+    """An account that is to be held no more."""
+
+    account: str = Field(min_length=1, max_length=200, description="As `ao usage` names it: `work`, or `work opus`.")
 
 
 class WithdrawnPermission(Given):
@@ -142,6 +177,61 @@ class NewLabels(Given):
     """Labels to be added."""
 
     labels: list[str] = Field(min_length=1)
+
+
+class GivenTask(Given):
+    """A task of a plan."""
+
+    id: str
+    title: str
+    description: str = Field("", description="All that the agent must know.")
+    acceptance: list[str] = Field([], description="What must hold when it is done.")
+    dependencies: list[str] = Field([], description="Tasks that must have landed before.")
+    effort: Literal["small", "medium", "large"] = "medium"
+    labels: list[str] = []
+    files: list[str] = Field([], description="Files that it is expected to change; glob patterns too.")
+    profile: str | None = Field(None, description="Who is suggested to take it.")
+    priority: int = Field(0, description="Higher goes first.")
+    issue: int | None = Field(None, description="The open issue that it is; absent: one is made.")
+    issue_key: str | None = Field(None, description="As it was shown; does not count.")
+    sessions: list[str] = Field([], description="As they were shown; do not count.")
+    status: str | None = Field(None, description="As it was shown; does not count.")
+
+    def data(self) -> dict[str, Any]:
+        """What counts of it."""
+        return self.model_dump(exclude={"issue_key", "sessions", "status"})
+
+
+class NewPlan(Given):
+    """A goal to be made into tasks."""
+
+    project_id: str | None = Field(None, description="The project; without it, the one of the caller's folder.")
+    goal: str = Field("", description="What is to be reached; without it and without tasks: the open issues are planned.")
+    from_issues: bool = Field(False, description="The tracker's open issues are the tasks.")
+    agent: str | None = Field(None, description="The profile or agent that plans; absent: the configured one.")
+    model: str | None = None
+    tasks: list[GivenTask] | None = Field(None, description="The tasks themselves: nobody is asked.")
+
+
+class PlanChange(Given):
+    """Other tasks for a plan: as such, or as the text that was edited."""
+
+    goal: str | None = Field(None, description="Absent: it stays.")
+    tasks: list[GivenTask] | None = None
+    text: str | None = Field(None, max_length=1_000_000, description="Goal and tasks as YAML.")
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> PlanChange:
+        if (self.tasks is None) == (self.text is None):
+            raise ValueError("give either tasks or text")
+        return self
+
+
+class PlanApplication(Given):
+    """How a plan's tasks are to become issues."""
+
+    start: bool = Field(True, description="They are taken as soon as there is room.")
+    group_limit: int | None = Field(None, ge=1, description="How many of its sessions may work at once.")
 
 
 class LineComment(Given):
@@ -249,6 +339,15 @@ class PruneRequest(Given):
     """A clean-up of what is provably safe."""
 
     dry_run: bool = False
+
+
+class NewGoal(Given):
+    """A coordinating agent to be started, or found, and what is wanted of it."""
+
+    project_id: str | None = Field(None, description="The project; without it, the one of the caller's folder.")
+    goal: str | None = Field(None, description="A message to it; without it, it is only started.")
+    agent: str | None = Field(None, description="A profile, else an agent; without it, as configured.")
+    model: str | None = None
 
 
 class NewToken(Given):

@@ -16,9 +16,11 @@ if TYPE_CHECKING:
     from agent_orchestrator.services.backlog import Backlog
     from agent_orchestrator.services.configuration import Configuration
     from agent_orchestrator.services.conflicts import Conflicts
+    from agent_orchestrator.services.coordinator import Coordinators
     from agent_orchestrator.services.discussions import Discussions
     from agent_orchestrator.services.doctor import Doctor
     from agent_orchestrator.services.feed import Feed
+    from agent_orchestrator.services.fixer.run import Fixes
     from agent_orchestrator.services.forges import Webhooks
     from agent_orchestrator.services.inbox import Inbox
     from agent_orchestrator.services.inspection import Inspection
@@ -27,9 +29,11 @@ if TYPE_CHECKING:
     from agent_orchestrator.services.logins import Logins
     from agent_orchestrator.services.merge_queue import MergeQueue
     from agent_orchestrator.services.permissions import Permissions
+    from agent_orchestrator.services.planner import Planner
     from agent_orchestrator.services.projects import Projects
     from agent_orchestrator.services.prune import Prune
     from agent_orchestrator.services.reactions import Reactions
+    from agent_orchestrator.services.reporting import Reporting
     from agent_orchestrator.services.reviews import Reviews
     from agent_orchestrator.services.sessions import Sessions
     from agent_orchestrator.services.stats import Stats
@@ -53,14 +57,18 @@ class Services:
     agent_reviews: AgentReviews
     discussions: Discussions
     reactions: Reactions
+    reporting: Reporting
     queue: MergeQueue
     conflicts: Conflicts
     issues: Issues
     backlog: Backlog
+    planner: Planner
+    fixes: Fixes
     feed: Feed
     live: Live
     stories: Stories
     stats: Stats
+    coordinators: Coordinators
     projects: Projects
     config: Configuration
     agents: Agents

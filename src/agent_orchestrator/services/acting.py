@@ -5,20 +5,21 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.engine import Flow
-from agent_orchestrator.flow.facts import SessionFacts
-from agent_orchestrator.flow.reactions import limited_until, stuck_after
+from agent_orchestrator.flow.episodes import RAISE_BUDGET
+from agent_orchestrator.flow.facts import SessionFacts, hold_key
+from agent_orchestrator.flow.reactions import stuck_after
 from agent_orchestrator.flow.rules import Rule
 from agent_orchestrator.flow.status import derive
+from agent_orchestrator.services.quota import account_of, next_hold
 
 if TYPE_CHECKING:
     from agent_orchestrator.services.reacting import Planned
 
-HELD_FOR = 1800.0
-"""Seconds that an account is held where no reset time is known."""
 _TOLD = ("trigger", "project", "branch", "base", "label", "author", "by", "reason", "attempt", "summary", "question")
 """What a command may read of what happened."""
 
@@ -46,7 +47,7 @@ class Actions:
             case "merge":
                 return self._merge(facts, rule)
             case "stop":
-                return [e.StopRequested(), *self._told(facts, rule, f"{text}; it is stopped, its work saved")]
+                return self._stop(facts, rule, text, args, key)
             case "clean-up":
                 return [e.StopRequested()]
             case "restart":
@@ -66,6 +67,26 @@ class Actions:
                 return [e.SpawnRequested(rule.name, rule.trigger, rule.agent or "", text)]
         return [self.notification(facts, rule, text)]
 
+    def _stop(self, facts: SessionFacts, rule: Rule, text: str, args: Mapping[str, Any], key: str) -> list[e.Body]:
+        """Stopped, its work saved; for a spent budget a person is asked whether it may use as much again."""
+        done = f"{text}; it is stopped, its work saved"
+        told = dict(args.get("event") or {})
+        if rule.trigger != "budget-exceeded" or not told.get("scope"):
+            return [e.StopRequested(), *self._told(facts, rule, done)]
+        offer = e.ActionOffered(
+            offer=f"b{message_id(key)[1:]}",
+            rule=rule.name,
+            trigger=rule.trigger,
+            occurrence=str(args.get("occurrence", "")),
+            action=RAISE_BUDGET,
+            text=text,
+            attempt=int(args.get("attempt", 1)),
+            event=told,
+        )
+        tomorrow = "it goes on tomorrow, or at once with" if told.get("day") else "let it use as much again:"
+        asked = f"{done}; {tomorrow} ao answer {facts.id} --allow"
+        return [e.StopRequested(), offer, *self._told(facts, rule, asked)]
+
     def _merge(self, facts: SessionFacts, rule: Rule) -> list[e.Body]:
         """Only what may land: a rule's word is no `--force`."""
         if why := unfit(facts):
@@ -79,10 +100,20 @@ class Actions:
         return [e.RestoreRequested(), go_on, *self._told(facts, rule, "its agent is started again")]
 
     def _hold(self, facts: SessionFacts, rule: Rule, text: str) -> list[e.Body]:
-        until = limited_until(facts) if facts.activity.state == "limited" else self.flow.clock() + HELD_FOR
-        held = e.AccountHeld(facts.spec.agent, until, text.partition("\n")[0][:200])
-        when = f"no other session of {facts.spec.agent} starts before {e.rfc3339(until)}; this one goes on then"
-        return [held, *self._told(facts, rule, f"{text}; {when}")]
+        """The account is held by now where the limit was met; any other reason to hold it is as good."""
+        now, account, limited = self.flow.clock(), account_of(facts), facts.activity.state == "limited"
+        name = hold_key(account, facts.limit_model if limited else "")
+        held = self.flow.home.accounts.get(name)
+        bodies: list[e.Body] = []
+        if held is not None and held.released is None and held.until > now:
+            until = held.until
+        else:
+            resets, model = (facts.limit_until, facts.limit_model) if limited else (None, "")
+            body = next_hold(self.flow.home.accounts, account, model, resets, now)
+            bodies.append(replace(body, reason=text.partition("\n")[0][:200]))
+            until = body.until
+        when = f"no other session of {name} starts before {e.rfc3339(until)}; this one goes on then"
+        return [*bodies, *self._told(facts, rule, f"{text}; {when}")]
 
     def _told(self, facts: SessionFacts, rule: Rule, text: str) -> list[e.Body]:
         """A person is told of what was done by itself where the rule has a priority."""

@@ -15,13 +15,27 @@ from agent_orchestrator.flow.engine import Change, Flow
 from agent_orchestrator.flow.events import Event
 from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.home import Home
-from agent_orchestrator.services.scheduler import Resources, Verdict, admit, holds_slot, waiting
+from agent_orchestrator.services.scheduler import Gate, Resources, Verdict, admit, holds_slot, waiting
 
 Expected = Callable[[Sequence[SessionFacts]], Awaitable[Mapping[str, frozenset[str]]]]
 """Sessions → the files that each is about."""
 
 LOOK_AGAIN = 15.0
 """Seconds after which scarce memory or disk is looked at again."""
+
+_CHATTER = (
+    e.SessionAdmitted,
+    e.SessionWaiting,
+    e.AgentOutput,
+    e.AgentProgress,
+    e.AgentAck,
+    e.AgentReport,
+    e.Notified,
+    e.Reacted,
+    e.CommentAdded,
+    e.CheckStarted,
+)
+"""Events that make room for nobody."""
 
 
 class Admission:
@@ -32,8 +46,8 @@ class Admission:
         self.home = home
         self.config = config
         self.expected = expected
-        self.held: Callable[[], Mapping[str, str]] = dict
-        """Sessions that may not start, whatever is free, and why."""
+        self.gates: list[Gate] = []
+        """What else may hold a start."""
         self._due = False
         self._deciding = asyncio.Lock()
         self._about: Mapping[str, frozenset[str]] = {}
@@ -55,27 +69,25 @@ class Admission:
 
     def look(self) -> None:
         """Look at who waits; calls that come together are one."""
-        if not self._due and any(True for _ in waiting(self.flow.sessions.values())):
+        if not self._due and any(not one.admitted and one.wanted == "run" for one in self.flow.sessions.values()):
             self._due = True
             task = asyncio.get_running_loop().create_task(self._decide())
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
     def _on_change(self, changes: Sequence[Change]) -> None:
-        if any(
-            change.after is not change.before or isinstance(change.event.body, e.IssueChanged) for change in changes
-        ):
+        if any(_matters(change) for change in changes):
             self.look()
 
     async def _decide(self) -> None:
         async with self._deciding:  # two at a time would give the same place away twice
             self._due = False
-            await self._record(await self._verdicts())
+            await self._record(await self.verdicts())
 
-    async def _verdicts(self) -> list[Verdict]:
-        """Only where some may start and some may not does it matter who goes first."""
+    async def verdicts(self) -> list[Verdict]:
+        """Who may start now. Only where some may and some may not does it matter which files each is about."""
         verdicts = self._admit(self._about)
-        if len({bool(verdict.reason) for verdict in verdicts}) < 2:
+        if len({bool(verdict.reason) for verdict in verdicts if verdict.turn or not verdict.reason}) < 2:
             return verdicts
         sessions = list(self.flow.sessions.values())
         at_work = [facts for facts in sessions if holds_slot(facts)]
@@ -84,7 +96,8 @@ class Admission:
 
     def _admit(self, expected: Mapping[str, frozenset[str]]) -> list[Verdict]:
         sessions, free = list(self.flow.sessions.values()), resources(self.home.path)
-        return admit(sessions, self.config.limits(), free, self.flow.home.issues, expected, self.held())
+        issues, now = self.flow.home.issues, self.flow.clock()
+        return admit(sessions, self.config.limits(), free, issues, expected, self.gates, now)
 
     async def _record(self, verdicts: Sequence[Verdict]) -> None:
         events = []
@@ -94,8 +107,9 @@ class Admission:
                 events.append(
                     self._event(e.SessionAdmitted(), facts.project, facts.id, f"admitted:{facts.id}:{facts.run}")
                 )
-            elif verdict.reason != facts.waiting_for:
-                events.append(self._event(e.SessionWaiting(verdict.reason), facts.project, facts.id, uuid.uuid4().hex))
+            elif verdict.reason != facts.waiting_for or verdict.turn != (facts.turn_since is not None):
+                body = e.SessionWaiting(verdict.reason, verdict.turn)
+                events.append(self._event(body, facts.project, facts.id, uuid.uuid4().hex))
         if events:
             await self.flow.append(*events)
         if any(verdict.reason for verdict in verdicts):
@@ -105,6 +119,14 @@ class Admission:
 
     def _event(self, body: e.Body, project: str, session: str, key: str) -> Event:
         return Event(body, self.flow.clock(), "scheduler", key, project, session)
+
+
+def _matters(change: Change) -> bool:
+    """May it make room, or somebody wait?"""
+    body = change.event.body
+    if isinstance(body, _CHATTER):
+        return False
+    return change.after is not change.before or isinstance(body, e.IssueChanged | e.IssuePlanned)
 
 
 def resources(folder: Path) -> Resources:

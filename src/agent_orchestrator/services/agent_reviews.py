@@ -20,7 +20,7 @@ from agent_orchestrator.flow.engine import Change, Flow
 from agent_orchestrator.flow.events import Event
 from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.flow.pull import PullRequest, Review
-from agent_orchestrator.flow.reactions import REVIEWER, Intent
+from agent_orchestrator.flow.reactions import COORDINATOR, REVIEWER, Intent
 from agent_orchestrator.flow.status import IN_TURN
 from agent_orchestrator.flow.verdicts import VERDICTS
 from agent_orchestrator.git import Git
@@ -135,6 +135,8 @@ class AgentReviews:
         facts = self.flow.sessions[session]
         if facts.spec.kind == REVIEWER:
             raise UsageError(f"{session} is a reviewer itself", f"name the change: ao review {facts.spec.reviews}")
+        if facts.spec.kind == COORDINATOR:
+            raise UsageError(f"{session} coordinates and has no change", "name a session that makes one")
         if facts.pr is None:
             raise Conflict(f"{session} has no pull request yet", "it gets one with its first commit")
         if facts.pr.state != "open":

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from agent_orchestrator.config.effective import ProjectConfig, agent_settings
 from agent_orchestrator.config.scope import ConfigSet
 from agent_orchestrator.flow.engine import Flow
 from agent_orchestrator.flow.fold_pull import issue_key
-from agent_orchestrator.services.routing import Entry, Taker, Team, plan
+from agent_orchestrator.flow.pull import Issue
+from agent_orchestrator.services.matching import Taker, choose, work_of
+from agent_orchestrator.services.routing import Entry, Team, plan
 
 
 class Backlog:
@@ -17,11 +20,15 @@ class Backlog:
     def __init__(self, flow: Flow, config: ConfigSet) -> None:
         self.flow = flow
         self.config = config
+        self.refused: Callable[[], Mapping[str, str]] = dict
+        """Issue → why it could not be taken when that was tried last."""
 
     def entries(self, project: str | None) -> list[Entry]:
         """The open issues of a project, or of all, in the order that they would be taken."""
         teams = [team_of(one) for one in self.config.projects() if project in (None, one.id)]
-        return plan(self.flow.home.issues, list(self.flow.sessions.values()), teams, self.config.limits())
+        home, sessions = self.flow.home, list(self.flow.sessions.values())
+        group_limits = {one.id: one.group_limit for one in home.plans.values()}
+        return plan(home.issues, sessions, teams, self.config.limits(), self.refused(), group_limits)
 
     def list(self, project: str | None) -> list[dict[str, Any]]:
         """The same as JSON."""
@@ -39,17 +46,34 @@ class Backlog:
             "labels": list(issue.labels),
             "profile": entry.taker if entry.profile else None,
             "agent": agent_settings(project, entry.taker).tool if project and entry.taker else None,
+            "matchedBy": entry.matched or None,
+            "priority": issue.planned.priority if issue.planned else 0,
+            "plan": issue.planned.plan if issue.planned else None,
             "ready": entry.ready,
             "reasons": list(entry.reasons),
         }
 
 
 def team_of(project: ProjectConfig) -> Team:
-    """Who takes a project's issues, as it is configured."""
+    """Who takes a project's issues, as it is configured: its profiles but those that review; without any, its agent."""
     takers = [
-        Taker(name, True, profile.filters.labels, profile.filters.exclude_labels, profile.max_parallel_agents)
+        Taker(
+            name,
+            True,
+            labels=profile.filters.labels,
+            excluded=profile.filters.exclude_labels,
+            languages=profile.filters.languages,
+            paths=profile.filters.paths,
+            skills=profile.skills,
+        )
         for name, profile in project.profiles.items()
+        if profile.role == "worker"
     ]
-    return Team(
-        project.id, tuple(takers) or (Taker(project.agent, False),), project.auto_assign, project.trusted_authors
-    )
+    own = Taker(project.agent, project.agent in project.profiles)
+    return Team(project.id, tuple(takers) or (own,), project.auto_assign, project.trusted_authors)
+
+
+def profile_for(project: ProjectConfig, issue: Issue, load: Mapping[str, int]) -> str | None:
+    """The profile that an issue is for, by something that it names; none: the project's agent is as good."""
+    found = choose(team_of(project).takers, work_of(issue), load)
+    return found[0].name if found and found[0].profile and found[1].named else None

@@ -13,7 +13,8 @@ from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.engine import Change, Flow
 from agent_orchestrator.flow.events import Event
 from agent_orchestrator.flow.facts import SessionFacts
-from agent_orchestrator.services.scheduler import is_done
+from agent_orchestrator.flow.reactions import COORDINATOR
+from agent_orchestrator.services.dependencies import is_over
 
 log = structlog.get_logger()
 
@@ -38,7 +39,7 @@ class Completion:
         ended = {
             change.after.project: change.after
             for change in changes
-            if change.after and is_done(change.after) and not (change.before and is_done(change.before))
+            if change.after and is_over(change.after) and not (change.before and is_over(change.before))
         }
         for last in ended.values():
             if event := self._told(last):
@@ -63,9 +64,16 @@ class Completion:
 
 
 def all_complete(sessions: Mapping[str, SessionFacts], told: Sequence[str]) -> e.AllComplete | None:
-    """What there is to tell when all are done; nothing while one is not, or when nothing is new. One without a task does not count."""
-    real = [facts for facts in sessions.values() if facts.launch or not facts.spec.defer or facts.stopped]
-    if not real or not all(is_done(facts) for facts in real):
+    """What there is to tell when all are done; nothing while one is not, or when nothing is new.
+
+    One without a task does not count, and a coordinating agent is never done.
+    """
+    real = [
+        facts
+        for facts in sessions.values()
+        if facts.spec.kind != COORDINATOR and (facts.launch or not facts.spec.defer or facts.stopped)
+    ]
+    if not real or not all(is_over(facts) for facts in real):
         return None
     new = [facts for facts in real if facts.id not in told and facts.spec.reviews is None]
     if not new:

@@ -13,14 +13,16 @@ from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.engine import Flow
 from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.flow.fold_pull import issue_of
+from agent_orchestrator.flow.plans import Plan
 from agent_orchestrator.flow.pull import Issue
-from agent_orchestrator.flow.reactions import REVIEWER
+from agent_orchestrator.flow.reactions import CHANGELESS, COORDINATOR
 from agent_orchestrator.git import Git
 from agent_orchestrator.git_files import Layout, find_layout, read_head, read_ref
 from agent_orchestrator.home import Home
 from agent_orchestrator.host import Host
 from agent_orchestrator.services import naming
 from agent_orchestrator.services.issues import find_issue, task_text
+from agent_orchestrator.services.prompting import skills_text
 from agent_orchestrator.services.view import Views
 from agent_orchestrator.spool import clean_text
 
@@ -73,12 +75,13 @@ class Creation:
             priority=int(request.get("priority") or 0),
             after=self._tasks_before(after, known),
         )
+        group, limit = _group(request, known, self.flow.home.plans)
         body = e.SessionCreated(
             task=task.task,
             name=name,
             title=title,
             prompt=prompt,
-            rules=_rules(project, settings),
+            rules=standing_rules(project, settings) if request.get("kind") != COORDINATOR else project.coordinator.rules.strip(),
             conversation=str(request["resumeId"]) if request.get("resumeId") else None,
             agent=settings.tool,
             profile=settings.profile,
@@ -106,8 +109,9 @@ class Creation:
             scm=str(request.get("scm") or "local"),
             tracker=known.tracker if known else "local",
             files=_files(request, known),
-            group=str(request.get("group") or ""),
-            group_limit=int(request.get("groupLimit") or 0),
+            group=group,
+            group_limit=limit,
+            account=settings.account,
         )
         return body, task, session
 
@@ -143,8 +147,8 @@ class Creation:
         below = self.find(str(request["after"][0]), project.id)
         if below.project != project.id:
             raise UsageError(f"{below.id} belongs to {below.project}", f"name a session of {project.id}")
-        if below.spec.kind == REVIEWER:
-            raise UsageError(f"{below.id} reviews and has no change", "name a session that makes one")
+        if below.spec.kind in CHANGELESS:
+            raise UsageError(f"{below.id} is a {below.spec.kind} and has no change", "name a session that makes one")
         landed = below.pr is not None and below.pr.state == "merged"
         return {**request, "base": below.base if landed else below.branch}, None if landed else below.id
 
@@ -269,11 +273,14 @@ def _wording(
 ) -> tuple[str, str]:
     """Title and prompt as given, else the issue's, else each made of the other."""
     title = clean_text(str(request.get("title") or "")).strip()
+    if request.get("kind") == COORDINATOR:
+        return title, ""  # it begins at rest; what is wanted of it comes as messages
     prompt = clean_text(str(request.get("prompt") or "")).strip()
     if known is not None:
-        return naming.title_of(title or prompt) or known.title, prompt or task_text(known, trusted)
+        wanted = "" if request.get("defer") else task_text(known, trusted)
+        return naming.title_of(title or prompt) or known.title, prompt or wanted
     if not title and not prompt and issue:
-        return f"Issue {issue}", f"Work on issue {issue}."
+        return f"Issue {issue}", "" if request.get("defer") else f"Work on issue {issue}."
     if not title and not prompt and not request.get("defer"):
         raise UsageError("there is no task", "say what is to be done: title, prompt or issue")
     name = str(request.get("name") or "")
@@ -287,15 +294,23 @@ def _short_name(request: Mapping[str, Any], issue: str | None, known: Issue | No
     return naming.slug(title)
 
 
+def _group(request: Mapping[str, Any], known: Issue | None, plans: Mapping[str, Plan]) -> tuple[str, int]:
+    """The group that it belongs to and how many of it may work at once: by the request, else by the plan of its issue."""
+    plan = plans.get(known.planned.plan) if known and known.planned else None
+    if request.get("group") or plan is None:
+        return str(request.get("group") or ""), int(request.get("groupLimit") or 0)
+    return plan.id, plan.group_limit
+
+
 def _files(request: Mapping[str, Any], known: Issue | None) -> tuple[str, ...]:
     """What it is expected to change, by the request, else by the plan that its issue is a task of."""
     planned = known.planned.files if known and known.planned else ()
     return tuple(request.get("files") or planned)
 
 
-def _rules(project: ProjectConfig, settings: AgentSettings) -> str:
-    """The project's and the profile's standing rules."""
-    parts = [project.agent_rules.strip(), settings.rules.strip()]
+def standing_rules(project: ProjectConfig, settings: AgentSettings) -> str:
+    """The project's and the profile's standing rules, and what the profile is good at."""
+    parts = [project.agent_rules.strip(), settings.rules.strip(), skills_text(project.path, settings.skills)]
     if project.agent_rules_file is not None:
         try:
             parts.insert(1, project.agent_rules_file.read_text(encoding="utf-8").strip())

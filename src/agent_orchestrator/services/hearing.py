@@ -310,7 +310,7 @@ def body_of(report: r.Report, facts: SessionFacts, key: str, prices: Prices) -> 
         case r.UsageReport():
             return _usage(report, prices)
         case r.LimitReport():
-            return e.AgentLimit(report.resets_at.timestamp() if report.resets_at else None)
+            return e.AgentLimit(report.resets_at.timestamp() if report.resets_at else None, report.model)
         case r.AskReport():
             return e.AgentAsk(report.question)
         case r.DoneReport():

@@ -127,6 +127,7 @@ class Inbox:
         message: str | None = None,
         offer: str | None = None,
         key: str | None = None,
+        by: str = "person",
     ) -> dict[str, Any]:
         """A person's answer: text to a question, a decision to a permission request, a message or an action that waits for it."""
         facts = self.flow.sessions[session]
@@ -136,14 +137,14 @@ class Inbox:
         if message is not None:
             return await self._release(facts, message, decision, key)
         if decision and await self.permissions.given(session, key):
-            return await self._decide(facts, decision, text, key)
+            return await self._decide(facts, decision, text, key, by)
         if key and (sent := self._message(facts, _id(key))):
             return {"messageId": sent.id, "state": sent.state}
         if status == "blocked":
             if decision is None:
                 raise UsageError(f"{session} waits for a permission, not for text", "say --allow, --always or --deny")
             self._first(facts, key)
-            return await self._decide(facts, decision, text, key)
+            return await self._decide(facts, decision, text, key, by)
         if decision is not None and facts.held_messages:
             return await self._release(facts, _only(facts), decision, key)
         if decision is not None and facts.offers:
@@ -155,16 +156,18 @@ class Inbox:
         if status != "needs_input":
             raise Conflict(f"{session} asks nothing just now ({status})", f"send it a message: ao send {session} TEXT")
         self._first(facts, key)
-        return await self.send(session, text or "", key=key)
+        return await self.send(session, text or "", key=key, sender=by)
 
-    async def _decide(self, facts: SessionFacts, decision: str, text: str | None, key: str | None) -> dict[str, Any]:
+    async def _decide(
+        self, facts: SessionFacts, decision: str, text: str | None, key: str | None, by: str
+    ) -> dict[str, Any]:
         try:
-            await self.permissions.decide(facts, decision, text or "", key=key)
+            await self.permissions.decide(facts, decision, text or "", by=by, key=key)
         except AoError:
             self._answered.pop((facts.id, facts.activity.at), None)  # it was not given: another answer may be
             raise
         if text and decision == "deny":
-            return await self.send(facts.id, text, key=key)
+            return await self.send(facts.id, text, key=key, sender=by)
         return {"messageId": None, "state": "delivered"}
 
     async def _release(

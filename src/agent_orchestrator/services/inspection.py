@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,8 @@ class Inspection:
         self.lifecycle = lifecycle
         self.views = views
         self.watch = watch
+        self.unenforced: Callable[[SessionFacts], str] = lambda _facts: ""
+        """Why a session's budgets mean nothing."""
 
     async def diff(self, session: str, since: str | None = None) -> dict[str, Any]:
         """What the session changed since its base, or since a commit of its branch, uncommitted work included."""
@@ -89,8 +91,8 @@ class Inspection:
     def prompt(self, session: str) -> dict[str, str]:
         """What the session's agent is told: how to work here, and its task."""
         facts = self.flow.sessions[session]
-        checks = prompting.checks(self.plugins.project(facts.project))
-        return {"system": prompting.system_prompt(facts, checks), "prompt": prompting.first_prompt(facts.spec)}
+        system = prompting.system_of(facts, self.plugins.project(facts.project))
+        return {"system": system, "prompt": prompting.first_prompt(facts.spec)}
 
     async def log(self, session: str, *, raw: bool, tail_lines: int | None, follow: bool) -> AsyncIterator[bytes]:
         """What its terminal showed; `follow`: and shows, until the session ends."""
@@ -175,6 +177,7 @@ class Inspection:
             *(f"It waits for {status.waiting_for}." for _ in [0] if status.waiting_for),
             *(f"  | {line}" for line in _last_output(facts)),
             *(f"Note: {note}." for note in facts.notes),
+            *(f"Note: {note}." for note in [self.unenforced(facts)] if note),
             *(
                 f"It will collide with {other} ({one.kind}): {', '.join(one.files[:MOST_FILES]) or 'in no single file'}."
                 for other, one in self.views.met(facts).items()

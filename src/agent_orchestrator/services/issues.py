@@ -19,9 +19,9 @@ from agent_orchestrator.flow.events import Event, rfc3339
 from agent_orchestrator.flow.fold_pull import issue_key
 from agent_orchestrator.flow.pull import Issue
 from agent_orchestrator.forge import IssueChange
+from agent_orchestrator.services.dependencies import open_before
 from agent_orchestrator.services.pulls import next_number
 from agent_orchestrator.services.routing import is_about, works_on
-from agent_orchestrator.services.scheduler import open_before
 from agent_orchestrator.spool import clean_text
 
 Rows = list[dict[str, Any]]
@@ -136,6 +136,7 @@ class Issues:
         after: Iterable[int] = (),
         words: Words = A_PERSON,
         key: str | None = None,
+        by: str = "person",
     ) -> dict[str, Any]:
         """Open an issue; the same key gives the same issue."""
         unique = f"issue:{project}:{key or uuid.uuid4().hex}"
@@ -151,7 +152,7 @@ class Issues:
                 return self.get(project, known.body.number)
             number = next_number(self.flow, project)
             opened = e.IssueOpened(number, title, body, labels, words.author, before, words.write_access)
-            await self._tell(project, opened, unique)
+            await self._tell(project, opened, unique, by)
         return self.get(project, number)
 
     async def change(
@@ -246,8 +247,8 @@ class Issues:
                 seen.add(other.number)
                 ahead += [self._find(issue.project, number) for number in other.after]
 
-    async def _tell(self, project: str, body: e.Body, key: str) -> None:
-        await self.flow.append(Event(body, self.flow.clock(), "person", key, project))
+    async def _tell(self, project: str, body: e.Body, key: str, by: str = "person") -> None:
+        await self.flow.append(Event(body, self.flow.clock(), by, key, project))
 
 
 def find_issue(flow: Flow, project: str, number: int) -> Issue:

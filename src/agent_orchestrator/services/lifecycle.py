@@ -14,6 +14,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from agent_orchestrator import headless
+from agent_orchestrator.config.effective import AgentSettings
 from agent_orchestrator.errors import AoError, Conflict, Temporary
 from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.effects import Again, Effect
@@ -21,7 +22,7 @@ from agent_orchestrator.flow.engine import Flow
 from agent_orchestrator.flow.events import Event
 from agent_orchestrator.flow.facts import Message, SessionFacts
 from agent_orchestrator.flow.fold import ended_key
-from agent_orchestrator.flow.reactions import Intent, stuck_after
+from agent_orchestrator.flow.reactions import COORDINATOR, Intent, stuck_after
 from agent_orchestrator.flow.status import IN_TURN
 from agent_orchestrator.home import Home
 from agent_orchestrator.host import Host
@@ -48,6 +49,7 @@ from agent_orchestrator.services import launches, prompting, rescue
 from agent_orchestrator.services.environment import AGENT_SECRETS, agent_environment, session_variables
 from agent_orchestrator.services.hearing import agent_run
 from agent_orchestrator.services.plugins import Plugins, handle_of
+from agent_orchestrator.services.quota import Wait
 from agent_orchestrator.services.tokens import Tokens
 from agent_orchestrator.watch import Watch
 
@@ -59,6 +61,8 @@ SUBMIT_AFTER, SUBMIT_TRIES = 2.0, 5
 KNOWN_READY_WITHIN = 120.0
 """Seconds that a CLI whose plugin knows it gets: a busy machine must not make us type into one that does not listen yet."""
 INTERRUPTED_WITHIN = 3.0
+LONGEST_HOLD = 60.0
+"""Seconds after which it is asked again whether an agent may be spoken to."""
 
 Output = Callable[[str, str], None]
 """Session and a line of live output, for whoever waits."""
@@ -79,6 +83,8 @@ class Lifecycle:
         self.output = output
         self.url = ""
         self.after_landing: Callable[[SessionFacts], Awaitable[str]] | None = None
+        self.may_go: Callable[[SessionFacts], Wait | None] = lambda _facts: None
+        """Asked before an agent is started or spoken to."""
         self.login: Mapping[str, str] = os.environ
         self.login_ready = asyncio.Event()
         self._submitting: set[asyncio.Task[None]] = set()
@@ -186,6 +192,9 @@ class Lifecycle:
                 f"the workspace {facts.place.path} is not there any more", f"bring it back: ao restore {facts.id}"
             )
         await self.login_ready.wait()
+        facts = self._facts(intent)
+        if (put_off := self._put_off(facts, intent)) is not None:
+            return [put_off]
         first, private = facts.launch is None, self.home.session(facts.id)
         env = self.environment(facts, generation)
         begun = launches.kept(private, generation, facts.run)
@@ -217,6 +226,19 @@ class Lifecycle:
             events.append(self._event(facts, queued, f"{intent.key}:prompt", generation))
         return events
 
+    def _put_off(self, facts: SessionFacts, intent: Intent) -> Event | None:
+        """A start that may not be gives its place back; a message that an ended agent would be started for waits."""
+        later = None if launches.kept(self.home.session(facts.id), intent.generation, facts.run) else self.may_go(facts)
+        if later is None:
+            return None
+        if facts.launched_run != facts.run:
+            return self._event(facts, e.StartPutOff(later.reason), f"{intent.key}:put-off")
+        message = facts.next_message
+        raise Again(self._pause(later), *(self._held(facts, message, f"waits for {later.reason}") if message else ()))
+
+    def _pause(self, later: Wait) -> float:
+        return min(max(later.until - self.flow.clock(), 0.2), LONGEST_HOLD)
+
     async def _begin(self, facts: SessionFacts, generation: int, env: Mapping[str, str], first: bool) -> launches.Begun:
         message = facts.next_message
         task = first and bool(facts.spec.prompt)
@@ -230,7 +252,7 @@ class Lifecycle:
 
     def _notes(self, facts: SessionFacts) -> tuple[str, ...]:
         project, settings = self.plugins.project(facts.project), self.plugins.settings(facts)
-        _, note = prompting.granted(project, settings, facts.spec.runtime)
+        _, note = prompting.granted(project, settings, facts.spec.runtime, facts.spec.kind)
         return (note,) if note else ()
 
     async def _plan(
@@ -251,7 +273,7 @@ class Lifecycle:
             private=private,
             repo=Path(facts.spec.repo),
             task=facts.spec.prompt if prompt == prompting.first_prompt(facts.spec) else prompt,
-            system=prompting.system_prompt(facts, prompting.checks(project)),
+            system=prompting.system_of(facts, project),
             commands=commands,
             allowed=tuple(Permission(*rule) for rule in self.flow.home.allowed.get(facts.project, ())),
             model=facts.spec.model or settings.model,
@@ -260,11 +282,18 @@ class Lifecycle:
             resume=None if fresh else facts.conversation or facts.spec.conversation or "",
             message="" if fresh else taken.text if taken else prompt if facts.launch is None else "",
             env=env,
+            mcp=self._mcp(facts, settings),
+            edits=prompting.may_edit(project, facts.spec.kind),
         )
         agent = self.plugins.agent_of(facts)
         if settings.mode == "headless" and isinstance(agent, Headless):
             return headless.plan(context, settings.tool, settings.options, project.plugins, taken.id if taken else None)
         return await agent.launch(context)
+
+    def _mcp(self, facts: SessionFacts, settings: AgentSettings) -> str:
+        """Where its agent finds our MCP server; nowhere, if it is to have none. A coordinating one cannot do without."""
+        wanted = settings.mcp or facts.spec.kind == COORDINATOR
+        return f"{self.url.rstrip('/')}/mcp" if wanted and self.url else ""
 
     def _write_files(self, facts: SessionFacts, generation: int, prompt: str) -> None:
         private = self.home.session(facts.id)
@@ -383,7 +412,10 @@ class Lifecycle:
     async def _hold_if_needed(self, facts: SessionFacts, message: Message) -> None:
         if facts.activity.state == "blocked":
             raise Again(60.0, *self._held(facts, message, "the agent waits for a permission"))
-        if facts.activity.state == "starting" and (message.task or facts.spec.prompt):
+        if not message.task and (later := self.may_go(facts)):
+            raise Again(self._pause(later), *self._held(facts, message, f"waits for {later.reason}"))
+        waits = message.task or facts.spec.prompt or facts.spec.kind == COORDINATOR
+        if facts.activity.state == "starting" and waits:
             await self._until_ready(facts, message)
 
     async def _until_ready(self, facts: SessionFacts, message: Message) -> None:

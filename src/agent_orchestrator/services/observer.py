@@ -115,11 +115,11 @@ class Observer:
         eye.stops.append(self.watch.file(path, lambda: self._spawn(self._read_spool(facts.id, eye))))
         git_dir = Path(facts.place.git_dir)
         for folder in (git_dir, git_dir / "logs"):
-            eye.stops.append(self.watch.folder(folder, lambda: self._spawn(self._read_head(facts.id))))
+            eye.stops.append(self.watch.folder(folder, lambda: self._spawn(self.look_at_head(facts.id))))
         if isinstance(agent, Listens) and not (facts.launch and facts.launch.inbox):
             run = agent_run(facts, self.home, self.plugins, self.watch)
             eye.hearing = Hearing(
-                agent, run, self.flow, self._told, lambda: self._read_head(facts.id), self.plugins.host, self.prices
+                agent, run, self.flow, self._told, lambda: self.look_at_head(facts.id), self.plugins.host, self.prices
             )
         elif any((rules.ready, rules.busy, rules.blocked)):
             eye.stops.append(
@@ -127,7 +127,7 @@ class Observer:
             )
             self._screen_changed(facts.id, eye)
         self._spawn(self._read_spool(facts.id, eye))
-        self._spawn(self._read_head(facts.id))
+        self._spawn(self.look_at_head(facts.id))
         eye.tasks.append(asyncio.get_running_loop().create_task(self._await_end(facts, handle)))
 
     def _agent(self, facts: SessionFacts) -> Agent | None:
@@ -149,7 +149,7 @@ class Observer:
                 start = eye.reader.offset
                 events = self._events(session, eye, final=final)
                 if any(isinstance(event.body, e.AgentDone | e.AgentTurnEnded) for event in events):
-                    await self._read_head(session)  # what it says is done is what it committed before
+                    await self.look_at_head(session)  # what it says is done is what it committed before
                 if events and not await self._told(events):
                     eye.reader = spool.SpoolReader(eye.reader.path, start)
                     asyncio.get_running_loop().call_later(
@@ -216,7 +216,7 @@ class Observer:
         if eye.hearing:
             await eye.hearing.finish()
         await self._read_spool(session, eye, final=True)
-        await self._read_head(session)
+        await self.look_at_head(session)
         facts = self.flow.sessions[session]
         body: e.Body
         if lost:
@@ -232,7 +232,8 @@ class Observer:
 
     # -- branch --------------------------------------------------------------------------------------------------------
 
-    async def _read_head(self, session: str) -> None:
+    async def look_at_head(self, session: str) -> None:
+        """Record where its branch is, if it has moved."""
         facts = self.flow.sessions[session]
         if facts.place is None:
             return
@@ -280,7 +281,7 @@ class Observer:
         facts = self.flow.sessions[session]
         if not facts.live or facts.spoke or (facts.activity.state, facts.activity.at) != ("idle", since):
             return
-        await self._read_head(session)
+        await self.look_at_head(session)
         key = f"screen:{session}:{eye.generation}:{since:.6f}:done"
         done = await done_if_all_is_committed(self.flow, self.plugins.host, session, "screen", key, "")
         if done is not None:

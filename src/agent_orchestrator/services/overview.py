@@ -38,7 +38,7 @@ class Overviews:
 
     def changes_at(self, now: float) -> float:
         """When it changes next by time alone: a limit ends, a day does."""
-        ends = [until for until in self.flow.home.accounts.values() if until > now]
+        ends = [one.until for one in self.flow.home.accounts.values() if one.released is None and one.until > now]
         return min([now - now % DAY + DAY, *ends])
 
     def now(self, columns: Mapping[str, str]) -> dict[str, Any]:
@@ -52,7 +52,8 @@ class Overviews:
         for facts in sessions:
             if (one := self._spent(facts, day)) is not None:
                 used[facts.project] = used.get(facts.project, Usage()).plus(one)
-        projects, limits = self.config.projects(), self.config.limits()
+        projects = self.config.projects()
+        limits = tuple(one for one in self.config.limits() if one.profile is None)
         today = Usage()
         for one in used.values():
             today = today.plus(one)
@@ -72,9 +73,9 @@ class Overviews:
                 for project in projects
             ],
             "limits": [
-                {"account": account, "until": rfc3339(until)}
-                for account, until in sorted(self.flow.home.accounts.items())
-                if until > now
+                {"account": key, "until": rfc3339(one.until)}
+                for key, one in sorted(self.flow.home.accounts.items())
+                if one.released is None and one.until > now
             ],
             "today": usage_json(today),
             "budgets": [

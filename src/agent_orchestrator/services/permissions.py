@@ -14,7 +14,8 @@ from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.engine import Change, Flow
 from agent_orchestrator.flow.events import Event
 from agent_orchestrator.flow.facts import SessionFacts
-from agent_orchestrator.flow.permissions import permitted
+from agent_orchestrator.flow.permissions import only_looks, permitted
+from agent_orchestrator.flow.reactions import COORDINATOR
 from agent_orchestrator.protocols import Answers, Permission
 from agent_orchestrator.services import prompting
 from agent_orchestrator.services.lifecycle import Lifecycle
@@ -65,7 +66,12 @@ class Permissions:
 
     def _why(self, facts: SessionFacts, tool: str, command: str) -> str:
         project = self.plugins.project(facts.project)
-        mode, _ = prompting.granted(project, self.plugins.settings(facts), facts.spec.runtime)
+        kind = facts.spec.kind
+        mode, _ = prompting.granted(project, self.plugins.settings(facts), facts.spec.runtime, kind)
+        if kind == COORDINATOR:
+            if only_looks(command):
+                return "it only looks"
+            mode = mode if prompting.may_edit(project, kind) else "default"
         commands = prompting.commands(project)
         return permitted(tool, command, mode, commands, self.flow.home.allowed.get(facts.project, ()))
 

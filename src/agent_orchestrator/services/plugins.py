@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import cast
 
 from agent_orchestrator.config.effective import AgentSettings, ProjectConfig
+from agent_orchestrator.config.model import Check
 from agent_orchestrator.config.scope import ConfigSet
 from agent_orchestrator.errors import AoError, Conflict, Missing
 from agent_orchestrator.flow.facts import SessionFacts
@@ -27,6 +29,8 @@ class Plugins:
         self._runtimes: dict[str, Runtime] = {}
         self._auto: str | None = None
         self._has_tmux = False
+        self.own_checks: Callable[[SessionFacts], Mapping[str, Check]] = _none
+        """Checks that one session's change must pass beside its project's, for its own sake: the base may well fail them."""
 
     def project(self, project_id: str) -> ProjectConfig:
         """A project's configuration; `Conflict` when it is not registered any more."""
@@ -34,6 +38,10 @@ class Plugins:
         if project is None:
             raise Conflict(f"the project {project_id} is not registered any more", "add it again: ao add-project PATH")
         return project
+
+    def checks(self, facts: SessionFacts) -> dict[str, Check]:
+        """Every check that a session's change must pass, by name."""
+        return {**self.project(facts.project).ci, **self.own_checks(facts)}
 
     def registry(self, project: ProjectConfig) -> Registry:
         """The plugins that a project may use."""
@@ -117,6 +125,10 @@ class Plugins:
     def agent_of(self, facts: SessionFacts) -> Agent:
         """A session's agent plugin."""
         return self.agent(self.project(facts.project), self.settings(facts))
+
+
+def _none(_facts: SessionFacts) -> Mapping[str, Check]:
+    return {}
 
 
 def handle_of(facts: SessionFacts) -> Handle | None:

@@ -270,7 +270,13 @@ class Projects:
         return found.quiet if found else None
 
     async def check_trust(
-        self, project: ProjectConfig, profile: str | None, *, ci: bool = False, reactions: bool = False
+        self,
+        project: ProjectConfig,
+        profile: str | None,
+        *,
+        ci: bool = False,
+        reactions: bool = False,
+        coordinator: bool = False,
     ) -> None:
         """Refuse to run what came with the repository and nobody trusted; checks only what this session would run."""
         if project.file is None or project.file.is_relative_to(self.home.path):
@@ -280,11 +286,13 @@ class Projects:
             return
         projects = commands.get("projects", {})
         named = {**projects.get(project.id, {}), **projects.get(".", {})}
-        mine = {key: value for key, value in named.items() if ci or key != "ci"}
+        mine = {key: value for key, value in named.items() if ci or key not in ("ci", "fix")}
         if profile and profile in commands.get("agents", {}):
             mine["agent"] = commands["agents"][profile]
         if reactions and commands.get("reactions"):
             mine["reactions"] = commands["reactions"]
+        if coordinator and commands.get("coordinator"):
+            mine["coordinator"] = commands["coordinator"]
         if mine or commands.get("plugins") or commands.get("defaults"):
             raise Denied(
                 f"{project.file} came with the repository and would run commands of its own ({', '.join(sorted(mine)) or 'plugins'})",

@@ -104,16 +104,17 @@ class Pulls:
         pr, head = facts.pr, facts.head or ""
         assert pr is not None
         project = self.plugins.project(facts.project)
-        if not project.ci:
+        wanted_checks = self.plugins.checks(facts)
+        if not wanted_checks:
             return [self._event(facts, e.ChecksSettled(head, none=True), f"{intent.key}:done", "checks")]
-        due = {name: check for name, check in project.ci.items() if _is_due(check, pr)}
+        due = {name: check for name, check in wanted_checks.items() if _is_due(check, pr)}
         if not due:
             by_hand = [] if pr.draft else [e.ChecksByHand(head)]
             return [self._event(facts, body, f"{intent.key}:by-hand", "checks") for body in by_hand]
         results = await asyncio.gather(
             *(self._run(facts, project, name, one, head, intent.key) for name, one in due.items())
         )
-        wanted = {name for name, check in project.ci.items() if check.on != "manual" or pr.asked}
+        wanted = {name for name, check in wanted_checks.items() if check.on != "manual" or pr.asked}
         if wanted <= set(due) and "cancelled" not in results:
             return [self._event(facts, e.ChecksSettled(head), f"{intent.key}:done", "checks")]
         return []
@@ -214,6 +215,7 @@ class Pulls:
             symlinks=project.symlinks,
             post_create=project.post_create,
             base=facts.base,
+            own=name in self.plugins.own_checks(facts),
             parallel=check.parallel,
         )
 

@@ -9,6 +9,7 @@ from typing import Any
 from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.effects import Again, Effect
 from agent_orchestrator.flow.engine import Flow
+from agent_orchestrator.flow.episodes import RAISE_BUDGET
 from agent_orchestrator.flow.events import Event
 from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.flow.reactions import Intent, still_so
@@ -16,12 +17,16 @@ from agent_orchestrator.flow.rules import DEFAULT_RULES, Rule
 from agent_orchestrator.services.acting import Actions, message_id
 from agent_orchestrator.services.material import Gathering
 from agent_orchestrator.services.quiet import Quiet
+from agent_orchestrator.services.quota import Wait
 from agent_orchestrator.services.wording import Wording
 from agent_orchestrator.templates import holds, render
 
+LONGEST_WAIT = 30.0
+"""Seconds after which a session that met a limit asks again whether it may go on."""
 LOOK_AGAIN = 1.0
 """Seconds, at least, after which it is looked again whether a person still looks at the session; a rule's own delay may be longer."""
 
+_RAISED = "Your budget was raised. Go on where you left off."
 _SPEAKING = ("send-to-agent", "spawn", "restart")
 """Actions whose words reach an agent: those of strangers need a person's word first."""
 
@@ -53,6 +58,8 @@ class Reacting:
         self.actions = actions
         self.quiet = quiet
         self.watched = watched
+        self.may_go: Callable[[SessionFacts], Wait | None] = lambda _facts: None
+        """Asked before a session goes on after a limit."""
 
     def effects(self) -> dict[str, Effect]:
         """By kind of intent."""
@@ -137,12 +144,28 @@ class Reacting:
         event = await self.flow.store.event_by_key(f"offer:{intent.args['offer']}")
         body = event.body if event else None
         rule = self._rule(facts, body.rule) if isinstance(body, e.ActionOffered) else None
+        if isinstance(body, e.ActionOffered) and body.action == RAISE_BUDGET:
+            return self._raise_budget(facts, body, intent)
         if not isinstance(body, e.ActionOffered) or rule is None:
             return []
         args = {"occurrence": body.occurrence, "attempt": body.attempt, "event": dict(body.event)}
         variables = self.wording.variables(facts, rule, args)
         planned = Planned(True, body.text, False, "", variables)
         return self._events(facts, rule, intent.key, self.actions.bodies(facts, rule, planned, args, intent.key))
+
+    def _raise_budget(self, facts: SessionFacts, offer: e.ActionOffered, intent: Intent) -> list[Event]:
+        """It may use as much again, and goes on with its conversation."""
+        if facts.wanted == "stop" and not facts.stopped and facts.failure is None:
+            raise Again(LOOK_AGAIN)
+        told = offer.event
+        raised = e.BudgetRaised(str(told.get("scope")), str(told.get("budget")), str(told.get("day") or ""))
+        go_on = e.MessageQueued(message_id(intent.key), _RAISED, "person")
+        bodies = (raised, e.RestoreRequested(), go_on)
+        now = self.flow.clock()
+        return [
+            Event(body, now, "person", f"{intent.key}:{number}", facts.project, facts.id)
+            for number, body in enumerate(bodies)
+        ]
 
     async def escalate(self, intent: Intent, _attempts: int) -> Sequence[Event]:
         """Call a person: the rule's attempts are used up, or it lasts too long."""
@@ -167,13 +190,17 @@ class Reacting:
         return not rule.condition or holds(rule.condition, self.wording.variables(facts, rule, intent.args))
 
     async def limit(self, intent: Intent, _attempts: int) -> Sequence[Event]:
-        """The usage limit's reset time has come: the agent that was held goes on."""
+        """The usage limit's reset time has come: the agent that was held goes on when it is its turn."""
         facts = self.flow.sessions[intent.session]
         now = self.flow.clock()
         due = Event(e.TimerDue("limit"), now, "daemon", f"{intent.key}:done", facts.project, facts.id, facts.generation)
         rules = self.flow.rules(facts.project, facts.spec.profile)
         rule = next((one for one in rules if one.trigger == "usage-limit" and one.action == "hold" and one.auto), None)
-        if rule is None or facts.activity.state != "limited" or facts.next_message is not None:
+        if rule is None or facts.activity.state != "limited":
+            return [due]
+        if later := self.may_go(facts):
+            raise Again(max(LOOK_AGAIN, min(later.until - now, LONGEST_WAIT)))
+        if facts.next_message is not None:
             return [due]
         text = render(self.wording.restart_text(rule), self.wording.variables(facts, rule, {}))
         go_on = e.MessageQueued(message_id(intent.key), text, f"rule {rule.name}")

@@ -170,6 +170,7 @@ class Reviews:
         force: bool = False,
         delete_after: bool = True,
         key: str | None = None,
+        by: str = "person",
     ) -> dict[str, Any]:
         """A person's word that it may land; refuses what is known to be red, unless forced. What is landing already lands."""
         facts, pr = self._open(session)
@@ -198,7 +199,7 @@ class Reviews:
         if facts.live and facts.activity.state == "active" and not force:
             raise Conflict(f"{session} is still at work", "wait until its turn ends, or land what is there: --force")
         body = e.MergeRequested(strategy or "squash", force, delete_after)
-        await self.flow.append(self._event(facts, body, unique))
+        await self.flow.append(self._event(facts, body, unique, by))
         return self.sessions.view(session)
 
     async def landed(self, session: str, patience: float = LAND_PATIENCE) -> dict[str, Any]:
@@ -214,13 +215,15 @@ class Reviews:
             )
         return self.sessions.view(session)
 
-    async def ready(self, session: str, key: str | None = None) -> dict[str, Any]:
-        """A person says that it is no draft any more."""
+    async def ready(self, session: str, key: str | None = None, title: str | None = None) -> dict[str, Any]:
+        """A person says that it is no draft any more, and, at the local forge, what it is to be called."""
         facts, pr = self._open(session)
         unique = f"ready:{session}:{key or uuid.uuid4().hex}"
         if not await self._said(unique, key):
             self._refuse_unless_open(facts, pr)
-            await self.flow.append(self._event(facts, e.PrReady(), unique))
+            named = " ".join(clean_text(title or "").split()) if facts.spec.scm == "local" else ""
+            called = [self._event(facts, e.PrChanged(named, False), f"{unique}:title")] if named else []
+            await self.flow.append(*called, self._event(facts, e.PrReady(), unique))
         return self.view(session)
 
     async def close(self, session: str, key: str | None = None) -> dict[str, Any]:

@@ -1,33 +1,24 @@
-"""Who takes which issue next: `plan(issues, sessions, teams, limits) -> entries`. Pure; whoever takes issues by himself asks the same.
+"""Who takes which issue next: `plan(issues, sessions, teams, …) -> entries`. Pure; whoever takes issues by himself asks the same.
 
-A profile takes an issue that has any of the labels it names, or any at all if it names none, and none of those it excludes. The more of
-its labels the better the match; among equals the one with less to do, then the first by name. A project without profiles has its own
-agent.
+Who takes what is a matter of `matching.py`. A project without profiles has its own agent. The most urgent go first; among equals the
+project with the fewest at work has the next place, and in a project the lowest number.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 
 from agent_orchestrator.config.scope import Limit
 from agent_orchestrator.flow.authors import held
 from agent_orchestrator.flow.facts import SessionFacts
+from agent_orchestrator.flow.fold_pull import issue_key
 from agent_orchestrator.flow.pull import Issue
-from agent_orchestrator.services.scheduler import holds_slot, open_before, waiting
-
-
-@dataclass(frozen=True, slots=True)
-class Taker:
-    """A profile, or a project's own agent, and the work that it takes."""
-
-    name: str
-    profile: bool = True
-    labels: tuple[str, ...] = ()
-    excluded: tuple[str, ...] = ()
-    limit: int | None = None
-    """How many of it may work at once."""
+from agent_orchestrator.services.dependencies import how_it_ended, open_before
+from agent_orchestrator.services.matching import Taker, choose, work_of
+from agent_orchestrator.services.scheduler import Places, Seat, holds_slot, seat_of, waiting
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +35,7 @@ class Team:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An open issue, who would take it, and why that has not come yet."""
+    """An open issue, who would take it and why he, and why that has not come yet."""
 
     issue: Issue
     taker: str | None = None
@@ -52,6 +43,8 @@ class Entry:
     reasons: tuple[str, ...] = ()
     asked: bool = False
     """All it waits for is to be asked for, since nobody takes issues by himself."""
+    matched: str = ""
+    """By what it is his."""
 
     @property
     def ready(self) -> bool:
@@ -59,26 +52,31 @@ class Entry:
         return self.asked or not self.reasons
 
 
-def match(taker: Taker, labels: Iterable[str]) -> int | None:
-    """How well an issue's labels fit; none: it is not for him."""
-    there = {label.casefold() for label in labels}
-    wanted = {label.casefold() for label in taker.labels}
-    if there & {label.casefold() for label in taker.excluded} or (wanted and not wanted & there):
-        return None
-    return len(wanted & there)
+class Attempts:
+    """Who has worked on which issue; found without looking at everybody."""
 
+    def __init__(self, sessions: Iterable[SessionFacts]) -> None:
+        self._by_name: dict[tuple[str, str], list[SessionFacts]] = {}
+        for facts in sessions:
+            if facts.spec.issue is not None:
+                self._by_name.setdefault((facts.project, facts.spec.issue), []).append(facts)
 
-def choose(takers: Iterable[Taker], labels: Sequence[str], load: Mapping[str, int]) -> Taker | None:
-    """The best match; among equals the one with less to do, then the first by name."""
-    fitting = [
-        (-fit, load.get(one.name, 0), one.name, one) for one in takers if (fit := match(one, labels)) is not None
-    ]
-    return min(fitting, key=lambda found: found[:3])[3] if fitting else None
+    def of(self, issue: Issue) -> list[SessionFacts]:
+        """The sessions that were made for an issue."""
+        names = dict.fromkeys((str(issue.number), issue.name))
+        return [facts for name in names for facts in self._by_name.get((issue.project, name), ())]
+
+    def how_it_ended(self, issue: Issue) -> str:
+        """In which way the last attempt came to an end without landing; nothing: there was none, or there is another."""
+        made = self.of(issue)
+        if not made or any(not is_past(one) and not how_it_ended(one) for one in made):
+            return ""
+        return how_it_ended(max(made, key=lambda one: one.created_at))
 
 
 def works_on(issue: Issue, sessions: Iterable[SessionFacts]) -> SessionFacts | None:
     """The session that attempts an issue just now."""
-    return next((one for one in sessions if is_about(issue, one) and not _over(one)), None)
+    return next((one for one in sessions if is_about(issue, one) and not is_past(one)), None)
 
 
 def is_about(issue: Issue, facts: SessionFacts) -> bool:
@@ -86,85 +84,145 @@ def is_about(issue: Issue, facts: SessionFacts) -> bool:
     return facts.project == issue.project and facts.spec.issue in (str(issue.number), issue.name)
 
 
-def _over(facts: SessionFacts) -> bool:
+def is_past(facts: SessionFacts) -> bool:
+    """It does not work on its issue any more."""
     return facts.stopped or facts.wanted == "stop" or (facts.pr is not None and facts.pr.state != "open")
 
 
 def plan(
-    issues: Mapping[str, Issue], sessions: Sequence[SessionFacts], teams: Sequence[Team], limits: Sequence[Limit] = ()
+    issues: Mapping[str, Issue],
+    sessions: Sequence[SessionFacts],
+    teams: Sequence[Team],
+    limits: Sequence[Limit] = (),
+    refused: Mapping[str, str] | None = None,
+    group_limits: Mapping[str, int] | None = None,
 ) -> list[Entry]:
     """The open issues of these projects in the order that they would be taken: those that may be now, then those that wait.
 
-    Each that would be taken counts as taken for those behind it.
+    Each that would be taken counts as taken for those behind it. `refused`: issue → why it could not be taken when that was tried last.
     """
-    wanting = {facts.id for facts in waiting(sessions)}
-    at_work = [facts for facts in sessions if holds_slot(facts) or facts.id in wanting]
-    taken = Counter(facts.project for facts in at_work)
-    entries: list[Entry] = []
-    for team in sorted(teams, key=lambda one: one.project):
-        desk = _Desk(team, [facts for facts in sessions if facts.project == team.project], at_work)
-        open_ones = [issue for issue in issues.values() if issue.project == team.project and issue.state == "open"]
-        for issue in sorted(open_ones, key=lambda one: one.number):
-            entry = desk.entry(issue, open_before(issue, issues), _full(team.project, limits, taken))
-            entries.append(entry)
-            if entry.ready:
-                desk.take(entry)
-                taken[team.project] += 1
+    soon = {facts.id for facts in waiting(sessions) if facts.turn_since is not None or not facts.waiting_for}
+    at_work = [facts for facts in sessions if holds_slot(facts) or facts.id in soon]
+    places = Places(limits, map(seat_of, at_work))
+    attempts, by_project = Attempts(sessions), _by_project(sessions)
+    desks = {
+        team.project: _Desk(team, issues, by_project.get(team.project, ()), attempts, places, group_limits or {})
+        for team in teams
+    }
+    entries = []
+    for issue in _in_turn(issues.values(), desks, places.projects):
+        desk = desks[issue.project]
+        entry = desk.entry(issue, (refused or {}).get(issue_key(issue.project, issue.number), ""))
+        entries.append(entry)
+        if entry.ready:
+            desk.take(entry)
     return sorted(entries, key=lambda entry: not entry.ready)
 
 
-def _full(project: str, limits: Sequence[Limit], taken: Mapping[str, int]) -> str:
-    """Why there is no place for one more of this project."""
-    for limit in limits:
-        count = sum(taken.get(name, 0) for name in limit.projects)
-        if project in limit.projects and count >= limit.count:
-            return f"no place is free ({count} of {limit.count} taken)"
-    return ""
+def _by_project(sessions: Iterable[SessionFacts]) -> dict[str, list[SessionFacts]]:
+    found: dict[str, list[SessionFacts]] = {}
+    for facts in sessions:
+        found.setdefault(facts.project, []).append(facts)
+    return found
+
+
+def _in_turn(issues: Iterable[Issue], projects: Iterable[str], at_work: Mapping[str, int]) -> Iterator[Issue]:
+    """Every open issue in its turn; `at_work`, by project, is looked at anew whenever one was taken."""
+    rows: dict[str, list[Issue]] = {project: [] for project in projects}
+    for issue in issues:
+        if issue.state == "open" and issue.project in rows:
+            rows[issue.project].append(issue)
+    for row in rows.values():
+        row.sort(key=lambda one: (-_priority(one), one.number), reverse=True)
+    turns = [_turn(row[-1], at_work) for row in rows.values() if row]
+    heapify(turns)
+    while turns:
+        row = rows[heappop(turns)[-1]]
+        yield row.pop()
+        if row:
+            heappush(turns, _turn(row[-1], at_work))
+
+
+def _turn(issue: Issue, at_work: Mapping[str, int]) -> tuple[int, int, str]:
+    return -_priority(issue), at_work.get(issue.project, 0), issue.project
+
+
+def _priority(issue: Issue) -> int:
+    return issue.planned.priority if issue.planned else 0
 
 
 class _Desk:
     """A team at work: who has how much to do."""
 
-    def __init__(self, team: Team, sessions: Sequence[SessionFacts], at_work: Sequence[SessionFacts]) -> None:
+    def __init__(
+        self,
+        team: Team,
+        issues: Mapping[str, Issue],
+        sessions: Sequence[SessionFacts],
+        attempts: Attempts,
+        places: Places,
+        group_limits: Mapping[str, int],
+    ) -> None:
         self.team = team
-        self.sessions = sessions
-        self.load = Counter(_by(facts) for facts in sessions if not _over(facts))
-        self.busy = Counter(_by(facts) for facts in at_work if facts.project == team.project)
+        self.issues = issues
+        self.ours = {facts.id for facts in sessions}
+        self.attempts = attempts
+        self.places = places
+        self.group_limits = group_limits
+        self.load = Counter(_by(facts) for facts in sessions if not is_past(facts))
 
     def take(self, entry: Entry) -> None:
         """Count an issue as taken."""
         self.load[entry.taker or ""] += 1
-        self.busy[entry.taker or ""] += 1
+        self.places.take(self._seat(entry.issue, entry.taker if entry.profile else None))
 
-    def entry(self, issue: Issue, before: Sequence[int], full: str) -> Entry:
+    def _seat(self, issue: Issue, profile: str | None) -> Seat:
+        group = issue.planned.plan if issue.planned else ""
+        return Seat(issue.project, profile, None, group, self.group_limits.get(group, 0))
+
+    def entry(self, issue: Issue, refused: str) -> Entry:
         """Who would take an issue, and why not yet."""
-        if facts := works_on(issue, self.sessions):
-            return Entry(issue, _by(facts), facts.spec.profile is not None, (f"{facts.id} works on it",))
-        taker = choose(self.team.takers, issue.labels, self.load)
-        reasons = [*(f"issue {number} is open" for number in before), *self._of_people(issue)]
-        if self.team.auto and (tried := next((one.id for one in self.sessions if is_about(issue, one)), None)):
-            reasons.append(f"{tried} has attempted it: try again by ao new {issue.name}")
-        reasons += self._of_places(taker, full) if taker else [_nobody(issue)]
-        asked = not reasons and not self.team.auto
+        made = self.attempts.of(issue)
+        if facts := next((one for one in made if not is_past(one)), None):
+            return Entry(issue, _by(facts), facts.spec.profile is not None, (_at_it(facts),))
+        auto = self.team.auto or (issue.planned is not None and issue.planned.start)
+        reasons = [*self._of_issues(issue), *self._of_people(issue)]
+        if auto and made:
+            reasons.append(f"{made[0].id} has attempted it: try again by ao new {issue.name}")
+        found = choose(self.team.takers, work_of(issue), self.load)
+        if found is None:
+            return Entry(issue, reasons=(*reasons, _nobody(issue)))
+        taker, fit = found
+        if full := self.places.full(self._seat(issue, taker.name if taker.profile else None)):
+            reasons.append(f"no place is free{full} taken)")
+        if refused:
+            reasons.append(refused)
+        asked = not reasons and not auto
         if asked:
             reasons = [f"autoAssign is off: take it by ao new {issue.name}"]
-        if taker is None:
-            return Entry(issue, reasons=tuple(reasons))
-        return Entry(issue, taker.name, taker.profile, tuple(reasons), asked)
+        why = fit.why if taker.profile else "it is the project's agent"
+        return Entry(issue, taker.name, taker.profile, tuple(reasons), asked, why)
+
+    def _of_issues(self, issue: Issue) -> list[str]:
+        """The issues that it comes after; where one waits for a person, that too."""
+        found = []
+        for number in open_before(issue, self.issues):
+            ended = self.attempts.how_it_ended(self.issues[issue_key(issue.project, number)])
+            found.append(f"issue {number} is open{f': {ended}' if ended else ''}")
+        return found
 
     def _of_people(self, issue: Issue) -> list[str]:
         found = []
-        if issue.assignee and not any(facts.id == issue.assignee for facts in self.sessions):
+        if issue.assignee and issue.assignee not in self.ours:
             found.append(f"it is assigned to {issue.assignee}")
         if strange := held([issue], self.team.trusted):
             found.append(f"it needs your word ({strange}): ao new {issue.name}")
         return found
 
-    def _of_places(self, taker: Taker, full: str) -> list[str]:
-        count = self.busy[taker.name]
-        if taker.limit is not None and count >= taker.limit:
-            return [f"no place is free for {taker.name} ({count} of {taker.limit} taken)"]
-        return [full] if full else []
+
+def _at_it(facts: SessionFacts) -> str:
+    waits = not facts.admitted and facts.waiting_for
+    return f"{facts.id} is to work on it and waits for {waits}" if waits else f"{facts.id} works on it"
 
 
 def _by(facts: SessionFacts) -> str:

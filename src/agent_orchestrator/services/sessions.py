@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
@@ -17,9 +17,12 @@ from agent_orchestrator.flow.events import Event, rfc3339
 from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.home import Home
 from agent_orchestrator.host import Host
-from agent_orchestrator.services.creation import Creation
+from agent_orchestrator.services import naming
+from agent_orchestrator.services.backlog import profile_for
+from agent_orchestrator.services.creation import Creation, standing_rules
 from agent_orchestrator.services.plugins import Plugins
 from agent_orchestrator.services.projects import Context, Projects
+from agent_orchestrator.services.routing import is_past
 from agent_orchestrator.services.view import Views
 from agent_orchestrator.spool import clean_text
 
@@ -125,21 +128,23 @@ class Sessions:
 
     # -- creating ------------------------------------------------------------------------------------------------------
 
-    async def create(self, request: Mapping[str, Any], key: str | None, context: Context) -> dict[str, Any]:
-        """Record a session to be made; the same key gives the same session."""
+    async def create(
+        self, request: Mapping[str, Any], key: str | None, context: Context, by: str = "person"
+    ) -> dict[str, Any]:
+        """Record a session to be made, `by` whom; the same key gives the same session."""
         if known := await self._made_by(key):
             return known
         project_id = await self.projects.resolve(context, request.get("projectId"), adopt=True)
         if project_id is None:
             raise UsageError("no project is named", "name one: projectId, or -p P")
         project = self.plugins.project(project_id)
-        settings = self._agent(project, request.get("agent"))
+        if request.get("issue"):
+            await self.learn_issue(project, str(request["issue"]))
+        settings = self._agent(project, request.get("agent") or self._routed(project, request))
         await self.projects.check_trust(project, settings.profile)
         runtime = await self.plugins.runtime_name(request.get("runtime") or settings.runtime)
         self.plugins.runtime(runtime, self.plugins.registry(project))
         workspace = self.plugins.workspace_name(project, settings, request.get("workspace"))
-        if request.get("issue"):
-            await self.learn_issue(project, str(request["issue"]))
         scm = await self.forge_of(project)
         known_there: tuple[e.Body, ...] = ()
         if request.get("pr") and self.claim and scm != "local":
@@ -153,14 +158,39 @@ class Sessions:
             now = self.flow.clock()
             unique = key or uuid.uuid4().hex
             events = [
-                Event(task, now, "person", f"task:{unique}", project_id),
-                Event(body, now, "person", f"create:{unique}", project_id, session),
+                Event(task, now, by, f"task:{unique}", project_id),
+                Event(body, now, by, f"create:{unique}", project_id, session),
                 *(Event(one, now, scm, f"claim:{unique}:{one.type}", project_id, session) for one in known_there),
             ]
             if issue := self.creation.issue(project_id, body.issue):
                 taken = e.IssueChanged(issue.number, assignee=session)
-                events.append(Event(taken, now, "person", f"assign:{unique}", project_id))
+                events.append(Event(taken, now, by, f"assign:{unique}", project_id))
             await self.flow.append(*events)
+        return self.view(session)
+
+    async def reassign(self, session: str, request: Mapping[str, Any], key: str | None) -> dict[str, Any]:
+        """Give a session that waits for its first message to another agent, or another runtime."""
+        facts = self.flow.sessions[session]
+        unique = f"reassign:{session}:{key or uuid.uuid4().hex}"
+        if await self.flow.store.event_by_key(unique) is not None:
+            return self.view(session)
+        if not facts.spec.defer or facts.launch is not None or facts.next_message is not None or facts.stopped:
+            raise Conflict(f"{session} has its agent already", "make another session for another agent: ao new")
+        project, spec = self.plugins.project(facts.project), facts.spec
+        settings = self._agent(project, request.get("agent") or spec.profile or spec.agent)
+        await self.projects.check_trust(project, settings.profile)
+        runtime = await self.plugins.runtime_name(request.get("runtime") or settings.runtime)
+        self.plugins.runtime(runtime, self.plugins.registry(project))
+        body = e.SessionReassigned(
+            agent=settings.tool,
+            runtime=runtime,
+            title=naming.title_of(clean_text(str(request.get("title") or ""))) or spec.title,
+            profile=settings.profile,
+            model=request.get("model") or spec.model,
+            rules=standing_rules(project, settings),
+            account=settings.account,
+        )
+        await self.flow.append(Event(body, self.flow.clock(), "person", unique, facts.project, session))
         return self.view(session)
 
     async def _made_by(self, key: str | None) -> dict[str, Any] | None:
@@ -171,6 +201,15 @@ class Sessions:
         if event.session not in self.flow.sessions:
             await self.flow.append()  # committed just now, and not in memory yet: the next commit comes after it
         return self.view(event.session)
+
+    def _routed(self, project: ProjectConfig, request: Mapping[str, Any]) -> str | None:
+        """The profile that an issue is for, where nobody says who is to take it."""
+        if not request.get("issue") or not project.profiles or request.get("kind") not in (None, "worker"):
+            return None
+        issue = self.creation.issue(project.id, naming.checked_issue(str(request["issue"])))
+        ours = (one for one in self.flow.sessions.values() if one.project == project.id and not is_past(one))
+        load = Counter(one.spec.profile or one.spec.agent for one in ours)
+        return profile_for(project, issue, load) if issue else None
 
     def _agent(self, project: ProjectConfig, name: str | None) -> AgentSettings:
         settings = self.plugins.config.agent(project.id, name)
@@ -241,13 +280,15 @@ class Sessions:
 
     # -- the end, and back ---------------------------------------------------------------------------------------------
 
-    async def stop(self, session: str, keep: bool = False, key: str | None = None) -> dict[str, Any]:
+    async def stop(
+        self, session: str, keep: bool = False, key: str | None = None, by: str = "person"
+    ) -> dict[str, Any]:
         """Stop a session, save its work, remove its workspace once that is safe; says where everything went."""
         facts = self.flow.sessions[session]
         if not facts.stopped:
             unique = f"stop:{session}:{key or uuid.uuid4().hex}"
             await self.flow.append(
-                Event(e.StopRequested(keep), self.flow.clock(), "person", unique, facts.project, session)
+                Event(e.StopRequested(keep), self.flow.clock(), by, unique, facts.project, session)
             )
         facts = await self.until(
             session, lambda now: now.stopped or (now.failure is not None and not now.live), STOP_PATIENCE

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.events import Event, rfc3339
-from agent_orchestrator.flow.facts import Message, SessionFacts
+from agent_orchestrator.flow.facts import Message, SessionFacts, hold_key
 from agent_orchestrator.flow.pull import BAD, GOOD
 from agent_orchestrator.flow.rules import Rule
 from agent_orchestrator.flow.status import Status
@@ -53,6 +53,15 @@ LEFT_OUT: frozenset[type[e.Body]] = frozenset(
         e.LabelAdded,
         e.LabelRemoved,
         e.IssueComment,
+        e.IssuePlanned,
+        e.PlanRequested,
+        e.PlanDrafted,
+        e.PlanFailed,
+        e.PlanChanged,
+        e.PlanApplyRequested,
+        e.PlanApplied,
+        e.PlanRefused,
+        e.PlanDiscarded,
         e.TimerDue,
         e.NotificationHeld,
         e.ReadingFailed,
@@ -304,6 +313,7 @@ def _permission(body: e.PermissionAsked) -> Entry:
 
 _WORDS: Mapping[type[e.Body], Callable[[Any], Entry | None]] = {
     e.SessionCreated: lambda b: _entry("did", f"Started: {b.title}", b.prompt),
+    e.SessionReassigned: lambda b: _entry("did", f"Given to {b.profile or b.agent}"),
     e.SessionWaiting: lambda b: _entry("seen", f"Waits for {b.reason}"),
     e.SessionFailed: lambda b: _entry("seen", f"{b.step} failed: {_first(b.error)}", b.remedy),
     e.WorkspaceCreated: lambda b: _entry("seen", f"Workspace made on {b.branch}", b.path),
@@ -359,10 +369,21 @@ _WORDS: Mapping[type[e.Body], Callable[[Any], Entry | None]] = {
     e.Escalated: lambda b: _entry("decided", f"You were called: {b.reason}", "", b.trigger),
     e.ActionOffered: lambda b: _entry("decided", f"Offered to you: {b.action}", b.text, b.trigger),
     e.OfferAnswered: lambda b: _entry("did", "Took the offer" if b.decision == "allow" else "Refused the offer"),
+    e.OfferWithdrawn: lambda _: _entry("seen", "What you were asked for has settled itself"),
     e.CommandFinished: _command,
     e.ReviewRequested: lambda b: _entry("decided", f"{b.reviewer} is asked to judge {_short(b.head)}"),
     e.AccountHeld: lambda b: _entry(
-        "decided", f"No other session of {b.account} starts before {rfc3339(b.until)}", b.reason, "usage-limit"
+        "decided",
+        f"No session of {hold_key(b.account, b.model)} goes on before {rfc3339(b.until)}",
+        b.reason,
+        "usage-limit",
+    ),
+    e.AccountReleased: lambda b: _entry(
+        "decided", f"{hold_key(b.account, b.model)} is held no more", b.reason, "usage-limit"
+    ),
+    e.StartPutOff: lambda b: _entry("seen", f"Waits again, for {b.reason}"),
+    e.BudgetRaised: lambda b: _entry(
+        "did", f"Raised the {b.scope}'s budget of {b.budget} by as much again", "", "budget-exceeded"
     ),
     e.BudgetExceeded: lambda b: _entry(
         "seen", f"The {b.scope}'s budget of {b.budget} is spent: {b.spent}", "", "budget-exceeded"

@@ -10,6 +10,8 @@ from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.engine import Flow
 from agent_orchestrator.flow.events import rfc3339
 from agent_orchestrator.flow.facts import SessionFacts, Usage
+from agent_orchestrator.services.budgets import Budgets
+from agent_orchestrator.services.quota import Quota
 
 MOST_REPORTS = 10_000
 MOST_POINTS = 500
@@ -27,8 +29,17 @@ KEYS: Mapping[str, Callable[[SessionFacts, str, str], str]] = {
 class Usages:
     """Adds up what sessions used."""
 
-    def __init__(self, flow: Flow) -> None:
+    def __init__(self, flow: Flow, quota: Quota, budgets: Budgets) -> None:
         self.flow = flow
+        self.quota = quota
+        self.budgets = budgets
+
+    def report(
+        self, project: str | None, by: str = "session", since: str | None = None, session: str | None = None
+    ) -> dict[str, Any]:
+        """The table, with the accounts and what they are held for, and the budgets and what is left of them."""
+        rows = self.table(project, by, since, session)
+        return {**rows, "accounts": self.quota.accounts(), "budgets": self.budgets.table(project)}
 
     def table(
         self, project: str | None, by: str = "session", since: str | None = None, session: str | None = None

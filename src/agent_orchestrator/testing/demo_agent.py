@@ -277,6 +277,8 @@ class Agent:
 
     def default(self, text: str) -> list[Step]:
         """What a text without directives makes us do: note it in a file, and commit that."""
+        if os.environ.get("AO_DEMO_READS") == "1":
+            return [("say", "understood")]
         title = next((line.strip() for line in text.splitlines() if line.strip()), "note")
         first = next((line for line in (self.task or text).splitlines() if line.strip()), "note")
         slug = re.sub(r"[^a-z0-9]+", "-", first.lower()).strip("-")[:40].strip("-") or "note"
@@ -487,11 +489,14 @@ class Agent:
         report("usage", **usage)
 
     def do_limit(self, argument: str) -> None:
+        argument, _, model = argument.partition("model=")
+        argument = argument.strip()
         if argument.startswith("+"):
             seconds = time.time() + float(argument[1:].rstrip("s"))
             argument = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
         show(f"usage limit reached; resets at {argument or 'an unknown time'}\n")
-        report("limit", **({"resets_at": argument} if argument else {}))
+        told = {"resets_at": argument, "model": model.strip()}
+        report("limit", **{name: value for name, value in told.items() if value})
         self.await_message()
 
     def do_sleep(self, argument: str) -> None:
@@ -530,6 +535,31 @@ class Agent:
         """`name|key=value …`: something of its own."""
         name, _, pairs = argument.partition("|")
         report(name.strip(), **dict(pair.partition("=")[::2] for pair in pairs.split()))
+
+    def do_mcp(self, argument: str) -> None:
+        """`tool {json}`: call a tool of our MCP server, as an agent with a model would."""
+        from urllib.request import Request, urlopen
+
+        name, _, arguments = argument.partition(" ")
+        call = {"name": name, "arguments": json.loads(arguments or "{}")}
+        sent = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}).encode()
+        headers = {
+            "Authorization": f"Bearer {os.environ.get('AO_TOKEN', '')}",
+            "Content-Type": "application/json",
+            "Accept": "application/json, text/event-stream",
+            "MCP-Protocol-Version": "2025-06-18",
+        }
+        request = Request(f"{os.environ.get('AO_URL', '')}/mcp", sent, headers)
+        with urlopen(request, timeout=60) as answer:
+            text = answer.read().decode()
+        lines = [line[5:] for line in text.splitlines() if line.startswith("data:")]
+        told = json.loads(lines[-1] if lines else text)
+        result = told.get("result") or {}
+        said = " ".join(str(part.get("text", "")) for part in result.get("content") or ())
+        bad = bool(result.get("isError")) or "error" in told
+        self.answer = said or json.dumps(told.get("error") or result)
+        record("mcp", tool=name, error=bad, text=self.answer)
+        show(f"  {name}{' refused' if bad else ''}: {self.answer[:400]}\n")
 
     def do_fail(self, argument: str) -> None:
         show(f"error: {argument}\n")

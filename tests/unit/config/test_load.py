@@ -237,13 +237,22 @@ def test_a_file_of_the_older_form_loads() -> None:
     assert (app.agent_config.permissions, app.agent_config.model) == ("full", "small")
     coordinator = app.coordinator
     assert (coordinator.agent, coordinator.permissions, coordinator.model) == ("claude-code", "full", "big")
-    assert coordinator.rules == "Plan first."
+    assert (coordinator.rules, coordinator.conversation) == ("Plan first.", "continue")
     assert (other.agent_config.permissions, other.coordinator.model) == ("default", "huge")
     assert app.scm.options["webhook"] == {"path": "/x", "secretEnvVar": "S"}
     assert app.reactions["approved-and-green"].action == "merge"
     assert config.notifiers["hook"].options == {"webhookUrl": "https://x.invalid"}
     assert config.notifiers["chat"].options == {"webhookUrl": "https://s.invalid", "channel": "#a"}
     assert [p.path for p in config.plugins] == ["./z.py", "./own.py"]
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"), [("reuse", "continue"), ("delete", "new"), ("ignore", "new"), ("kill-previous", "new")]
+)
+def test_the_older_forms_word_on_the_last_conversation_counts(written: str, meant: str) -> None:
+    text = f"projects: {{a: {{path: x, orchestratorSessionStrategy: {written}}}}}"
+    assert loaded(text).config.projects["a"].coordinator.conversation == meant
+    assert not loaded(text).warnings
 
 
 def test_what_has_no_meaning_gives_one_warning_each() -> None:
@@ -256,7 +265,6 @@ def test_what_has_no_meaning_gives_one_warning_each() -> None:
             "terminalPort",
             "directTerminalPort",
             "dashboard",
-            "orchestratorSessionStrategy",
             "opencodeIssueSessionStrategy",
             "notifiers.strange.package",
             "plugins.package",

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 
-import { arrange, calls, COLUMNS, questionsOf } from "./arrange";
+import { arrange, calls, COLUMNS, coordinators, questionsOf } from "./arrange";
 import { EVERYTHING } from "./filter";
 import { question, session } from "./made";
 
@@ -31,6 +31,19 @@ test("cards are grouped by project, or by profile and else by agent", () => {
   const by = (group: "project" | "profile") => arrange(some, new Map(), { ...EVERYTHING, group })[1]!.groups.map((one) => [one.title, one.cards.length]);
   expect(by("project")).toEqual([["app", 1], ["shop", 2]]);
   expect(by("profile")).toEqual([["careful", 1], ["demo", 2]]);
+});
+
+test("who coordinates stands above the columns, and in none of them", () => {
+  const some = [
+    session({ name: "b", project: "shop", kind: "coordinator" }),
+    session({ name: "a", kind: "coordinator", status: "needs_input", column: "Needs you" }),
+    session({ name: "gone", kind: "coordinator", status: "stopped", column: "Done" }),
+    session({ name: "works" }),
+  ];
+  const asked = questionsOf([question({ session: "app-a" })], new Map());
+  expect(arrange(some, asked, EVERYTHING).map((column) => column.count)).toEqual([0, 1, 0, 0, 0]);
+  expect(coordinators(some, asked, "").map((card) => [card.session.name, card.questions.length])).toEqual([["a", 1], ["b", 0]]);
+  expect(coordinators(some, asked, "shop").map((card) => card.session.name)).toEqual(["b"]);
 });
 
 test("questions that did not change stay the same object", () => {

@@ -55,11 +55,22 @@ function same(before: readonly Question[] | undefined, after: readonly Question[
   return before.every((one, index) => JSON.stringify(one) === JSON.stringify(after[index])) ? before : null;
 }
 
+/** It plans, delegates and watches; it makes no change that would go through the columns. */
+export const isCoordinator = (session: Pick<BoardSession, "kind">): boolean => session.kind === "coordinator";
+
+/** The coordinating agents that were not stopped, by project. */
+export function coordinators(sessions: Iterable<BoardSession>, asked: Asked, project: string): Card[] {
+  return [...sessions]
+    .filter((session) => isCoordinator(session) && session.column !== "Done" && (!project || session.project === project))
+    .sort((a, b) => by(a.project, b.project))
+    .map((session) => ({ session, questions: asked.get(session.id) ?? NO_QUESTIONS }));
+}
+
 /** All columns, filtered, grouped and in order. */
 export function arrange(sessions: Iterable<BoardSession>, asked: Asked, filter: Filter): Arranged[] {
   const columns = new Map<string, Card[]>(COLUMNS.map(({ name }) => [name, []]));
   for (const session of sessions) {
-    if (matches(session, filter)) columns.get(session.column)?.push({ session, questions: asked.get(session.id) ?? NO_QUESTIONS });
+    if (!isCoordinator(session) && matches(session, filter)) columns.get(session.column)?.push({ session, questions: asked.get(session.id) ?? NO_QUESTIONS });
   }
   return COLUMNS.map(({ name }) => {
     const cards = columns.get(name)!.sort(ORDERS[name] ?? eldest);

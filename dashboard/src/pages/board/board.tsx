@@ -7,9 +7,10 @@ import { may } from "../../auth";
 import { useCommands, type Command } from "../../keys";
 import { useBoard } from "../../live/store";
 import { Loading } from "../../ui/loading";
-import { arrange, COLUMNS, questionsOf, type Arranged, type ColumnName } from "./arrange";
+import { arrange, COLUMNS, coordinators, questionsOf, type Arranged, type Card, type ColumnName } from "./arrange";
 import { Column, drawn } from "./column";
 import { useBoardCommands } from "./commands";
+import { Coordinators } from "./coordinators";
 import { fromQuery, intoQuery, narrows, type Filter } from "./filter";
 import { Filters } from "./filters";
 import { FirstRun } from "./first_run";
@@ -39,13 +40,16 @@ export function Board() {
   );
 }
 
-/** The columns' contents, as the address filters them. */
-function useArranged(filter: Filter): Arranged[] {
+/** The columns' contents, and who stands above them, as the address filters them. */
+function useArranged(filter: Filter): { columns: Arranged[]; above: Card[] } {
   const sessions = useBoard((board) => board.sessions);
   const questions = useBoard((board) => board.questions);
   const before = useRef<ReturnType<typeof questionsOf>>(new Map());
   const asked = useMemo(() => (before.current = questionsOf(questions, before.current)), [questions]);
-  return useMemo(() => arrange(sessions.values(), asked, filter), [sessions, asked, filter]);
+  return useMemo(
+    () => ({ columns: arrange(sessions.values(), asked, filter), above: coordinators(sessions.values(), asked, filter.project) }),
+    [sessions, asked, filter],
+  );
 }
 
 function Cards({ onNew }: { onNew: () => void }) {
@@ -53,7 +57,7 @@ function Cards({ onNew }: { onNew: () => void }) {
   const text = query.toString();
   const filter = useMemo(() => fromQuery(new URLSearchParams(text)), [text]);
   const sessions = useBoard((board) => board.sessions);
-  const columns = useArranged(filter);
+  const { columns, above } = useArranged(filter);
   const [all, setAll] = useState(false);
   const [wanted, setWanted] = useState<string | null>(null);
   const [replying, setReplying] = useState<string | null>(null);
@@ -90,6 +94,7 @@ function Cards({ onNew }: { onNew: () => void }) {
   return (
     <>
       <Filters sessions={sessions.values()} filter={filter} search={search} onChange={change} onNew={onNew} />
+      <Coordinators cards={above} naming={naming} />
       <div
         ref={region}
         onClick={(event) => {

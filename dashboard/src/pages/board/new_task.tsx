@@ -56,7 +56,7 @@ export function NewTask({ open, onClose, initial }: Props) {
   );
 }
 
-const FIELD = "min-h-9 w-full rounded-md border border-line-strong bg-surface px-2.5 text-sm pointer-coarse:text-[16px]";
+export const FIELD = "min-h-9 w-full rounded-md border border-line-strong bg-surface px-2.5 text-sm pointer-coarse:text-[16px]";
 
 export function TaskForm({ initial, onDone, onCancel }: { initial?: Partial<Wanted> | undefined; onDone: () => void; onCancel?: () => void }) {
   const sessions = useBoard((board) => board.sessions);
@@ -131,7 +131,7 @@ export function TaskForm({ initial, onDone, onCancel }: { initial?: Partial<Want
   );
 }
 
-function Labelled({ id, label, hint, children }: { id: string; label: string; hint?: string; children: ReactNode }) {
+export function Labelled({ id, label, hint, children }: { id: string; label: string; hint?: string; children: ReactNode }) {
   return (
     <div className="flex min-w-0 flex-col gap-1">
       <label htmlFor={id} className="text-sm font-medium">
@@ -153,11 +153,11 @@ export function usable(agents: readonly Agent[], project: string): string[] {
   return [...new Set([...fit.filter((agent) => agent.project), ...fit].map((agent) => agent.name))];
 }
 
-function AgentChoice({ id, project, value, onChange }: { id: string; project: string; value: string; onChange: (agent: string) => void }) {
+export function AgentChoice({ id, label = "Agent", project, value, onChange }: { id: string; label?: string; project: string; value: string; onChange: (agent: string) => void }) {
   const { data } = useQuery({ queryKey: ["agents"], queryFn: () => api.get<Agents>("/api/agents") });
   const names = usable(data?.agents ?? [], project);
   return (
-    <Labelled id={id} label="Agent">
+    <Labelled id={id} label={label}>
       <select id={id} value={value} onChange={(event) => onChange(event.target.value)} className={FIELD}>
         <option value="">As the project says</option>
         {names.map((name) => (

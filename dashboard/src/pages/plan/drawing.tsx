@@ -1,28 +1,38 @@
+/** Boxes and lines from left to right. A screen reader hears a list, each box with what it comes after. */
+import type { ReactNode } from "react";
 import { Link } from "wouter";
 
 import { Badge } from "../../ui/badge";
 import { cx } from "../../ui/cx";
 import { statusTone, statusWord } from "../board/words";
-import type { Graph, Node } from "./graph";
+import type { Edge, Graph, Node } from "./graph";
+import type { Place } from "./layers";
 
 const WIDE = 220;
 const HIGH = 88;
 const GAP_X = 56;
 const GAP_Y = 16;
 
-const left = (node: Node) => node.column * (WIDE + GAP_X);
-const top = (node: Node) => node.row * (HIGH + GAP_Y);
+const left = (place: Place) => place.column * (WIDE + GAP_X);
+const top = (place: Place) => place.row * (HIGH + GAP_Y);
 
-/** The tasks as boxes and lines. A screen reader hears a list, each with what it comes after. */
-export function TaskGraph({ graph }: { graph: Graph }) {
-  const width = graph.columns * (WIDE + GAP_X) - GAP_X;
-  const height = graph.rows * (HIGH + GAP_Y) - GAP_Y;
-  const byId = new Map(graph.nodes.map((node) => [node.task.id, node]));
+interface Props {
+  label: string;
+  columns: number;
+  rows: number;
+  edges: readonly Edge[];
+  boxes: readonly ({ id: string; content: ReactNode } & Place)[];
+}
+
+export function Drawing({ label, columns, rows, edges, boxes }: Props) {
+  const width = columns * (WIDE + GAP_X) - GAP_X;
+  const height = rows * (HIGH + GAP_Y) - GAP_Y;
+  const byId = new Map(boxes.map((box) => [box.id, box]));
   return (
-    <div className="overflow-x-auto pb-2" tabIndex={0} role="group" aria-label="Task graph">
+    <div className="max-h-[34rem] overflow-auto pb-2" tabIndex={0} role="group" aria-label={label}>
       <div className="relative" style={{ width, height }}>
         <svg width={width} height={height} className="absolute inset-0" aria-hidden>
-          {graph.edges.map((edge) => (
+          {edges.map((edge) => (
             <path
               key={`${edge.from} ${edge.to} ${edge.kind}`}
               d={line(byId.get(edge.from)!, byId.get(edge.to)!, edge.kind === "conflict")}
@@ -33,15 +43,40 @@ export function TaskGraph({ graph }: { graph: Graph }) {
           ))}
         </svg>
         <ul>
-          {graph.nodes.map((node) => (
-            <li key={node.task.id} className="absolute" style={{ left: left(node), top: top(node), width: WIDE, height: HIGH }}>
-              <TaskBox node={node} after={node.task.after.flatMap((id) => byId.get(id)?.task.title ?? [])} />
+          {boxes.map((box) => (
+            <li key={box.id} className="absolute" style={{ left: left(box), top: top(box), width: WIDE, height: HIGH }}>
+              {box.content}
             </li>
           ))}
         </ul>
       </div>
     </div>
   );
+}
+
+function line(from: Place, to: Place, conflict: boolean): string {
+  if (conflict && from.column === to.column) {
+    const x = left(from) + WIDE;
+    const [a, b] = [top(from) + HIGH / 2, top(to) + HIGH / 2];
+    return `M${x} ${a} C${x + 28} ${a} ${x + 28} ${b} ${x} ${b}`;
+  }
+  const [x1, y1, x2, y2] = [left(from) + WIDE, top(from) + HIGH / 2, left(to), top(to) + HIGH / 2];
+  const bend = Math.max(24, Math.abs(x2 - x1) / 2);
+  return `M${x1} ${y1} C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}`;
+}
+
+export const BOX = "flex h-full w-full flex-col justify-between rounded-lg border border-line bg-raised p-2.5 text-left";
+
+/** The tasks that somebody works on, or will. */
+export function TaskGraph({ graph }: { graph: Graph }) {
+  const titles = new Map(graph.nodes.map(({ task }) => [task.id, task.title]));
+  const boxes = graph.nodes.map((node) => ({
+    id: node.task.id,
+    column: node.column,
+    row: node.row,
+    content: <TaskBox node={node} after={node.task.after.flatMap((id) => titles.get(id) ?? [])} />,
+  }));
+  return <Drawing label="Task graph" columns={graph.columns} rows={graph.rows} edges={graph.edges} boxes={boxes} />;
 }
 
 /** Tasks that stand by themselves. */
@@ -57,20 +92,8 @@ export function FreeTasks({ nodes }: { nodes: readonly Node[] }) {
   );
 }
 
-function line(from: Node, to: Node, conflict: boolean): string {
-  if (conflict && from.column === to.column) {
-    const x = left(from) + WIDE;
-    const [a, b] = [top(from) + HIGH / 2, top(to) + HIGH / 2];
-    return `M${x} ${a} C${x + 28} ${a} ${x + 28} ${b} ${x} ${b}`;
-  }
-  const [x1, y1, x2, y2] = [left(from) + WIDE, top(from) + HIGH / 2, left(to), top(to) + HIGH / 2];
-  const bend = Math.max(24, Math.abs(x2 - x1) / 2);
-  return `M${x1} ${y1} C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}`;
-}
-
 function TaskBox({ node, after }: { node: Node; after: string[] }) {
   const { task, session } = node;
-  const box = cx("flex h-full flex-col justify-between rounded-lg border border-line bg-raised p-2.5", session && "hover:border-line-strong");
   const content = (
     <>
       <span className="line-clamp-2 shrink-0 text-sm leading-snug font-medium">{task.title}</span>
@@ -82,10 +105,10 @@ function TaskBox({ node, after }: { node: Node; after: string[] }) {
     </>
   );
   return session ? (
-    <Link href={`/sessions/${encodeURIComponent(session.id)}`} className={box}>
+    <Link href={`/sessions/${encodeURIComponent(session.id)}`} className={cx(BOX, "hover:border-line-strong")}>
       {content}
     </Link>
   ) : (
-    <div className={box}>{content}</div>
+    <div className={BOX}>{content}</div>
   );
 }

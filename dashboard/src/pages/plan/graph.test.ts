@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 
 import type { BoardSession, Task } from "../../api/types";
-import { graphOf, takenBy } from "./graph";
+import { graphOf, takenBy, whoTakes } from "./graph";
 
 const task = (id: string, after: string[] = []): Task => ({
   id,
@@ -36,6 +36,12 @@ test("finished tasks are left out unless an open one comes after them", () => {
   expect(graph.nodes.map((node) => node.task.id)).toEqual(["b", "c"]);
 });
 
+test("who coordinates has no place among the tasks", () => {
+  const known = sessions(["a", "Working"], ["b", "Working"]);
+  known.get("s-a")!.kind = "coordinator";
+  expect(graphOf([task("a"), task("b")], known).free.map((node) => node.task.id)).toEqual(["b"]);
+});
+
 test("a predicted conflict is one line", () => {
   const graph = graphOf([task("a"), task("b")], sessions(["a", "Working", ["b"]], ["b", "Working", ["a"]]));
   expect(graph.edges).toEqual([{ from: "a", to: "b", kind: "conflict" }]);
@@ -57,3 +63,10 @@ test.each([
 ])("issue 12 of app with a session of %s on %s that is %s", (project, issue, column, taken) =>
   expect(takenBy([{ project, issue, column } as BoardSession], { project: "app", issue: 12 })).toBe(taken),
 );
+
+test.each([
+  [{ profile: "docs", agent: "demo", matchedBy: "labels docs", ready: true, reasons: [] }, "docs would take it (labels docs)"],
+  [{ profile: null, agent: "demo", matchedBy: "it is the project's agent", ready: false, reasons: ["issue 3 is open"] }, "demo would take it (it is the project's agent); issue 3 is open"],
+  [{ profile: null, agent: null, matchedBy: null, ready: false, reasons: ["no profile takes its labels (x)"] }, "no profile takes its labels (x)"],
+  [{ profile: null, agent: "demo", matchedBy: null, ready: true, reasons: ["autoAssign is off: take it by ao new 1"] }, "demo would take it"],
+])("%j", (entry, text) => expect(whoTakes(entry)).toBe(text));

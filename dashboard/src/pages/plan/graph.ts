@@ -1,5 +1,6 @@
 /** Tasks and what each comes after, laid out from left to right. Pure. */
 import type { BacklogEntry, BoardSession, Task } from "../../api/types";
+import { layered } from "./layers";
 
 export interface Node {
   task: Task;
@@ -28,30 +29,15 @@ export interface Graph {
 export function graphOf(tasks: readonly Task[], sessions: ReadonlyMap<string, BoardSession>): Graph {
   const byId = new Map(tasks.map((task) => [task.id, task]));
   const newest = (task: Task) => sessions.get(task.sessions.at(-1) ?? "");
-  const open = tasks.filter((task) => newest(task)?.column !== "Done");
+  const open = tasks.filter((task) => newest(task)?.column !== "Done" && newest(task)?.kind !== "coordinator");
   const shown = new Set(open.flatMap((task) => [task.id, ...task.after.filter((id) => byId.has(id))]));
-  const columns = new Map<string, number>();
-  const column = (id: string, path: ReadonlySet<string>): number => {
-    const known = columns.get(id);
-    if (known !== undefined || path.has(id)) return known ?? 0;
-    const before = (byId.get(id)?.after ?? []).filter((other) => shown.has(other));
-    const own = Math.max(0, ...before.map((other) => column(other, new Set([...path, id])) + 1));
-    columns.set(id, own);
-    return own;
-  };
   const all = tasks.filter((task) => shown.has(task.id)).map((task): Node => ({ task, session: newest(task), column: 0, row: 0 }));
   const edges = [...dependencies(all), ...conflicts(all)];
   const joined = new Set(edges.flatMap((edge) => [edge.from, edge.to]));
-  const filled: number[] = [];
-  const nodes = all
-    .filter((node) => joined.has(node.task.id))
-    .map((node) => {
-      const at = column(node.task.id, new Set());
-      const row = filled[at] ?? 0;
-      filled[at] = row + 1;
-      return { ...node, column: at, row };
-    });
-  return { nodes, edges, free: all.filter((node) => !joined.has(node.task.id)), columns: filled.length, rows: Math.max(0, ...filled) };
+  const drawn = all.filter((node) => joined.has(node.task.id));
+  const { places, columns, rows } = layered(drawn.map(({ task }) => ({ id: task.id, after: task.after })));
+  const nodes = drawn.map((node) => ({ ...node, ...places.get(node.task.id)! }));
+  return { nodes, edges, free: all.filter((node) => !joined.has(node.task.id)), columns, rows };
 }
 
 function dependencies(nodes: readonly Node[]): Edge[] {
@@ -80,4 +66,12 @@ export function takenBy(sessions: Iterable<BoardSession>, { project, issue }: Pi
     if (session.project === project && session.issue?.replace("#", "") === String(issue) && session.column !== "Done") return true;
   }
   return false;
+}
+
+/** Who would take an issue and by what it is his, then what it waits for. */
+export function whoTakes({ profile, agent, matchedBy, ready, reasons }: Pick<BacklogEntry, "profile" | "agent" | "matchedBy" | "ready" | "reasons">): string {
+  const taker = profile ?? agent;
+  const who = taker ? `${taker} would take it${matchedBy ? ` (${matchedBy})` : ""}` : ready ? "somebody would take it" : "";
+  const why = ready ? [] : reasons;
+  return [who, ...why].filter(Boolean).join("; ");
 }

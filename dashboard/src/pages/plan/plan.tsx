@@ -1,8 +1,9 @@
-/** What is wanted: tasks with what they come after and will conflict with, and the issues that nobody has taken yet. */
+/** What is wanted: goals and the plans for them, tasks with what they come after and will conflict with, and the issues that nobody has taken yet. */
 import { useQuery } from "@tanstack/react-query";
 import { useMemo, useState } from "react";
+import { Link } from "wouter";
 
-import { api } from "../../api/client";
+import { api, path } from "../../api/client";
 import type { Backlog, Tasks } from "../../api/types";
 import { may } from "../../auth";
 import { useCommands, type Command } from "../../keys";
@@ -16,24 +17,48 @@ import { ProblemNote } from "../../ui/problem";
 import { attempt } from "../../ui/toast";
 import { NewTask } from "../board/new_task";
 import { FreeTasks, TaskGraph } from "./drawing";
-import { graphOf, takenBy } from "./graph";
+import { FixList } from "./fixes";
+import { graphOf, takenBy, whoTakes } from "./graph";
+import { NewPlan } from "./new_plan";
+import { OnePlan } from "./one";
+import { PlanList } from "./plans";
 
-export default function Plan() {
-  const [making, setMaking] = useState(false);
-  const commands = useMemo<Command[]>(() => (may("operator") ? [{ id: "new task", label: "New task", group: "Plan", keys: "n", run: () => setMaking(true) }] : []), []);
+export default function Plan({ id }: { id: string | undefined }) {
+  return id ? <OnePlan key={id} id={id} /> : <Everything />;
+}
+
+function Everything() {
+  const [making, setMaking] = useState<"plan" | "task" | null>(null);
+  const commands = useMemo<Command[]>(
+    () =>
+      may("operator")
+        ? [
+            { id: "new plan", label: "New plan", group: "Plan", keys: "p", run: () => setMaking("plan") },
+            { id: "new task", label: "New task", group: "Plan", keys: "n", run: () => setMaking("task") },
+          ]
+        : [],
+    [],
+  );
   useCommands(commands);
+  const close = () => setMaking(null);
   return (
     <Page>
       <Heading title="Plan" about="What is wanted, in which order, and who would take it.">
         {may("operator") && (
-          <Button look="primary" onClick={() => setMaking(true)}>
-            New task
-          </Button>
+          <>
+            <Button onClick={() => setMaking("task")}>New task</Button>
+            <Button look="primary" onClick={() => setMaking("plan")}>
+              New plan
+            </Button>
+          </>
         )}
       </Heading>
+      <PlanList />
       <OpenTasks />
       <OpenIssues />
-      <NewTask open={making} onClose={() => setMaking(false)} />
+      <FixList />
+      <NewTask open={making === "task"} onClose={close} />
+      <NewPlan open={making === "plan"} onClose={close} />
     </Page>
   );
 }
@@ -84,8 +109,13 @@ function OpenIssues() {
             <span className="w-6 text-right text-ink-faint">{entry.position}</span>
             <span className="min-w-0 flex-1 basis-52">
               <span className="font-medium">{entry.title}</span> <span className="text-ink-faint">{entry.id}</span>
-              <span className="block text-sm text-ink-soft">{entry.ready ? `${entry.profile ?? entry.agent ?? "somebody"} would take it` : entry.reasons.join("; ")}</span>
+              <span className="block text-sm text-ink-soft">{whoTakes(entry)}</span>
             </span>
+            {entry.plan && (
+              <Link href={path`/plan/${entry.plan}`} className="text-xs text-ink-soft underline decoration-line underline-offset-4 hover:decoration-accent">
+                {entry.plan}
+              </Link>
+            )}
             {entry.labels.map((label) => (
               <Badge key={label}>{label}</Badge>
             ))}

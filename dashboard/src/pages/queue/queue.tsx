@@ -1,16 +1,16 @@
 /** What is to land, in which order, what is being tried, and what was turned away. */
 import { useQuery } from "@tanstack/react-query";
-import { Link } from "wouter";
 
 import { merge, takeFromQueue } from "../../actions";
 import { api } from "../../api/client";
 import type { Events, QueueEntry } from "../../api/types";
 import { may } from "../../auth";
-import { useBoard, useSession } from "../../live/store";
+import { useBoard } from "../../live/store";
 import { Badge, type Tone } from "../../ui/badge";
 import { Button } from "../../ui/button";
 import { Empty } from "../../ui/empty";
 import { Heading, Page, Section } from "../../ui/page";
+import { SessionLink } from "../../ui/session_link";
 import { Age } from "../../ui/time";
 import { attempt } from "../../ui/toast";
 import { byBase, droppedOf, trying } from "./lanes";
@@ -79,15 +79,6 @@ function Entry({ entry }: { entry: QueueEntry }) {
         )}
       </div>
     </li>
-  );
-}
-
-export function SessionLink({ id }: { id: string }) {
-  const session = useSession(id);
-  return (
-    <Link href={`/sessions/${encodeURIComponent(id)}`} className="font-medium text-ink underline decoration-line underline-offset-4 hover:decoration-accent">
-      {session?.title || id}
-    </Link>
   );
 }
 

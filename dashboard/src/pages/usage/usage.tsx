@@ -12,6 +12,7 @@ import { Loading } from "../../ui/loading";
 import { dollars, span, tokens } from "../../ui/numbers";
 import { Heading, Page, Section } from "../../ui/page";
 import { ProblemNote } from "../../ui/problem";
+import { Allowances } from "./allowances";
 import { byDay, retriesOf } from "./days";
 
 const PERIODS = [7, 30, 90];
@@ -42,11 +43,11 @@ export default function Usage() {
           </Select>
         )}
       </Heading>
+      <Allowances project={project} />
       {stats.isPending && <Loading label="Counting" />}
       {stats.error && <ProblemNote error={stats.error} />}
       {stats.data && <Charts stats={stats.data} />}
       <Table project={project} />
-      <Budgets />
     </Page>
   );
 }
@@ -158,29 +159,6 @@ function Table({ project }: { project: string }) {
           </table>
         </div>
       )}
-    </Section>
-  );
-}
-
-function Budgets() {
-  const budgets = useBoard((board) => board.overview)?.budgets ?? [];
-  if (budgets.length === 0) return null;
-  return (
-    <Section title="Budgets today">
-      <ul className="flex flex-col gap-3">
-        {budgets.map((budget) => {
-          const show = budget.unit === "usd" ? dollars : tokens;
-          return (
-            <li key={budget.project} className="flex flex-wrap items-center gap-3">
-              <span className="min-w-32 font-medium">{budget.project}</span>
-              <meter className="h-3 flex-1" min={0} max={budget.budget} high={budget.budget * 0.9} value={budget.spent} aria-label={`${budget.project}'s budget`} />
-              <span className="text-sm text-ink-soft">
-                {show(budget.spent)} of {show(budget.budget)}
-              </span>
-            </li>
-          );
-        })}
-      </ul>
     </Section>
   );
 }

@@ -43,6 +43,8 @@ MODES = {"default": "default", "plan": "plan", "auto-edit": "acceptEdits", "full
 
 SHELL = "Bash"
 EDITS = ("Edit", "Write", "NotebookEdit")
+MCP = "ao"
+"""How it calls our MCP server; its tools are `mcp__ao__…`."""
 KEY_TAIL = 20
 """Characters by which Claude Code remembers an API key that was approved."""
 DIALOG_WITHIN = 3.0
@@ -94,6 +96,7 @@ class ClaudeCode:
         return [
             *("--settings", str(settings), "--permission-mode", mode),
             *(("--model", str(model)) if model else ()),
+            *(("--mcp-config", str(_write_mcp(context))) if context.mcp else ()),
             *_system_prompt(context),
             *self._arguments,
         ]
@@ -105,6 +108,7 @@ class ClaudeCode:
         argv = (
             *(program, "-p", "--output-format", "stream-json", "--verbose"),
             *self._options(context, _write_settings(context)),
+            *(("--json-schema", context.schema) if context.schema else ()),
             *continues,
         )
         return Turn(argv, _env(context), stdin=prompt)
@@ -214,7 +218,8 @@ def _arguments(config: Mapping[str, Any]) -> list[str]:
 
 def _write_settings(context: AgentContext, hooks: str = "") -> Path:
     """Permissions and hooks of this session, beside the user's own settings; hook files of earlier launches go."""
-    settings: dict[str, Any] = {"permissions": {"allow": rules(context)}}
+    denied = {} if context.edits else {"deny": list(EDITS)}
+    settings: dict[str, Any] = {"permissions": {"allow": rules(context), **denied}}
     if hooks:
         for old in context.private.glob("claude-hooks-*.jsonl"):
             old.unlink(missing_ok=True)
@@ -231,9 +236,21 @@ def _write_settings(context: AgentContext, hooks: str = "") -> Path:
     return file
 
 
+def _write_mcp(context: AgentContext) -> Path:
+    """Our MCP server, beside the user's own ones; it is opened by the token in the environment, which is not written down."""
+    server: dict[str, Any] = {"type": "http", "url": context.mcp, "headers": {"Authorization": "Bearer ${AO_TOKEN}"}}
+    if context.mcp.startswith("https:"):
+        env = {name: f"${{{name}}}" for name in clis.BRIDGE_VARIABLES}
+        server = {"type": "stdio", "command": clis.BRIDGE[0], "args": list(clis.BRIDGE[1:]), "env": env}
+    file = context.private / "claude-mcp.json"
+    file.touch(mode=0o600)
+    file.write_text(json.dumps({"mcpServers": {MCP: server}}, indent=2), encoding="utf-8")
+    return file
+
+
 def rules(context: AgentContext) -> list[str]:
     """What it may do without asking, as rules of Claude Code's settings."""
-    found = [f"Read(/{_escaped(str(context.task_file))})"]
+    found = [f"Read(/{_escaped(str(context.task_file))})", *([f"mcp__{MCP}"] if context.mcp else [])]
     found += [_rule(permission, context) for permission in context.allowed]
     if context.permissions == "auto-edit":
         for command in clis.allowed_commands(context):

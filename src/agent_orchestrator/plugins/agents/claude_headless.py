@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from agent_orchestrator import reports as r
+from agent_orchestrator.plugins.agents.claude_transcript import limited_model
 from agent_orchestrator.protocols import Activity, TurnLine
 
 SHOWN = 2000
@@ -51,7 +52,8 @@ def _limit(info: object) -> TurnLine:
     if not isinstance(info, dict) or info.get("status") != "rejected":
         return TurnLine()
     resets = info.get("resetsAt")
-    return TurnLine(reports=(r.LimitReport(datetime.fromtimestamp(resets, UTC) if isinstance(resets, int) else None),))
+    until = datetime.fromtimestamp(resets, UTC) if isinstance(resets, int) else None
+    return TurnLine(reports=(r.LimitReport(until, model=limited_model(info, "")),))
 
 
 def _assistant(data: Mapping[str, Any]) -> TurnLine:
@@ -79,7 +81,12 @@ def _results(data: Mapping[str, Any]) -> str:
 def _result(data: Mapping[str, Any]) -> TurnLine:
     told: list[r.Report] = list(_usage(data))
     if not data.get("is_error"):
-        told.append(r.TurnReport(str(data.get("result") or "")))
+        shaped = data.get("structured_output")
+        told.append(
+            r.TurnReport(
+                json.dumps(shaped, ensure_ascii=False) if shaped is not None else str(data.get("result") or "")
+            )
+        )
     return TurnLine(reports=tuple(told))
 
 

@@ -29,6 +29,8 @@ _RESETS = re.compile(
     r"(?P<hour>\d{1,2})(?::(?P<minute>\d{2}))?\s*(?P<half>[ap]m)(?:\s*\((?P<zone>[\w/+-]+)\))?",
     re.IGNORECASE,
 )
+_MODEL_KIND = re.compile(r"(?:five_hour|seven_day)_(?P<model>opus|sonnet|haiku)")
+_MODEL_LIMIT = re.compile(r"\b(?P<model>opus|sonnet|haiku)\b(?: weekly)? limit\b", re.IGNORECASE)
 _EPOCH = re.compile(r"limit reached\|(?P<epoch>\d{9,11})")
 _LIMIT_WORDS = re.compile(
     r"(?:you've|you have) (?:hit|reached) your\b.*\blimit\b|usage limit reached|\blimit reached\b", re.IGNORECASE
@@ -232,7 +234,7 @@ class Story:
         text = _text(_message(line.data).get("content")) or "the model's API failed"
         resets = limit_reset(line.data, text)
         if resets is not None or (line.data.get("error") == "rate_limit" and _LIMIT_WORDS.search(text)):
-            self._end(line, r.LimitReport(resets))
+            self._end(line, r.LimitReport(resets, model=limited_model(_quota(line.data), text)))
         else:
             self._end(line, r.ActivityReport(Activity.INTERRUPTED, text))
 
@@ -258,16 +260,28 @@ def typed(text: str) -> str:
 
 def limit_reset(data: Mapping[str, Any], text: str) -> datetime | None:
     """When a usage limit ends: by the record's own number, or by what it says."""
-    quota = data.get("quotaLimits")
-    if not isinstance(quota, dict):
-        parameters = data.get("apiErrorParams")
-        quota = parameters.get("rate_limit_info") if isinstance(parameters, dict) else None
-    if isinstance(quota, dict) and quota.get("status") == "rejected" and _count(quota.get("resetsAt")):
+    quota = _quota(data)
+    if quota.get("status") == "rejected" and _count(quota.get("resetsAt")):
         return datetime.fromtimestamp(_count(quota["resetsAt"]), UTC)
     if epoch := _EPOCH.search(text):
         return datetime.fromtimestamp(int(epoch["epoch"]), UTC)
     said = _RESETS.search(text) if _LIMIT_WORDS.search(text) else None
     return _next(said, moment(data.get("timestamp")) or datetime.now(UTC)) if said else None
+
+
+def _quota(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    quota = data.get("quotaLimits")
+    if not isinstance(quota, dict):
+        parameters = data.get("apiErrorParams")
+        quota = parameters.get("rate_limit_info") if isinstance(parameters, dict) else None
+    return quota if isinstance(quota, dict) else {}
+
+
+def limited_model(quota: Mapping[str, Any], text: str) -> str:
+    """The model family that a limit is for, by the record's own word or by what it says; nothing: all of the account."""
+    kind = _MODEL_KIND.fullmatch(str(quota.get("rateLimitType") or ""))
+    said = kind or _MODEL_LIMIT.search(text)
+    return said["model"].lower() if said else ""
 
 
 def _next(said: re.Match[str], now: datetime) -> datetime | None:

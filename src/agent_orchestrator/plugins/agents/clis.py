@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
 
 VERSION_WITHIN = 10.0
 LONGEST_ARGUMENT = 100 * 1024
+BRIDGE = (sys.executable, "-P", "-m", "agent_orchestrator", "mcp")
+"""Our MCP server by standard input and output; the workspace lends it no modules."""
+BRIDGE_VARIABLES = ("AO_TOKEN", "AO_HOME")
+"""What it needs of the environment."""
 
 OWN_BRANCH_GIT = (
     "add",

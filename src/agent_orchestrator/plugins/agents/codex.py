@@ -177,6 +177,10 @@ class Codex:
         argv = [program, "exec", *(["resume"] if conversation is not None else [])]
         argv += ["--json", "--skip-git-repo-check", *self._model_flags(context)]
         argv += [*_flags(_settings(context, home)), *_permission_flags(context), *self._args]
+        if context.schema:
+            schema = context.private / "codex-schema.json"
+            schema.write_text(context.schema, encoding="utf-8")
+            argv += ["--output-schema", str(schema)]
         if conversation is not None:
             argv += ["--", conversation] if conversation else ["--last", "--"]
         argv.append("-")
@@ -382,12 +386,25 @@ def _settings(context: AgentContext, home: Path) -> dict[str, Any]:
     }
     if context.permissions in POLICIES:
         settings["sandbox_mode"], settings["approval_policy"] = POLICIES[context.permissions]
+    if not context.edits:
+        settings["sandbox_mode"], settings["approval_policy"] = POLICIES["default"]
+    if context.mcp:
+        settings["mcp_servers.ao"] = _mcp(context)
     git = context.workspace / ".git"
-    if context.permissions == "auto-edit" and git.is_dir():
+    if context.permissions == "auto-edit" and context.edits and git.is_dir():
         table = own.get("sandbox_workspace_write")
         roots = table.get("writable_roots") if isinstance(table, dict) else None
         settings["sandbox_workspace_write.writable_roots"] = [*(roots or ()), str(git)]
     return settings
+
+
+def _mcp(context: AgentContext) -> dict[str, Any]:
+    """Our MCP server, opened by the token in the environment; its tools need no approval, they are what this session may do."""
+    approved = {"default_tools_approval_mode": "approve"}
+    if context.mcp.startswith("https:"):
+        command, *args = clis.BRIDGE
+        return {"command": command, "args": args, "env_vars": list(clis.BRIDGE_VARIABLES), **approved}
+    return {"url": context.mcp, "bearer_token_env_var": "AO_TOKEN", **approved}
 
 
 def _configuration(home: Path) -> dict[str, Any]:
@@ -411,7 +428,8 @@ def _flags(settings: Mapping[str, Any]) -> list[str]:
 
 
 def _permission_flags(context: AgentContext) -> list[str]:
-    return ["--dangerously-bypass-approvals-and-sandbox"] if context.permissions == "full" else []
+    free = context.permissions == "full" and context.edits
+    return ["--dangerously-bypass-approvals-and-sandbox"] if free else []
 
 
 def _toml(value: object) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
@@ -10,13 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import agent_orchestrator
+from agent_orchestrator import reports as r
 from agent_orchestrator.errors import UsageError
-from agent_orchestrator.protocols import AgentContext, AgentLaunch, Found, ScreenRules
+from agent_orchestrator.protocols import AgentContext, AgentLaunch, Found, ScreenRules, Turn, TurnLine
+from agent_orchestrator.spool import parse
 
 if TYPE_CHECKING:
     from agent_orchestrator.host import Host
 
 PROGRAM = Path(agent_orchestrator.__file__).parent / "testing" / "demo_agent.py"
+PLANNER = PROGRAM.with_name("demo_planner.py")
 
 
 class Demo:
@@ -42,6 +46,8 @@ class Demo:
             env["AO_DEMO_SCRIPT"] = self._script
         if self._log:
             env["AO_DEMO_LOG"] = self._log
+        if not context.edits:
+            env["AO_DEMO_READS"] = "1"
         argv: tuple[str, ...] = (sys.executable, "-I", "-S", str(PROGRAM))
         if context.resume is not None:
             argv += ("--resume",)
@@ -49,6 +55,34 @@ class Demo:
         return AgentLaunch(
             argv, env, paste=context.message or None, waits=resumed, conversation=context.resume or context.session
         )
+
+    # -- without a terminal --------------------------------------------------------------------------------------------
+
+    def turn(self, context: AgentContext, prompt: str, conversation: str | None) -> Turn:
+        """Asked for an answer in a shape of its own it plans (`testing/demo_planner.py`); otherwise it does what the prompt says."""
+        if context.schema:
+            again = ("--again",) if conversation else ()
+            state = str(context.private / "demo-plan.json")
+            return Turn((sys.executable, "-I", "-S", str(PLANNER), state, *again), stdin=prompt)
+        file = context.private / "demo-turn.md"
+        file.write_text(prompt, encoding="utf-8")
+        return Turn((sys.executable, "-I", "-S", str(PROGRAM)), {"AO_TASK_FILE": str(file)})
+
+    def read_turn(self, line: str) -> TurnLine:
+        """What the planner says; of the other program what it shows, for it reports by itself."""
+        try:
+            data = json.loads(line)
+            kind = data["demo"]
+        except (ValueError, KeyError, TypeError):
+            return TurnLine(line)
+        match kind:
+            case "conversation":
+                return TurnLine(reports=(r.ConversationReport(str(data["id"])),))
+            case "turn":
+                return TurnLine(reports=(r.TurnReport(str(data["text"])),))
+            case "report":
+                return TurnLine(reports=(parse(json.dumps(data["report"]).encode()),))
+        return TurnLine(str(data.get("text") or ""))
 
 
 def _text(config: Mapping[str, Any], key: str) -> str:

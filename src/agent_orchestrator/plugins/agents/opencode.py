@@ -44,6 +44,8 @@ PORTS = range(12000, 32000)
 """Below those that systems give to outgoing connections: a port that is free now is free when the server binds it."""
 REPLIES = {"allow": "once", "always": "always", "deny": "reject"}
 
+MCP = "ao"
+"""How it calls our MCP server; its tools are `ao_…`."""
 FIRST_WITHIN = 2.0
 """Seconds: asked while it starts, it may accept the connection and never say a word; asked again, it greets at once."""
 SILENCE = 30.0
@@ -259,6 +261,8 @@ def _settings(context: AgentContext, model: str | None) -> dict[str, str]:
         content["instructions"] = [*content.get("instructions", ()), str(rules)]
     if model:
         content["model"] = model
+    if context.mcp:
+        content["mcp"] = {**content.get("mcp", {}), MCP: _mcp(context)}
     env = {
         "OPENCODE_PERMISSION": json.dumps(_permissions(context)),
         "OPENCODE_DISABLE_AUTOUPDATE": "1",
@@ -267,11 +271,20 @@ def _settings(context: AgentContext, model: str | None) -> dict[str, str]:
     return {**env, "OPENCODE_CONFIG_CONTENT": json.dumps(content)} if content else env
 
 
+def _mcp(context: AgentContext) -> dict[str, Any]:
+    """Our MCP server; it puts the token in from the environment."""
+    if context.mcp.startswith("https:"):
+        variables = {name: f"{{env:{name}}}" for name in clis.BRIDGE_VARIABLES}
+        return {"type": "local", "command": list(clis.BRIDGE), "environment": variables, "enabled": True}
+    headers = {"Authorization": "Bearer {env:AO_TOKEN}"}
+    return {"type": "remote", "url": context.mcp, "headers": headers, "oauth": False, "enabled": True}
+
+
 def _permissions(context: AgentContext) -> dict[str, Any]:
     """Rules in OpenCode's order, where the last that matches holds. They are merged behind the user's own, and a key that he has used
     keeps its place there; so each is spelled as a pattern that nobody else writes.
     """
-    if context.permissions == "full":
+    if context.permissions == "full" and context.edits:
         return {"**": "allow"}
     rules: dict[str, dict[str, str]] = {
         "read": dict(_READ),
@@ -287,9 +300,10 @@ def _permissions(context: AgentContext) -> dict[str, Any]:
         if not re.search(r"[*?]", one.command) or one.tool == "external_directory":
             for what in (one.command,) if one.tool == "bash" else one.command.split(", "):
                 rules.setdefault(one.tool, {"*": "ask"})[what or "*"] = "allow"
-    if context.permissions == "plan":
+    if context.permissions == "plan" or not context.edits:
         rules["edit"] = {"*": "deny"}
-    return {"**": "ask", **{f"{tool[:-1]}?": rule for tool, rule in rules.items()}}
+    ours = {f"{MCP}_*": "allow"} if context.mcp else {}
+    return {"**": "ask", **{f"{tool[:-1]}?": rule for tool, rule in rules.items()}, **ours}
 
 
 def _door_for(context: AgentContext) -> _Door:

@@ -160,9 +160,13 @@ async def call_off_landing(services: TheServices, session: SessionId, key: Key =
 
 
 @router.post("/sessions/{id}/ready", responses=gives(models.PullRequestView))
-async def make_ready(services: TheServices, session: SessionId, key: Key = None) -> Response:
-    """Say that a pull request is no draft any more."""
-    return as_json(await services.reviews.ready(session, key))
+async def make_ready(
+    services: TheServices, session: SessionId, body: requests.ReadyPullRequest | None = None, key: Key = None
+) -> Response:
+    """Say that a pull request is no draft any more.
+
+    A `title` is its new one at the local forge; elsewhere it keeps its own."""
+    return as_json(await services.reviews.ready(session, key, body.title if body else None))
 
 
 @router.post("/sessions/{id}/close", responses=gives(models.PullRequestView))

@@ -69,6 +69,14 @@ async def get_session(services: TheServices, session: SessionId) -> Response:
     return as_json(services.sessions.view(session))
 
 
+@router.patch("/sessions/{id}", responses=gives(models.Session))
+async def reassign_session(
+    services: TheServices, session: SessionId, body: requests.ChangedSession, key: Key = None
+) -> Response:
+    """Give a session to another agent, as long as it waits for its first message."""
+    return as_json(await services.sessions.reassign(session, body.as_given(), key))
+
+
 @router.get("/sessions/{id}/status", responses=gives(models.SessionStatus))
 async def get_session_status(services: TheServices, session: SessionId) -> Response:
     """One session in short."""
@@ -156,12 +164,18 @@ async def get_usage(
     ] = None,
     session: Annotated[str | None, Query(description="Only this session's.")] = None,
 ) -> Response:
-    """Tokens and dollars, added up."""
+    """Tokens and dollars, added up; which accounts met their usage limit; what is left of the budgets."""
     if session is not None:
         one = services.sessions.find(session, await services.projects.resolve(context, project)).id
-        return as_json(services.usage.table(None, by, since, one))
+        return as_json(services.usage.report(None, by, since, one))
     chosen = await scope_of(services, context, project, everything)
-    return as_json(services.usage.table(chosen, by, since))
+    return as_json(services.usage.report(chosen, by, since))
+
+
+@router.post("/accounts/release", responses=gives(models.ReleasedAccounts))
+async def release_account(services: TheServices, body: requests.ReleasedAccount) -> Response:
+    """A person says that an account may be used again: its hold is lifted, and who waits goes on, one after the other."""
+    return as_json(await services.usage.quota.release(body.account))
 
 
 @router.get("/sessions/{id}/usage", responses=gives(models_board.UsageCourse))

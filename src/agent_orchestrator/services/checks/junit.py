@@ -1,4 +1,7 @@
-"""Reads the JUnit XML that a check has written: how many tests there were. The files are a stranger's: bounded, and without DTDs."""
+"""Reads the JUnit XML that a check has written: how many tests there were, and which.
+
+The files are a stranger's: bounded, and without DTDs.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from xml.parsers import expat
 
@@ -51,6 +55,35 @@ def read_reports(files: Collection[Path]) -> TestCounts | None:
             continue
         told = True
     return TestCounts(cases["passed"], cases["failed"], cases["skipped"], cases.total()) if told else None
+
+
+@dataclass(slots=True)
+class Case:
+    """One test, as a report tells of it."""
+
+    classname: str
+    name: str
+    file: str = ""
+    line: int = 0
+    """From 1; 0: not told."""
+    state: str = "passed"
+    """`passed`, `failed` or `skipped`."""
+    kind: str = ""
+    """`failure` or `error`."""
+    message: str = ""
+    text: str = ""
+    _words: list[str] = field(default_factory=list, repr=False)
+
+
+def read_cases(file: Path) -> list[Case]:
+    """Every test that a report tells of. Raises `ValueError` for what is no report."""
+    reader = _Reader()
+    try:
+        with file.open("rb") as stream:
+            _parsed(stream.read(LARGEST), reader)
+    except (OSError, _Refused, expat.ExpatError) as error:
+        raise ValueError(f"{file.name} is no JUnit report: {error}") from None
+    return reader.cases
 
 
 def _files(top: Path) -> Iterator[os.DirEntry[str]]:
@@ -103,15 +136,61 @@ class _Tally:
             self._case = ""
 
 
+class _Reader:
+    """Collects test cases with what is said of them."""
+
+    def __init__(self) -> None:
+        self.cases: list[Case] = []
+        self._outermost = True
+        self._case: Case | None = None
+        self._in_text = False
+
+    def start(self, name: str, attributes: dict[str, str]) -> None:
+        name = name.rpartition(":")[2]
+        if self._outermost and name not in ("testsuites", "testsuite"):
+            raise _Refused(f"{name} is not a report's")
+        self._outermost = False
+        if name == "testcase":
+            line = attributes.get("line", "")
+            told = attributes.get("classname", ""), attributes.get("name", ""), attributes.get("file", "")
+            self._case = Case(*told, int(line) + 1 if line.isascii() and line.isdigit() else 0)
+        elif self._case and name in ("failure", "error"):
+            self._in_text = self._case.state != "failed"  # an error of the teardown comes after that of the test
+            if self._in_text:
+                self._case.state, self._case.kind = "failed", name
+                self._case.message = attributes.get("message", "")
+        elif self._case and self._case.state == "passed" and name == "skipped":
+            self._case.state, self._case.message = "skipped", attributes.get("message", "")
+
+    def end(self, name: str) -> None:
+        name = name.rpartition(":")[2]
+        if name == "testcase" and self._case:
+            self._case.text = "".join(self._case._words)
+            self._case._words.clear()
+            self.cases.append(self._case)
+            self._case = None
+        self._in_text = False
+
+    def data(self, text: str) -> None:
+        if self._in_text and self._case:
+            self._case._words.append(text)
+
+
 def _read(file: Path) -> Counter[str]:
     tally = _Tally()
-    parser = expat.ParserCreate()
-    parser.StartElementHandler = tally.start
-    parser.EndElementHandler = tally.end
-    parser.StartDoctypeDeclHandler = _refuse
     with file.open("rb") as stream:
-        parser.Parse(stream.read(LARGEST), True)
+        _parsed(stream.read(LARGEST), tally)
     return tally.cases
+
+
+def _parsed(content: bytes, reader: _Tally | _Reader) -> None:
+    parser = expat.ParserCreate()
+    parser.StartElementHandler = reader.start
+    parser.EndElementHandler = reader.end
+    parser.StartDoctypeDeclHandler = _refuse
+    if isinstance(reader, _Reader):
+        parser.CharacterDataHandler = reader.data
+    parser.Parse(content, True)
 
 
 def _refuse(name: str, *_: object) -> None:

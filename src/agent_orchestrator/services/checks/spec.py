@@ -31,6 +31,8 @@ class CheckSpec:
     post_create: tuple[str, ...] = ()
     base: str | None = None
     """Name of the base branch, which the checkout is to know by that name."""
+    own: bool = False
+    """Its failure is the change's own, whatever it says of the base."""
     parallel: int = 1
     """Starts only while fewer checks than this run for the project."""
 

@@ -27,15 +27,24 @@ def words(text: str) -> frozenset[str]:
     return frozenset(word for word in bare if "." in word.strip(".") or "/" in word.strip("/"))
 
 
+class Names:
+    """Files, found by what a text calls them; made once for many texts."""
+
+    def __init__(self, files: Collection[str]) -> None:
+        self.files = frozenset(files)
+        self._by_name: dict[str, list[str]] = {}
+        for path in files:
+            self._by_name.setdefault(path.rpartition("/")[2], []).append(path)
+
+    def named(self, text: str) -> frozenset[str]:
+        """The files that a text names: by path, or by a name that only one of them has."""
+        wanted = words(text)
+        found = {word for word in wanted if word in self.files}
+        alone = (self._by_name.get(word, ()) for word in wanted if "/" not in word)
+        found |= {paths[0] for paths in alone if len(paths) == 1}
+        return frozenset(path for path in found if not is_lock_file(path))
+
+
 def named_files(text: str, files: Collection[str]) -> frozenset[str]:
-    """The files that a text names: by path, or by a name that only one of them has."""
-    wanted = words(text)
-    if not wanted:
-        return frozenset()
-    by_name: dict[str, list[str]] = {}
-    for path in files:
-        by_name.setdefault(path.rpartition("/")[2], []).append(path)
-    known = set(files)
-    found = {word for word in wanted if word in known}
-    found |= {by_name[word][0] for word in wanted if "/" not in word and len(by_name.get(word, ())) == 1}
-    return frozenset(path for path in found if not is_lock_file(path))
+    """The files that one text names."""
+    return Names(files).named(text)

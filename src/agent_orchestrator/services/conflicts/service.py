@@ -20,17 +20,18 @@ from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.engine import Change, Flow
 from agent_orchestrator.flow.events import Event
 from agent_orchestrator.flow.facts import SessionFacts
-from agent_orchestrator.flow.reactions import REVIEWER
+from agent_orchestrator.flow.reactions import CHANGELESS
 from agent_orchestrator.git import Git, GitFailed
 from agent_orchestrator.git_files import find_layout
 from agent_orchestrator.home import Home
 from agent_orchestrator.host import Host
 from agent_orchestrator.services.conflicts.model import Branch, Pair
-from agent_orchestrator.services.conflicts.ordering import named_files, words
+from agent_orchestrator.services.conflicts.ordering import Names, words
 from agent_orchestrator.services.conflicts.outlook import Outlook
 from agent_orchestrator.services.conflicts.pacing import Pace
 from agent_orchestrator.services.conflicts.snapshot import read_branch
 from agent_orchestrator.services.conflicts.watching import WorkspaceWatch, room
+from agent_orchestrator.services.globs import covered, is_glob
 from agent_orchestrator.watch import Watch
 
 _TURNS = (e.AgentTurnEnded, e.AgentDone, e.AgentExited, e.AgentActivity)
@@ -43,7 +44,7 @@ log = structlog.get_logger()
 def branch_of(facts: SessionFacts) -> Branch | None:
     """A session's live branch; none: it has ended, or has no branch yet."""
     over = facts.stopped or facts.wanted == "stop" or (facts.pr is not None and facts.pr.state != "open")
-    if over or facts.place is None or facts.spec.kind == REVIEWER:
+    if over or facts.place is None or facts.spec.kind in CHANGELESS:
         return None
     return Branch(
         session=facts.id,
@@ -80,6 +81,10 @@ class Conflicts:
         self._grounds: dict[tuple[str, str], _Ground] = {}
         self._watches: dict[str, WorkspaceWatch] = {}
         self._listings: dict[tuple[str, str], list[str]] = {}
+        self._names_at: dict[str, Names] = {}
+        """Commit → its files, by what texts call them."""
+        self._named: dict[str, tuple[str | None, frozenset[str]]] = {}
+        """Session → the files that its task names, and the base's commit that they were looked for in."""
         self._room = room()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -128,20 +133,33 @@ class Conflicts:
             raise Temporary(f"collisions cannot be looked for: {error.text}", "try again") from None
 
     async def expected(self, sessions: Sequence[SessionFacts]) -> dict[str, frozenset[str]]:
-        """The files that each is about: those that its task names, and those that it has changed."""
-        return {facts.id: await self._named(facts) | await self._touched(facts) for facts in sessions}
+        """The files that each is about: those that its plan and its task name, and those that it has changed."""
+        bases = {(facts.spec.repo, facts.base) for facts in sessions}
+        commits = {(repo, base): _tip(Path(repo), base) for repo, base in bases}
+        named: dict[str, tuple[str | None, frozenset[str]]] = {}
+        for facts in sessions:
+            commit, known = commits[facts.spec.repo, facts.base], self._named.get(facts.id)
+            fresh = known is not None and known[0] == commit
+            named[facts.id] = known if known and fresh else (commit, await self._names(facts, commit))
+        self._named = named
+        return {facts.id: named[facts.id][1] | await self._touched(facts) for facts in sessions}
 
-    async def _named(self, facts: SessionFacts) -> frozenset[str]:
-        text = f"{facts.spec.title}\n{facts.spec.prompt}"
-        repo = Path(facts.spec.repo)
-        layout = find_layout(repo)
-        commit = read_branch(layout.common, facts.base) if layout else None
-        if commit is None or not words(text):
-            return frozenset()
+    async def _names(self, facts: SessionFacts, commit: str | None) -> frozenset[str]:
+        """What a session is about by the words of others; a file that is not there yet may be meant too."""
+        text, globs = f"{facts.spec.title}\n{facts.spec.prompt}", [one for one in facts.spec.files if is_glob(one)]
+        exact = frozenset(one.removeprefix("./") for one in facts.spec.files if not is_glob(one))
+        if commit is None or not (globs or words(text)):
+            return exact
         try:
-            return named_files(text, await self._listing(repo, commit, "--name-only"))
+            names = self._names_at.get(commit)
+            if names is None:
+                names = Names(await self._listing(Path(facts.spec.repo), commit, "--name-only"))
+                while len(self._names_at) >= _LISTINGS:
+                    self._names_at.pop(next(iter(self._names_at)))
+                self._names_at[commit] = names
         except AoError:
-            return frozenset()
+            return exact
+        return exact | names.named(text) | covered(globs, names.files if globs else ())
 
     async def _touched(self, facts: SessionFacts) -> frozenset[str]:
         branch = branch_of(facts)
@@ -316,6 +334,12 @@ class Conflicts:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _tip(repo: Path, branch: str) -> str | None:
+    """The newest commit of a branch."""
+    layout = find_layout(repo)
+    return read_branch(layout.common, branch) if layout else None
 
 
 def news(facts: SessionFacts, pairs: Mapping[str, Pair]) -> list[e.ConflictPredicted | e.ConflictCleared]:

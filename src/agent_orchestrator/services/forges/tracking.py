@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import structlog
 
@@ -20,6 +20,7 @@ from agent_orchestrator.flow.engine import Flow
 from agent_orchestrator.flow.events import Event
 from agent_orchestrator.flow.fold_pull import issue_key
 from agent_orchestrator.flow.forge import issue_news
+from agent_orchestrator.flow.pull import Issue as Known
 from agent_orchestrator.flow.pull import issue_number
 from agent_orchestrator.flow.reactions import Intent
 from agent_orchestrator.forge import Hint, Issue, IssueChange, Metered, Tracker
@@ -47,6 +48,8 @@ class Tracking:
         self.outages = outages
         self.problems: dict[str, str] = {}
         """What keeps a project's tracker from being read."""
+        self.planned: Callable[[str, Issue, Known | None], Sequence[e.Body]] = lambda _project, _issue, _known: ()
+        """What is told beside an issue that was made for a plan."""
         self._loops: dict[str, asyncio.Task[None]] = {}
         self._wake: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
         self._wanted: defaultdict[str, set[str]] = defaultdict(set)
@@ -123,7 +126,9 @@ class Tracking:
             now = self.flow.clock()
             events = [
                 Event(body, now, tracker, f"{project}:{issue.id}:{self.flow.seq}:{place}", project)
-                for place, body in enumerate(issue_news(known, issue, tracker, whole=whole))
+                for place, body in enumerate(
+                    (*issue_news(known, issue, tracker, whole=whole), *self.planned(project, issue, known))
+                )
             ]
             if events:
                 await self.flow.append(*events)

@@ -46,10 +46,11 @@ class Checking:
         facts = self._flow.sessions[ticket.entry.session]
         project = self._plugins.project(facts.project)
         await self._projects.check_trust(project, None, ci=True)
-        self._states[built.commit] = dict.fromkeys(project.ci, "queued")
+        checks = self._plugins.checks(facts)
+        self._states[built.commit] = dict.fromkeys(checks, "queued")
         for old in list(self._states)[:-REMEMBERED]:
             del self._states[old]
-        specs = {name: self._spec_of(facts, project, name, check, built.commit) for name, check in project.ci.items()}
+        specs = {name: self._spec_of(facts, project, name, check, built.commit) for name, check in checks.items()}
         found = await asyncio.gather(*(self._one(spec, built, doubt) for spec in specs.values()))
         return next((failed for failed in found if failed), None)
 

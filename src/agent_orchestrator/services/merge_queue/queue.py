@@ -99,7 +99,7 @@ class MergeQueue:
             return CalledOff()
         if facts.head != spec.head:
             return landing.BranchMoved(facts.head)
-        unchecked = asked.force or not self.plugins.project(facts.project).ci
+        unchecked = asked.force or not self.plugins.checks(facts)
         entry = Entry(facts.id, spec.head, facts.spec.priority, asked.at, unchecked)
         return await lane.join(Ticket(entry, spec, waits=asked.waits))
 
@@ -126,9 +126,12 @@ class MergeQueue:
     def _room(self, project: str) -> int:
         """How many changes are checked at a time: as many as the project lets run of its checks."""
         try:
-            checks = self.plugins.project(project).ci.values()
+            checks = list(self.plugins.project(project).ci.values())
         except AoError:
             return 1
+        for facts in self.flow.sessions.values():
+            if facts.pr and facts.pr.landing and facts.project == project:
+                checks += self.plugins.own_checks(facts).values()
         return max((check.parallel for check in checks), default=1)
 
     def _tell(self, ticket: Ticket, reason: str) -> None:

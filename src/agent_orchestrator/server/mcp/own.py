@@ -1,0 +1,187 @@
+"""Tools of a session's own agent: say how far it is, ask a person, say that it is done, and see who else is at its files."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from fnmatch import fnmatchcase
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from agent_orchestrator.errors import UsageError
+from agent_orchestrator.flow import events as e
+from agent_orchestrator.flow.events import rfc3339
+from agent_orchestrator.flow.facts import SessionFacts
+from agent_orchestrator.flow.reactions import COORDINATOR
+from agent_orchestrator.server.mcp.scopes import Caller, Scope, is_over
+from agent_orchestrator.server.mcp.tools import Gives, Nothing, Takes, tool
+from agent_orchestrator.services.view import MOST_FILES
+from agent_orchestrator.spool import clean_text
+
+MOST = 2**31
+_MESSAGES = 50
+
+
+class Progress(Takes):
+    """How far the task is."""
+
+    step: str = Field("", max_length=300, description="What you are doing now, in a few words.")
+    done: int | None = Field(None, ge=0, le=MOST, description="Steps that are done.")
+    total: int | None = Field(None, ge=0, le=MOST, description="Steps that there are.")
+    tests_passed: int | None = Field(None, ge=0, le=MOST, description="Tests that pass.")
+
+
+class Question(Takes):
+    """A question for a person."""
+
+    question: str = Field(min_length=1, max_length=4000, description="What you need to know, with the choices you see.")
+
+
+class Done(Takes):
+    """The end of the work."""
+
+    summary: str = Field("", max_length=4000, description="What was done, for whoever looks at the change.")
+
+
+class Files(Takes):
+    """Files to ask about."""
+
+    files: list[Annotated[str, Field(min_length=1, max_length=500)]] = Field(
+        [], max_length=200, description="Paths from the repository's root; absent: those that your own task is about."
+    )
+
+
+class Recorded(Gives):
+    """What became of a report."""
+
+    session: str
+    status: str
+    next: str = Field(description="What to do now.")
+
+
+class MySession(Gives):
+    """The session that the agent works in."""
+
+    id: str
+    title: str
+    status: str
+    branch: str
+    base: str
+
+
+class Toucher(Gives):
+    """Another session at the same files."""
+
+    session: str
+    title: str
+    files: list[str]
+
+
+class Touchers(Gives):
+    """Who else is at the same files."""
+
+    others: list[Toucher]
+
+
+class MyMessages(Gives):
+    """What was said to the agent."""
+
+    messages: list[dict[str, Any]]
+    waiting: int = Field(description="Messages that are still on their way to your terminal.")
+
+
+@tool(Scope.OWN, Recorded)
+async def report_progress(caller: Caller, given: Progress) -> dict[str, Any]:
+    """Say how far your task is. Shown to people on the board; call it when a step is done or another one begins."""
+    if not given.model_fields_set:
+        raise UsageError("nothing is said", "give `step`, or `done` and `total`")
+    step = " ".join(clean_text(given.step).split())
+    return await _tell(
+        caller, e.AgentProgress(given.done, given.total, step or None, given.tests_passed), "go on with your task"
+    )
+
+
+@tool(Scope.OWN, Recorded)
+async def ask_person(caller: Caller, given: Question) -> dict[str, Any]:
+    """Ask a person something that you cannot decide yourself. Your session is shown as one that needs somebody. End your turn after this:
+    the answer comes as a message, maybe much later."""
+    question = clean_text(given.question).strip()
+    if not question:
+        raise UsageError("the question is empty", "say what you need to know")
+    return await _tell(caller, e.AgentAsk(question, stands=True), "end your turn; the answer comes to you as a message")
+
+
+@tool(Scope.OWN, Recorded)
+async def report_done(caller: Caller, given: Done) -> dict[str, Any]:
+    """Say that your task is done: everything is committed and ready to be looked at. Commit first; what is not committed is not part of
+    the change."""
+    return await _tell(caller, e.AgentDone(clean_text(given.summary).strip()), "end your turn")
+
+
+@tool(Scope.OWN, MySession)
+async def my_session(caller: Caller, given: Nothing) -> dict[str, Any]:  # noqa: ARG001
+    """Your own session: its task, branch, base, pull request and checks, and whom its change will collide with."""
+    facts, _ = caller.own()
+    return {**caller.services.sessions.view(facts.id), "prompt": facts.spec.prompt, "files": list(facts.spec.files)}
+
+
+@tool(Scope.OWN, MyMessages)
+async def my_messages(caller: Caller, given: Nothing) -> dict[str, Any]:  # noqa: ARG001
+    """The messages that were delivered to you, oldest first, at most 50: what people and rules told you."""
+    facts, _ = caller.own()
+    came = [one for one in facts.messages if one.state in ("delivered", "acknowledged") and not one.task]
+    return {
+        "messages": [
+            {"messageId": one.id, "from": one.sender, "text": one.text, "at": rfc3339(one.at)}
+            for one in came[-_MESSAGES:]
+        ],
+        "waiting": sum(one.pending for one in facts.messages),
+    }
+
+
+@tool(Scope.OWN, Touchers)
+async def who_touches(caller: Caller, given: Files) -> dict[str, Any]:
+    """Which other sessions change the same files as you, or are expected to. Ask before you change files that others may be at too."""
+    facts, _ = caller.own()
+    flow = caller.services.sessions.flow
+    others = [
+        one
+        for one in flow.sessions.values()
+        if one.id != facts.id and one.project == facts.project and not is_over(one) and one.spec.kind != COORDINATOR
+    ]
+    about = await caller.services.conflicts.expected([facts, *others])
+    mine = set(given.files) or about[facts.id] | set(facts.spec.files)
+    found = {one.id: _shared(mine, about[one.id] | set(one.spec.files)) for one in others}
+    if not given.files:  # collisions are known by content, whatever the tasks say
+        for other, met in caller.services.sessions.views.met(facts).items():
+            if other in found:
+                found[other] |= set(met.files)
+    return {
+        "others": [
+            {"session": one.id, "title": one.spec.title, "files": sorted(found[one.id])[:MOST_FILES]}
+            for one in others
+            if found[one.id]
+        ]
+    }
+
+
+def _shared(mine: Collection[str], theirs: Iterable[str]) -> set[str]:
+    """What both name, by path, folder or pattern."""
+    found: set[str] = set()
+    for other in theirs:
+        for path in mine:
+            if _meet(path, other) or _meet(other, path):
+                found.add(path if "*" not in path else other)
+    return found
+
+
+def _meet(pattern: str, path: str) -> bool:
+    pattern = pattern.removeprefix("./")
+    return path == pattern or fnmatchcase(path, pattern) or path.startswith(pattern.rstrip("/") + "/")
+
+
+async def _tell(caller: Caller, body: e.AgentProgress | e.AgentAsk | e.AgentDone, then: str) -> dict[str, Any]:
+    facts, generation = caller.own()
+    await caller.services.reporting.tell(facts.id, generation, body)
+    now: SessionFacts = caller.services.sessions.flow.sessions[facts.id]
+    return {"session": facts.id, "status": caller.services.sessions.views.status(now).name, "next": then}

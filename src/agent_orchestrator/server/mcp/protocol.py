@@ -1,0 +1,169 @@
+"""The protocol, by the official library: what is listed, called and read. The only module that imports it.
+
+Every request is answered by a server made for whoever asks, and is whole in itself: nothing is kept between two of them, so that a
+daemon that was started anew answers the next one as if nothing had been.
+"""
+
+from __future__ import annotations
+
+import json
+import traceback
+from functools import cache
+from typing import Any
+
+import structlog
+from mcp.server.lowlevel import Server
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.shared.exceptions import MCPError
+from mcp_types import (
+    INVALID_PARAMS,
+    CallToolRequestParams,
+    CallToolResult,
+    ListResourcesResult,
+    ListResourceTemplatesResult,
+    ListToolsResult,
+    PaginatedRequestParams,
+    ReadResourceRequestParams,
+    ReadResourceResult,
+    Resource,
+    ResourceTemplate,
+    TextContent,
+    TextResourceContents,
+    ToolAnnotations,
+)
+from mcp_types import Tool as Described
+from starlette.types import Receive, Send
+from starlette.types import Scope as Asked
+
+from agent_orchestrator import __version__
+from agent_orchestrator.errors import AoError, NotFound
+from agent_orchestrator.server import problems
+from agent_orchestrator.server.mcp import fleet, own, plans, resources, steering
+from agent_orchestrator.server.mcp.scopes import Caller
+from agent_orchestrator.server.mcp.tools import Tool, find_tool, tools_for
+
+RESOURCE_NOT_FOUND = -32002
+
+log = structlog.get_logger(__name__)
+
+_PARTS = (own, fleet, steering, plans)
+"""The modules whose tools there are; importing them made them known."""
+
+_ABOUT = "Agent Orchestrator: a fleet of coding agents, each in its own Git worktree and on its own branch."
+_FOR_ALL = f"""{_ABOUT} A session is one agent at one task. spawn_session starts one, list_sessions and why tell how they stand, get_diff \
+and get_log show what they did, send_message steers them. Landing goes through the merge queue."""
+_FOR_WORKER = f"""{_ABOUT} You are the agent of one session. report_progress and report_done tell people how far you are; ask_person asks \
+them; who_touches tells which other sessions are at your files."""
+
+
+def server_for(caller: Caller) -> Server[Any]:
+    """The server as this caller sees it."""
+
+    async def list_tools(_ctx: Any, params: PaginatedRequestParams | None) -> ListToolsResult:
+        _start(params, most=0)
+        return ListToolsResult(tools=[_described(tool) for tool in tools_for(caller)])
+
+    async def call_tool(_ctx: Any, params: CallToolRequestParams) -> CallToolResult:
+        return await _call(caller, params.name, params.arguments or {})
+
+    async def list_resources(_ctx: Any, params: PaginatedRequestParams | None) -> ListResourcesResult:
+        found, following = resources.listed(caller, _start(params))
+        shown = [
+            Resource(uri=address, name=name, description=place.about, mime_type=place.mime)
+            for address, place, name in found
+        ]
+        return ListResourcesResult(resources=shown, next_cursor=None if following is None else str(following))
+
+    async def list_templates(_ctx: Any, params: PaginatedRequestParams | None) -> ListResourceTemplatesResult:
+        _start(params, most=0)
+        return ListResourceTemplatesResult(
+            resource_templates=[
+                ResourceTemplate(
+                    uri_template=place.address, name=place.name, description=place.about, mime_type=place.mime
+                )
+                for place in resources.places_for(caller)
+                if "{id}" in place.address
+            ]
+        )
+
+    async def read_resource(_ctx: Any, params: ReadResourceRequestParams) -> ReadResourceResult:
+        address = str(params.uri)
+        try:
+            text, kind = await resources.read(caller, address)
+        except NotFound as error:
+            raise MCPError(RESOURCE_NOT_FOUND, str(error), {"uri": address[:400]}) from None
+        except AoError as error:
+            raise MCPError(INVALID_PARAMS, str(error)) from None
+        return ReadResourceResult(contents=[TextResourceContents(uri=address, mime_type=kind, text=text)])
+
+    worker = caller.session is not None and not caller.coordinates
+    return Server(
+        "agent-orchestrator",
+        version=__version__,
+        title="Agent Orchestrator",
+        instructions=_FOR_WORKER if worker else _FOR_ALL,
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+        on_list_resources=list_resources,
+        on_list_resource_templates=list_templates,
+        on_read_resource=read_resource,
+    )
+
+
+async def serve(caller: Caller, limit: int, scope: Asked, receive: Receive, send: Send) -> None:
+    """Answer one HTTP request."""
+    manager = StreamableHTTPSessionManager(
+        server_for(caller), json_response=True, stateless=True, max_request_body_size=limit
+    )
+    async with manager.run():
+        await manager.handle_request(scope, receive, send)
+
+
+@cache
+def _described(tool: Tool) -> Described:
+    return Described(
+        name=tool.name,
+        description=tool.about,
+        input_schema=tool.input_schema(),
+        output_schema=tool.output_schema(),
+        annotations=ToolAnnotations(
+            title=tool.name.replace("_", " ").capitalize(),
+            read_only_hint=tool.reads,
+            destructive_hint=tool.destroys,
+            idempotent_hint=tool.reads or tool.repeats,
+            open_world_hint=False,
+        ),
+    )
+
+
+async def _call(caller: Caller, name: str, arguments: dict[str, Any]) -> CallToolResult:
+    """Call a tool; what goes wrong is told to whoever called, in a line."""
+    try:
+        tool = find_tool(caller, name)
+    except AoError as error:
+        raise MCPError(INVALID_PARAMS, str(error)) from None
+    try:
+        given = await tool.call(caller, arguments)
+    except AoError as error:
+        return _failed(problems.of_error(error))
+    except Exception as error:
+        # As text: a renderer that shows local variables would write secrets into the log.
+        log.error("a tool failed", tool=name, traceback="".join(traceback.format_exception(error)))
+        return _failed(problems.unexpected())
+    text = json.dumps(given, ensure_ascii=False).encode(errors="replace").decode()
+    return CallToolResult(content=[TextContent(text=text)], structured_content=json.loads(text))
+
+
+def _failed(problem: dict[str, Any]) -> CallToolResult:
+    text = f"{problem['detail']}: {problem['remedy']}" if problem["remedy"] else problem["detail"]
+    return CallToolResult(content=[TextContent(text=" ".join(text.split()))], is_error=True)
+
+
+def _start(params: PaginatedRequestParams | None, most: int = 10**6) -> int:
+    """Where a page begins."""
+    cursor = params.cursor if params else None
+    if cursor is None:
+        return 0
+    if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 8 and int(cursor) <= most):
+        raise MCPError(INVALID_PARAMS, "there is no such page: begin without a cursor")
+    return int(cursor)

@@ -1,0 +1,140 @@
+"""Who asks over MCP, and what that one may see and do.
+
+A worker's token speaks for its own session and sees nothing else. A coordinator's is confined to its project. A viewer reads; an
+operator, and whoever opened the Unix socket, may do everything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from agent_orchestrator.config.effective import ProjectConfig
+from agent_orchestrator.errors import Denied, NotFound, UsageError
+from agent_orchestrator.flow.facts import SessionFacts
+from agent_orchestrator.flow.reactions import COORDINATOR
+from agent_orchestrator.server import auth
+from agent_orchestrator.services import Services
+from agent_orchestrator.services.projects import NOWHERE, Context
+from agent_orchestrator.services.tokens import Identity
+
+
+class Scope(StrEnum):
+    """What a tool is about."""
+
+    OWN = "own"
+    """The caller's own session."""
+    READ = "read"
+    """The fleet, looked at."""
+    STEER = "steer"
+    """The fleet, changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks, with the services that answer."""
+
+    services: Services
+    identity: Identity
+    context: Context = NOWHERE
+
+    @property
+    def session(self) -> SessionFacts | None:
+        """The session that speaks by its own token; none: somebody else does."""
+        if self.identity.kind != "session":
+            return None
+        facts = self.services.sessions.flow.sessions.get(self.identity.session or "")
+        if facts is None:
+            raise NotFound(f"no session {self.identity.session}", "its token is worthless")
+        return facts
+
+    @property
+    def coordinates(self) -> bool:
+        """It is the token of a coordinator."""
+        return self.session is not None and self.session.spec.kind == COORDINATOR
+
+    @property
+    def name(self) -> str:
+        """Who did it, as events tell."""
+        if self.identity.kind == "session":
+            return f"session {self.identity.session}"
+        return self.identity.name or "person"
+
+    def may(self, scope: Scope, extra: str = "") -> bool:
+        """Whether tools of this scope are for this one; `extra` names what a coordinator may only where its project says so."""
+        session = self.session
+        if session is None:
+            return scope is not Scope.OWN and auth.has(self.identity, "viewer" if scope is Scope.READ else "operator")
+        if session.spec.kind != COORDINATOR:
+            return scope is Scope.OWN
+        return not extra or extra in self._project(session.project).coordinator.may
+
+    def own(self) -> tuple[SessionFacts, int]:
+        """The caller's own session, and the launch that its token was made for."""
+        session = self.session
+        if session is None:
+            raise Denied("this is for the agent of a session", "ask with the token that it has in $AO_TOKEN")
+        return session, self.identity.generation or 0
+
+    def acting(self) -> None:
+        """Refuse an agent whose launch is over: what it still wants to change is nobody's wish any more."""
+        if self.identity.kind == "session":
+            self.services.reporting.check(*self._own_launch())
+
+    def _own_launch(self) -> tuple[str, int]:
+        facts, generation = self.own()
+        return facts.id, generation
+
+    def find(self, name: str) -> SessionFacts:
+        """The session that is meant, if the caller may know of it."""
+        session = self.session
+        if session is None:
+            return self.services.sessions.find(name)
+        here = [facts for facts in self.services.sessions.flow.sessions.values() if self._sees(session, facts)]
+        found = [facts for facts in here if name in (facts.id, facts.name, f"{facts.project}-{facts.name}")]
+        if len(found) > 1:
+            found = [facts for facts in found if facts.id == name] or found[:1]
+        if not found:
+            raise NotFound(f"no session {name}", "list_sessions tells their ids")
+        return found[0]
+
+    def _sees(self, session: SessionFacts, other: SessionFacts) -> bool:
+        return other.project == session.project if session.spec.kind == COORDINATOR else other.id == session.id
+
+    async def project(self, name: str | None) -> str | None:
+        """The project that is meant; none: all of them, where the caller may see them."""
+        session = self.session
+        if session is None:
+            return await self.services.projects.resolve(self.context, name)
+        if name not in (None, session.project):
+            raise Denied(f"the token of {session.id} is for {session.project} alone", "leave the project out")
+        return session.project
+
+    async def one_project(self, name: str | None) -> str:
+        """The same where there must be one."""
+        found = await self.project(name)
+        if found is None:
+            raise UsageError("no project is named", "name one: `project`; list_projects tells them")
+        return found
+
+    def limit(self) -> None:
+        """Refuse a coordinator that has as many unfinished sessions as it may have."""
+        session = self.session
+        if session is None:
+            return
+        most = self._project(session.project).coordinator.max_sessions
+        made = [facts for facts in self.services.sessions.flow.sessions.values() if facts.spec.parent == session.id]
+        open_ = [facts.id for facts in made if not is_over(facts)]
+        if len(open_) >= most:
+            raise Denied(
+                f"{session.id} has {len(open_)} unfinished sessions, the most it may have",
+                "wait until some have landed, stop one, or ask a person to raise coordinator.maxSessions",
+            )
+
+    def _project(self, project: str) -> ProjectConfig:
+        return self.services.sessions.plugins.project(project)
+
+
+def is_over(facts: SessionFacts) -> bool:
+    """Nothing more comes of it: stopped, landed or given up."""
+    return facts.stopped or (facts.pr is not None and facts.pr.state != "open")

@@ -1,0 +1,67 @@
+"""Fixing runs: failing tests and lint errors, one agent a cause, verified and landed."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+from fastapi import Path as InPath
+
+from agent_orchestrator.server import auth, models, requests
+from agent_orchestrator.server.context import Key, ProjectName, TheContext, TheIdentity, TheServices, scope_of
+from agent_orchestrator.server.describe import as_json, gives
+
+router = APIRouter(prefix="/api/fixes", tags=["fixes"])
+
+FixId = Annotated[str, InPath(alias="id", description="The run: `F1`.")]
+
+
+@router.get("", responses=gives(models.Fixes))
+async def list_fixes(
+    services: TheServices,
+    context: TheContext,
+    project: ProjectName = None,
+    everything: Annotated[bool, Query(alias="all", description="All projects.")] = False,
+) -> Response:
+    """List the fixing runs, the newest first."""
+    return as_json({"fixes": services.fixes.list(await scope_of(services, context, project, everything))})
+
+
+@router.post("", status_code=202, responses=gives(models.Fix, 202))
+async def start_fix(
+    services: TheServices,
+    context: TheContext,
+    identity: TheIdentity,
+    body: requests.NewFix,
+    project: ProjectName = None,
+    key: Key = None,
+) -> Response:
+    """Measure what fails, and have it fixed: one agent a cause, each fix verified, then landed through the merge queue.
+
+    Commands of one's own are for administrators."""
+    if body.commands:
+        auth.need(identity, "admin")
+    given = body.as_given()
+    return as_json(await services.fixes.create({"projectId": project, **given}, key, context), 202)
+
+
+@router.get("/{id}", responses=gives(models.Fix))
+async def get_fix(services: TheServices, name: FixId) -> Response:
+    """One fixing run."""
+    return as_json(services.fixes.view(name))
+
+
+@router.get("/{id}/failures", responses=gives(models.FixFailures))
+async def list_fix_failures(
+    services: TheServices,
+    name: FixId,
+    number: Annotated[int | None, Query(alias="round", ge=1, description="Which measurement; the last.")] = None,
+) -> Response:
+    """Every failure of one measurement, by likely cause."""
+    return as_json(services.fixes.report(name, number))
+
+
+@router.delete("/{id}", responses=gives(models.Fix))
+async def stop_fix(services: TheServices, name: FixId, key: Key = None) -> Response:
+    """End a fixing run; its agents are stopped, their work is saved."""
+    return as_json(await services.fixes.stop(name, key))

@@ -1,0 +1,53 @@
+"""The coordinating agent of a project: start it, give it a goal, see how it stands, stop it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Response
+
+from agent_orchestrator.errors import UsageError
+from agent_orchestrator.server import models, requests
+from agent_orchestrator.server.context import Key, ProjectName, TheContext, TheServices
+from agent_orchestrator.server.describe import as_json, gives
+from agent_orchestrator.services import Services
+from agent_orchestrator.services.projects import Context
+
+router = APIRouter(prefix="/api/orchestrator", tags=["orchestrator"])
+
+
+async def _project(services: TheServices, context: TheContext, project: ProjectName = None) -> str:
+    return await _meant(services, context, project)
+
+
+TheProject = Annotated[str, Depends(_project)]
+
+
+async def _meant(services: Services, context: Context, project: str | None, *, adopt: bool = False) -> str:
+    meant = await services.projects.resolve(context, project, adopt=adopt)
+    if meant is None:
+        raise UsageError("no project is named", "name one: -p P, or ?project=P; `ao projects` lists them")
+    return meant
+
+
+@router.get("", responses=gives(models.CoordinatorState))
+async def get_orchestrator(services: TheServices, project: TheProject) -> Response:
+    """How a project's coordinating agent stands."""
+    return as_json(services.coordinators.view(project))
+
+
+@router.post("", status_code=202, responses=gives(models.CoordinatorState, 202))
+async def start_orchestrator(
+    services: TheServices, context: TheContext, body: requests.NewGoal, project: ProjectName = None, key: Key = None
+) -> Response:
+    """Start a project's coordinating agent, or find the one that runs, and give it a goal.
+
+    One that was stopped goes on with its conversation, unless `coordinator.conversation` says otherwise."""
+    meant = await _meant(services, context, body.project_id or project, adopt=True)
+    return as_json(await services.coordinators.give(meant, body.goal, body.agent, body.model, key), 202)
+
+
+@router.delete("", responses=gives(models.CoordinatorState))
+async def stop_orchestrator(services: TheServices, project: TheProject, key: Key = None) -> Response:
+    """Stop a project's coordinating agent; its conversation is kept."""
+    return as_json(await services.coordinators.stop(project, key))

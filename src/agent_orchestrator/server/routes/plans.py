@@ -1,0 +1,93 @@
+"""Plans: a goal made into tasks, changed by people, made into issues."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query, Response
+from fastapi import Path as InPath
+
+from agent_orchestrator.errors import UsageError
+from agent_orchestrator.server import models, requests
+from agent_orchestrator.server.context import Key, ProjectName, TheContext, TheIdentity, TheServices, scope_of
+from agent_orchestrator.server.describe import as_json, gives
+
+router = APIRouter(prefix="/api", tags=["plans"])
+
+PlanId = Annotated[str, InPath(max_length=20, description="The plan's id: `P3`.")]
+
+
+@router.get("/plans", responses=gives(models.Plans))
+async def list_plans(
+    services: TheServices,
+    context: TheContext,
+    project: ProjectName = None,
+    everything: Annotated[bool, Query(alias="all", description="All projects.")] = False,
+) -> Response:
+    """List the plans that nobody discarded, the newest first."""
+    scope = await scope_of(services, context, project, everything)
+    return as_json({"plans": services.planner.list(scope)})
+
+
+@router.post("/plans", status_code=202, responses=gives(models.Plan, 202))
+async def make_plan(
+    services: TheServices, context: TheContext, identity: TheIdentity, body: requests.NewPlan, key: Key = None
+) -> Response:
+    """Have a goal made into tasks by an agent that may only look; without a goal, the tracker's open issues.
+
+    It is being planned when this is answered: ask for it until its `state` is another than `planning`; `progress` says what the
+    agent does. With `tasks` it is a draft at once."""
+    meant = await services.projects.resolve(context, body.project_id, adopt=True)
+    if meant is None:
+        raise UsageError("no project is named", "name one: -p P, or projectId; `ao projects` lists them")
+    made = await services.planner.request(
+        meant,
+        body.goal,
+        from_issues=body.from_issues,
+        agent=body.agent,
+        model=body.model,
+        tasks=None if body.tasks is None else [task.data() for task in body.tasks],
+        key=key,
+        by=identity.name or "person",
+    )
+    return as_json(made, 202)
+
+
+@router.get("/plans/{plan}", responses=gives(models.Plan))
+async def get_plan(
+    services: TheServices,
+    plan: PlanId,
+    form: Annotated[Literal["json", "yaml"], Query(alias="as", description="`yaml`: as text, to be edited.")] = "json",
+) -> Response:
+    """One plan."""
+    if form == "yaml":
+        return Response(services.planner.text(plan), media_type="text/plain; charset=utf-8")
+    return as_json(services.planner.get(plan))
+
+
+@router.put("/plans/{plan}", responses=gives(models.Plan))
+async def change_plan(
+    services: TheServices, identity: TheIdentity, plan: PlanId, body: requests.PlanChange
+) -> Response:
+    """Put other tasks in the place of a plan's, as long as it is not applied."""
+    by = identity.name or "person"
+    if body.text is not None:
+        return as_json(await services.planner.change_text(plan, body.text, by))
+    return as_json(await services.planner.change(plan, [task.data() for task in body.tasks or ()], body.goal, by))
+
+
+@router.post("/plans/{plan}/apply", responses=gives(models.Plan))
+async def apply_plan(
+    services: TheServices, identity: TheIdentity, plan: PlanId, body: requests.PlanApplication
+) -> Response:
+    """Make issues of a plan's tasks, each once; what is applied already stays as it is.
+
+    At a tracker elsewhere it is `applying` until all of them are made."""
+    by = identity.name or "person"
+    return as_json(await services.planner.apply(plan, start=body.start, group_limit=body.group_limit, by=by))
+
+
+@router.delete("/plans/{plan}", responses=gives(models.Plan))
+async def discard_plan(services: TheServices, identity: TheIdentity, plan: PlanId) -> Response:
+    """Discard a plan that is not applied; its agent is ended, if it is still being planned."""
+    return as_json(await services.planner.discard(plan, identity.name or "person"))

@@ -1,0 +1,446 @@
+"""Usage limits: an account that met one is held for all its sessions, and tried by one of them when its time has come.
+
+Whoever would use the account asks first: a start, a message, a session that met the limit itself. While it is held, nobody goes. After
+the reset the first one goes alone; the others follow a few seconds apart once that one works, or was not refused for a minute. A refusal
+holds all of them again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import structlog
+
+from agent_orchestrator.errors import AoError, NotFound
+from agent_orchestrator.flow import events as e
+from agent_orchestrator.flow.effects import CallLater, Timer
+from agent_orchestrator.flow.engine import Change, Flow
+from agent_orchestrator.flow.events import Event, rfc3339
+from agent_orchestrator.flow.facts import AccountHold, SessionFacts, hold_key
+from agent_orchestrator.flow.fold import LONGEST_LIMIT, believable
+from agent_orchestrator.flow.rules import Rule
+from agent_orchestrator.services.scheduler import holds_slot, waiting
+
+UNKNOWN = 1800.0
+"""Seconds that an account is held where no reset time is known; twice as long after each refusal in a row."""
+LONGEST_UNKNOWN = 4 * 3600.0
+TRIAL = 60.0
+"""Seconds after which the first one counts as not refused."""
+APART = 3.0
+"""Seconds between two that go on after a limit; each waits up to half as long again."""
+OPENING = 900.0
+"""Seconds after the end of a hold in which sessions go one after the other."""
+LOOK_AGAIN = 30.0
+"""A hold is looked at again at least this often, so that a clock that jumps is noticed."""
+
+log = structlog.get_logger()
+
+Models = Callable[[SessionFacts], str]
+"""A session's model, as configured; nothing: not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Why a session may not go on just now, and when to ask again."""
+
+    reason: str
+    until: float
+
+
+@dataclass(slots=True)
+class _Line:
+    """Who went on since the end of a hold, in order."""
+
+    hold: AccountHold
+    went: dict[str, float] = field(default_factory=dict)
+
+
+def account_of(facts: SessionFacts) -> str:
+    """Whose usage limits a session shares: its profile's account, else its agent's own login."""
+    return facts.spec.account or facts.spec.agent
+
+
+def same_model(held: str, mine: str) -> bool:
+    """May this be the model that is held? One that is not known may be any."""
+    return not held or not mine or held.lower() in mine.lower() or mine.lower() in held.lower()
+
+
+def concerns(hold: AccountHold, account: str, model: str) -> bool:
+    """Does a hold keep this account and model?"""
+    return hold.account == account and same_model(hold.model, model)
+
+
+def ends(hold: AccountHold, now: float) -> float:
+    """When a hold's time is up. What cannot be true by today's clock is up already: who tries will see."""
+    if hold.until > now + LONGEST_LIMIT or (not hold.named and now < hold.since - 1.0):
+        return now
+    return hold.until
+
+
+def is_held(holds: Mapping[str, AccountHold], account: str, model: str, now: float) -> AccountHold | None:
+    """The hold that keeps this account and model just now, the longest of several."""
+    kept = [
+        one for one in holds.values() if one.released is None and concerns(one, account, model) and ends(one, now) > now
+    ]
+    return max(kept, key=lambda one: one.until, default=None)
+
+
+def next_hold(
+    holds: Mapping[str, AccountHold], account: str, model: str, resets_at: float | None, at: float
+) -> e.AccountHeld:
+    """What a refusal at a moment holds, and for how long: until the reset, or for a while that grows."""
+    known = holds.get(hold_key(account, model))
+    again = known is not None and known.released is None and at >= known.until
+    times = known.times + 1 if known and again else known.times if known and known.released is None else 1
+    until = believable(resets_at, at)
+    if until is not None:
+        return e.AccountHeld(account, until, "the usage limit is reached", model, True, times)
+    pause = min(LONGEST_UNKNOWN, UNKNOWN * 2.0 ** min(times - 1, 10))
+    reason = "the usage limit is reached; nobody said until when"
+    return e.AccountHeld(account, at + pause, reason, model, False, times)
+
+
+def apart(session: str) -> float:
+    """Seconds that the next one keeps behind this session."""
+    share = int.from_bytes(hashlib.sha256(session.encode()).digest()[:4], "big") / float(1 << 32)
+    return APART * (1.0 + share / 2.0)
+
+
+def holds_at_once(rules: Sequence[Rule]) -> bool:
+    """Do the rules hold an account as soon as its limit is met, without a look at anything else?"""
+    for rule in rules:
+        if rule.trigger == "usage-limit" and rule.action == "hold" and rule.auto:
+            return not (rule.condition or rule.delay or rule.threshold or rule.approval_after is not None)
+    return False
+
+
+class Quota:
+    """Who may use which account when."""
+
+    def __init__(self, flow: Flow, models: Models, call_later: CallLater | None = None) -> None:
+        self.flow = flow
+        self.models = models
+        self._call_later = call_later
+        self._lines: dict[str, _Line] = {}
+        self._fresh: dict[str, AccountHold] = {}
+        """Holds that are being recorded: they count already."""
+        self._known: dict[str, tuple[int, Sequence[SessionFacts]]] = {}
+        self._timer: Timer | None = None
+        self._due = 0.0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.on_release: list[Callable[[], None]] = []
+        """Told when somebody who waited may ask again."""
+
+    def start(self) -> None:
+        """Hold what was met while nobody looked, and whatever is from now on."""
+        self.flow.on_change.append(self._on_change)
+        missed = [facts for facts in self.flow.sessions.values() if facts.live and facts.activity.state == "limited"]
+        if missed:
+            self._begin(self._catch_up(missed))
+        self._look()
+
+    async def _catch_up(self, limited: Sequence[SessionFacts]) -> None:
+        for facts in limited:
+            if await self.flow.store.event_by_key(_held_by(facts, facts.activity.at)) is None:
+                self._hold([(facts, facts.limit_until, facts.limit_model, facts.activity.at)])
+
+    def close(self) -> None:
+        """Look no more."""
+        if self._timer:
+            self._timer.cancel()
+        for task in self._tasks:
+            task.cancel()
+
+    # -- asking --------------------------------------------------------------------------------------------------------
+
+    def model_of(self, facts: SessionFacts) -> str:
+        """The session's model: as it is configured, else as it was used last."""
+        return facts.spec.model or self.models(facts) or max(facts.spent, default="").partition(" ")[2]
+
+    def holds(self) -> Mapping[str, AccountHold]:
+        """All holds, with those that are being recorded."""
+        return {**self.flow.home.accounts, **self._fresh}
+
+    def wait(self, facts: SessionFacts) -> Wait | None:
+        """Why a session may not use its account just now; nothing: it may."""
+        if not self.flow.home.accounts and not self._fresh:
+            return None
+        now, account, model = self.flow.clock(), account_of(facts), self.model_of(facts)
+        mine = [one for one in self.holds().values() if concerns(one, account, model)]
+        for hold in mine:
+            if hold.released is None and (until := ends(hold, now)) > now:
+                return self._later(f"the usage limit of {hold.key} to end at {rfc3339(until)[:19]}Z", until)
+        for hold in mine:
+            if later := self._behind(facts, hold, now):
+                return later
+        return None
+
+    def _later(self, reason: str, until: float) -> Wait:
+        """Who waits is looked at again when his time comes."""
+        self._look_at(until)
+        return Wait(reason, until)
+
+    def _behind(self, facts: SessionFacts, hold: AccountHold, now: float) -> Wait | None:
+        """Those who go on after a limit do so one after the other; the first of them tries."""
+        if hold.released is not None and now > hold.released + OPENING:
+            return None
+        went = self._line(hold).went
+        if facts.id in went:
+            return None
+        if any(_before(one, facts, now) for one in self._met(hold) if one.id not in went):
+            return self._later(f"its turn after the usage limit of {hold.key}", now + 1.0)
+        if not went:
+            return None
+        first, began = next(iter(went.items()))
+        if hold.released is None and now < began + TRIAL:
+            return self._later(f"the usage limit of {hold.key}: {first} tries whether it is over", began + TRIAL)
+        last, at = max(went.items(), key=lambda one: one[1])
+        turn = at + apart(last)
+        return self._later(f"its turn after the usage limit of {hold.key}", turn) if now < turn else None
+
+    def take(self, facts: SessionFacts) -> Wait | None:
+        """The same; who may go has gone with that."""
+        if later := self.wait(facts):
+            return later
+        self._went(facts)
+        return None
+
+    def gate(self, facts: SessionFacts, at_work: Sequence[SessionFacts]) -> str:
+        """Why a session that waits to start must not, given those that are let start in the same moment."""
+        if not self.flow.home.accounts and not self._fresh:
+            return ""
+        if later := self.wait(facts):
+            return later.reason
+        account, model, now = account_of(facts), self.model_of(facts), self.flow.clock()
+        for hold in self.holds().values():
+            over = hold.released is not None and now > hold.released + OPENING
+            if over or not concerns(hold, account, model) or facts.id in self._line(hold).went:
+                continue
+            for other in at_work:
+                if not other.admitted and concerns(hold, account_of(other), self.model_of(other)):
+                    return self._later(f"its turn after the usage limit of {hold.key}", now + apart(other.id)).reason
+        return ""
+
+    def _line(self, hold: AccountHold) -> _Line:
+        """Who went since this hold; a new one begins a new line."""
+        line = self._lines.get(hold.key)
+        if line is None or (line.hold.until, line.hold.since) != (hold.until, hold.since):
+            line = self._lines[hold.key] = _Line(hold)
+        return line
+
+    def _went(self, facts: SessionFacts) -> None:
+        now, account, model = self.flow.clock(), account_of(facts), self.model_of(facts)
+        for hold in self.holds().values():
+            over = hold.released is not None or ends(hold, now) <= now
+            if over and concerns(hold, account, model):
+                self._line(hold).went.setdefault(facts.id, now)
+
+    # -- holding -------------------------------------------------------------------------------------------------------
+
+    def _on_change(self, changes: Sequence[Change]) -> None:
+        met: list[tuple[SessionFacts, float | None, str, float]] = []
+        over = False
+        for change in changes:
+            body, facts, event = change.event.body, change.after, change.event
+            if isinstance(body, e.AccountHeld):
+                self._fresh.pop(hold_key(body.account, body.model), None)
+            over = over or isinstance(body, e.AccountReleased)
+            if facts is None:
+                continue
+            if isinstance(body, e.AgentLimit):
+                met.append((facts, body.resets_at, body.model, event.time))
+            elif isinstance(body, e.SessionAdmitted):
+                self._went(facts)
+            elif _works(body):
+                self._is_over(facts, event.time)
+        self._hold(met)
+        self._look()
+        for told in self.on_release if over else ():
+            told()
+
+    def _hold(self, met: Sequence[tuple[SessionFacts, float | None, str, float]]) -> None:
+        events: list[Event] = []
+        for facts, resets_at, model, at in met:
+            if not holds_at_once(self.flow.rules(facts.project, facts.spec.profile)):
+                continue
+            account = account_of(facts)
+            body = next_hold(self.holds(), account, model, resets_at, at)
+            known = self.holds().get(hold_key(account, model))
+            if known and known.released is None and known.until > max(at, body.until):
+                body = e.AccountHeld(account, known.until, known.reason, model, known.named, known.times)
+            key = hold_key(account, model)
+            self._fresh[key] = AccountHold(
+                account, model, body.until, at, body.named, body.times, body.reason, facts.id
+            )
+            now = self.flow.clock()
+            for one in self._limited(account, model, but=facts.id):
+                unique = f"held:{one.id}:{one.generation}:{body.until:.3f}"
+                events.append(Event(body, now, "daemon", unique, one.project, one.id))
+            events.append(Event(body, now, "daemon", _held_by(facts, at), facts.project, facts.id))
+        if events:
+            self._record(events)
+
+    def _met(self, hold: AccountHold) -> Sequence[SessionFacts]:
+        """The sessions that met this limit, looked for anew when something changed."""
+        seq, found = self._known.get(hold.key, (-1, ()))
+        if seq != self.flow.seq:
+            found = self._limited(hold.account, hold.model)
+            self._known[hold.key] = (self.flow.seq, found)
+        return found
+
+    def _limited(self, account: str, model: str, but: str = "") -> list[SessionFacts]:
+        """The sessions that met this limit and wait for its end."""
+        return [
+            facts
+            for facts in self.flow.sessions.values()
+            if facts.id != but
+            and facts.activity.state == "limited"
+            and account_of(facts) == account
+            and same_model(model, self.model_of(facts))
+        ]
+
+    # -- letting go ----------------------------------------------------------------------------------------------------
+
+    def _is_over(self, facts: SessionFacts, at: float) -> None:
+        """A session works with an account whose time is up: the limit is over."""
+        account, model, now = account_of(facts), self.model_of(facts), self.flow.clock()
+        for hold in self.flow.home.accounts.values():
+            open_ = hold.released is None and hold.key not in self._fresh and ends(hold, now) <= now
+            if not open_ or not concerns(hold, account, model):
+                continue
+            began = self._line(hold).went.get(facts.id)
+            if began is not None and at >= began:
+                self._release(hold, f"{facts.id} works with it again")
+
+    def _release(self, hold: AccountHold, reason: str, source: str = "daemon") -> None:
+        self._record(self._releasing(hold, reason, source))
+
+    def _releasing(self, hold: AccountHold, reason: str, source: str) -> list[Event]:
+        body, now = e.AccountReleased(hold.account, hold.model, reason), self.flow.clock()
+        unique = f"released:{hold.key}:{hold.since:.3f}:{hold.until:.3f}"
+        mine = self._limited(hold.account, hold.model)
+        return [
+            Event(body, now, source, unique),
+            *(Event(body, now, source, f"{unique}:{one.id}", one.project, one.id) for one in mine),
+        ]
+
+    async def release(self, name: str) -> dict[str, Any]:
+        """A person says that an account may be used again; `name`: the account, for all its holds, or account and model."""
+        now = self.flow.clock()
+        standing = [one for one in self.holds().values() if one.released is None]
+        chosen = [one for one in standing if name in (one.key, one.account)]
+        if not chosen:
+            known = ", ".join(sorted(one.key for one in standing))
+            remedy = f"held are: {known}" if known else "none is: see ao usage"
+            raise NotFound(f"no account {name} is held", remedy)
+        events = [event for hold in chosen for event in self._releasing(hold, "a person says so", "person")]
+        await self.flow.append(*events)
+        self._fresh = {key: one for key, one in self._fresh.items() if one not in chosen}
+        return {"released": [one.key for one in chosen], "at": rfc3339(now)}
+
+    def _look(self) -> None:
+        """Let go of what nobody tried for long, or what cannot be true; and come again."""
+        now = self.flow.clock()
+        for hold in self.flow.home.accounts.values():
+            if hold.released is not None or hold.key in self._fresh:
+                continue
+            until = ends(hold, now)
+            began = next(iter(self._line(hold).went.values()), until)
+            if until != hold.until:
+                self._release(hold, "its time cannot be right by the clock")
+            elif until <= now and now >= max(until, began) + OPENING:
+                self._release(hold, "its time is up, and nobody was refused")
+            else:
+                self._look_at(until if until > now else now + LOOK_AGAIN)
+
+    def _look_at(self, moment: float) -> None:
+        if self._timer and self._due <= moment:
+            return
+        if self._timer:
+            self._timer.cancel()
+        self._due, now = moment, self.flow.clock()
+        call_later = self._call_later or asyncio.get_running_loop().call_later
+        self._timer = call_later(max(0.05, min(moment - now, LOOK_AGAIN)), self._again)
+
+    def _again(self) -> None:
+        self._timer = None
+        self._look()
+        for told in self.on_release:
+            told()
+
+    def _record(self, events: Sequence[Event]) -> None:
+        self._begin(self._append(events))
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _append(self, events: Sequence[Event]) -> None:
+        try:
+            stored = await self.flow.append(*events)
+        except AoError as error:
+            log.warning("a usage limit could not be recorded", error=str(error))
+            return
+        if not stored:  # it was recorded before
+            for event in events:
+                if isinstance(event.body, e.AccountHeld):
+                    self._fresh.pop(hold_key(event.body.account, event.body.model), None)
+
+    # -- telling -------------------------------------------------------------------------------------------------------
+
+    def accounts(self) -> list[dict[str, Any]]:
+        """Every account that is in use or held, with its hold."""
+        now, sessions = self.flow.clock(), [one for one in self.flow.sessions.values() if not one.stopped]
+        rows = [self._row(hold, sessions, now) for hold in self.holds().values() if hold.released is None]
+        held = {row["account"] for row in rows if row["model"] is None}
+        for account in sorted({account_of(one) for one in sessions} - held):
+            mine = [one for one in sessions if account_of(one) == account]
+            rows.append(_account_json(account, None, "free", mine))
+        return sorted(rows, key=lambda row: (row["account"], row["model"] or ""))
+
+    def _row(self, hold: AccountHold, sessions: Iterable[SessionFacts], now: float) -> dict[str, Any]:
+        mine = [one for one in sessions if concerns(hold, account_of(one), self.model_of(one))]
+        until = ends(hold, now)
+        row = _account_json(hold.account, hold.model or None, "held" if until > now else "trying", mine)
+        return {**row, "until": rfc3339(until), "resetKnown": hold.named, "reason": hold.reason}
+
+
+def _account_json(account: str, model: str | None, state: str, sessions: Sequence[SessionFacts]) -> dict[str, Any]:
+    kept = [one for one in sessions if one.activity.state == "limited" and one.live]
+    return {
+        "account": account,
+        "model": model,
+        "state": state,
+        "until": None,
+        "resetKnown": None,
+        "reason": None,
+        "agents": sorted({one.spec.agent for one in sessions}),
+        "working": sum(holds_slot(one) for one in sessions) - sum(holds_slot(one) for one in kept),
+        "waiting": len(waiting(sessions)) + len(kept),
+    }
+
+
+def _before(other: SessionFacts, facts: SessionFacts, now: float) -> bool:
+    """Does another go before this one: it met the limit, and met it earlier, and its time has come?"""
+    if other.id == facts.id or not other.live or other.wanted != "run" or (other.limit_until or now) > now:
+        return False
+    if facts.activity.state != "limited" or not facts.live:
+        return True
+    return (other.activity.at, other.created_at, other.id) < (facts.activity.at, facts.created_at, facts.id)
+
+
+def _held_by(facts: SessionFacts, at: float) -> str:
+    """The key of the hold that a session's refusal made."""
+    return f"held:{facts.id}:{facts.generation}:{at:.3f}"
+
+
+def _works(body: e.Body) -> bool:
+    """Something that only an agent does whose model answers."""
+    if isinstance(body, e.AgentUsage):
+        return body.output > 0
+    return isinstance(body, e.AgentTurnEnded | e.AgentDone | e.PermissionAsked | e.AgentProgress)

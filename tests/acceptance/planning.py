@@ -1,0 +1,41 @@
+"""What tests of plans share: goals that the demo agent makes a certain plan of, and daemons that die at a certain statement."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from agent_orchestrator.testing.sandbox import Sandbox
+
+ROOT = Path(__file__).parents[2]
+WRITES = "[[write: {0}.txt|{0}]] [[commit: {0}]] [[done: made {0}]]"
+
+
+def task(name: str, *after: str, **more: Any) -> dict[str, Any]:
+    given = {"id": name, "title": f"Make {name}", "description": WRITES.format(name), "dependencies": list(after)}
+    return {**given, "acceptance": [f"{name}.txt is there"], "effort": "small", "files": [f"{name}.txt"], **more}
+
+
+def goal(*tasks: dict[str, Any], before: str = "", notes: list[str] | None = None) -> str:
+    return f"{before}[[plan: {json.dumps({'tasks': tasks, 'notes': notes or []})}]]"
+
+
+def crashing(box: Sandbox, at: str) -> subprocess.Popen[bytes]:
+    """A daemon that dies at this statement."""
+    plan = box.folder / "crash-plan"
+    plan.write_text(f"{at}\n")
+    box.home.info.unlink(missing_ok=True)
+    daemon = subprocess.Popen(
+        [sys.executable, "-m", "tests.faults.crashing", "--port", "0"],
+        cwd=ROOT,
+        env={**box.env, "AO_CRASH_PLAN": str(plan)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    box.until(lambda: box.daemon_pid() == daemon.pid or daemon.poll() is not None, "the daemon", 30)
+    return daemon

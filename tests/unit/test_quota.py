@@ -1,0 +1,394 @@
+"""Usage limits with a clock that is moved by hand: who is held, who tries first, who follows when, and what a restart keeps."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from agent_orchestrator.config.scope import ConfigSet
+from agent_orchestrator.errors import NotFound
+from agent_orchestrator.flow import events as e
+from agent_orchestrator.flow.effects import Effect, Runner
+from agent_orchestrator.flow.engine import Flow
+from agent_orchestrator.flow.events import Event
+from agent_orchestrator.flow.facts import AccountHold, SessionFacts
+from agent_orchestrator.flow.reactions import Intent
+from agent_orchestrator.flow.rules import DEFAULT_RULES, Rule
+from agent_orchestrator.home import Home
+from agent_orchestrator.services import quota as q
+from agent_orchestrator.services.acting import Actions
+from agent_orchestrator.services.admission import Admission
+from agent_orchestrator.services.material import Gathering
+from agent_orchestrator.services.quiet import Quiet
+from agent_orchestrator.services.quota import Quota
+from agent_orchestrator.services.reacting import Reacting
+from agent_orchestrator.services.view import Views
+from agent_orchestrator.services.wording import Wording
+from agent_orchestrator.testing.memory import MemoryStore
+from tests.unit.flow.world import Time, created
+from tests.unit.test_reacting import NoMaterial
+
+HOUR = 3600.0
+
+
+class Unlimited:
+    def limits(self) -> tuple[()]:
+        return ()
+
+
+class Provider:
+    """What the agents' provider allows: by account and model, until when it refuses, and what it says of that."""
+
+    def __init__(self) -> None:
+        self.refuses: dict[str, tuple[float, float | None, str]] = {}
+        """Account → until when, what it tells as reset time, which model."""
+
+
+class Fleet:
+    """Sessions that start, work and are refused; everything but the agents is the daemon's own."""
+
+    def __init__(self, folder: Path, rules: Sequence[Rule] = DEFAULT_RULES) -> None:
+        self.time = Time()
+        self.folder = folder
+        self.rules = rules
+        self.store = MemoryStore()
+        self.provider = Provider()
+        self.began: list[tuple[str, float]] = []
+        """Whose agent asked its model, and when."""
+
+    async def start(self) -> None:
+        self.time.timers.clear()
+        self.store = self.store.clone()
+        self.flow = Flow(self.store, self.time, lambda _project, _profile: self.rules)
+        quiet = Quiet(self.flow, lambda _project: None)
+        wording = Wording(Views(self.flow), lambda _project: ())
+        gathering = cast("Gathering", NoMaterial())
+        reacting = Reacting(self.flow, wording, gathering, Actions(self.flow), quiet, self._nobody)
+        self.quota = Quota(self.flow, lambda _facts: "", self.time.call_later)
+        reacting.may_go = self.quota.take
+        effects = {
+            **reacting.effects(),
+            "prepare": Effect(self._prepare),
+            "launch": Effect(self._launch),
+            "deliver": Effect(self._deliver),
+        }
+        self.runner = Runner(self.flow, effects, self.time.call_later)
+        self.admission = Admission(self.flow, Home(self.folder), cast("ConfigSet", Unlimited()), self._about)
+        self.admission.gates = [self.quota.gate]
+        self.quota.on_release.append(self.admission.look)
+        pending = await self.flow.start()
+        self.quota.start()
+        self.runner.start(pending)
+        self.admission.start()
+        await self.settle()
+
+    async def stop(self) -> None:
+        self.admission.close()
+        self.quota.close()
+        await self.runner.drain()
+        await self.flow.stop()
+
+    async def restart(self) -> None:
+        await self.stop()
+        await self.start()
+
+    async def _nobody(self, _facts: SessionFacts) -> bool:
+        return False
+
+    async def _about(self, _sessions: Sequence[SessionFacts]) -> dict[str, frozenset[str]]:
+        return {}
+
+    def _event(self, intent: Intent, body: e.Body, key: str, generation: int = 0) -> Event:
+        return Event(body, self.time(), "spool", f"{intent.key}:{key}", "app", intent.session, generation)
+
+    async def _prepare(self, intent: Intent, _attempts: int) -> Sequence[Event]:
+        return [self._event(intent, e.WorkspaceCreated("/w", "b", "main", "c0", "c0", "/g"), "done")]
+
+    async def _launch(self, intent: Intent, _attempts: int) -> Sequence[Event]:
+        facts = self.flow.sessions[intent.session]
+        if later := self.quota.take(facts):
+            return [self._event(intent, e.StartPutOff(later.reason), "put-off")]
+        launched = self._event(intent, e.AgentLaunched({}), "done", intent.generation)
+        return [launched, *self._turn(intent, facts, intent.generation)]
+
+    async def _deliver(self, intent: Intent, _attempts: int) -> Sequence[Event]:
+        facts = self.flow.sessions[intent.session]
+        assert self.quota.take(facts) is None, "it may go on: it was its turn"
+        taken = self._event(intent, e.MessageDelivered(intent.args["message"]), "done")
+        return [taken, *self._turn(intent, facts, facts.generation)]
+
+    def _turn(self, intent: Intent, facts: SessionFacts, generation: int) -> list[Event]:
+        """The agent asks its model: an answer, or a refusal."""
+        self.began.append((facts.name, self.time()))
+        until, told, model = self.provider.refuses.get(q.account_of(facts), (0.0, None, ""))
+        active = self._event(intent, e.AgentActivity("active"), "active", generation)
+        if self.time() < until and q.same_model(model, facts.spec.model or ""):
+            return [active, self._event(intent, e.AgentLimit(told, model), "limit", generation)]
+        worked = self._event(intent, e.AgentUsage("m", 10, 10, usd=0.1), "usage", generation)
+        return [active, worked, self._event(intent, e.AgentTurnEnded("done so far."), "turn", generation)]
+
+    # -- use -----------------------------------------------------------------------------------------------------------
+
+    async def new(self, *names: str, **more: object) -> None:
+        await self.flow.append(*(created(f"app-{name}", self.time(), **more) for name in names))
+        await self.settle()
+
+    async def settle(self) -> None:
+        for _ in range(120):
+            await asyncio.sleep(0)
+
+    async def passes(self, seconds: float) -> None:
+        """Time goes by from timer to timer, and everything has its chance after each."""
+        end = self.time() + seconds
+        while self.time() < end:
+            coming = min((one.at for one in self.time.timers if not one.cancelled), default=end)
+            self.time.advance(max(0.0, min(coming, end) - self.time()))
+            await self.settle()
+
+    def who(self) -> list[str]:
+        return [name for name, _ in self.began]
+
+    def facts(self, name: str) -> SessionFacts:
+        return self.flow.sessions[f"app-{name}"]
+
+
+Play = Callable[[Fleet], Awaitable[None]]
+
+
+def played(*rules: Rule) -> Callable[[Play], Callable[[Path], None]]:
+    def decorate(play: Play) -> Callable[[Path], None]:
+        async def run(folder: Path) -> None:
+            fleet = Fleet(folder, rules or DEFAULT_RULES)
+            await fleet.start()
+            await play(fleet)
+            await fleet.stop()
+
+        def test(tmp_path: Path) -> None:
+            asyncio.run(run(tmp_path))
+
+        return test
+
+    return decorate
+
+
+NAMES = [f"s{number:02d}" for number in range(20)]
+
+
+@played()
+async def test_after_the_first_refusal_nobody_of_the_account_starts(fleet: Fleet) -> None:
+    fleet.provider.refuses["demo"] = (1000.0 + HOUR, 1000.0 + HOUR, "")
+    await fleet.new("first")
+    assert fleet.facts("first").activity.state == "limited"
+    await fleet.new(*NAMES)
+    await fleet.passes(600.0)
+    assert fleet.who() == ["first"]
+    for name in NAMES:
+        status = Views(fleet.flow).status(fleet.facts(name))
+        assert (status.name, status.waiting_for) == ("queued", "the usage limit of demo to end at 1970-01-01T01:16:40Z")
+
+
+@played()
+async def test_those_that_were_let_start_before_the_refusal_give_their_places_back(fleet: Fleet) -> None:
+    """All are admitted in one decision; the first that asks its model is refused, and no other asks."""
+    fleet.provider.refuses["demo"] = (1000.0 + HOUR, 1000.0 + HOUR, "")
+    held = fleet.runner.effects["launch"].run
+
+    async def late(intent: Intent, attempts: int) -> Sequence[Event]:
+        while intent.session != "app-s00" and not fleet.flow.home.accounts:
+            await asyncio.sleep(0)
+        return await held(intent, attempts)
+
+    fleet.runner.effects = {**fleet.runner.effects, "launch": Effect(late)}
+    await fleet.new(*NAMES)
+    assert all(fleet.facts(name).run == 2 for name in NAMES[1:]), "each was let start, and is put off"
+    assert fleet.who() == ["s00"]
+    assert not any(fleet.facts(name).admitted for name in NAMES[1:])
+    await fleet.passes(HOUR + 300.0)
+    assert sorted(set(fleet.who())) == NAMES, "all of them had their turn"
+
+
+@played()
+async def test_after_the_reset_one_tries_and_the_others_follow_a_few_seconds_apart(fleet: Fleet) -> None:
+    reset = 1000.0 + HOUR
+    fleet.provider.refuses["demo"] = (reset, reset, "")
+    await fleet.new("first")
+    await fleet.new(*NAMES)
+    fleet.began.clear()
+    await fleet.passes(HOUR - 1.0)
+    assert fleet.began == []
+    await fleet.passes(200.0)
+    assert [name for name, _ in fleet.began][0] == "first", "who met the limit tries"
+    assert sorted(fleet.who()) == sorted(["first", *NAMES])
+    times = [at for _, at in fleet.began]
+    assert times[0] >= reset
+    gaps = [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+    assert min(gaps) >= q.APART and max(gaps) <= 1.5 * q.APART + 2.0, gaps
+    assert fleet.who()[1:] == NAMES, "in their order"
+
+
+@played()
+async def test_who_met_the_limit_goes_on_in_that_order_before_those_that_wait(fleet: Fleet) -> None:
+    met = ["d", "b", "c", "a"]
+    await fleet.new(*met)
+    fleet.began.clear()
+    for name in met:
+        fleet.time.now += 1.0
+        limit = e.AgentLimit(1000.0 + HOUR)
+        generation = fleet.facts(name).generation
+        await fleet.flow.append(Event(limit, fleet.time(), "spool", f"l{name}", "app", f"app-{name}", generation))
+        await fleet.settle()
+    await fleet.new("new")
+    await fleet.passes(HOUR + 60.0)
+    assert fleet.who() == [*met, "new"]
+
+
+@played()
+async def test_a_probe_that_is_refused_keeps_the_others_held(fleet: Fleet) -> None:
+    fleet.provider.refuses["demo"] = (1000.0 + 3 * HOUR, 1000.0 + HOUR, "")
+    await fleet.new("first")
+    await fleet.new(*NAMES)
+    await fleet.passes(HOUR + 300.0)
+    assert fleet.who() == ["first", "first"], "one tried, and was refused"
+    await fleet.passes(3 * HOUR + 600.0)
+    assert sorted(set(fleet.who())) == sorted(["first", *NAMES])
+
+
+@played()
+async def test_without_a_reset_time_the_pause_is_half_an_hour_and_grows(fleet: Fleet) -> None:
+    fleet.provider.refuses["demo"] = (1000.0 + 24 * HOUR, None, "")
+    await fleet.new("first")
+    await fleet.passes(12 * HOUR)
+    times = [at for _, at in fleet.began]
+    pauses = [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+    assert [round(pause / 60) for pause in pauses] == [30, 60, 120, 240, 240]
+
+
+@pytest.mark.parametrize("told", [500.0, 1000.0 + 9 * 86400.0])
+def test_a_reset_time_that_cannot_be_is_none(told: float) -> None:
+    held = q.next_hold({}, "demo", "", told, 1000.0)
+    assert (held.until, held.named) == (1000.0 + q.UNKNOWN, False)
+
+
+@played()
+async def test_another_account_and_another_model_are_not_held(fleet: Fleet) -> None:
+    fleet.provider.refuses["demo"] = (1000.0 + HOUR, 1000.0 + HOUR, "opus")
+    await fleet.new("first", model="claude-opus-4-6")
+    await fleet.new("big", model="claude-opus-4-6")
+    await fleet.new("small", model="claude-sonnet-4-6")
+    await fleet.new("any")
+    await fleet.new("work", account="work", model="claude-opus-4-6")
+    await fleet.passes(60.0)
+    assert fleet.who() == ["first", "small", "work"]
+    assert fleet.facts("big").waiting_for.startswith("the usage limit of demo opus")
+    assert fleet.facts("any").waiting_for, "its model is not known: it may be that one"
+
+
+@played()
+async def test_a_message_to_a_session_of_a_held_account_goes_after_the_limit(fleet: Fleet) -> None:
+    await fleet.new("idle")
+    fleet.provider.refuses["demo"] = (1000.0 + HOUR, 1000.0 + HOUR, "")
+    await fleet.new("first")
+    later = fleet.quota.wait(fleet.facts("idle"))
+    assert later is not None and later.until == 1000.0 + HOUR
+
+
+@played()
+async def test_a_restart_keeps_the_hold_and_the_turns(fleet: Fleet) -> None:
+    reset = 1000.0 + HOUR
+    fleet.provider.refuses["demo"] = (reset, reset, "")
+    await fleet.new("first")
+    await fleet.new(*NAMES[:5])
+    await fleet.passes(HOUR / 2)
+    await fleet.restart()
+    fleet.began.clear()
+    await fleet.passes(HOUR / 2 - 10.0)
+    assert fleet.began == []
+    await fleet.passes(20.0)
+    assert fleet.who()[0] == "first"
+    await fleet.restart()
+    await fleet.passes(200.0)
+    assert sorted(fleet.who()) == sorted(["first", *NAMES[:5]]), "each once"
+
+
+@played()
+async def test_a_clock_that_jumps_ahead_lets_one_try_and_no_more(fleet: Fleet) -> None:
+    fleet.provider.refuses["demo"] = (1000.0 + 100 * HOUR, 1000.0 + HOUR, "")
+    await fleet.new("first")
+    await fleet.new(*NAMES[:5])
+    fleet.time.now += 3 * HOUR
+    await fleet.passes(60.0)
+    assert fleet.who() == ["first", "first"]
+
+
+@played()
+async def test_a_clock_that_jumps_back_holds_nobody_beyond_the_pause(fleet: Fleet) -> None:
+    fleet.time.now = 1e6
+    fleet.provider.refuses["demo"] = (1e6 + 1.0, None, "")
+    await fleet.new("first")
+    await fleet.new("second")
+    assert fleet.who() == ["first"]
+    fleet.time.now = 1e6 - 86400.0
+    for timer in fleet.time.timers:
+        timer.at = min(timer.at, fleet.time.now + 300.0)
+    fleet.provider.refuses.clear()
+    await fleet.passes(400.0)
+    assert sorted(fleet.who()) == ["first", "first", "second"]
+
+
+@played()
+async def test_a_person_may_lift_a_hold(fleet: Fleet) -> None:
+    fleet.provider.refuses["demo"] = (1001.0, 1000.0 + HOUR, "")
+    await fleet.new("first")
+    await fleet.new("second")
+    await fleet.passes(10.0)
+    assert fleet.who() == ["first"]
+    assert [row["state"] for row in fleet.quota.accounts()] == ["held"]
+    with pytest.raises(NotFound, match="held are: demo"):
+        await fleet.quota.release("claude")
+    assert (await fleet.quota.release("demo"))["released"] == ["demo"]
+    await fleet.settle()
+    await fleet.passes(15.0)
+    assert sorted(fleet.who()) == ["first", "first", "second"]
+    assert [row["state"] for row in fleet.quota.accounts()] == ["free"]
+
+
+@played(Rule("r", "usage-limit", action="notify"))
+async def test_where_the_rule_does_not_hold_nobody_is_held(fleet: Fleet) -> None:
+    fleet.provider.refuses["demo"] = (1000.0 + HOUR, 1000.0 + HOUR, "")
+    await fleet.new("first")
+    await fleet.new("second")
+    assert fleet.who() == ["first", "second"]
+
+
+@played()
+async def test_a_limit_is_held_although_the_agent_ended_with_it(fleet: Fleet) -> None:
+    """The status is another by the time that anybody looks; the account is held all the same."""
+    fleet.provider.refuses["demo"] = (1000.0 + HOUR, 1000.0 + HOUR, "")
+    turn = fleet._turn
+
+    def and_exits(intent: Intent, facts: SessionFacts, generation: int) -> list[Event]:
+        return [*turn(intent, facts, generation), fleet._event(intent, e.AgentExited(1), "end", generation)]
+
+    fleet._turn = and_exits  # type: ignore[method-assign]
+    await fleet.new("first")
+    await fleet.new(*NAMES)
+    await fleet.passes(30.0)
+    assert fleet.who() == ["first"]
+
+
+def test_the_jitter_is_each_sessions_own_and_always_the_same() -> None:
+    apart = [q.apart(name) for name in NAMES]
+    assert apart == [q.apart(name) for name in NAMES] and len(set(apart)) == len(NAMES)
+    assert all(q.APART <= one <= 1.5 * q.APART for one in apart)
+
+
+def test_a_hold_that_cannot_be_true_by_the_clock_is_over() -> None:
+    hold = AccountHold("demo", "", 5000.0, 1000.0)
+    assert q.ends(hold, 2000.0) == 5000.0
+    assert q.ends(replace(hold, until=2000.0 + 9 * 86400.0), 2000.0) == 2000.0
+    assert q.ends(replace(hold, named=False), 500.0) == 500.0
