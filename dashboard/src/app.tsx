@@ -6,6 +6,7 @@ import { Route, Switch } from "wouter";
 import { queries } from "./api/queries";
 import { me, signIn } from "./auth";
 import { announce, registerWorker } from "./live/notify";
+import { stale } from "./live/stale";
 import { follow } from "./live/stream";
 import { Board } from "./pages/board/board";
 import { Login } from "./pages/login";
@@ -33,8 +34,7 @@ export function App() {
     if (!who) return;
     const stream = follow((sessions, all) => {
       if (all) void queries.invalidateQueries();
-      else for (const id of Object.keys(sessions)) void queries.invalidateQueries({ queryKey: ["session", id] });
-      if (Object.keys(sessions).length) void queries.invalidateQueries({ queryKey: ["fleet"] });
+      else for (const queryKey of stale(sessions)) void queries.invalidateQueries({ queryKey });
     });
     const silence = announce();
     return () => {

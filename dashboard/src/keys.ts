@@ -57,7 +57,8 @@ function onKey(event: KeyboardEvent): void {
   const keys = pressed(event);
   if (typing(event.target) && !keys.startsWith("Mod+")) return;
   const both = before && event.timeStamp - beforeAt < 1200 ? `${before} ${keys}` : "";
-  const found = [...commands].reverse().find((one) => one.keys && (one.keys === both || one.keys === keys));
+  const meant = (keys: string) => commands.findLast((one) => one.keys !== undefined && one.keys === keys);
+  const found = (both && meant(both)) || meant(keys);
   before = found ? "" : keys;
   beforeAt = event.timeStamp;
   if (!found) return;

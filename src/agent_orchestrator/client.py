@@ -385,6 +385,8 @@ def _here() -> dict[str, str]:
         pass
     if config := os.environ.get("AO_CONFIG"):
         fields["X-AO-Config"] = quote(os.path.abspath(os.path.expanduser(config)))
+    if (token := os.environ.get("AO_TOKEN")) and os.environ.get("AO_SESSION"):
+        fields["X-AO-Token"] = quote(token)  # an agent's own command says who it is
     return fields
 
 

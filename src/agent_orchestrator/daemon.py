@@ -21,6 +21,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
@@ -228,6 +229,9 @@ class Daemon:
         overviews = Overviews(self.flow, self.config, self.base_states)
         self.live = Live(self.flow, home, self.views, self.inbox, self.queue, overviews)
         self.queue.on_plan.append(self.live.look)
+        for doing in (drafting.progress, applying.progress):
+            doing.on_news.append(partial(self.live.tell, "plan-progress"))
+        self.fixes.progress.on_news.append(partial(self.live.tell, "fix-progress"))
         self.base_states.on_news.append(self.live.look)
         self.forge_watch.on_bases.append(self.base_states.hear)
         self.projects.on_reload.append(self.live.forget)
@@ -408,7 +412,16 @@ class Daemon:
         self.live.start()
         self.quota.start()
         self.runner.start(pending)
-        for part in (self.quiet, self.agent_reviews, self.budgets, self.completion, self.dependents, self.assigning, self.coordinators, self.fixes):
+        for part in (
+            self.quiet,
+            self.agent_reviews,
+            self.budgets,
+            self.completion,
+            self.dependents,
+            self.assigning,
+            self.coordinators,
+            self.fixes,
+        ):
             part.start()
         self.admission.start()
 
@@ -440,7 +453,18 @@ class Daemon:
         log.info("ending")
         for task in self._background:
             task.cancel()
-        for part in (self.admission, self.quiet, self.agent_reviews, self.budgets, self.quota, self.completion, self.dependents, self.assigning, self.coordinators, self.fixes):
+        for part in (
+            self.admission,
+            self.quiet,
+            self.agent_reviews,
+            self.budgets,
+            self.quota,
+            self.completion,
+            self.dependents,
+            self.assigning,
+            self.coordinators,
+            self.fixes,
+        ):
             part.close()
         self.conflicts.close()
         self.base_states.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -71,8 +70,6 @@ def test_thirty_failures_of_eight_causes_become_none(box: Sandbox) -> None:
         assert (box.repo / file).read_text() == mended, file
     landed = box.git("log", "--format=%H", f"{before}..main").split("\n")
     assert sorted(landed) == sorted(cause["commit"] for cause in causes)
-    again = box.ao("fix")
-    assert "Nothing fails on main." in again.stdout and len(box.sessions()) == 8
 
 
 def test_what_only_looks_fixed_goes_back_to_the_agent(box: Sandbox) -> None:
@@ -106,12 +103,11 @@ else:
     for group in groups(run):
         messages = box.request("GET", f"/api/sessions/{group['session']}/messages")["messages"]
         told[group["title"]] = next(one["content"] for one in messages if "not fixed" in one["content"])
-    said = {title: text for title, text in told.items()}
-    slug = next(text for title, text in said.items() if "slug" in title)
+    slug = next(text for title, text in told.items() if "slug" in title)
     assert "these tests must pass, and were not run" in slug and "is not there any more" in slug
-    assert "# type: ignore" in next(text for title, text in said.items() if "models" in title)
-    assert "pyproject.toml" in next(text for title, text in said.items() if "F401" in title)
-    broken = next(text for title, text in said.items() if "cancel" in title)
+    assert "# type: ignore" in next(text for title, text in told.items() if "models" in title)
+    assert "pyproject.toml" in next(text for title, text in told.items() if "F401" in title)
+    broken = next(text for title, text in told.items() if "cancel" in title)
     assert "these fail now, and did not before" in broken and "test_tax" in broken
     changed = box.git("diff", "--name-only", before, "main").split("\n")
     assert changed == ["shop/models.py", "shop/orders.py", "shop/stock.py", "shop/tax.py", "shop/text.py"]
@@ -163,7 +159,8 @@ def test_verified_fixes_are_left_for_review_where_nothing_is_to_land(box: Sandbo
     assert run["state"] == "review" and {group["outcome"] for group in groups(run)} == {"ready"}
     for group in groups(run):
         session = box.session(group["session"])
-        assert [(check["name"], check["state"]) for check in session["pr"]["checks"]] == [("fix", "success")]
+        [check] = session["pr"]["checks"]
+        assert check["name"] == f"fix-F1-1.{group['number']}" and check["state"] == "success"
     assert box.git("log", "--format=%s", "main").split("\n") == ["the shop", "start"]
     box.ao("merge", *(group["session"] for group in groups(run)))
     assert "Nothing fails" in box.ao("fix").stdout
@@ -205,15 +202,16 @@ def test_what_is_refused_says_what_to_do(box: Sandbox) -> None:
     stopped = box.ao("fix", "--stop", run, check=False)
     assert "was stopped" in stopped.stdout
     assert [one["status"] for one in box.sessions()] == ["stopped"]
-    # What came with the repository is not run before it is trusted.
-    (box.repo / "agent-orchestrator.yaml").write_text(
-        "defaults: {agent: demo}\nproject:\n  fix: {commands: [touch never]}\n"
-    )
-    box.git("add", "-f", "agent-orchestrator.yaml")
-    box.git("commit", "-q", "-m", "theirs")
-    assert "ao trust" in refused()
     # A project without anything that finds failures says so.
-    os.chdir(box.folder)
     box.repository("bare")
     done = box.ao("fix", check=False)
     assert done.returncode == 1 and "--command" in done.stdout
+    # What came with the repository is not run before it is trusted.
+    box.repository("theirs", config="defaults: {agent: demo}\nproject:\n  fix: {commands: [touch never]}\n")
+    box.git("add", "-f", "agent-orchestrator.yaml")
+    box.git("commit", "-q", "-m", "theirs")
+    assert "(fix): read it, then trust it: ao trust" in refused()
+    # Where changes land elsewhere, what fails can be seen and not be fixed.
+    text = "defaults: {agent: demo}\nproject:\n  repo: owner/name\n  scm: {plugin: github}\n"
+    box.repository("forged", config=text)
+    assert "local merge queue" in refused() and "no tests" in box.ao("fix", "--dry-run", check=False).stdout

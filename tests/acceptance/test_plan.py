@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -312,15 +313,46 @@ def test_a_tracker_that_is_down(tmp_path: Path) -> None:
         assert made["state"] == "draft" and "the tracker's issues could not be read" in made["notes"][0]
 
 
+def test_who_has_enough_of_waiting_may_go(house: Sandbox) -> None:
+    waiting = subprocess.Popen(
+        [sys.executable, "-m", "agent_orchestrator", "plan", goal(task("a"), before="[[sleep: 2]] ")],
+        cwd=house.repo,
+        env=house.env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    name = house.until(
+        lambda: [row["id"] for row in plans(house) if row["progress"] == "thinking for 2 s"], "the agent"
+    )[0]
+    waiting.send_signal(signal.SIGINT)
+    _, said = waiting.communicate(timeout=20)
+    assert waiting.returncode == 130 and f"{name} goes on: see ao plan {name}" in said
+    house.until(lambda: house.json("plan", name)["state"] == "draft", "it to go on all the same", PLENTY)
+
+
+def test_the_scripted_agent_works_headless_too(tmp_path: Path) -> None:
+    with Sandbox(tmp_path, "process") as box:
+        box.repository(config="defaults: {agent: demo, runtime: process, agentConfig: {mode: headless}}\n")
+        box.start()
+        box.ao("new", "--name", "x", WRITES.format("a"))
+        assert status(box, "x", "review_pending")["pr"]["state"] == "open"
+        box.ao("send", "x", WRITES.format("b"))
+        box.until(
+            lambda: box.git("ls-tree", "--name-only", "feature/x").split()[-1:] == ["b.txt"], "the next turn", PLENTY
+        )
+
+
 # -- deaths ------------------------------------------------------------------------------------------------------------
 
 
 def test_a_daemon_killed_in_the_middle_plans_again(one: Sandbox) -> None:
-    made = one.request("POST", "/api/plans", {"goal": goal(task("a"), before="[[sleep: 3]] ")})
+    made = one.request("POST", "/api/plans", {"goal": goal(task("a"), before="[[sleep: 8]] ")})
     [agent] = one.until(lambda: planners(one), "the agent")
     one.stop(signal.SIGKILL)
     one.start()
-    one.until(lambda: agent not in planners(one), "what the first daemon had started to be ended", 2.0)
+    one.until(lambda: agent not in planners(one), "what the first daemon had started to be ended", 3.0)
     one.until(lambda: one.request("GET", f"/api/plans/{made['id']}")["state"] == "draft", "the plan", PLENTY)
     assert left_behind(one) == [] and len(plans(one)) == 1
 

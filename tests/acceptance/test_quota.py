@@ -83,7 +83,10 @@ def test_a_limit_that_ends_lets_them_go_on_by_themselves(box: Sandbox) -> None:
     for name in ("second", "third"):
         box.ao("new", "[[usage: input=1 output=1]] [[done: x]]", "--name", name)
     assert [box.session(f"app-{name}")["status"] for name in ("second", "third")] == ["queued", "queued"]
-    done = lambda: [one["name"] for one in box.sessions() if one["status"] not in ("queued", "limited", "starting")]  # noqa: E731
+
+    def done() -> list[str]:
+        return [one["name"] for one in box.sessions() if one["status"] not in ("queued", "limited", "starting")]
+
     box.until(lambda: len(done()) == 3, "all to go on", PATIENCE)
     admitted = {event["session"]: event["seq"] for event in box.events() if event["type"] == "session-admitted"}
     over = next(event["seq"] for event in box.events("app-first") if event["type"] == "timer-due")
@@ -96,7 +99,7 @@ def test_a_message_to_a_held_session_waits_and_says_why(box: Sandbox) -> None:
     box.until(lambda: box.session("app-idle")["status"] == "idle", "its turn's end", PATIENCE)
     box.ao("new", "[[limit: +3600s]]", "--name", "first", "--agent", "home")
     box.until(lambda: box.session("app-first")["status"] == "limited", "the refusal", PATIENCE)
-    box.request("POST", "/api/sessions/app-idle/messages", {"content": "[[done: again]]"})
+    box.request("POST", "/api/sessions/app-idle/message", {"content": "[[done: again]]"})
 
     def held() -> list[dict[str, Any]]:
         messages = box.request("GET", "/api/sessions/app-idle/messages")["messages"]
@@ -117,3 +120,34 @@ def test_a_limit_of_one_model_holds_that_model(box: Sandbox) -> None:
     box.until(lambda: box.session("app-little")["status"] not in ("queued", "starting"), "the other model", PATIENCE)
     assert "home opus" in box.session("app-big")["waitingFor"]
     assert account(box, "home opus")["state"] == "held"
+
+
+def test_an_agent_that_ends_at_the_limit_is_started_again_after_it(box: Sandbox) -> None:
+    resets = """$(date -u -d '+8 seconds' +%Y-%m-%dT%H:%M:%SZ)"""
+    says = f"""[[sh: echo "{{\\"event\\": \\"limit\\", \\"resets_at\\": \\"{resets}\\"}}" >> "$AO_SPOOL"]]"""
+    box.ao("new", f"{says} [[exit: 1]]", "--name", "brief", "--agent", "work")
+    box.until(lambda: box.session("app-brief")["exitCode"] == 1, "its end", PATIENCE)
+    assert box.session("app-brief")["status"] == "limited", "not failed"
+    box.until(lambda: box.session("app-brief")["pid"], "it to be started again", PATIENCE)
+    launches = [event for event in box.events("app-brief") if event["type"] == "agent-launched"]
+    assert len(launches) == 2 and launches[1]["data"]["resumed"] is True
+    assert not [event for event in box.events("app-brief") if event["data"].get("trigger") == "agent-exited"]
+
+
+def test_what_was_let_start_before_the_refusal_gives_its_place_back(tmp_path: Path) -> None:
+    slow = """postCreate: ['case "$AO_SESSION" in *-first) ;; *) sleep 6;; esac']"""
+    config = f"defaults: {{agent: demo, runtime: process}}\nprojects: {{app: {{path: ., {slow}}}}}\n"
+    with Sandbox(tmp_path, "process", {"AO_DEMO_LOG": str(tmp_path / "demo.jsonl")}) as box:
+        box.repository(config=config)
+        box.start()
+        for name in ("first", "second", "third"):
+            task = "[[limit: +3600s]]" if name == "first" else "[[done: x]]"
+            box.request("POST", "/api/sessions", {"prompt": task, "name": name})
+        box.until(lambda: box.session("app-first")["status"] == "limited", "the refusal", PATIENCE)
+        for name in ("second", "third"):
+            box.until(lambda name=name: box.session(f"app-{name}")["status"] == "queued", "its place back", PATIENCE)  # type: ignore[misc]
+            kinds = [event["type"] for event in box.events(f"app-{name}")]
+            assert "session-admitted" in kinds and "start-put-off" in kinds and "agent-launched" not in kinds
+        assert started(box) == 1
+        box.ao("usage", "--release", "demo")
+        box.until(lambda: started(box) == 3, "all to start", PATIENCE)

@@ -30,8 +30,11 @@ class Coordinated:
         settings = json.loads(file.read_text())
         file.write_text(json.dumps({**settings, "orchestrator": {"coordinator": {"digest": "1s"}}}))
         work = lab.commit("made.txt", "hello", "The file is made.")
-        rbox.ao("orchestrator", f"Have a file made. {self.tool('spawn_session', prompt=work, title='Make it')} [[say: Started.]]")
-        rbox.until(lambda: "app-make-it" in {one["id"] for one in rbox.sessions()}, "the worker", lab.start_within)
+        rbox.ao(
+            "orchestrator",
+            f"Have a file made. {self.tool('spawn_session', prompt=work, title='Make it')} [[say: Started.]]",
+        )
+        rbox.until(lambda: "app-make-it" in {one["id"] for one in rbox.sessions()}, "the worker", 2 * lab.start_within)
         made = rbox.session("app-make-it")
         assert made["kind"] == "worker"
         rbox.until(lambda: rbox.session("app-make-it")["pr"], "its commit", 90)
@@ -53,7 +56,7 @@ class Coordinated:
         self, rbox: Sandbox, lab: Lab, model: ScriptedModel
     ) -> None:
         rbox.ao("orchestrator", "Try. [[write: forbidden.txt|no]] [[say: Tried.]]")
-        rbox.until(lambda: model.count("Try.") > 0, "its turn", lab.start_within)
+        rbox.until(lambda: model.count("Try.") > 0, "its turn", 2 * lab.start_within)
         rbox.until(
             lambda: rbox.session("app-coordinator")["activity"] in ("idle", "blocked"), "the end of its turn", 60
         )

@@ -12,6 +12,14 @@ from agent_orchestrator.testing import demo
 from agent_orchestrator.testing.sandbox import Sandbox, have_tmux
 from tests.browser.driving import Person, chromium, launched, window
 
+GOAL = "Customers see their orders"
+ORDERS = (
+    ("table", "Add a table for orders", (), ("shop/schema.sql",), "small"),
+    ("api", "Serve orders over HTTP", ("table",), ("shop/api.py",), "medium"),
+    ("export", "Export orders for the accountant", ("table",), ("shop/export.py",), "medium"),
+    ("page", "Show orders on the account page", ("api",), ("web/orders.js",), "large"),
+    ("manual", "Write about orders in the manual", ("page", "export"), ("docs/orders.md",), "small"),
+)
 COMMENT = {"path": "shop/report.py", "line": 2, "body": "Please write the month as a word."}
 
 
@@ -35,6 +43,7 @@ PICTURES = (
     Picture("session-phone", "/sessions/shop-report/timeline", "You asked for changes", phone=True, dark=True),
     Picture("changes", "/sessions/shop-report/changes", "The month is a word now"),
     Picture("plan", "/plan", "Ship to other countries"),
+    Picture("one-plan", "/plan/P1", "Export orders for the accountant"),
 )
 
 
@@ -48,6 +57,7 @@ def prepare(box: Sandbox) -> None:
         box.request("POST", "/api/issues", {"title": title, "labels": [label]})
     later = {"name": "later", "title": "Translate the report", "prompt": "Translate it.", "after": ["shop-report"]}
     box.request("POST", "/api/sessions", later)
+    box.request("POST", "/api/plans", {"projectId": "shop", "goal": GOAL, "tasks": [_task(*given) for given in ORDERS]})
     _until(box, "report", "review_pending")
     box.request("POST", "/api/sessions/shop-report/review", {"verdict": "changes_requested", "comments": [COMMENT]})
     _until(box, "price", "review_pending")
@@ -55,6 +65,10 @@ def prepare(box: Sandbox) -> None:
     _until(box, "price", "mergeable", "approved")
     _until(box, "storage", "needs_input")
     box.until(lambda: _answered(box), "the agent to answer", 60)
+
+
+def _task(name: str, title: str, after: tuple[str, ...], files: tuple[str, ...], effort: str) -> dict[str, Any]:
+    return {"id": name, "title": title, "dependencies": after, "files": files, "effort": effort}
 
 
 def _until(box: Sandbox, name: str, *statuses: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from agent_orchestrator.testing.github import GitHubServer
 from agent_orchestrator.testing.sandbox import Sandbox
 from tests.acceptance.forging import PLENTY
 from tests.acceptance.planning import crashing, goal, task
@@ -17,6 +18,7 @@ from tests.acceptance.planning import crashing, goal, task
 from . import fetch
 from .conftest import published
 from .linear_types import written
+from .test_issues import boxed
 from .trackers import Bench, JiraBench, LinearBench
 
 CONFIG = """
@@ -78,7 +80,7 @@ def test_the_tasks_become_issues_there_and_are_taken_in_order(box: Sandbox, benc
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_a_death_right_after_an_issue_was_made_makes_it_not_again(box: Sandbox, bench: Bench[Any], number: int) -> None:
     if isinstance(bench, LinearBench):
-        place = "http mutation AoCreate: linear_host.ask < linear.create < applying._bodies < applying.run"
+        place = "http mutation AoIssueCreate: linear_host.ask < linear.create < applying._bodies < applying.run"
     else:
         place = "http POST /rest/api/*/issue: jira_host.call < jira.create < applying._bodies < applying.run"
     box.ao("plan", goal(task("a"), task("b", "a"), task("c", "b")))
@@ -122,3 +124,20 @@ def test_an_answer_that_is_lost_makes_nothing_twice(box: Sandbox, bench: Bench[A
     bench.server.fail("lost", path=path, method="POST")
     box.ao("plan", "P1", "--apply", "--no-start")
     assert there(bench) == ["Make a", "Make b"] and [row["issue"] for row in applied(box)["tasks"]] == [1, 2]
+
+
+def test_at_github_the_mark_is_hidden_and_an_issue_that_was_made_is_found(tmp_path: Path, forge: GitHubServer) -> None:
+    place = "http POST /api/*/repos/acme/app/issues: github.create < applying._bodies < applying.run"
+    with boxed(tmp_path, forge, "polling") as box:
+        box.ao("plan", goal(task("a", labels=["ui"]), task("b", "a")))
+        box.stop()
+        daemon = crashing(box, f"1# {place}")
+        box.request("POST", "/api/plans/P1/apply", {"start": False})
+        assert daemon.wait(30) == -signal.SIGKILL
+        box.start()
+        done = box.until(lambda: applied(box), "the plan to be applied", PLENTY)
+        assert [row["issueKey"] for row in done["tasks"]] == ["1", "2"]
+        bodies = [box.json("issue", "show", number)["body"] for number in ("1", "2")]
+        assert all(body.splitlines()[-1].startswith("<!-- ao plan P1 task ") for body in bodies)
+        assert box.json("issue", "show", "2")["after"] == [1] and box.json("issue", "show", "1")["labels"] == ["ui"]
+        assert len(box.json("issues")["issues"]) == 2

@@ -268,9 +268,27 @@ async def test_at_the_days_cap_all_at_work_pause_and_go_on_the_next_day(till: Ti
     for name in ("a", "b"):
         facts = till.facts(name)
         assert (facts.wanted, facts.stopped, facts.admitted) == ("run", False, False), "it waits for its place"
-        assert [one.text for one in facts.messages if one.pending][0].startswith("Another day has begun")
+        assert next(one.text for one in facts.messages if one.pending).startswith("Another day has begun")
     assert till.budgets.wait(till.facts("idle")) is None
     assert till.verdicts()["app-a"] == ""
+
+
+@played(budget("perDay: 1 USD"))
+async def test_what_landed_meanwhile_is_not_taken_up_again(till: Till) -> None:
+    await till.works("a")
+    await till.flow.append(till._event("app-a", e.HeadMoved("c1")), till._event("app-a", e.PrOpened(1, "x", "main")))
+    await till.uses("a", usd=1.2)
+    assert till.facts("a").stopped and till.facts("a").offers
+    await till.flow.append(till._event("app-a", e.PrMerged("c1", "squash", "c2")))
+    await till.passes(2 * DAY)
+    assert till.facts("a").stopped
+
+
+@played(budget("perSession: 1 USD"))
+async def test_a_review_that_is_too_dear_is_over_and_nobody_is_asked(till: Till) -> None:
+    await till.works("r", reviews="app-a", kind="reviewer")
+    await till.uses("r", usd=1.2)
+    assert till.facts("r").stopped and till.facts("r").offers == ()
 
 
 @played(budget("perDay: 1 USD"))

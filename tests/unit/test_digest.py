@@ -30,7 +30,9 @@ def coordinator() -> SessionFacts:
     return facts_of(created(ME, kind="coordinator"))
 
 
-def happened(body: e.Body, session: str | None = "app-x", seq: int = 1, source: str = "daemon", at: float = 1000.0) -> Event:
+def happened(
+    body: e.Body, session: str | None = "app-x", seq: int = 1, source: str = "daemon", at: float = 1000.0
+) -> Event:
     return Event(body, at, source, f"{seq}:{body.type}", "app", session, seq=seq)
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import cast
 
@@ -23,6 +25,7 @@ from agent_orchestrator.home import Home
 from agent_orchestrator.services import quota as q
 from agent_orchestrator.services.acting import Actions
 from agent_orchestrator.services.admission import Admission
+from agent_orchestrator.services.matching import Taker, Work, choose
 from agent_orchestrator.services.material import Gathering
 from agent_orchestrator.services.quiet import Quiet
 from agent_orchestrator.services.quota import Quota
@@ -222,11 +225,11 @@ async def test_after_the_reset_one_tries_and_the_others_follow_a_few_seconds_apa
     await fleet.passes(HOUR - 1.0)
     assert fleet.began == []
     await fleet.passes(200.0)
-    assert [name for name, _ in fleet.began][0] == "first", "who met the limit tries"
+    assert fleet.who()[0] == "first", "who met the limit tries"
     assert sorted(fleet.who()) == sorted(["first", *NAMES])
     times = [at for _, at in fleet.began]
     assert times[0] >= reset
-    gaps = [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+    gaps = [later - earlier for earlier, later in pairwise(times)]
     assert min(gaps) >= q.APART and max(gaps) <= 1.5 * q.APART + 2.0, gaps
     assert fleet.who()[1:] == NAMES, "in their order"
 
@@ -264,7 +267,7 @@ async def test_without_a_reset_time_the_pause_is_half_an_hour_and_grows(fleet: F
     await fleet.new("first")
     await fleet.passes(12 * HOUR)
     times = [at for _, at in fleet.began]
-    pauses = [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+    pauses = [later - earlier for earlier, later in pairwise(times)]
     assert [round(pause / 60) for pause in pauses] == [30, 60, 120, 240, 240]
 
 
@@ -366,8 +369,8 @@ async def test_where_the_rule_does_not_hold_nobody_is_held(fleet: Fleet) -> None
 
 
 @played()
-async def test_a_limit_is_held_although_the_agent_ended_with_it(fleet: Fleet) -> None:
-    """The status is another by the time that anybody looks; the account is held all the same."""
+async def test_an_agent_that_ended_at_the_limit_is_started_again_after_it(fleet: Fleet) -> None:
+    """The account is held all the same, the session counts as limited and not as failed, and nobody is called for it."""
     fleet.provider.refuses["demo"] = (1000.0 + HOUR, 1000.0 + HOUR, "")
     turn = fleet._turn
 
@@ -376,9 +379,35 @@ async def test_a_limit_is_held_although_the_agent_ended_with_it(fleet: Fleet) ->
 
     fleet._turn = and_exits  # type: ignore[method-assign]
     await fleet.new("first")
-    await fleet.new(*NAMES)
+    await fleet.new(*NAMES[:3])
     await fleet.passes(30.0)
     assert fleet.who() == ["first"]
+    assert Views(fleet.flow).status(fleet.facts("first")).name == "limited"
+    await fleet.restart()
+    await fleet.passes(HOUR + 60.0)
+    assert fleet.who() == ["first", "first", *NAMES[:3]]
+    told = [event.body for event in await fleet.flow.store.events(kind="notified")]
+    assert [body.trigger for body in told if isinstance(body, e.Notified)][:1] == ["usage-limit"]
+
+
+@played()
+async def test_while_one_tries_and_has_no_answer_yet_the_others_wait(fleet: Fleet) -> None:
+    fleet.provider.refuses["demo"] = (1000.0 + HOUR, 1000.0 + HOUR, "")
+    await fleet.new("first")
+    await fleet.new(*NAMES[:3])
+    turn = fleet._turn
+    fleet._turn = lambda *given: turn(*given)[:1]  # type: ignore[method-assign]
+    await fleet.passes(HOUR + 40.0)
+    assert fleet.who() == ["first", "first"], "it thinks"
+    assert fleet.facts("s00").waiting_for.endswith("app-first tries whether it is over")
+    limit = e.AgentLimit(fleet.time() + HOUR)
+    await fleet.flow.append(Event(limit, fleet.time(), "spool", "late", "app", "app-first", 1))
+    await fleet.passes(300.0)
+    assert fleet.who() == ["first", "first"]
+    fleet._turn = turn  # type: ignore[method-assign]
+    fleet.provider.refuses.clear()
+    await fleet.passes(HOUR)
+    assert fleet.who()[2:] == ["first", *NAMES[:3]]
 
 
 def test_the_jitter_is_each_sessions_own_and_always_the_same() -> None:
@@ -392,3 +421,32 @@ def test_a_hold_that_cannot_be_true_by_the_clock_is_over() -> None:
     assert q.ends(hold, 2000.0) == 5000.0
     assert q.ends(replace(hold, until=2000.0 + 9 * 86400.0), 2000.0) == 2000.0
     assert q.ends(replace(hold, named=False), 500.0) == 500.0
+
+
+def test_where_two_profiles_fit_the_one_whose_account_is_free_takes_the_work() -> None:
+    takers = [Taker("best", labels=("ui", "css"), held=True), Taker("other", labels=("ui",))]
+    found = choose(takers, Work(labels=("ui", "css")), {})
+    assert found is not None and found[0].name == "other"
+    alone = choose(takers[:1], Work(labels=("ui",)), {})
+    assert alone is not None and alone[0].name == "best", "it waits, rather than going to nobody"
+
+
+def test_which_account_is_held_is_told_by_account_and_model() -> None:
+    holds = {"work opus": AccountHold("work", "opus", 5000.0, 1000.0)}
+    assert q.is_held(holds, "work", "claude-opus-4-6", 2000.0) is not None
+    assert q.is_held(holds, "work", "claude-sonnet-4-6", 2000.0) is None
+    assert q.is_held(holds, "home", "claude-opus-4-6", 2000.0) is None
+    assert q.is_held(holds, "work", "claude-opus-4-6", 5000.0) is None
+
+
+@played()
+async def test_a_thousand_that_wait_for_a_held_account_are_asked_quickly(fleet: Fleet) -> None:
+    fleet.provider.refuses["demo"] = (1000.0 + HOUR, 1000.0 + HOUR, "")
+    await fleet.new("first")
+    await fleet.flow.append(*(created(f"app-n{number}", 1000.0) for number in range(1000)))
+    await fleet.settle()
+    waiting = [one for one in fleet.flow.sessions.values() if not one.admitted]
+    began = time.perf_counter()
+    reasons = {fleet.quota.gate(facts, ()) for facts in waiting}
+    assert time.perf_counter() - began < 0.2, "also on a busy machine"
+    assert len(waiting) == 1000 and len(reasons) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from agent_orchestrator.config.scope import Limit
 from agent_orchestrator.flow import events as e
@@ -117,7 +118,7 @@ def test_one_that_waits_for_something_else_than_a_place_takes_none() -> None:
     assert planned(issue(1), sessions=(turn,), limits=limits)[0][2] == ("no place is free (1 of 1 taken)",)
 
 
-def task(number: int, priority: int = 0, *, start: bool = True, **more: object) -> Issue:
+def task(number: int, priority: int = 0, *, start: bool = True, **more: Any) -> Issue:
     return issue(number, planned=Planned("P1", f"t{number}", priority=priority, start=start), **more)
 
 

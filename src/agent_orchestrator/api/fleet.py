@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from agent_orchestrator.api.events import CI_FAILED, STATUS_TRIGGERS, Event, FailedCheck, triggers_of
@@ -54,6 +54,8 @@ class _Subscription:
     trigger: str
     session: str | None
     handler: Handler[Any]
+    told: set[int | str] = field(default_factory=set)
+    """Events that it was called with; for failing checks the commits."""
 
     def wants(self, trigger: str, session: str | None) -> bool:
         return trigger == self.trigger and self.session in (None, session)
@@ -78,12 +80,11 @@ class Fleet:
         self._link, self._project, self._after = link, project, after
         self._tracked: dict[str, _Tracked] = {}
         self._known: dict[str, Session] = {}
-        self._history: dict[str, deque[Json]] = defaultdict(lambda: deque(maxlen=REMEMBERED))
+        self._history: dict[str, dict[int, Json]] = defaultdict(dict)
         self._subscriptions: list[_Subscription] = []
         self._statuses: dict[str, str] = {}
         self._looking: set[str] = set()
         self._again: set[str] = set()
-        self._told: set[tuple[str, str]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._failed: list[tuple[str, BaseException]] = []
         self._changed = asyncio.Event()
@@ -95,10 +96,12 @@ class Fleet:
         """Wait for this session too; returns the object that stands for it here."""
         known = self._tracked.get(session.id)
         if known is None:
-            known = self._tracked[session.id] = _Tracked(self._known.setdefault(session.id, session))
+            session = self._known.setdefault(session.id, session)
+            known = self._tracked[session.id] = _Tracked(session, on_complete)
             for item in await self._past(session.id):
                 self._remember(item)
-        known.on_complete = known.on_complete or on_complete
+        elif on_complete is not None and known.on_complete is None:
+            known.on_complete, known.told = on_complete, False
         self._look(session.id, None)
         return known.session
 
@@ -107,12 +110,11 @@ class Fleet:
         one = _Subscription(trigger, session, handler)
         self._subscriptions.append(one)
         for name in self._tracked if session is None else (session,):
-            history = list(self._history.get(name, ()))
-            for item in history:
+            for item in self._past_of(name):
                 if trigger in triggers_of(item):
-                    self._start(self._tell(one, trigger, item))
-            if history and STATUS_TRIGGERS.get(self._statuses.get(name, "")) == trigger:
-                self._start(self._tell(one, trigger, history[-1]))
+                    self._start(self._tell, one, trigger, item)
+            if STATUS_TRIGGERS.get(self._statuses.get(name, "")) == trigger:
+                self._start(self._tell, one, trigger, self._past_of(name)[-1])
 
         def end() -> None:
             if one in self._subscriptions:
@@ -175,28 +177,31 @@ class Fleet:
 
     def _take(self, item: Json) -> None:
         session = item.get("session")
-        if session in self._tracked and not self._remember(item):
-            return
+        if session in self._tracked:
+            self._remember(item)
         for trigger in triggers_of(item):
             for one in self._subscriptions:
                 if one.wants(trigger, session):
-                    self._start(self._tell(one, trigger, item))
+                    self._start(self._tell, one, trigger, item)
         if session is not None and item["type"] != "agent-output":
             self._look(session, item)
 
-    def _remember(self, item: Json) -> bool:
-        """Keep an event of a tracked session; false: it was known."""
+    def _remember(self, item: Json) -> None:
+        """Keep an event of a tracked session; they may come in any order, when its past is read while it goes on."""
+        if item["type"] == "agent-output":
+            return
         history = self._history[item["session"]]
-        if history and item["seq"] <= history[-1]["seq"]:
-            return False
-        if item["type"] != "agent-output":
-            history.append(item)
+        history[item["seq"]] = item
+        if len(history) > REMEMBERED:
+            del history[min(history)]
         tracked = self._tracked[item["session"]]
-        if item["type"] == "agent-done" or (
-            item["type"] == "agent-exited" and (item.get("data") or {}).get("code") == 0
-        ):
-            tracked.done = item if tracked.done is None or item["type"] == "agent-done" else tracked.done
-        return True
+        done = item["type"] == "agent-done" or (item["type"] == "agent-exited" and item["data"].get("code") == 0)
+        if done and (tracked.done is None or (item["type"] == "agent-done" and item["seq"] > tracked.done["seq"])):
+            tracked.done = item
+
+    def _past_of(self, session: str) -> list[Json]:
+        """What is remembered of a session, in order."""
+        return [item for _, item in sorted(self._history.get(session, {}).items())]
 
     async def _past(self, session: str) -> list[Json]:
         found: list[Json] = []
@@ -215,7 +220,7 @@ class Fleet:
             self._again.add(session)
             return
         self._looking.add(session)
-        self._start(self._seen(session, item))
+        self._start(self._seen, session, item)
 
     async def _seen(self, name: str, item: Json | None) -> None:
         try:
@@ -233,19 +238,19 @@ class Fleet:
             self._changed.set()
 
     async def _fresh(self, name: str) -> Session:
-        if known := self._known.get(name):
-            return await known.refresh()
-        data = await self._link.get(f"/api/sessions/{quote(name)}")
-        return self._known.setdefault(name, Session(self._link, data))
+        data = await self._link.look(f"/api/sessions/{quote(name)}")
+        session = self._known.setdefault(name, Session(self._link, data))
+        session.load(data)
+        return session
 
     def _note_status(self, session: Session, item: Json | None) -> None:
         before, self._statuses[session.id] = self._statuses.get(session.id), session.status
         trigger = STATUS_TRIGGERS.get(session.status)
         if trigger and before != session.status and (item or self._history.get(session.id)):
-            last = item or self._history[session.id][-1]
+            last = item or self._past_of(session.id)[-1]
             for one in self._subscriptions:
                 if one.wants(trigger, session.id):
-                    self._start(self._tell(one, trigger, last))
+                    self._start(self._tell, one, trigger, last)
         tracked = self._tracked.get(session.id)
         if tracked is None:
             return
@@ -259,15 +264,17 @@ class Fleet:
     # -- handlers ------------------------------------------------------------------------------------------------------
 
     async def _tell(self, one: _Subscription, trigger: str, item: Json) -> None:
+        if item["seq"] in one.told and trigger not in STATUS_TRIGGERS.values():
+            return
+        one.told.add(item["seq"])
         session = await self._fresh(item["session"]) if item.get("session") else None
         checks: tuple[FailedCheck, ...] = ()
         if trigger == CI_FAILED:
             assert session is not None
             checks = await self._failing(session)
-            key = f"{id(one)}:{session.head}"
-            if not checks or (session.id, key) in self._told:
+            if not checks or f"{session.id}:{session.head}" in one.told:
                 return
-            self._told.add((session.id, key))
+            one.told.add(f"{session.id}:{session.head}")
         await self._call(
             f"{trigger} of {item.get('session') or item.get('project')}",
             one.handler,
@@ -276,14 +283,14 @@ class Fleet:
 
     async def _failing(self, session: Session) -> tuple[FailedCheck, ...]:
         """The checks that fail by its own change, with the relevant part of their output."""
-        view: Mapping[str, Any] = await self._link.get(f"/api/sessions/{quote(session.id)}/review")
+        view: Mapping[str, Any] = await self._link.look(f"/api/sessions/{quote(session.id)}/review")
         return tuple(FailedCheck(one["name"], one["state"], one["summary"]) for one in view["failing"])
 
     def _complete(self, tracked: _Tracked) -> None:
         if not tracked.told:
             tracked.told = True
             if tracked.on_complete is not None:
-                self._start(self._call(f"the end of {tracked.session.id}", tracked.on_complete, self._result(tracked)))
+                self._start(self._call, f"the end of {tracked.session.id}", tracked.on_complete, self._result(tracked))
 
     async def _call(self, what: str, handler: Handler[Any], given: Any) -> None:
         try:
@@ -293,8 +300,8 @@ class Fleet:
         except Exception as error:
             self._failed.append((what, error))
 
-    def _start(self, work: Any) -> None:
-        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(self._run(work))
+    def _start(self, work: Callable[..., Awaitable[None]], *given: Any) -> None:
+        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(self._run(work, given))
         self._tasks.add(task)
 
         def ended(one: asyncio.Task[None]) -> None:
@@ -303,9 +310,9 @@ class Fleet:
 
         task.add_done_callback(ended)
 
-    async def _run(self, work: Awaitable[None]) -> None:
+    async def _run(self, work: Callable[..., Awaitable[None]], given: tuple[Any, ...]) -> None:
         try:
-            await work
+            await work(*given)
         except AoError as error:
             self._failed.append(("events", error))
 

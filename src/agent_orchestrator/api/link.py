@@ -61,6 +61,22 @@ class Link:
 
         return await _in_thread(ask)
 
+    async def look(self, path: str) -> Any:
+        """GET a JSON document; a daemon that is away is waited for, not started: it may be restarting, or was shut down."""
+
+        def ask() -> Any:
+            with Client(self.home, start=False) as client:
+                return client.request("GET", path, headers=self._headers).json()
+
+        end = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return await _in_thread(ask)
+            except Unreachable:
+                if time.monotonic() > end:
+                    raise
+                await asyncio.sleep(0.2)
+
     async def text(self, path: str) -> str:
         """GET a text."""
 

@@ -127,7 +127,9 @@ class Orchestrator:
         raise NotFound(f"no project has the repository {repo}", remedy)
 
     async def _projects(self) -> list[Json]:
-        await self._link.get("/api/sessions")  # registers what is configured in the working directory, as any command does
+        await self._link.get(
+            "/api/sessions"
+        )  # registers what is configured in the working directory, as any command does
         found: list[Json] = (await self._link.get("/api/projects"))["projects"]
         return found
 

@@ -18,6 +18,8 @@ Json = dict[str, Any]
 
 LOOK = 0.5
 """Seconds between two looks at a run that is followed."""
+LONGEST_REASON = 60
+"""Columns of why a cause came to nothing; `ao fix F --json` and `ao why` tell it all."""
 _GOOD = ("green", "measured")
 
 
@@ -66,7 +68,7 @@ def fix(
     all_projects: bool,
     as_json: bool,
 ) -> int:
-    """Have failing tests and lint errors fixed.
+    """Have failing tests and lint errors fixed: one agent a cause, verified, landed.
 
     Runs the project's tests and linters on the base branch, groups what fails by likely cause, gives each cause to an agent, verifies
     each fix in a clean checkout (its failures gone, no new ones, no test lost, nothing silenced) and lands it through the merge queue. Then
@@ -102,7 +104,13 @@ def fix(
         else:
             print(f"{found['id']} runs: ao fix {found['id']} follows it")
         return 0
-    found = _follow(ao, found, quiet=as_json)
+    try:
+        found = _follow(ao, found, quiet=as_json)
+    except KeyboardInterrupt:
+        out.note(
+            f"{found['id']} goes on without you: ao fix {found['id']} follows it, ao fix --stop {found['id']} ends it"
+        )
+        raise
     if as_json and found["dryRun"]:
         found["failures"] = ao.get(_path(found["id"], "/failures"))["groups"]
     return _tell(found, as_json)
@@ -202,14 +210,16 @@ def _tool_row(tool: Json, dry: bool) -> out.Row:
 def _group_row(found: Json, each: Json, group: Json) -> out.Row:
     outcome = group["outcome"]
     after = "0" if outcome == "landed" else str(group["count"])
-    came = outcome or ("stopped" if found["ended"] else group["status"] or "waits")
+    came = outcome or (
+        ("stopped" if found["state"] == "stopped" else "left") if found["ended"] else group["status"] or "waits"
+    )
     return (
         str(each["number"]),
         group["title"],
         str(group["count"]),
         after,
         group["session"] or "-",
-        f"{came}: {group['reason']}" if group["reason"] else came,
+        f"{came}: {out.fit(out.one_line(group['reason']), LONGEST_REASON)}" if group["reason"] else came,
         (group["commit"] or "-")[:8],
     )
 

@@ -83,7 +83,9 @@ def _show(state: dict[str, Any], *, stopped: bool) -> None:
         return
     print(f"{session['id']}: {session['status']}, {session['why']}")
     if state["message"]:
-        print(f"  the goal is {state['message']['state']}; watch it: ao attach {session['id']}, ao logs -f {session['id']}")
+        print(
+            f"  the goal is {state['message']['state']}; watch it: ao attach {session['id']}, ao logs -f {session['id']}"
+        )
         return
     if state["goal"]:
         print(f"  last asked for: {out.one_line(state['goal'])}")

@@ -142,7 +142,7 @@ def _go_on(ao: Client, found: Plan, as_json: bool, options: dict[str, Any], *, n
     else:
         if not new and found["state"] == "planning" and (options["edit"] or options["apply_it"]):
             found = _watched(ao, found, f"{found['id']} is being planned by {found['agent']}")
-        if found["state"] == "failed" and not options["edit"]:
+        if found["state"] == "failed" and (new or options["apply_it"]) and not options["edit"]:
             return _failed(found, as_json)
         if options["edit"]:
             found = _edited(ao, found)

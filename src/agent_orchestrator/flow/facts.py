@@ -285,6 +285,8 @@ class SessionFacts:
     done: str | None = None
     """The agent's summary, once it said that it is done."""
     failure: Failure | None = None
+    limited_at: float | None = None
+    """When it met the usage limit; see `limited` whether it still waits for its end."""
     limit_until: float | None = None
     limit_model: str = ""
     """The model that the limit is for, where it is not for all."""
@@ -328,6 +330,11 @@ class SessionFacts:
     def generation(self) -> int:
         """The last launch's number; 0 before the first."""
         return self.launch.generation if self.launch else 0
+
+    @property
+    def limited(self) -> bool:
+        """It met its account's usage limit and waits for the end of that; its agent may have ended with it."""
+        return self.limited_at is not None and self.activity.state in ("limited", "exited")
 
     @property
     def live(self) -> bool:

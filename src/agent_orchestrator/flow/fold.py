@@ -282,6 +282,8 @@ def _launched(facts: SessionFacts, event: Event, body: e.AgentLaunched) -> Sessi
         permission=None,
         done=None,
         failure=None,
+        limited_at=None,
+        limit_until=None,
         notes=facts.notes + tuple(note for note in body.env_notes if note not in facts.notes),
     )
 
@@ -322,7 +324,7 @@ def _timer(facts: SessionFacts, event: Event, body: e.TimerDue) -> SessionFacts:
     limited = facts.activity.state == "limited" or facts.limit_until is not None
     if body.name == "limit" and limited and (facts.limit_until or 0.0) <= event.time:
         activity = ActivityFact("unknown", "clock", event.time) if facts.activity.state == "limited" else facts.activity
-        return replace(facts, limit_until=None, activity=activity)
+        return replace(facts, limited_at=None, limit_until=None, activity=activity)
     return facts
 
 
@@ -341,6 +343,7 @@ def _activity(facts: SessionFacts, event: Event, body: e.AgentActivity) -> Sessi
         spoke=facts.spoke or own_word,
         permission=facts.permission if body.state == "blocked" else None,
         question=facts.asked if answered else facts.question or (body.detail if body.state == "waiting_input" else ""),
+        limited_at=event.time if body.state == "limited" and not facts.limited else facts.limited_at,
         limit_until=None if body.state == "active" else facts.limit_until,
         done=None if body.state == "active" else facts.done,
     )
@@ -411,7 +414,9 @@ def _limit(facts: SessionFacts, event: Event, body: e.AgentLimit) -> SessionFact
         return facts
     until = believable(body.resets_at, event.time)
     activity = ActivityFact("limited", event.source, event.time)
-    return replace(facts, limit_until=until, limit_model=body.model, activity=activity, spoke=True)
+    return replace(
+        facts, limited_at=event.time, limit_until=until, limit_model=body.model, activity=activity, spoke=True
+    )
 
 
 def believable(resets_at: float | None, now: float) -> float | None:
@@ -421,7 +426,7 @@ def believable(resets_at: float | None, now: float) -> float | None:
 
 def _account(facts: SessionFacts, event: Event, body: e.AccountHeld | e.AccountReleased) -> SessionFacts:
     """A session that met the limit goes on when its account may be used again."""
-    if facts.activity.state != "limited":
+    if not facts.limited:
         return facts
     return replace(facts, limit_until=body.until if isinstance(body, e.AccountHeld) else event.time)
 
@@ -455,8 +460,11 @@ def _exited(facts: SessionFacts, event: Event, body: e.AgentExited | e.AgentStop
         output=body.output if isinstance(body, e.AgentExited) else "",
     )
     how = "stopped" if stopped else "killed" if body.signal else f"exit {body.code}"
+    limited_at = facts.limited_at if facts.activity.state == "limited" and not stopped else None
     facts = replace(facts, launch=launch, activity=ActivityFact("exited", event.source, event.time))
-    facts = replace(facts, question="", permission=None)
+    facts = replace(facts, question="", permission=None, limited_at=limited_at)
+    if facts.limited:
+        return facts  # it is started again when the limit is over, and gets what waits for it then
     if facts.launched_run != facts.run and facts.wanted == "run":
         return facts  # it is started anew, and gets what waits for it then
     return _fail_pending(facts, f"the agent ended ({how}) before it was delivered", before=event.time)

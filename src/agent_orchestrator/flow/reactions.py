@@ -175,7 +175,12 @@ def _to_launch(facts: SessionFacts) -> list[Intent]:
     if first or message:
         generation = facts.generation + 1
         return [Intent("launch", f"launch:{facts.id}:{generation}:{facts.run}", facts.id, generation)]
-    return []
+    return [_after_limit(facts)] if facts.limited else []
+
+
+def _after_limit(facts: SessionFacts) -> Intent:
+    until, generation = limited_until(facts), facts.generation
+    return Intent("limit", f"limit:{facts.id}:{generation}:{until:.0f}", facts.id, generation, until)
 
 
 def still_needed(intent: Intent, facts: SessionFacts) -> bool:
@@ -202,14 +207,13 @@ def _to_live(facts: SessionFacts, rules: Sequence[Rule]) -> list[Intent]:
         key = f"deliver:{message.id}:{generation}"
         intents.append(Intent("deliver", key, facts.id, generation, args={"message": message.id}))
     if facts.limit_until is not None or facts.activity.state == "limited":
-        until = limited_until(facts)
-        intents.append(Intent("limit", f"limit:{facts.id}:{generation}:{until:.0f}", facts.id, generation, until))
+        intents.append(_after_limit(facts))
     return intents
 
 
 def limited_until(facts: SessionFacts) -> float:
     """When its account may be used again: at the limit's reset, or in a while where nobody said when."""
-    return facts.limit_until if facts.limit_until is not None else facts.activity.at + LIMIT_UNKNOWN
+    return facts.limit_until if facts.limit_until is not None else (facts.limited_at or 0.0) + LIMIT_UNKNOWN
 
 
 # -- Rules -------------------------------------------------------------------------------------------------------------

@@ -170,7 +170,7 @@ def _needs_you(facts: SessionFacts, now: float, stuck_after: float) -> Status | 
     if launch is None:
         return None
     if launch.ended:
-        return _ended_badly(facts)
+        return _limited(facts, now) if facts.limited else _ended_badly(facts)
     if activity.state == "blocked":
         what = activity.detail or "a permission"
         return Status("blocked", activity.source, activity.at, f"waits for permission: {what}", what)
@@ -234,7 +234,7 @@ def _limited(facts: SessionFacts, now: float) -> Status:
     else:
         when = f" at {rfc3339(until)[:19]}Z" if until is not None else ""
         why, what = "the account's usage limit is reached", f"the limit's reset{when}"
-    return Status("limited", activity.source, activity.at, why, what)
+    return Status("limited", activity.source, facts.limited_at or activity.at, why, what)
 
 
 def _of_change(facts: SessionFacts) -> Status | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ipaddress
 import re
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from urllib.parse import quote
 
 from agent_orchestrator.errors import Denied
@@ -170,6 +170,32 @@ def need(identity: Identity, role: str) -> None:
         raise Denied(
             f"this needs the role {role}, and you have {have}", f"make a token with `ao token new NAME --role {role}`"
         )
+
+
+_COORDINATING = (
+    ("POST", r"/mcp", ""),
+    ("POST", r"/api/sessions", ""),
+    ("DELETE", r"/api/sessions/[^/]+", ""),
+    ("POST", r"/api/sessions/[^/]+/(message|restore|checks)", ""),
+    ("POST PATCH DELETE", r"/api/issues(/.*)?", ""),
+    ("POST PUT DELETE", r"/api/plans(/.*)?", ""),
+    ("POST DELETE", r"/api/sessions/[^/]+/merge", "merge"),
+    ("POST", r"/api/sessions/[^/]+/reviewers", "review"),
+    ("POST", r"/api/sessions/[^/]+/answer", "answer"),
+)
+"""What a coordinator may change by the command line: methods, path, and what its project must allow in `coordinator.may`."""
+
+
+def allow_coordinator(session: str, may: Collection[str], method: str, path: str) -> None:
+    """Refuse what a coordinating agent, who asks by the command line, may not do; it reads what it likes but terminals and secrets."""
+    if method == "GET" and not path.endswith(_PRIVATE_OF_SESSION):
+        return
+    for methods, pattern, extra in _COORDINATING:
+        if method in methods.split() and re.fullmatch(pattern, path):
+            if not extra or extra in may:
+                return
+            raise Denied(f"{session} may not {extra}", f"a person does, or allows it: coordinator.may: [{extra}]")
+    raise Denied(f"{session} coordinates, and this is for people", "ask a person; outside of its session `ao` is a person's")
 
 
 def _allow_session(identity: Identity, method: str, path: str) -> None:

@@ -81,6 +81,11 @@ async def _session(
 SessionId = Annotated[str, Depends(_session)]
 
 
+def doer(identity: Identity) -> str:
+    """Who did it, as events tell: an agent by its session, everybody else is a person."""
+    return identity.name if identity.kind == "session" and identity.name else "person"
+
+
 async def _admin(identity: TheIdentity) -> None:
     auth.need(identity, "admin")
 

@@ -17,7 +17,10 @@ Over the Unix socket in `$AO_HOME` no token is needed. Over TCP everything needs
 except `/healthz`, signed webhooks, `POST /api/login` and the dashboard's own files; `ao token new NAME` makes one. A browser signs
 in by `POST /api/login` and is then known by its cookie; with that, a change must come from a page of this server and be JSON.
 The role `viewer` may read and watch, `operator` may also work with sessions, `admin` may do everything. The token that an agent gets
-(`AO_TOKEN`) reads its own session, judges the change that it was asked about, and nothing else.
+(`AO_TOKEN`) reads its own session, judges the change that it was asked about, and nothing else. A token that is shown over the Unix
+socket counts there too.
+
+`POST /mcp` is a server of the Model Context Protocol, for the same tokens and outside of this document: its messages are JSON-RPC.
 
 Errors are problem documents (RFC 9457) that say what is wrong and what to do. Times are RFC 3339 in UTC."""
 

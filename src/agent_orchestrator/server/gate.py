@@ -9,13 +9,15 @@ import asyncio
 import hashlib
 import traceback
 from collections.abc import Iterable, Mapping
-from urllib.parse import quote
+from dataclasses import replace
+from urllib.parse import quote, unquote
 
 import structlog
 from fastapi import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agent_orchestrator.errors import AoError, NotFound, Temporary, UsageError
+from agent_orchestrator.flow.reactions import COORDINATOR
 from agent_orchestrator.server import auth, problems
 from agent_orchestrator.server.context import context_of, scope_of
 from agent_orchestrator.server.page import Page
@@ -126,11 +128,24 @@ class Gate:
     def _known(self, headers: Mapping[bytes, bytes], method: str, path: str) -> Identity:
         """Who asks over the Unix socket: its owner, who may show a token to be less than that."""
         if b"authorization" not in headers:
-            return auth.LOCAL
+            return self._coordinator(headers, method, path) or auth.LOCAL
         identity = auth.identify(self._services.tokens, headers, secure=False)
         if not auth.is_open(method, path):
             auth.allow(identity, method, path)
         return identity
+
+    def _coordinator(self, headers: Mapping[bytes, bytes], method: str, path: str) -> Identity | None:
+        """The coordinating agent whose command this is; none: somebody else's."""
+        token = headers.get(b"x-ao-token")
+        known = self._services.tokens.check(unquote(token.decode("latin-1"))) if token else None
+        if known is None or known.session is None:
+            return None
+        sessions = self._services.sessions
+        facts = sessions.flow.sessions.get(known.session)
+        if facts is None or facts.spec.kind != COORDINATOR:
+            return None
+        auth.allow_coordinator(facts.id, sessions.plugins.project(facts.project).coordinator.may, method, path)
+        return replace(known, name=f"session {facts.id}")
 
     async def _for_stranger(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._strangers >= _STRANGERS:

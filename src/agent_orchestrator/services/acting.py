@@ -71,7 +71,9 @@ class Actions:
         """Stopped, its work saved; for a spent budget a person is asked whether it may use as much again."""
         done = f"{text}; it is stopped, its work saved"
         told = dict(args.get("event") or {})
-        if rule.trigger != "budget-exceeded" or not told.get("scope"):
+        if (
+            rule.trigger != "budget-exceeded" or not told.get("scope") or facts.spec.reviews
+        ):  # a review is asked for anew
             return [e.StopRequested(), *self._told(facts, rule, done)]
         offer = e.ActionOffered(
             offer=f"b{message_id(key)[1:]}",
@@ -101,7 +103,7 @@ class Actions:
 
     def _hold(self, facts: SessionFacts, rule: Rule, text: str) -> list[e.Body]:
         """The account is held by now where the limit was met; any other reason to hold it is as good."""
-        now, account, limited = self.flow.clock(), account_of(facts), facts.activity.state == "limited"
+        now, account, limited = self.flow.clock(), account_of(facts), facts.limited
         name = hold_key(account, facts.limit_model if limited else "")
         held = self.flow.home.accounts.get(name)
         bodies: list[e.Body] = []

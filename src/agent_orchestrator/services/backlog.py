@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from agent_orchestrator.config.effective import ProjectConfig, agent_settings
@@ -11,6 +12,7 @@ from agent_orchestrator.flow.engine import Flow
 from agent_orchestrator.flow.fold_pull import issue_key
 from agent_orchestrator.flow.pull import Issue
 from agent_orchestrator.services.matching import Taker, choose, work_of
+from agent_orchestrator.services.quota import is_held
 from agent_orchestrator.services.routing import Entry, Team, plan
 
 
@@ -25,10 +27,22 @@ class Backlog:
 
     def entries(self, project: str | None) -> list[Entry]:
         """The open issues of a project, or of all, in the order that they would be taken."""
-        teams = [team_of(one) for one in self.config.projects() if project in (None, one.id)]
+        teams = [self._team(one) for one in self.config.projects() if project in (None, one.id)]
         home, sessions = self.flow.home, list(self.flow.sessions.values())
         group_limits = {one.id: one.group_limit for one in home.plans.values()}
         return plan(home.issues, sessions, teams, self.config.limits(), self.refused(), group_limits)
+
+    def _team(self, project: ProjectConfig) -> Team:
+        """Who takes its issues, with those marked whose account met a usage limit."""
+        team, holds, now = team_of(project), self.flow.home.accounts, self.flow.clock()
+        if not holds:
+            return team
+
+        def held(taker: Taker) -> bool:
+            settings = agent_settings(project, taker.name)
+            return is_held(holds, settings.account, settings.model or "", now) is not None
+
+        return replace(team, takers=tuple(replace(one, held=held(one)) for one in team.takers))
 
     def list(self, project: str | None) -> list[dict[str, Any]]:
         """The same as JSON."""

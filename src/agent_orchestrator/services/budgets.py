@@ -376,6 +376,8 @@ class Budgets:
 
 def paused_for_day(facts: SessionFacts) -> Offer | None:
     """What a person may say to a session that is paused because a day's budget is spent."""
+    if facts.pr is not None and facts.pr.state != "open":
+        return None
     return next((one for one in facts.offers if one.action == RAISE_BUDGET and one.event.get("day")), None)
 
 

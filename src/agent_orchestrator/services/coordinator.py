@@ -168,7 +168,9 @@ class Coordinators:
         return {
             "project": project,
             "session": self.sessions.view(facts.id) if facts else None,
-            "goal": next((one.text for one in reversed(facts.messages) if one.sender != SENDER), None) if facts else None,
+            "goal": next((one.text for one in reversed(facts.messages) if one.sender != SENDER), None)
+            if facts
+            else None,
             "said": facts.said or None if facts else None,
             "digest": {
                 "lastAt": rfc3339(told.at) if told and told.at else None,

@@ -103,8 +103,9 @@ class Dependents:
         occurrence = f"{facts.run}:{other.id}:{other.run}:{other.generation}:{why}"
         name = hashlib.sha256(f"{facts.id}:{occurrence}".encode()).hexdigest()[:16]
         text = f"{why}; {facts.id} comes after it and waits"
+        choice = "Allowed, it starts all the same; denied, it is stopped."
         offer = e.ActionOffered(
-            f"o-{name}", RULE, DEPENDENCY_ENDED, occurrence, "start", text, event={"other": other.id}
+            f"o-{name}", RULE, DEPENDENCY_ENDED, occurrence, "start", f"{text}\n{choice}", event={"other": other.id}
         )
         answer = f"start it all the same: ao answer {facts.id} --allow; stop it: ao answer {facts.id} --deny"
         more = f"; or bring back what it waits for: ao restore {other.id}"

@@ -60,7 +60,9 @@ def _mine(who: str, me: SessionFacts) -> bool:
     return who in (me.id, f"session {me.id}")
 
 
-def digest(events: Sequence[Event], sessions: Mapping[str, SessionFacts], me: SessionFacts, now: float) -> Digest | None:
+def digest(
+    events: Sequence[Event], sessions: Mapping[str, SessionFacts], me: SessionFacts, now: float
+) -> Digest | None:
     """The message that tells of these events, and of how things stand; none: nothing of it is worth a word any more."""
     told: dict[str, list[Line]] = {}
     count = left_out = lines = 0
@@ -239,7 +241,7 @@ def _collides(body: e.ConflictPredicted, _facts: SessionFacts | None, _me: Sessi
     return f"will collide with {body.other} on {', '.join(body.files[:3])}{more}", ""
 
 
-def _conflicts(body: e.ConflictsSeen, facts: SessionFacts | None, _me: SessionFacts) -> Line | None:
+def _conflicts(body: e.ConflictsSeen, _facts: SessionFacts | None, _me: SessionFacts) -> Line | None:
     return (f"conflicts with its base in {', '.join(body.files[:3])}; its agent is told", "") if body.files else None
 
 
@@ -282,7 +284,10 @@ def _issue(body: e.IssueChanged, _facts: SessionFacts | None, _me: SessionFacts)
 
 
 def _planned(body: e.PlanDrafted, _facts: SessionFacts | None, _me: SessionFacts) -> Line:
-    return f"plan {body.plan} is made, with {len(body.tasks)} task{'' if len(body.tasks) == 1 else 's'}: get_plan shows it", ""
+    return (
+        f"plan {body.plan} is made, with {len(body.tasks)} task{'' if len(body.tasks) == 1 else 's'}: get_plan shows it",
+        "",
+    )
 
 
 def _no_plan(body: e.PlanFailed | e.PlanRefused, _facts: SessionFacts | None, _me: SessionFacts) -> Line:

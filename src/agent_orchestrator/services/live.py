@@ -28,6 +28,8 @@ from agent_orchestrator.services.view import Views, session_json
 
 MOMENT = 0.05
 """Seconds that changes are gathered for, after one that went out at once."""
+SOON = 0.5
+"""Seconds that something fleeting is gathered for before it is told."""
 LONGEST_SLEEP = 60.0
 """Seconds after which the clock is looked at again: it may have been set, or the machine may have slept."""
 BACKLOG = 200
@@ -93,6 +95,7 @@ class Live:
         self._flush_due: asyncio.TimerHandle | None = None
         self._flushed_at = float("-inf")
         self._clock_due: asyncio.TimerHandle | None = None
+        self._telling: set[str] = set()
         self._closed = False
 
     def start(self) -> None:
@@ -144,6 +147,18 @@ class Live:
     def look(self) -> None:
         """Something that no event tells of may have changed: the queue's plan, what is known of a base."""
         self._flush_soon()
+
+    def tell(self, kind: str) -> None:
+        """Something is another that is neither an event nor on the board: who looks closer asks again, soon but not all the time."""
+        if self._viewers and not self._closed and kind not in self._telling:
+            self._telling.add(kind)
+            asyncio.get_running_loop().call_later(SOON, self._tell, kind)
+
+    def _tell(self, kind: str) -> None:
+        self._telling.discard(kind)
+        if self._viewers:
+            self._news.append((self.flow.seq, "", kind))
+            self._flush_soon()
 
     def forget(self) -> None:
         """Something that no event tells of changed for all: rules, projects."""

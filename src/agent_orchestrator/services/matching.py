@@ -35,6 +35,8 @@ class Taker:
     languages: tuple[str, ...] = ()
     paths: tuple[str, ...] = ()
     skills: tuple[str, ...] = ()
+    held: bool = False
+    """Its account met a usage limit: whoever else fits goes first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,14 +104,14 @@ def _skills(skills: Iterable[str], labels: Iterable[str], title: str) -> list[st
 
 
 def choose(takers: Iterable[Taker], work: Work, load: Mapping[str, int]) -> tuple[Taker, Fit] | None:
-    """The one that the plan names, unless it excludes such work; else the best match."""
+    """The one that the plan names, unless it excludes such work; else the best match among those whose account is free."""
     found = []
     for taker in takers:
         if taker.profile and taker.name == work.profile and not _excludes(taker, work):
             return taker, Fit(0, "its plan names it", True)
         if (fit := match(taker, work)) is not None:
-            found.append((-fit.points, load.get(taker.name, 0), taker.name, taker, fit))
-    return min(found, key=lambda one: one[:3])[3:] if found else None
+            found.append((taker.held, -fit.points, load.get(taker.name, 0), taker.name, taker, fit))
+    return min(found, key=lambda one: one[:4])[4:] if found else None
 
 
 def _excludes(taker: Taker, work: Work) -> bool:

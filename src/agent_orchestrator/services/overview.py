@@ -115,8 +115,7 @@ class Overviews:
     def _of(self, project: ProjectConfig) -> tuple[str | None, Amount | None]:
         """Its base branch, and what it may use in a day."""
         if project.id not in self._settings:
-            settings = self.config.agent(project.id)
-            budget = settings.budget.per_day if settings else None
+            budget = project.budget.per_day
             base = project.default_branch or detect(project.path).default_branch
             self._settings[project.id] = (base, budget)
         return self._settings[project.id]

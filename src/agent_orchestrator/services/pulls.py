@@ -223,9 +223,17 @@ class Pulls:
         """A check of a commit that is not the head any more is not worth its end."""
         for change in changes:
             if isinstance(change.event.body, e.HeadMoved) and change.after is not None:
-                for head, project, tree, name in self._running.pop(change.after.id, []):
-                    if head != change.after.head:
-                        self.checks.cancel(project, tree, name)
+                for head, *place in self._running.pop(change.after.id, []):
+                    if head != change.after.head and not self._wanted(*place):
+                        self.checks.cancel(*place)
+
+    def _wanted(self, project: str, tree: str, name: str) -> bool:
+        """Is the same content checked for another session, at whose head it still is?"""
+        return any(
+            place == (self.flow.sessions[session].head, project, tree, name)
+            for session, places in self._running.items()
+            for place in places
+        )
 
 
 def next_number(flow: Flow, project: str) -> int:

@@ -34,6 +34,8 @@ APART = 3.0
 """Seconds between two that go on after a limit; each waits up to half as long again."""
 OPENING = 900.0
 """Seconds after the end of a hold in which sessions go one after the other."""
+IN_ORDER = 300.0
+"""Seconds after the end of a hold in which those that met the limit go before all others; one that cannot go stops nobody for longer."""
 LOOK_AGAIN = 30.0
 """A hold is looked at again at least this often, so that a clock that jumps is noticed."""
 
@@ -138,15 +140,15 @@ class Quota:
     def start(self) -> None:
         """Hold what was met while nobody looked, and whatever is from now on."""
         self.flow.on_change.append(self._on_change)
-        missed = [facts for facts in self.flow.sessions.values() if facts.live and facts.activity.state == "limited"]
+        missed = [facts for facts in self.flow.sessions.values() if facts.limited]
         if missed:
             self._begin(self._catch_up(missed))
         self._look()
 
     async def _catch_up(self, limited: Sequence[SessionFacts]) -> None:
         for facts in limited:
-            if await self.flow.store.event_by_key(_held_by(facts, facts.activity.at)) is None:
-                self._hold([(facts, facts.limit_until, facts.limit_model, facts.activity.at)])
+            if await self.flow.store.event_by_key(_held_by(facts, facts.limited_at or 0.0)) is None:
+                self._hold([(facts, facts.limit_until, facts.limit_model, facts.limited_at or 0.0)])
 
     def close(self) -> None:
         """Look no more."""
@@ -169,8 +171,7 @@ class Quota:
         """Why a session may not use its account just now; nothing: it may."""
         if not self.flow.home.accounts and not self._fresh:
             return None
-        now, account, model = self.flow.clock(), account_of(facts), self.model_of(facts)
-        mine = [one for one in self.holds().values() if concerns(one, account, model)]
+        now, mine = self.flow.clock(), self._of(facts)
         for hold in mine:
             if hold.released is None and (until := ends(hold, now)) > now:
                 return self._later(f"the usage limit of {hold.key} to end at {rfc3339(until)[:19]}Z", until)
@@ -178,6 +179,15 @@ class Quota:
             if later := self._behind(facts, hold, now):
                 return later
         return None
+
+    def _of(self, facts: SessionFacts) -> list[AccountHold]:
+        """The holds of a session's account, of its model or of all."""
+        account = account_of(facts)
+        found = [one for one in self.holds().values() if one.account == account]
+        if any(one.model for one in found):
+            model = self.model_of(facts)
+            found = [one for one in found if same_model(one.model, model)]
+        return found
 
     def _later(self, reason: str, until: float) -> Wait:
         """Who waits is looked at again when his time comes."""
@@ -191,7 +201,8 @@ class Quota:
         went = self._line(hold).went
         if facts.id in went:
             return None
-        if any(_before(one, facts, now) for one in self._met(hold) if one.id not in went):
+        in_order = now < (hold.until if hold.released is None else hold.released) + IN_ORDER
+        if in_order and any(_before(one, facts, now) for one in self._met(hold) if one.id not in went):
             return self._later(f"its turn after the usage limit of {hold.key}", now + 1.0)
         if not went:
             return None
@@ -215,13 +226,13 @@ class Quota:
             return ""
         if later := self.wait(facts):
             return later.reason
-        account, model, now = account_of(facts), self.model_of(facts), self.flow.clock()
-        for hold in self.holds().values():
+        now = self.flow.clock()
+        for hold in self._of(facts):
             over = hold.released is not None and now > hold.released + OPENING
-            if over or not concerns(hold, account, model) or facts.id in self._line(hold).went:
+            if over or facts.id in self._line(hold).went:
                 continue
             for other in at_work:
-                if not other.admitted and concerns(hold, account_of(other), self.model_of(other)):
+                if not other.admitted and hold in self._of(other):
                     return self._later(f"its turn after the usage limit of {hold.key}", now + apart(other.id)).reason
         return ""
 
@@ -233,10 +244,9 @@ class Quota:
         return line
 
     def _went(self, facts: SessionFacts) -> None:
-        now, account, model = self.flow.clock(), account_of(facts), self.model_of(facts)
-        for hold in self.holds().values():
-            over = hold.released is not None or ends(hold, now) <= now
-            if over and concerns(hold, account, model):
+        now = self.flow.clock()
+        for hold in self._of(facts):
+            if hold.released is not None or ends(hold, now) <= now:
                 self._line(hold).went.setdefault(facts.id, now)
 
     # -- holding -------------------------------------------------------------------------------------------------------
@@ -298,7 +308,7 @@ class Quota:
             facts
             for facts in self.flow.sessions.values()
             if facts.id != but
-            and facts.activity.state == "limited"
+            and facts.limited
             and account_of(facts) == account
             and same_model(model, self.model_of(facts))
         ]
@@ -307,10 +317,9 @@ class Quota:
 
     def _is_over(self, facts: SessionFacts, at: float) -> None:
         """A session works with an account whose time is up: the limit is over."""
-        account, model, now = account_of(facts), self.model_of(facts), self.flow.clock()
-        for hold in self.flow.home.accounts.values():
-            open_ = hold.released is None and hold.key not in self._fresh and ends(hold, now) <= now
-            if not open_ or not concerns(hold, account, model):
+        now = self.flow.clock()
+        for hold in self._of(facts) if self.flow.home.accounts else ():
+            if hold.released is not None or hold.key in self._fresh or ends(hold, now) > now:
                 continue
             began = self._line(hold).went.get(facts.id)
             if began is not None and at >= began:
@@ -404,14 +413,14 @@ class Quota:
         return sorted(rows, key=lambda row: (row["account"], row["model"] or ""))
 
     def _row(self, hold: AccountHold, sessions: Iterable[SessionFacts], now: float) -> dict[str, Any]:
-        mine = [one for one in sessions if concerns(hold, account_of(one), self.model_of(one))]
+        mine = [one for one in sessions if hold in self._of(one)]
         until = ends(hold, now)
         row = _account_json(hold.account, hold.model or None, "held" if until > now else "trying", mine)
         return {**row, "until": rfc3339(until), "resetKnown": hold.named, "reason": hold.reason}
 
 
 def _account_json(account: str, model: str | None, state: str, sessions: Sequence[SessionFacts]) -> dict[str, Any]:
-    kept = [one for one in sessions if one.activity.state == "limited" and one.live]
+    kept = [one for one in sessions if one.limited]
     return {
         "account": account,
         "model": model,
@@ -427,11 +436,11 @@ def _account_json(account: str, model: str | None, state: str, sessions: Sequenc
 
 def _before(other: SessionFacts, facts: SessionFacts, now: float) -> bool:
     """Does another go before this one: it met the limit, and met it earlier, and its time has come?"""
-    if other.id == facts.id or not other.live or other.wanted != "run" or (other.limit_until or now) > now:
+    if other.id == facts.id or other.wanted != "run" or other.failure or (other.limit_until or now) > now:
         return False
-    if facts.activity.state != "limited" or not facts.live:
+    if not facts.limited:
         return True
-    return (other.activity.at, other.created_at, other.id) < (facts.activity.at, facts.created_at, facts.id)
+    return (other.limited_at, other.created_at, other.id) < (facts.limited_at, facts.created_at, facts.id)
 
 
 def _held_by(facts: SessionFacts, at: float) -> str:

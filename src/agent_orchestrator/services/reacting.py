@@ -196,15 +196,16 @@ class Reacting:
         due = Event(e.TimerDue("limit"), now, "daemon", f"{intent.key}:done", facts.project, facts.id, facts.generation)
         rules = self.flow.rules(facts.project, facts.spec.profile)
         rule = next((one for one in rules if one.trigger == "usage-limit" and one.action == "hold" and one.auto), None)
-        if rule is None or facts.activity.state != "limited":
+        if rule is None or not facts.limited:
             return [due]
         if later := self.may_go(facts):
             raise Again(max(LOOK_AGAIN, min(later.until - now, LONGEST_WAIT)))
+        over = [due] if facts.live else []  # one that ended is limited until it is started again
         if facts.next_message is not None:
-            return [due]
+            return over
         text = render(self.wording.restart_text(rule), self.wording.variables(facts, rule, {}))
         go_on = e.MessageQueued(message_id(intent.key), text, f"rule {rule.name}")
-        return [due, *self._events(facts, rule, intent.key, [go_on])]
+        return [*over, *self._events(facts, rule, intent.key, [go_on])]
 
     def _events(self, facts: SessionFacts, rule: Rule, key: str, bodies: Sequence[e.Body]) -> list[Event]:
         """Each body as an event under a key that is the same however often this is done; what is to be told may have to wait."""

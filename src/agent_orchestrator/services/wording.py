@@ -62,7 +62,7 @@ class Wording:
             "question": facts.question,
             "reason": told.get("reason") or shown["why"],
             "exit_code": shown["exitCode"],
-            "resets_at": rfc3339(limited_until(facts)) if facts.activity.state == "limited" else "",
+            "resets_at": rfc3339(limited_until(facts)) if facts.limited else "",
             "usage": shown["usage"],
             "budget": told.get("budget", ""),
             "summary": told.get("summary") or facts.done or "",

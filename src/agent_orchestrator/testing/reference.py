@@ -43,6 +43,7 @@ _VALUES = {
     "tuple[str, ...]": "list of texts",
     "tuple[int, ...]": "list of numbers",
     "Mapping[str, str]": "map of texts",
+    "Mapping[str, int]": "map of numbers",
     "Mapping[str, Any]": "object",
     "tuple[Mapping[str, Any], ...]": "list of objects",
 }

@@ -44,7 +44,13 @@ class Sessions:
             return {"id": session}
         raise AssertionError(session)
 
-    async def create(self, request: dict[str, Any], key: str | None, context: Context) -> dict[str, Any]:
+    async def create(
+        self,
+        request: dict[str, Any],
+        key: str | None,
+        context: Context,
+        by: str,
+    ) -> dict[str, Any]:
         self.calls.append(("create", request, key, context))
         if request.get("title") == "boom":
             raise RuntimeError("a secret detail")
@@ -54,7 +60,7 @@ class Sessions:
         self.calls.append(("stop_all", project, keep, key))
         return {"stopped": []}
 
-    async def stop(self, session: str, keep: bool, key: str | None) -> dict[str, Any]:
+    async def stop(self, session: str, keep: bool, key: str | None, by: str) -> dict[str, Any]:
         self.calls.append(("stop", session, keep, key))
         return {"session": {"id": session}, "saved": [], "undo": "ao restore app-fix"}
 

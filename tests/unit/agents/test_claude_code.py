@@ -20,7 +20,7 @@ from agent_orchestrator.host import LocalHost
 from agent_orchestrator.plugins.agents import claude_dialogs, clis
 from agent_orchestrator.plugins.agents.claude_code import ClaudeCode, rules, trusted_root
 from agent_orchestrator.plugins.agents.claude_listening import projects_folder
-from agent_orchestrator.plugins.agents.claude_transcript import limit_reset, typed
+from agent_orchestrator.plugins.agents.claude_transcript import limit_reset, limited_model, typed
 from agent_orchestrator.plugins.agents.user_files import lock_folder
 from agent_orchestrator.protocols import Activity, AgentContext, Answers, Headless, Listens, Permission, Typable, Types
 from tests.unit.agents import claude
@@ -451,6 +451,19 @@ async def test_the_usage_limit_with_its_end(run: Claude) -> None:
 
 
 @pytest.mark.parametrize(
+    ("kind", "text", "model"),
+    [
+        ("five_hour", "You've hit your limit", ""),
+        ("seven_day_opus", "You've hit your limit", "opus"),
+        ("", "You've reached your Opus weekly limit · resets 3pm", "opus"),
+        ("seven_day", "You've hit your weekly limit", ""),
+    ],
+)
+def test_a_limit_may_be_one_models(kind: str, text: str, model: str) -> None:
+    assert limited_model({"rateLimitType": kind}, text) == model
+
+
+@pytest.mark.parametrize(
     ("text", "resets"),
     [
         ("Claude AI usage limit reached|1794749796", "2026-11-15T13:36:36+00:00"),
@@ -786,6 +799,14 @@ def test_a_turn_without_a_terminal(agent: ClaudeCode, context: AgentContext) -> 
     later = agent.turn(context, "more", SESSION)
     assert later.argv[later.argv.index("--resume") + 1] == SESSION
     assert "hooks" not in settings(context)
+
+
+def test_a_turn_whose_last_words_must_have_a_shape(agent: ClaudeCode, context: AgentContext) -> None:
+    argv = agent.turn(replace(context, schema='{"type": "object"}'), "plan", None).argv
+    assert argv[argv.index("--json-schema") + 1] == '{"type": "object"}'
+    assert "--json-schema" not in agent.turn(context, "plan", None).argv
+    ended = {"type": "result", "result": "I am done.", "structured_output": {"tasks": ["é"]}}
+    assert agent.read_turn(json.dumps(ended)).reports == (r.TurnReport('{"tasks": ["é"]}'),)
 
 
 def test_the_lines_of_a_turn(agent: ClaudeCode) -> None:

@@ -539,6 +539,14 @@ async def test_a_turn_without_a_terminal(session: AgentContext, world: c.World) 
     assert told[0] == r.UsageReport("gpt-6", 1000, 30, 0), "it tells the sum of all turns"
 
 
+async def test_a_turn_whose_last_words_must_have_a_shape(session: AgentContext) -> None:
+    codex, wanted = Codex({}, LocalHost()), replace(session, schema='{"type": "object"}')
+    for conversation in (None, c.thread_id(1)):
+        argv = codex.turn(wanted, "plan", conversation).argv
+        assert Path(argv[argv.index("--output-schema") + 1]).read_text() == '{"type": "object"}'
+    assert "--output-schema" not in codex.turn(session, "plan", None).argv
+
+
 async def test_usage_after_a_restart_begins_where_the_conversation_was(session: AgentContext, world: c.World) -> None:
     world.rollout([c.context(), c.used(1500, 300, 50)])
     codex = Codex({}, LocalHost())

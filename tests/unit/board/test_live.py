@@ -22,6 +22,7 @@ from agent_orchestrator.home import Home
 from agent_orchestrator.services import live as module
 from agent_orchestrator.services.inbox import Inbox
 from agent_orchestrator.services.live import BACKLOG, Live, last_line
+from agent_orchestrator.services.progress import Progress
 from agent_orchestrator.services.view import Views
 from agent_orchestrator.testing.memory import MemoryStore
 from tests.unit.flow.drawn import LIKELY
@@ -337,6 +338,25 @@ async def test_a_sign_of_life_touches_nobody(stage: Stage) -> None:
     await stage.tell("app-x", e.AgentOutput())
     await viewer.read(stage.live)
     assert viewer.frames[-1]["touched"] == {}
+    await viewer.close()
+
+
+async def test_what_is_fleeting_is_told_with_a_pause_between(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SOON", 0.01)
+    stage.live.tell("plan-progress")  # nobody looks
+    viewer = Viewer()
+    await viewer.open(stage.live)
+    progress = Progress()
+    progress.on_news.append(lambda: stage.live.tell("plan-progress"))
+    for doing in ("looks around", "looks around", "thinks", "writes"):
+        progress["P1"] = doing
+    progress["P1"] = "writes"
+    async with asyncio.timeout(5):
+        viewer._take(await anext(cast(Any, viewer)._line))
+    assert (viewer.frames[-1]["touched"], viewer.frames[-1]["sessions"]) == ({"": ["plan-progress"]}, [])
+    await asyncio.sleep(0.05)
+    await viewer.read(stage.live)
+    assert len(viewer.frames) == 2, "four changes, told once"
     await viewer.close()
 
 

@@ -237,6 +237,23 @@ def test_limits(world: World) -> None:
     ]
 
 
+def test_limits_of_profiles_and_machines(world: World) -> None:
+    world.home.write_text("cluster: {maxParallelAgents: 5}\nagents: {any: {maxParallelAgents: 6}}")
+    world.configs.load_home()
+    world.configs.add(
+        world.file("a", "agents: {ui: {maxParallelAgents: 2}, api: {}}\nprojects: {x: {path: x}, y: {path: y}}")
+    )
+    world.configs.add_adhoc("z", world.folder / "z")
+    found = [(sorted(one.projects), one.count, one.profile, one.machine) for one in world.configs.limits()]
+    assert found == [
+        (["x", "y", "z"], 6, "any", False),
+        (["x", "y"], 2, "ui", False),
+        (["x", "y", "z"], 5, None, True),
+    ]
+    world.configs.remove_project("y")
+    assert sorted(world.configs.limits()[1].projects) == ["x"], "they follow the projects"
+
+
 def test_folders_and_paths(world: World) -> None:
     world.configs.add(
         world.file("a", "projects: {x: {path: ~/x, worktreeDir: ../trees}, y: {path: sub/y, agentRulesFile: R.md}}")

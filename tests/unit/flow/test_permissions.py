@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent_orchestrator.flow.permissions import permitted, plain_git
+from agent_orchestrator.flow.permissions import only_looks, permitted, plain_git
 
 
 @pytest.mark.parametrize(
@@ -92,3 +92,32 @@ def test_going_on_needs_no_question_and_full_needs_none_at_all() -> None:
     assert permitted("continue", "Attempt to fix lint errors?", "auto-edit", (), ())
     assert not permitted("continue", "Attempt to fix lint errors?", "default", (), ())
     assert permitted("shell", "rm -rf /", "full", (), ()) and permitted("aider 17", "", "full", (), ())
+
+
+@pytest.mark.parametrize(
+    "command", ["ao status", "ao status --json", "ao logs app-x", "ao why app-x", "ao backlog -p app", "ao ls -A"]
+)
+def test_ao_commands_that_only_look(command: str) -> None:
+    assert only_looks(command)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "ao merge app-x",
+        "ao stop app-x",
+        "ao status; ao merge app-x",
+        "ao status && ao merge app-x",
+        "ao logs $(ao merge app-x)",
+        "ao status\nao merge app-x",
+        "ao logs app-x > file",
+        "ao checks app-x --run",
+        "ao logs -f app-x",
+        "ao api POST /x",
+        "ao statusx",
+        "ao",
+        "",
+    ],
+)
+def test_what_only_looks_like_looking(command: str) -> None:
+    assert not only_looks(command)

@@ -122,7 +122,7 @@ function Decisions({ question, tab, busy }: { question: Question; tab: number; b
   ) : (
     <>
       {button("allow", offered(question).label, "primary")}
-      {button("deny", "Not now", "plain")}
+      {button("deny", offered(question).refusal, "plain")}
     </>
   );
 }

@@ -100,6 +100,8 @@ test.each([
   ["message", { message: "m-2" }, "Let it through", { decision: "allow", message: "m-2" }],
   ["offer", { offer: "o-1", text: "ci-failed: rerun-ci?" }, "Run the checks again", { decision: "allow", offer: "o-1" }],
   ["offer", { offer: "o-2", text: "ci-failed: rerun-ci?" }, "Not now", { decision: "deny", offer: "o-2" }],
+  ["offer", { offer: "o-3", text: "dependency-ended: start?" }, "Start it all the same", { decision: "allow", offer: "o-3" }],
+  ["offer", { offer: "o-4", text: "dependency-ended: start?" }, "Stop it", { decision: "deny", offer: "o-4" }],
 ] as const)("a %s that waits (%j) is decided by %s", async (kind, change, button, body) => {
   await show("operator", [session({ column: "Needs you" })], { questions: [question({ kind, ...change })] });
   fireEvent.click(screen.getByRole("button", { name: button }));

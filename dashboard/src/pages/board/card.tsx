@@ -7,7 +7,7 @@ import { Badge } from "../../ui/badge";
 import { Button } from "../../ui/button";
 import { cx } from "../../ui/cx";
 import { dollars, tokens } from "../../ui/numbers";
-import { Age } from "../../ui/time";
+import { Age, spoken } from "../../ui/time";
 import { profileOf } from "./arrange";
 import { Asks } from "./asks";
 import { mergeOffer, nextAction } from "./next";
@@ -137,7 +137,7 @@ function LastLine({ session, questions }: { session: BoardSession; questions: re
 
 function Reason({ session, asked }: { session: BoardSession; asked: boolean }) {
   const text = reason(session, asked);
-  return text ? <p className="line-clamp-3 text-xs leading-snug break-words text-ink-soft">{text}</p> : null;
+  return text ? <p className="line-clamp-3 text-xs leading-snug break-words text-ink-soft">{spoken(text)}</p> : null;
 }
 
 /** Where steps still count: later its checks and its review say how far it is. */

@@ -6,7 +6,7 @@ import type { BoardSession, Question } from "../../api/types";
 import { may } from "../../auth";
 import { Badge } from "../../ui/badge";
 import { Button } from "../../ui/button";
-import { Age } from "../../ui/time";
+import { Age, spoken } from "../../ui/time";
 import type { Card } from "./arrange";
 import { Asks } from "./asks";
 import { nextAction } from "./next";
@@ -46,7 +46,7 @@ const Coordinator = memo(function Coordinator({ session, questions, naming }: { 
           {session.evidence.at && <Age at={session.evidence.at} />}
         </span>
         <p className="line-clamp-2 min-w-0 flex-1 basis-60 text-xs break-words text-ink-soft sm:line-clamp-1">
-          {why ?? (last ? last.text : rests && "It is told what happens, and waits for a goal.")}
+          {why ? spoken(why) : (last ? last.text : rests && "It is told what happens, and waits for a goal.")}
         </p>
         {may("operator") && !replying && (
           <span className="ml-auto flex items-center gap-1">

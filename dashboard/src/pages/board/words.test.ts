@@ -64,3 +64,7 @@ test("a review is named where the status does not name it", () => {
   expect(reviewWord(session({ status: "approved", pr: pull({ review: "approved" }) }))).toBeNull();
   expect(reviewWord(session({ status: "merged", pr: pull({ review: "approved", state: "merged" }) }))).toBeNull();
 });
+
+test("at a usage limit it is said until when", () => {
+  expect(reason(session({ status: "limited", why: "the account's usage limit is reached", waitingFor: "the limit's reset at 2026-11-16T03:00:00Z" }), false)).toBe("waits for the limit's reset at 2026-11-16T03:00:00Z");
+});

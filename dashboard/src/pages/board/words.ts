@@ -84,6 +84,7 @@ const BARE = /^pull request #\d+ (?:waits for a review|is a draft)(?:; )?/;
 export function reason(session: BoardSession, asked: boolean): string | null {
   const { status, waitingFor } = session;
   if (waitingFor?.startsWith("your word")) return asked ? null : `waits for ${waitingFor}`;
+  if (status === "limited" && waitingFor) return `waits for ${waitingFor}`;
   if (asked && (status === "needs_input" || status === "blocked")) return null;
   const why = (session.why ?? "").replace(BARE, "");
   return why && !SAID.has(why) ? why : null;
@@ -120,6 +121,7 @@ const OFFERS: Record<string, string> = {
   "send-to-agent": "Send to the agent",
   "rerun-ci": "Run the checks again",
   spawn: "Start a session",
+  start: "Start it all the same",
   restart: "Restart",
   stop: "Stop it",
   escalate: "Call somebody",
@@ -128,9 +130,9 @@ const OFFERS: Record<string, string> = {
 };
 
 /** The action in an offer's `trigger: action?`. */
-export function offered(question: Question): { action: string; label: string } {
+export function offered(question: Question): { action: string; label: string; refusal: string } {
   const action = /:\s*([\w-]+)\?$/.exec(question.text)?.[1] ?? "";
-  return { action, label: OFFERS[action] ?? "Do it" };
+  return { action, label: OFFERS[action] ?? "Do it", refusal: action === "start" ? "Stop it" : "Not now" };
 }
 
 /** An address that a person may be sent to: a forge's page, nothing else. */

@@ -8,9 +8,9 @@ import { statusTone, statusWord } from "../board/words";
 import type { Edge, Graph, Node } from "./graph";
 import type { Place } from "./layers";
 
-const WIDE = 220;
+const WIDE = 204;
 const HIGH = 88;
-const GAP_X = 56;
+const GAP_X = 40;
 const GAP_Y = 16;
 
 const left = (place: Place) => place.column * (WIDE + GAP_X);
@@ -22,20 +22,22 @@ interface Props {
   rows: number;
   edges: readonly Edge[];
   boxes: readonly ({ id: string; content: ReactNode } & Place)[];
+  /** Free places that a line leads through. */
+  between: (from: string, to: string) => Place[];
 }
 
-export function Drawing({ label, columns, rows, edges, boxes }: Props) {
+export function Drawing({ label, columns, rows, edges, boxes, between }: Props) {
   const width = columns * (WIDE + GAP_X) - GAP_X;
   const height = rows * (HIGH + GAP_Y) - GAP_Y;
   const byId = new Map(boxes.map((box) => [box.id, box]));
   return (
     <div className="max-h-[34rem] overflow-auto pb-2" tabIndex={0} role="group" aria-label={label}>
       <div className="relative" style={{ width, height }}>
-        <svg width={width} height={height} className="absolute inset-0" aria-hidden>
+        <svg width={width} height={height} className="absolute inset-0 overflow-visible" aria-hidden>
           {edges.map((edge) => (
             <path
               key={`${edge.from} ${edge.to} ${edge.kind}`}
-              d={line(byId.get(edge.from)!, byId.get(edge.to)!, edge.kind === "conflict")}
+              d={edge.kind === "conflict" ? conflict(byId.get(edge.from)!, byId.get(edge.to)!) : line([byId.get(edge.from)!, ...between(edge.from, edge.to), byId.get(edge.to)!])}
               fill="none"
               strokeWidth="1.5"
               className={edge.kind === "conflict" ? "stroke-bad [stroke-dasharray:4_4]" : "stroke-line-strong"}
@@ -54,15 +56,29 @@ export function Drawing({ label, columns, rows, edges, boxes }: Props) {
   );
 }
 
-function line(from: Place, to: Place, conflict: boolean): string {
-  if (conflict && from.column === to.column) {
-    const x = left(from) + WIDE;
-    const [a, b] = [top(from) + HIGH / 2, top(to) + HIGH / 2];
-    return `M${x} ${a} C${x + 28} ${a} ${x + 28} ${b} ${x} ${b}`;
-  }
-  const [x1, y1, x2, y2] = [left(from) + WIDE, top(from) + HIGH / 2, left(to), top(to) + HIGH / 2];
+const middle = (place: Place) => top(place) + (place.size * (HIGH + GAP_Y) - GAP_Y) / 2;
+
+/** From the right of the first to the left of the last, through the places between. */
+function line(places: readonly Place[]): string {
+  return places
+    .slice(1)
+    .map((to, index) => {
+      const from = places[index]!;
+      const passed = index > 0 ? `L${left(from) + WIDE} ${middle(from)} ` : `M${left(from) + WIDE} ${middle(from)} `;
+      return passed + curve(left(from) + WIDE, middle(from), left(to), middle(to));
+    })
+    .join(" ");
+}
+
+function conflict(from: Place, to: Place): string {
+  if (from.column !== to.column) return `M${left(from) + WIDE} ${middle(from)} ` + curve(left(from) + WIDE, middle(from), left(to), middle(to));
+  const x = left(from) + WIDE;
+  return `M${x} ${middle(from)} C${x + 28} ${middle(from)} ${x + 28} ${middle(to)} ${x} ${middle(to)}`;
+}
+
+function curve(x1: number, y1: number, x2: number, y2: number): string {
   const bend = Math.max(24, Math.abs(x2 - x1) / 2);
-  return `M${x1} ${y1} C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}`;
+  return `C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}`;
 }
 
 export const BOX = "flex h-full w-full flex-col justify-between rounded-lg border border-line bg-raised p-2.5 text-left";
@@ -74,9 +90,10 @@ export function TaskGraph({ graph }: { graph: Graph }) {
     id: node.task.id,
     column: node.column,
     row: node.row,
+    size: 1,
     content: <TaskBox node={node} after={node.task.after.flatMap((id) => titles.get(id) ?? [])} />,
   }));
-  return <Drawing label="Task graph" columns={graph.columns} rows={graph.rows} edges={graph.edges} boxes={boxes} />;
+  return <Drawing label="Task graph" columns={graph.columns} rows={graph.rows} edges={graph.edges} boxes={boxes} between={graph.between} />;
 }
 
 /** Tasks that stand by themselves. */

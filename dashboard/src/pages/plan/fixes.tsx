@@ -12,11 +12,11 @@ import { Dialog } from "../../ui/dialog";
 import { Section } from "../../ui/page";
 import { ProblemNote } from "../../ui/problem";
 import { SessionLink } from "../../ui/session_link";
-import { Age } from "../../ui/time";
+import { Age, spoken } from "../../ui/time";
 import { attempt } from "../../ui/toast";
 import { AgentChoice, FIELD, Labelled } from "../board/new_task";
 import { statusTone, statusWord } from "../board/words";
-import { byTool, course, fixTone, fixWord, outcome } from "./fixing";
+import { byTool, course, fixTone, fixWord, matter, outcome } from "./fixing";
 import { lines } from "./tasks";
 
 const NEWEST = 5;
@@ -80,7 +80,7 @@ function FixRow({ fix }: { fix: Fix }) {
           </Button>
         )}
         <Badge tone={fixTone(fix.state)}>{fixWord(fix.state)}</Badge>
-        <Age at={fix.updatedAt} className="w-12 shrink-0 text-right text-xs text-ink-faint" />
+        <Age at={fix.updatedAt} className="w-12 shrink-0 text-right text-xs text-ink-faint max-sm:hidden" />
       </div>
       {groups.length > 0 && (
         <details open={!fix.ended || undefined} className="pl-11 text-sm">
@@ -113,7 +113,7 @@ function Cause({ group, round }: { group: FixGroup; round: number | null }) {
         </span>
       )}
       {round !== null && <span className="text-xs text-ink-faint">round {round}</span>}
-      {group.outcome !== "landed" && (group.reason ?? group.why) && <span className="w-full text-xs break-words text-ink-soft">{group.reason ?? group.why}</span>}
+      {matter(group) && <span className="w-full text-xs break-words text-ink-soft">{spoken(matter(group)!)}</span>}
     </li>
   );
 }

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 
 import type { Fix, FixRound, FixTool } from "../../api/types";
-import { byTool, course } from "./fixing";
+import { byTool, course, matter } from "./fixing";
 
 const rounds = (count: number) => Array.from({ length: count }, () => ({}) as FixRound);
 const tool = (change: Partial<FixTool>): FixTool => ({ name: "pytest", command: "pytest", folder: null, before: null, after: null, problem: null, ...change });
@@ -20,3 +20,11 @@ test("each tool that found something, or could not look, is named", () => {
   expect(byTool(fix({ tools, rounds: rounds(2) }))).toEqual(["pytest 4 → 0", "mypy could not be run: it is not installed"]);
   expect(byTool(fix({ tools: [tool({ before: 4, after: 4 })], rounds: rounds(1) }))).toEqual(["pytest 4"]);
 });
+
+test.each([
+  [{ outcome: "landed", reason: "x", status: "merged", why: "y" }, null],
+  [{ outcome: "failed", reason: "two attempts came to nothing", status: "stopped", why: "y" }, "two attempts came to nothing"],
+  [{ outcome: null, reason: null, status: "ci_running", why: "its checks run" }, null],
+  [{ outcome: null, reason: null, status: "queued", why: "waits for a free place" }, "waits for a free place"],
+  [{ outcome: null, reason: null, status: null, why: null }, null],
+] as const)("%j: %s", (group, text) => expect(matter(group)).toBe(text));

@@ -26,6 +26,14 @@ const OUTCOMES: Record<NonNullable<FixGroup["outcome"]>, [word: string, tone: To
 
 export const outcome = (group: FixGroup): [word: string, tone: Tone] | null => (group.outcome ? OUTCOMES[group.outcome] : null);
 
+const SAYS_LITTLE = new Set(["queued", "limited", "failed", "interrupted", "stuck", "needs_input", "blocked"]);
+
+/** What is the matter with a cause that has not landed, where its outcome or its session's status does not say it. */
+export function matter(group: Pick<FixGroup, "outcome" | "reason" | "status" | "why">): string | null {
+  if (group.outcome === "landed") return null;
+  return group.reason ?? (group.status && SAYS_LITTLE.has(group.status) ? group.why : null);
+}
+
 const failures = (count: number) => `${count} failure${count === 1 ? "" : "s"}`;
 
 /** What failed at first, and what fails now. */

@@ -27,7 +27,8 @@ const places = (graph: ReturnType<typeof graphOf>) => Object.fromEntries(graph.n
 test("what comes after stands further right", () => {
   const graph = graphOf([task("a"), task("b", ["a"]), task("c", ["a", "b"]), task("d")], sessions());
   expect(places(graph)).toEqual({ a: [0, 0], b: [1, 0], c: [2, 0] });
-  expect([graph.columns, graph.rows]).toEqual([3, 1]);
+  expect([graph.columns, graph.rows]).toEqual([3, 1.25]);
+  expect(graph.between("a", "c")).toMatchObject([{ column: 1, row: 1 }]);
   expect(graph.free.map((node) => node.task.id)).toEqual(["d"]);
 });
 

@@ -1,6 +1,6 @@
 /** Tasks and what each comes after, laid out from left to right. Pure. */
 import type { BacklogEntry, BoardSession, Task } from "../../api/types";
-import { layered } from "./layers";
+import { layered, type Layers } from "./layers";
 
 export interface Node {
   task: Task;
@@ -21,6 +21,8 @@ export interface Graph {
   edges: Edge[];
   /** Those that come after nothing, before nothing, and conflict with nobody: they need no place in a drawing. */
   free: Node[];
+  /** Free places that a line leads through. */
+  between: Layers["between"];
   columns: number;
   rows: number;
 }
@@ -35,9 +37,9 @@ export function graphOf(tasks: readonly Task[], sessions: ReadonlyMap<string, Bo
   const edges = [...dependencies(all), ...conflicts(all)];
   const joined = new Set(edges.flatMap((edge) => [edge.from, edge.to]));
   const drawn = all.filter((node) => joined.has(node.task.id));
-  const { places, columns, rows } = layered(drawn.map(({ task }) => ({ id: task.id, after: task.after })));
+  const { places, between, columns, rows } = layered(drawn.map(({ task }) => ({ id: task.id, after: task.after })));
   const nodes = drawn.map((node) => ({ ...node, ...places.get(node.task.id)! }));
-  return { nodes, edges, free: all.filter((node) => !joined.has(node.task.id)), columns, rows };
+  return { nodes, edges, free: all.filter((node) => !joined.has(node.task.id)), between, columns, rows };
 }
 
 function dependencies(nodes: readonly Node[]): Edge[] {

@@ -9,20 +9,21 @@ import { may } from "../../auth";
 import { useBoard } from "../../live/store";
 import { Badge } from "../../ui/badge";
 import { Button } from "../../ui/button";
+import { cx } from "../../ui/cx";
 import { Dialog } from "../../ui/dialog";
 import { Empty } from "../../ui/empty";
 import { Loading } from "../../ui/loading";
 import { dollars, tokens } from "../../ui/numbers";
 import { Heading, Page, Section } from "../../ui/page";
 import { ProblemNote } from "../../ui/problem";
-import { Age, Ago } from "../../ui/time";
+import { Ago } from "../../ui/time";
 import { attempt, toast } from "../../ui/toast";
 import { Apply, type How } from "./apply";
 import { NewPlan } from "./new_plan";
 import { PlanGraph, type Row } from "./plan_graph";
 import { TaskForm } from "./task_form";
 import { TaskTable } from "./task_table";
-import { called, faults, fresh, isAbout, standing, stateTone, stateWord, summary, without, withTask, type Said } from "./tasks";
+import { called, faults, fresh, rest, standing, stateTone, stateWord, subject, summary, without, withTask, type Said } from "./tasks";
 
 export function OnePlan({ id }: { id: string }) {
   const { data: plan, error } = useQuery({ queryKey: ["fleet", "plans", id], queryFn: () => api.get<Plan>(path`/api/plans/${id}`) });
@@ -89,10 +90,22 @@ function Facts({ plan }: { plan: Plan }) {
   );
 }
 
-/** More of the goal than its first line. */
+/** More of the goal than it is called by. */
 function Goal({ plan }: { plan: Plan }) {
-  const rest = plan.goal.trim().split("\n").slice(1).join("\n").trim();
-  return rest ? <p className="max-w-prose break-words whitespace-pre-wrap text-ink-soft">{rest}</p> : null;
+  const [all, setAll] = useState(false);
+  const text = rest(plan);
+  const long = text.length > 400 || text.split("\n").length > 5;
+  if (!text) return null;
+  return (
+    <div className="max-w-prose text-ink-soft">
+      <p className={cx("break-words whitespace-pre-wrap", long && !all && "line-clamp-4")}>{text}</p>
+      {long && (
+        <Button small look="quiet" className="-ml-2" aria-expanded={all} onClick={() => setAll(!all)}>
+          {all ? "Less of the goal" : "The whole goal"}
+        </Button>
+      )}
+    </div>
+  );
 }
 
 function Actions({ plan }: { plan: Plan }) {
@@ -142,18 +155,17 @@ function Waiting({ plan }: { plan: Plan }) {
         {plan.progress ?? (plan.state === "planning" ? "It begins" : "Its issues are being made")} …
         {plan.state === "planning" && <span className="block text-sm text-ink-soft">The tasks stand here when they are ready; you need not wait.</span>}
       </p>
-      <Age at={plan.updatedAt} className="text-sm text-ink-faint tabular-nums" />
     </div>
   );
 }
 
 function Failed({ plan }: { plan: Plan }) {
   const [again, setAgain] = useState(false);
-  const [before, ...rest] = (plan.error ?? "").split("cannot be used: ");
+  const [before, ...wrong] = (plan.error ?? "").split("cannot be used: ");
   return (
     <div role="alert" className="flex flex-col gap-3 rounded-xl border border-bad/40 bg-surface p-4 shadow-card">
       <p className="font-medium text-bad">No plan came of it.</p>
-      {rest.length > 0 ? (
+      {wrong.length > 0 ? (
         <div className="text-sm">
           <p>{before}cannot be used:</p>
           <ul className="list-disc pl-5 break-words">
@@ -179,7 +191,7 @@ function Failed({ plan }: { plan: Plan }) {
 
 /** What a person should know before it is applied, as far as it does not stand at a task. */
 function Notes({ plan }: { plan: Plan }) {
-  const notes = plan.notes.filter((note) => !plan.tasks.some((task) => isAbout(note, task.id)));
+  const notes = plan.notes.filter((note) => subject(note, plan.tasks) === null);
   if (notes.length === 0) return null;
   return (
     <Section title="To be known">

@@ -35,13 +35,13 @@ export function PlanGraph({ rows }: { rows: readonly Row[] }) {
     ...layers.places.get(row.task.id)!,
     content: <Box row={row} after={row.task.dependencies.flatMap((id) => there.get(id) ?? [])} />,
   }));
-  return <Drawing label="Graph of the plan" columns={layers.columns} rows={layers.rows} edges={edges} boxes={boxes} />;
+  return <Drawing label="Graph of the plan" columns={layers.columns} rows={layers.rows} edges={edges} boxes={boxes} between={layers.between} />;
 }
 
 function Box({ row: { task, session, stands }, after }: { row: Row; after: string[] }) {
   const content = (
     <>
-      <span className="line-clamp-2 shrink-0 text-sm leading-snug font-medium">{task.title}</span>
+      <span className={cx("line-clamp-2 shrink-0 text-sm leading-snug font-medium", stands?.done && "text-ink-soft")}>{task.title}</span>
       <span className="flex items-center gap-2 text-xs text-ink-soft">
         <span className="font-mono text-ink-faint">{task.id}</span>
         {stands ? <Badge tone={stands.tone}>{stands.word}</Badge> : <span>{task.effort}</span>}
@@ -50,7 +50,7 @@ function Box({ row: { task, session, stands }, after }: { row: Row; after: strin
       {after.length > 0 && <span className="sr-only">after {after.join(", ")}</span>}
     </>
   );
-  const look = cx(BOX, "hover:border-line-strong", stands?.done && "opacity-70");
+  const look = cx(BOX, "hover:border-line-strong");
   return session ? (
     <Link href={`/sessions/${encodeURIComponent(session.id)}`} className={look}>
       {content}

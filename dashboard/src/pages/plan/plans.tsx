@@ -53,7 +53,7 @@ function PlanRow({ plan }: { plan: Plan }) {
         </span>
       </span>
       <Badge tone={stateTone(plan.state)}>{stateWord(plan.state)}</Badge>
-      <Age at={plan.updatedAt} className="w-12 shrink-0 text-right text-xs text-ink-faint" />
+      <Age at={plan.updatedAt} className="w-12 shrink-0 text-right text-xs text-ink-faint max-sm:hidden" />
     </li>
   );
 }

@@ -132,7 +132,8 @@ export function TaskForm({ task, tasks, project, onSave, onCancel, onRemove }: P
 
 /** What the daemon has against it: of this task first, then of others. */
 function Wrong({ error, task }: { error: unknown; task: string }) {
-  const found = faults(error instanceof Error ? error.message : String(error));
+  const message = error instanceof Error ? error.message : String(error);
+  const found = faults(message);
   const mine = found.filter((one) => concerns(one, task));
   const rest = found.filter((one) => !mine.includes(one));
   return (
@@ -143,7 +144,7 @@ function Wrong({ error, task }: { error: unknown; task: string }) {
           <li key={one}>{one}</li>
         ))}
       </ul>
-      {error instanceof ApiError && error.status !== 400 && error.remedy ? <p className="text-ink-soft">{error.remedy}</p> : null}
+      {error instanceof ApiError && found[0] === message && error.remedy ? <p className="text-ink-soft">{error.remedy}</p> : null}
     </div>
   );
 }

@@ -1,13 +1,16 @@
 /** A plan's tasks in rows: what each is, what it comes after, who takes it; once applied, how far it is and why it waits. */
 import type { ReactNode } from "react";
 
+import { api } from "../../api/client";
 import type { Plan, PlannedTask } from "../../api/types";
 import { may } from "../../auth";
 import { Badge } from "../../ui/badge";
 import { Button } from "../../ui/button";
 import { SessionLink } from "../../ui/session_link";
+import { spoken } from "../../ui/time";
+import { attempt } from "../../ui/toast";
 import { rowId, type Row } from "./plan_graph";
-import { isAbout } from "./tasks";
+import { subject } from "./tasks";
 
 interface Props {
   plan: Plan;
@@ -47,14 +50,14 @@ export function TaskTable({ plan, rows, editing, form, onEdit }: Props) {
           ) : (
             <tr key={row.task.id} id={rowId(row.task)} tabIndex={-1} className="border-t border-line align-top">
               <th scope="row" className="py-2 pr-3 text-left font-normal">
-                <About task={row.task} titles={titles} applied={applied} notes={plan.notes.filter((note) => isAbout(note, row.task.id))} />
+                <About task={row.task} titles={titles} applied={applied} notes={plan.notes.filter((note) => subject(note, plan.tasks) === row.task.id)} />
               </th>
               <td className="w-36 py-2 pr-3 text-ink-soft max-sm:hidden">
                 <After task={row.task} titles={titles} />
               </td>
               {applied ? (
                 <td className="w-40 py-2 sm:w-64">
-                  <HowFar row={row} />
+                  <HowFar row={row} project={plan.project} />
                 </td>
               ) : (
                 <td className="w-36 py-2 pr-3 text-ink-soft max-sm:hidden">
@@ -94,11 +97,11 @@ function About({ task, titles, applied, notes }: { task: PlannedTask; titles: Re
         </span>
       )}
       <span className="mt-1 block text-xs text-ink-soft sm:hidden">
-        {!applied && <For task={task} />}
+        {!applied && [task.profile ?? "whoever fits", task.effort, ...(task.priority ? [`priority ${task.priority}`] : [])].join(", ")}
         {task.dependencies.length > 0 && (
-          <span className="block">
-            after <After task={task} titles={titles} />
-          </span>
+          <>
+            {applied ? "" : "; "}after <After task={task} titles={titles} />
+          </>
         )}
       </span>
       {notes.map((note) => (
@@ -150,26 +153,31 @@ function For({ task }: { task: PlannedTask }) {
   return (
     <>
       {task.profile ?? "whoever fits"}
-      <span className="text-ink-faint">
-        {" "}
-        · {task.effort}
-        {task.priority !== 0 && ` · priority ${task.priority}`}
+      <span className="block text-xs text-ink-faint">
+        {task.effort}
+        {task.priority !== 0 && `, priority ${task.priority}`}
       </span>
     </>
   );
 }
 
-function HowFar({ row: { session, stands } }: { row: Row }) {
+function HowFar({ row: { task, session, stands }, project }: { row: Row; project: string }) {
   if (!stands) return null;
+  const start = () => attempt(() => api.post("/api/sessions", { projectId: project, issue: task.issueKey ?? task.issue }), "An agent takes it");
   return (
     <>
       <Badge tone={stands.tone}>{stands.word}</Badge>
+      {stands.waitsForYou && may("operator") && (
+        <Button small className="ml-2" onClick={() => void start()}>
+          Start now<span className="sr-only">: {task.title}</span>
+        </Button>
+      )}
       {session && (
         <span className="mt-1 block text-xs">
           <SessionLink id={session.id}>{session.name}</SessionLink>
         </span>
       )}
-      {stands.why && <span className="mt-1 block text-xs break-words text-ink-soft">{stands.why}</span>}
+      {stands.why && <span className="mt-1 block text-xs break-words text-ink-soft">{spoken(stands.why)}</span>}
     </>
   );
 }

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 
 import type { BacklogEntry, BoardSession, Plan, PlannedTask } from "../../api/types";
-import { called, concerns, dependents, faults, fresh, isAbout, lines, listed, standing, summary, without, withTask } from "./tasks";
+import { called, concerns, dependents, faults, fresh, isAbout, lines, listed, rest, standing, subject, summary, without, withTask } from "./tasks";
 
 const task = (id: string, change: Partial<PlannedTask> = {}): PlannedTask => ({
   ...fresh([]),
@@ -76,6 +76,11 @@ test.each([
   ["two tasks have the id axb", "a.b", false],
 ])("%s: about %s? %s", (text, id, is) => expect(isAbout(text, id)).toBe(is));
 
+test("a note stands at the task that it names first", () => {
+  expect(subject("t2 and t1 may run at once, and both change a.py", plan().tasks)).toBe("t2");
+  expect(subject("the tracker could not be read", plan().tasks)).toBeNull();
+});
+
 test("a task cannot come after itself or what waits for it", () => {
   expect([...dependents([task("a"), task("b", { dependencies: ["a"] }), task("c", { dependencies: ["b"] }), task("d")], "a")]).toEqual(["a", "b", "c"]);
   expect(dependents([task("a", { dependencies: ["b"] }), task("b", { dependencies: ["a"] })], "a").size).toBe(2);
@@ -86,9 +91,11 @@ test.each([
   ["a closed issue", task("a", { status: "done" }), session({ status: "stopped", column: "Done" }), undefined, "Landed", null],
   ["one at work", task("a"), session({}), undefined, "Working", null],
   ["one that waits", task("a"), session({ status: "queued", waitingFor: "a free place (2 of 2 agents at work)" }), undefined, "Queued", "waits for a free place (2 of 2 agents at work)"],
+  ["one to be reviewed", task("a"), session({ status: "review_pending", column: "In review", waitingFor: "your review: ao review", why: "pull request #1 waits" }), undefined, "Waits for review", null],
   ["one that failed", task("a"), session({ status: "failed", column: "Needs you", why: "the agent exited with 1" }), undefined, "Failed", "the agent exited with 1"],
   ["an issue behind another", task("a", { status: "waiting" }), undefined, entry({ reasons: ["issue 3 is open"] }), "Waits", "issue 3 is open"],
   ["an issue that is next", task("a", { status: "ready" }), undefined, entry({ ready: true }), "Next", null],
+  ["an issue that nobody takes by himself", task("a", { status: "ready" }), undefined, entry({ ready: true, reasons: ["autoAssign is off: take it by ao new 1"] }), "Ready", null],
   ["an issue of which nothing is known", task("a"), undefined, undefined, "Not started", null],
 ] as const)("%s", (_, one, mine, waiting, word, why) => expect(standing(one, mine, waiting)).toMatchObject({ word, why }));
 
@@ -107,4 +114,6 @@ test.each([
 test("a plan is called by its goal's first line", () => {
   expect(called(plan())).toBe("Ship it");
   expect(called(plan({ goal: " " }))).toBe("The open issues");
+  expect(called(plan({ goal: "x".repeat(200) }))).toHaveLength(100);
+  expect([rest(plan()), rest(plan({ goal: "Ship it" })), rest(plan({ goal: "x".repeat(200) })).length]).toEqual(["with all its parts", "", 200]);
 });

@@ -56,6 +56,12 @@ export const isAbout = (text: string, id: string): boolean => {
   return new RegExp(`(?<![\\w.-])${name}(?![\\w-])`).test(text);
 };
 
+/** The task that stands first in a note, at which it is shown; null: it is about the plan. */
+export function subject(note: string, tasks: readonly Pick<PlannedTask, "id">[]): string | null {
+  const named = tasks.filter((task) => isAbout(note, task.id)).map((task) => ({ id: task.id, at: note.indexOf(task.id) }));
+  return named.sort((a, b) => a.at - b.at)[0]?.id ?? null;
+}
+
 /** Does it say it of this task rather than of another that has to do with it? */
 export const concerns = (fault: string, id: string): boolean => {
   const subject = /^task (\S+?):?(?:\s|$)/.exec(fault)?.[1];
@@ -83,18 +89,25 @@ export interface Standing {
   /** What it waits for, or what is the matter. */
   why: string | null;
   done: boolean;
+  /** Nobody takes it by himself, so a person may have it begun. */
+  waitsForYou?: boolean;
 }
+
+/** Whoever is so waits for something that its status does not say. */
+const HELD = new Set(["queued", "limited"]);
 
 /** How far a task of an applied plan is: by its newest session as the board knows it, else by what the backlog says of its issue. */
 export function standing(task: PlannedTask, session: BoardSession | undefined, entry: BacklogEntry | undefined): Standing {
   if (task.status === "done" || session?.status === "merged") return { word: "Landed", tone: "ready", why: null, done: true };
   if (session) {
-    const why = session.waitingFor ? `waits for ${session.waitingFor}` : session.column === "Needs you" || session.column === "Done" ? session.why : null;
+    const waits = HELD.has(session.status) && session.waitingFor;
+    const why = waits ? `waits for ${waits}` : session.column === "Needs you" || session.column === "Done" ? session.why : null;
     return { word: statusWord(session.status), tone: statusTone(session.status), why, done: false };
   }
+  if (entry?.ready && entry.reasons.length > 0) return { word: "Ready", tone: "plain", why: null, done: false, waitsForYou: true };
   if (entry && !entry.ready) return { word: "Waits", tone: "plain", why: entry.reasons.join("; "), done: false };
   if (task.status === "waiting") return { word: "Waits", tone: "plain", why: null, done: false };
-  if (task.status === "ready" || entry) return { word: "Next", tone: "plain", why: entry?.reasons.join("; ") || null, done: false };
+  if (task.status === "ready" || entry) return { word: "Next", tone: "plain", why: null, done: false };
   return { word: task.status ? statusWord(task.status) : "Not started", tone: "plain", why: null, done: false };
 }
 
@@ -130,4 +143,15 @@ export function summary(plan: Plan, sessions: ReadonlyMap<string, BoardSession>)
 }
 
 /** What a plan is called: the first line of its goal. */
-export const called = (plan: Pick<Plan, "goal" | "id">): string => plan.goal.trim().split("\n")[0] || "The open issues";
+export function called({ goal }: Pick<Plan, "goal">): string {
+  const line = goal.trim().split("\n")[0]!;
+  return line.length > LONGEST ? `${line.slice(0, LONGEST - 1).trimEnd()}…` : line || "The open issues";
+}
+
+const LONGEST = 100;
+
+/** What the goal says beyond what the plan is called by. */
+export function rest({ goal }: Pick<Plan, "goal">): string {
+  const [line, ...more] = goal.trim().split("\n");
+  return (line!.length > LONGEST ? goal : more.join("\n")).trim();
+}

@@ -25,7 +25,7 @@ export function Allowances({ project }: { project: string }) {
 
 function Accounts({ accounts }: { accounts: readonly AccountInUse[] }) {
   return (
-    <Section title="Accounts" about="Who met a usage limit waits until it ends, and goes on by himself.">
+    <Section title="Accounts" about="Who met a usage limit waits until it ends, and goes on by itself.">
       <ul className="flex flex-col divide-y divide-line">
         {accounts.map((account) => (
           <Account key={accountKey(account)} account={account} />

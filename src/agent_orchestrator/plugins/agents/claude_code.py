@@ -242,6 +242,8 @@ def _write_mcp(context: AgentContext) -> Path:
     if context.mcp.startswith("https:"):
         env = {name: f"${{{name}}}" for name in clis.BRIDGE_VARIABLES}
         server = {"type": "stdio", "command": clis.BRIDGE[0], "args": list(clis.BRIDGE[1:]), "env": env}
+    if not context.edits:
+        server["alwaysLoad"] = True  # it can do nothing without: its tools are there from the first turn
     file = context.private / "claude-mcp.json"
     file.touch(mode=0o600)
     file.write_text(json.dumps({"mcpServers": {MCP: server}}, indent=2), encoding="utf-8")

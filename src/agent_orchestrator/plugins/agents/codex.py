@@ -46,6 +46,7 @@ PAUSE = 0.1
 """Seconds between readings while it prints without end."""
 LOOK_AGAIN = 0.3
 MOST_LOOKS = 20
+MCP_WITHIN = 60.0
 
 POLICIES = {
     "default": ("read-only", "on-request"),
@@ -399,8 +400,13 @@ def _settings(context: AgentContext, home: Path) -> dict[str, Any]:
 
 
 def _mcp(context: AgentContext) -> dict[str, Any]:
-    """Our MCP server, opened by the token in the environment; its tools need no approval, they are what this session may do."""
-    approved = {"default_tools_approval_mode": "approve"}
+    """Our MCP server, opened by the token in the environment; its tools need no approval, they are what this session may do.
+
+    Who makes no change can do nothing without them, and waits for them before his first turn; others begin.
+    """
+    approved: dict[str, Any] = {"default_tools_approval_mode": "approve"}
+    if not context.edits:
+        approved |= {"required": True, "startup_timeout_sec": MCP_WITHIN}
     if context.mcp.startswith("https:"):
         command, *args = clis.BRIDGE
         return {"command": command, "args": args, "env_vars": list(clis.BRIDGE_VARIABLES), **approved}

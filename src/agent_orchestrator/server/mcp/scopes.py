@@ -6,8 +6,10 @@ operator, and whoever opened the Unix socket, may do everything.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from agent_orchestrator.config.effective import ProjectConfig
 from agent_orchestrator.errors import Denied, NotFound, UsageError
@@ -117,7 +119,18 @@ class Caller:
             raise UsageError("no project is named", "name one: `project`; list_projects tells them")
         return found
 
-    def limit(self) -> None:
+    async def spawn(self, request: Mapping[str, Any], by: str, key: str | None = None) -> dict[str, Any]:
+        """Have a session made; a coordinator's count, and are of its project."""
+        session, sessions = self.session, self.services.sessions
+        if session is None:
+            return await sessions.create(request, key, self.context, by)
+        project = await self.project(request.get("projectId"))
+        async with self.services.reporting.spawning:
+            self._limit()
+            mine = {**request, "projectId": project, "parent": session.id}
+            return await sessions.create(mine, key, self.context, by)
+
+    def _limit(self) -> None:
         """Refuse a coordinator that has as many unfinished sessions as it may have."""
         session = self.session
         if session is None:

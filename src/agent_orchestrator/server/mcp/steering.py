@@ -136,12 +136,7 @@ async def spawn_session(caller: Caller, given: NewSession) -> dict[str, Any]:
     wanted = given.model_dump(by_alias=True, exclude_unset=True, exclude={"project"})
     after = [caller.find(name).id for name in given.after]
     request = {**wanted, "projectId": project, "after": after}
-    if caller.session is None:
-        return await caller.services.sessions.create(request, None, caller.context, caller.name)
-    async with caller.services.reporting.spawning:
-        caller.limit()
-        parent = {"parent": caller.session.id}
-        return await caller.services.sessions.create(request | parent, None, caller.context, caller.name)
+    return await caller.spawn(request, caller.name)
 
 
 @tool(Scope.STEER, Sent)

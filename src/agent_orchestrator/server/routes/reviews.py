@@ -15,6 +15,7 @@ from agent_orchestrator.server.context import (
     TheContext,
     TheIdentity,
     TheServices,
+    doer,
     scope_of,
 )
 from agent_orchestrator.server.describe import as_json, gives, gives_text
@@ -137,14 +138,20 @@ async def request_review(
     responses={**gives(models.Session, 202), **gives(models.Session, 200)},
 )
 async def merge_session(
-    services: TheServices, session: SessionId, body: requests.MergeRequest | None = None, key: Key = None
+    services: TheServices,
+    identity: TheIdentity,
+    session: SessionId,
+    body: requests.MergeRequest | None = None,
+    key: Key = None,
 ) -> Response:
     """Let a session's change land, after its checks.
 
     Refuses what is red unless forced. With `wait`: 200 when it has landed, a 409 problem when it was refused, 202 when it still waits
     after `timeout`; the same key waits on."""
     asked = body or requests.MergeRequest.model_validate({})
-    accepted = await services.reviews.merge(session, asked.strategy, force=asked.force, key=key)
+    accepted = await services.reviews.merge(
+        session, asked.strategy, force=asked.force, key=key, by=doer(identity)
+    )
     if asked.wait:
         accepted = await services.reviews.landed(session, asked.timeout)
     return as_json(accepted, 200 if accepted["status"] == "merged" else 202)

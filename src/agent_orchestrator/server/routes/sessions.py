@@ -19,10 +19,12 @@ from agent_orchestrator.server.context import (
     TheIdentity,
     TheServices,
     admins_only,
+    doer,
     local_only,
     scope_of,
 )
 from agent_orchestrator.server.describe import as_json, gives, gives_text
+from agent_orchestrator.server.mcp.scopes import Caller
 from agent_orchestrator.server.streams import Stream
 
 router = APIRouter(prefix="/api", tags=["sessions"])
@@ -44,12 +46,12 @@ async def list_sessions(
 
 @router.post("/sessions", status_code=201, responses=gives(models.Session, 201))
 async def create_session(
-    services: TheServices, context: TheContext, body: requests.NewSession, key: Key = None
+    services: TheServices, identity: TheIdentity, context: TheContext, body: requests.NewSession, key: Key = None
 ) -> Response:
     """Make a session for a task.
 
     Answers at once; `GET /api/sessions/{id}/wait` tells when its agent runs."""
-    return as_json(await services.sessions.create(body.as_given(), key, context), 201)
+    return as_json(await Caller(services, identity, context).spawn(body.as_given(), doer(identity), key), 201)
 
 
 @router.delete("/sessions", responses=gives(models.AllStopped))
@@ -99,9 +101,11 @@ async def wait_for_session(
 
 
 @router.delete("/sessions/{id}", responses=gives(models.Stopped))
-async def stop_session(services: TheServices, session: SessionId, keep: Keep = False, key: Key = None) -> Response:
+async def stop_session(
+    services: TheServices, identity: TheIdentity, session: SessionId, keep: Keep = False, key: Key = None
+) -> Response:
     """Stop a session; its work is saved first, and the answer tells where."""
-    return as_json(await services.sessions.stop(session, keep, key))
+    return as_json(await services.sessions.stop(session, keep, key, doer(identity)))
 
 
 @router.post("/sessions/{id}/restore", status_code=202, responses=gives(models.Session, 202))
@@ -202,13 +206,19 @@ async def withdraw_permission(services: TheServices, body: requests.WithdrawnPer
 
 @router.post("/sessions/{id}/answer", status_code=202, responses=gives(models.MessageState, 202))
 async def answer_session(
-    services: TheServices, session: SessionId, body: requests.NewAnswer, key: Key = None
+    services: TheServices, identity: TheIdentity, session: SessionId, body: requests.NewAnswer, key: Key = None
 ) -> Response:
     """Answer what the agent asks: with text, or with a decision on a permission it wants.
 
     A decision is also a person's word on a message that waits for it, or on an action that a rule offers."""
     answered = await services.inbox.answer(
-        session, text=body.text, decision=body.decision, message=body.message, offer=body.offer, key=key
+        session,
+        text=body.text,
+        decision=body.decision,
+        message=body.message,
+        offer=body.offer,
+        key=key,
+        by=doer(identity),
     )
     return as_json(answered, 202)
 

@@ -32,7 +32,7 @@ class CheckSpec:
     base: str | None = None
     """Name of the base branch, which the checkout is to know by that name."""
     own: bool = False
-    """Its failure is the change's own, whatever it says of the base."""
+    """Its failure is the change's own, whatever it says of the base, and it tells by itself what fails by chance."""
     parallel: int = 1
     """Starts only while fewer checks than this run for the project."""
 

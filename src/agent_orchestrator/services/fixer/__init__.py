@@ -8,5 +8,5 @@ is next, `run.py` does it, and `views.py` shows it.
 
     $AO_HOME/fixes/<run>/round-<n>.json            what was measured
     $AO_HOME/fixes/<run>/round-<n>-cause-<m>.json  what a verification is asked to do
-    $AO_HOME/fixes/<run>/cache/                    what tools keep for the next time
+    $AO_HOME/fixes/cache/<project>/                what tools keep for the next time
 """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agent_orchestrator.services.fixer.model import EVERYTHING, Failure, Measured, Report, tally
 
@@ -45,6 +45,27 @@ def judge(before: Report, after: Report, targets: Collection[Target]) -> list[Re
     reasons += _gone(before, after, wanted)
     reasons += _looked_away(before, after, targets)
     return reasons
+
+
+def doubtful(before: Report, after: Report, targets: Collection[Target]) -> set[str]:
+    """Tools with failures that speak against it: what fails by chance should not."""
+    wanted = {(target.tool, target.id) for target in targets}
+    earlier, now = tally(before.failures), tally(after.failures)
+    return {place[0] for place, count in now.items() if place in wanted or count > earlier[place]}
+
+
+def reconciled(first: Measured, second: Measured) -> Measured:
+    """Of two measurements of the same content: what fails in both."""
+    if first.problem or second.problem:
+        return second if first.problem else first
+    left = tally(second.failures)
+    failures = []
+    for one in first.failures:
+        if left[one.tool, one.id] > 0:
+            left[one.tool, one.id] -= 1
+            failures.append(one)
+    tests = {**first.tests, **{name: state for name, state in second.tests.items() if state == "passed"}}
+    return replace(first, failures=tuple(failures), tests=tests)
 
 
 def _reason(title: str, lines: Sequence[str]) -> list[Reason]:

@@ -111,7 +111,7 @@ def _over(fix: Fix, last: FixRound) -> End | None:
         return End("left", f"{_failures(last.total)} left after {_rounds(fix.max_rounds)}")
     before = fix.rounds[-2] if len(fix.rounds) > 1 else None
     tried = before and not any(group.outcome in (LANDED, LATER) for group in before.groups)
-    if before and tried and last.total >= before.total:
+    if before and tried and last.commit == before.commit:
         return End("left", f"{_failures(last.total)} left, and the last round mended none")
     return None
 
@@ -175,5 +175,5 @@ def _of_session(fix: Fix, last: FixRound, group: FixGroup, facts: SessionFacts, 
 def _verdict(summary: str) -> str:
     """What the verification found, in one line."""
     _, found, rest = summary.partition("not fixed:")
-    lines = [line.strip() for line in (rest if found else summary).split("\n") if line.strip()]
+    lines = [line.strip().removeprefix("error: ") for line in (rest if found else summary).split("\n") if line.strip()]
     return " ".join(lines)[:300]

@@ -32,6 +32,7 @@ from agent_orchestrator.home import Home
 from agent_orchestrator.host import Host
 from agent_orchestrator.services.checks import Checks, CheckSpec
 from agent_orchestrator.services.checks.results import write_atomically
+from agent_orchestrator.services.checks.spec import file_name
 from agent_orchestrator.services.environment import agent_environment
 from agent_orchestrator.services.fixer import prompting
 from agent_orchestrator.services.fixer.grouping import Group, group
@@ -54,13 +55,14 @@ from agent_orchestrator.services.fixer.views import fix_json
 from agent_orchestrator.services.inbox import Inbox
 from agent_orchestrator.services.lifecycle import Lifecycle
 from agent_orchestrator.services.plugins import Plugins
+from agent_orchestrator.services.progress import Progress
 from agent_orchestrator.services.projects import NOWHERE, Context, Projects
 from agent_orchestrator.services.reviews import Reviews
 from agent_orchestrator.services.sessions import Sessions
 from agent_orchestrator.services.view import Views
 
 CHECK = "fix"
-"""The name of the check that verifies a fix."""
+"""What the names of checks begin with that verify fixes; each cause has its own, for changes may be alike."""
 MOST_GROUPS = 16
 """Causes that get an agent in one round; the others wait for the next."""
 MOST_KEPT = 200
@@ -107,7 +109,8 @@ class Fixes:
         self._starting = asyncio.Lock()
         self._driving: dict[str, asyncio.Task[None]] = {}
         self._changed: dict[str, asyncio.Event] = {}
-        self._progress: dict[str, str] = {}
+        self.progress = Progress()
+        """Run → what is done for it just now."""
 
     def start(self) -> None:
         """Go on with every run that is not over."""
@@ -197,7 +200,7 @@ class Fixes:
     def view(self, name: str) -> dict[str, Any]:
         """One run as JSON."""
         fix = self.find(name)
-        return fix_json(fix, self.flow.sessions, self._progress.get(fix.id, ""), self.views.status)
+        return fix_json(fix, self.flow.sessions, self.progress.get(fix.id, ""), self.views.status)
 
     def list(self, project: str | None) -> list[dict[str, Any]]:
         """All runs, the newest first."""
@@ -254,7 +257,9 @@ class Fixes:
         timeout = (settings.timeout if settings else 1800.0) * max(1, len(fix.tools)) + 60.0
         command = _command(self._spec_file(fix, measured.number, mine.number))
         return {
-            CHECK: Check(command=command, timeout=timeout, parallel=settings.parallel if settings else 1, on="done")
+            f"{CHECK}-{fix.id}-{measured.number}.{mine.number}": Check(
+                command=command, timeout=timeout, parallel=settings.parallel if settings else 1, on="done"
+            )
         }
 
     # -- driving -------------------------------------------------------------------------------------------------------
@@ -275,7 +280,7 @@ class Fixes:
     def _driven(self, fix: str) -> None:
         self._driving.pop(fix, None)
         self._changed.pop(fix, None)
-        self._progress.pop(fix, None)
+        self.progress.pop(fix, None)
 
     async def _run(self, name: str) -> None:
         changed = self._changed[name]
@@ -298,7 +303,7 @@ class Fixes:
         """What cannot be measured ends the run; what cannot be started or landed ends one cause."""
         log.warning("a step of a fixing run failed", fix=fix.id, step=type(step).__name__, error=str(error))
         if error.retryable:
-            self._progress[fix.id] = f"tries again in {PATIENCE:.0f} s: {error.text}"
+            self.progress[fix.id] = f"tries again in {PATIENCE:.0f} s: {error.text}"
             await asyncio.sleep(PATIENCE)
         elif isinstance(step, Measure):
             await self._tell(fix, e.FixEnded(fix.id, "failed", str(error)), "ended")
@@ -349,7 +354,7 @@ class Fixes:
             raise NotFound(f"{project.path} has no branch {fix.base} any more", "begin anew: ao fix")
         spec = Spec(
             output=self._report_file(fix, number),
-            cache=self._folder(fix) / "cache",
+            cache=self._cache(fix),
             tools=tuple(tool_from(tool) for tool in fix.tools) or None,
             commands=tuple(fix.request.get("commands") or ()),
             ci=tuple(check.command for check in project.ci.values()),
@@ -387,11 +392,11 @@ class Fixes:
 
         def progress(line: str) -> None:
             if text := " ".join(line.split()):
-                self._progress[fix.id] = f"measures {fix.base}: {text[:200]}"
+                self.progress[fix.id] = f"measures {fix.base}: {text[:200]}"
 
-        self._progress[fix.id] = f"measures {fix.base} at {commit[:12]}"
+        self.progress[fix.id] = f"measures {fix.base} at {commit[:12]}"
         result = await self.checks.run(check, progress, again=again)
-        self._progress.pop(fix.id, None)
+        self.progress.pop(fix.id, None)
         if result.state != "success":
             why = result.summary.strip().split("\n")
             raise AoError(f"{fix.base} could not be measured: {' '.join(why)[:500]}", f"the whole output: {result.log}")
@@ -446,7 +451,7 @@ class Fixes:
         file = self._spec_file(fix, measured.number, mine.number)
         spec = Spec(
             output=file.with_suffix(".last.json"),
-            cache=self._folder(fix) / "cache",
+            cache=self._cache(fix),
             tools=tuple(one.tool for one in report.tools if not one.problem),
             timeout=project.fix.timeout,
             before=self._report_file(fix, measured.number),
@@ -460,6 +465,9 @@ class Fixes:
         folder = self.home.path / "fixes" / fix.id
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return folder
+
+    def _cache(self, fix: Fix) -> Path:
+        return self.home.path / "fixes" / "cache" / file_name(fix.project)
 
     def _report_file(self, fix: Fix, number: int) -> Path:
         return self._folder(fix) / f"round-{number}.json"

@@ -24,6 +24,7 @@ from agent_orchestrator.forge import Issue as Told
 from agent_orchestrator.forge import Tracker
 from agent_orchestrator.services.forges import Repositories, Tracking
 from agent_orchestrator.services.forges.patience import of_the_host
+from agent_orchestrator.services.progress import Progress
 from agent_orchestrator.services.pulls import next_number
 
 CLOCKS_APART = 3600.0
@@ -56,7 +57,7 @@ class Applying:
         self.flow = flow
         self.repositories = repositories
         self.tracking = tracking
-        self.progress: dict[str, str] = {}
+        self.progress = Progress()
         """Plan → how far it is."""
         tracking.planned = self.planned
 

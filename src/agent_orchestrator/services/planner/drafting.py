@@ -33,6 +33,7 @@ from agent_orchestrator.services.planner.asking import Conversation, environment
 from agent_orchestrator.services.planner.scratch import Scratch, Scratches
 from agent_orchestrator.services.plugins import Plugins
 from agent_orchestrator.services.prices import Prices
+from agent_orchestrator.services.progress import Progress
 from agent_orchestrator.services.projects import Projects
 
 MOST_BEGINNINGS = 3
@@ -69,7 +70,7 @@ class Drafting:
         self.tracking = tracking
         self.scratches = Scratches(home.path / "planning", host)
         self.prices = Prices(home.prices)
-        self.progress: dict[str, str] = {}
+        self.progress = Progress()
         """Plan → what its agent does just now."""
         self._spent: dict[str, Spent] = {}
         self._running: dict[str, asyncio.Task[Checked]] = {}
@@ -282,10 +283,10 @@ def open_issues(flow: Flow, project: str) -> list[Issue]:
     return sorted(mine, key=lambda issue: issue.number)
 
 
-def known_of(project: ProjectConfig, issues: Sequence[Issue]) -> Known:
-    """What a plan of this project is checked against."""
+def known_of(project: ProjectConfig, issues: Sequence[Issue], most: int = 0) -> Known:
+    """What a plan of this project is checked against; an agent's may have as many tasks as are configured."""
     return Known(
-        most=project.planner.max_tasks,
+        most=max(most, project.planner.max_tasks),
         profiles=frozenset(project.profiles),
         issues={issue.number: issue.title for issue in issues},
         after={issue.number: issue.after for issue in issues},

@@ -41,6 +41,8 @@ from agent_orchestrator.services.view import Views
 from agent_orchestrator.spool import clean_text
 
 LONGEST_GOAL = 20_000
+MOST_BY_HAND = 500
+"""Tasks of a plan that a person, or his program, wrote."""
 
 
 class Planner:
@@ -184,7 +186,7 @@ class Planner:
         return Row(Intent(kind, f"{kind}:{plan}:{seq}", "", args={"plan": plan}), seq, seq * 100, 0.0)
 
     def _usable(self, project: ProjectConfig, tasks: Any) -> Checked:
-        found = check(tasks, known_of(project, open_issues(self.flow, project.id)))
+        found = check(tasks, known_of(project, open_issues(self.flow, project.id), MOST_BY_HAND))
         if found.faults:
             raise UsageError(f"this plan cannot be used: {'; '.join(found.faults)}", "correct it")
         return found

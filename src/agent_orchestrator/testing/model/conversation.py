@@ -139,6 +139,7 @@ def request_of(
     """The request, from what the provider's reader made of it."""
     everything = "\n".join(entry.text for entry in reading.entries if entry.role in ("system", "user"))
     folder = next((found[1] for pattern in _FOLDER if (found := pattern.search(everything))), "")
+    held_to_it = protocol == "responses" and bool(reading.tools)  # a turn whose last words must have this shape
     entries = tuple(_as_typed(reading.entries))
     first = next((entry.text[:80] for entry in entries if entry.role == "user"), "")
     return Request(
@@ -154,7 +155,7 @@ def request_of(
         stream=reading.stream,
         session=reading.session or _session(headers) or folder or first,
         folder=folder,
-        side=reading.json_schema is not None or _SIDE.search(everything) is not None,
+        side=(reading.json_schema is not None and not held_to_it) or _SIDE.search(everything) is not None,
         json_schema=reading.json_schema,
         deferred=reading.deferred,
     )
