@@ -115,7 +115,9 @@ def points_of(forge: GitHubServer) -> float:
 
 
 def _quiet(forge: GitHubServer, way: str, most: float) -> Iterator[Figure]:
-    time.sleep(60.0)  # what was under way comes to its end: two polls, the second for what changed in the second of its reading
+    time.sleep(
+        60.0
+    )  # what was under way comes to its end: two polls, the second for what changed in the second of its reading
     before = dict(forge.ledger.counts())
     time.sleep(QUIET)
     after = forge.ledger.counts()

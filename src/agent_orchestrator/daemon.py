@@ -180,9 +180,7 @@ class Daemon:
             self.flow, home, self.host, self.plugins, self.projects, self.lifecycle, self.conflicts, self.tracking
         )
         applying = Applying(self.flow, self.repositories, self.tracking)
-        self.planner = Planner(
-            self.flow, self.views, self.repositories, drafting, applying, self.pulls.numbering
-        )
+        self.planner = Planner(self.flow, self.views, self.repositories, drafting, applying, self.pulls.numbering)
         of_changes = {
             **self.forge_changes.effects({**self.pulls.effects(), **self.queue.effects()}),
             **self.agent_reviews.effects(),
@@ -223,7 +221,7 @@ class Daemon:
             self.checks,
             self.views,
         )
-        self.plugins.own_checks = self.fixes.checks_of
+        self.plugins.own_checks, self.plugins.own_commands = self.fixes.checks_of, self.fixes.commands_of
         self.coordinators = Coordinators(self.flow, self.host, self.plugins, self.sessions, self.inbox)
         self.base_states = BaseStates(self.flow, self.plugins, self.checks, self.pulls.check_spec)
         overviews = Overviews(self.flow, self.config, self.base_states)

@@ -51,6 +51,16 @@ def test_a_spent_budget_pauses_asks_and_goes_on(box: Sandbox) -> None:
     assert launches[-1]["data"]["resumed"] is True, "with its conversation"
 
 
+def test_who_stops_one_that_is_paused_is_not_asked_any_more(box: Sandbox) -> None:
+    task = "[[usage: input=400 output=200]] [[sleep: 60]]"
+    box.ao("new", task, "--name", "dear", "--agent", "careful")
+    box.until(lambda: box.request("GET", "/api/questions?all=1")["questions"], "the question", PATIENCE)
+    box.until(lambda: box.session("app-dear")["status"] == "stopped", "the pause", PATIENCE)
+    box.ao("stop", "app-dear")
+    assert box.request("GET", "/api/questions?all=1")["questions"] == []
+    assert box.session("app-dear")["column"] == "Done"
+
+
 def test_no_more_start_than_the_day_bears_and_what_nobody_knows_is_told(box: Sandbox) -> None:
     for number in range(10):
         box.ao("new", "[[sleep: 60]]", "--name", f"n{number}", "--agent", "planned")

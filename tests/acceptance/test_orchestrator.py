@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -117,7 +119,7 @@ def test_it_is_told_once_across_restarts_and_of_a_burst_together(box: Sandbox, l
     box.until(lambda: sum(text.count("> did ") for text in told(box)) == 4, "all four to be told")
     assert len(told(box)) <= 3, told(box)
     before = len(told(box))
-    box.stop()
+    box.stop(signal.SIGKILL)
     box.start()
     assert box.session("app-coordinator")["pid"] == pid, "it was not adopted"
     box.ao("new", "[[done: a fifth]]", "--name", "fifth")
@@ -146,10 +148,10 @@ def test_stopped_it_goes_on_with_its_conversation(box: Sandbox, log: Path) -> No
     assert [one["resume"] for one in starts if one["event"] == "start"] == [False, True]
     other = box.ao("orchestrator", "x", "--model", "another", check=False)
     assert other.returncode == 1
-    assert "runs already" in other.stderr and "ao orchestrator --stop" in other.stderr
+    assert "is there already" in other.stderr and "ao orchestrator --stop" in other.stderr
 
 
-def test_a_message_that_was_lost_is_told_again(box: Sandbox, log: Path) -> None:
+def test_news_and_goals_wake_one_that_has_ended(box: Sandbox, log: Path) -> None:
     repository(box, log)
     box.start()
     box.ao("orchestrator", "[[exit: 0]]")
@@ -157,6 +159,18 @@ def test_a_message_that_was_lost_is_told_again(box: Sandbox, log: Path) -> None:
     box.ao("new", "[[done: the news]]", "--name", "w")
     box.until(lambda: any("> the news" in text for text in told(box)), "a digest that wakes it")
     box.until(lambda: box.session("app-coordinator")["activity"] == "idle", "it to be awake")
+    os.kill(box.session("app-coordinator")["pid"], signal.SIGKILL)
+    box.until(lambda: box.session("app-coordinator")["status"] == "failed", "its death to be seen")
+    box.ao("orchestrator", "[[say: back]]")
+    box.until(lambda: box.session("app-coordinator")["activity"] == "idle", "it to be back")
+    (box.repo / "new.txt").write_text("new")
+    box.git("add", "new.txt")
+    box.git("commit", "-q", "-m", "the base moves")
+    box.ao("orchestrator", "[[say: look]]")
+    mine = Path(box.session("app-coordinator")["workspacePath"])
+    assert (mine / "new.txt").exists(), "it looks at an old base"
+    stopped = box.ao("stop", "app-coordinator").stdout
+    assert "rescue" not in stopped, "there was nothing to save"
 
 
 def test_it_cannot_reach_another_project(box: Sandbox, log: Path) -> None:

@@ -96,9 +96,13 @@ def test_without_a_start_nobody_takes_them(one: Sandbox) -> None:
     assert (made["id"], one.json("plan", "P1")["tasks"][0]["sessions"]) == ("app-make-a", ["app-make-a"])
 
 
-def test_no_more_at_once_than_was_said(one: Sandbox) -> None:
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_no_more_at_once_than_was_said(one: Sandbox, by_hand: bool) -> None:
     slow = "[[sleep: 1]] [[done: done]]"
-    one.ao("plan", goal(task("a", description=slow), task("b", description=slow)), "--apply", "--max-parallel", "1")
+    asked = goal(task("a", description=slow), task("b", description=slow))
+    one.ao("plan", asked, "--apply", "--max-parallel", "1", *(["--no-start"] if by_hand else []))
+    if by_hand:
+        one.ao("new", "--no-wait", "1", "2")
     one.until(lambda: [event["type"] for event in one.events()].count("agent-done") == 2, "both to be done", PLENTY)
     told = [event["type"] for event in one.events() if event["type"] in ("agent-launched", "agent-done")]
     assert told == ["agent-launched", "agent-done"] * 2
@@ -348,13 +352,25 @@ def test_the_scripted_agent_works_headless_too(tmp_path: Path) -> None:
 
 
 def test_a_daemon_killed_in_the_middle_plans_again(one: Sandbox) -> None:
-    made = one.request("POST", "/api/plans", {"goal": goal(task("a"), before="[[sleep: 8]] ")})
+    made = one.request("POST", "/api/plans", {"goal": "[[sleep: 60]]"})
     [agent] = one.until(lambda: planners(one), "the agent")
     one.stop(signal.SIGKILL)
     one.start()
-    one.until(lambda: agent not in planners(one), "what the first daemon had started to be ended", 3.0)
-    one.until(lambda: one.request("GET", f"/api/plans/{made['id']}")["state"] == "draft", "the plan", PLENTY)
-    assert left_behind(one) == [] and len(plans(one)) == 1
+    again = one.until(lambda: [pid for pid in planners(one) if pid != agent], "another agent", PLENTY)
+    assert planners(one) == again, "what the first daemon had started was ended"
+    assert len(left_behind(one)) == 1 and len(plans(one)) == 1
+    one.ao("plan", made["id"], "--discard")
+    one.until(lambda: not left_behind(one), "the copy to be removed")
+
+
+@pytest.mark.parametrize("at", ["commit: plan-requested", "insert: plan-drafted", "commit: plan-drafted"])
+def test_a_death_around_a_plan_leaves_one_plan(one: Sandbox, at: str) -> None:
+    one.stop()
+    daemon = crashing(one, at)
+    # The command repeats what the daemon died on, by the next daemon.
+    made = one.json("plan", goal(task("a")))
+    assert daemon.wait(10) == -signal.SIGKILL
+    assert (made["id"], made["state"], len(plans(one)), left_behind(one)) == ("P1", "draft", 1, [])
 
 
 @pytest.mark.parametrize("at", ["insert: plan-apply-requested", "commit: plan-apply-requested"])

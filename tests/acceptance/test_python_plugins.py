@@ -23,6 +23,7 @@ agents:
 """
 
 ONE_SHOT = """
+import asyncio
 import subprocess
 from pathlib import Path
 from agent_orchestrator import AgentPlugin
@@ -34,6 +35,8 @@ class OneShot(AgentPlugin):
         print("does", task.title)
         if "fail" in task.description:
             raise RuntimeError("cannot do that")
+        if "slowly" in task.description:
+            await asyncio.sleep(3)
         context.progress(1, 2, "writing")
         context.usage("m", 10, 20, 0.5)
         words = f"{self.config.get('greeting', 'hi')} {task.description} {context.branch}\\n"
@@ -103,6 +106,17 @@ def test_one_that_does_its_task_and_ends(box: Sandbox) -> None:
     box.ao("send", "once", "and me")
     box.until(lambda: "and me" in box.git("show", "feature/once:said.txt"), "the message to be done as a task")
     box.until(lambda: box.request("GET", "/api/sessions/once/messages")["messages"][0]["state"] == "acknowledged")
+
+
+def test_a_message_meanwhile_is_the_next_task(box: Sandbox) -> None:
+    box.ao("new", "--name", "busy", "slowly now")
+    box.ao("send", "busy", "then this")
+    box.until(lambda: box.session("busy")["exitCode"] == 0, "its end")
+    words = box.git("show", "feature/busy:said.txt").splitlines()
+    assert words == ["hi slowly now feature/busy", "hi then this feature/busy"]
+    (message,) = box.request("GET", "/api/sessions/busy/messages")["messages"]
+    assert message["state"] == "acknowledged"
+    assert [one["type"] for one in box.events("busy")].count("agent-launched") == 1
 
 
 def test_one_that_fails(box: Sandbox) -> None:

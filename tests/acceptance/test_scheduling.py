@@ -156,6 +156,40 @@ def test_the_specialists_take_what_is_theirs(tmp_path: Path) -> None:
         refused(box.ao("new", "2", check=False), 3, "docker")
 
 
+def taken(box: Sandbox, session: str, status: str, what: str) -> None:
+    """Wait for a session that is made by itself."""
+    box.until(lambda: (session, status) in [(one["id"], one["status"]) for one in box.sessions()], what, 60)
+
+
+def test_a_plan_is_worked_off_by_itself_one_of_its_tasks_at_a_time(box: Sandbox) -> None:
+    config = "defaults: {agent: demo, runtime: process}\nagents: {docs: {tool: demo, filters: {paths: [docs]}}}\n"
+    box.repository(config=config)
+    box.start()
+    change = "[[wait]] [[edit: {0}.txt|x]] [[commit: {0}]] [[done: made]]"
+    tasks = [
+        {"id": "a", "title": "Do a", "description": change.format("a"), "priority": 1, "files": ["docs/a.md"]},
+        {"id": "b", "title": "Do b", "description": "[[sleep: 300]]", "dependencies": ["a"]},
+        {"id": "c", "title": "Do c", "description": "[[sleep: 300]]"},
+    ]
+    made = box.request("POST", "/api/plans", {"projectId": "app", "goal": "all", "tasks": tasks})
+    box.request("POST", f"/api/plans/{made['id']}/apply", {"start": True, "groupLimit": 1})
+    taken(box, "app-do-a", "idle", "the most urgent one to be taken first")
+    assert box.session("app-do-a")["profile"] == "docs", "by the files that its plan names"
+    taken(box, "app-do-c", "working", "the place of one that waits to be free")
+    box.ao("send", "do-a", "go on")
+    taken(box, "app-do-a", "review_pending", "a's change")
+
+    def waits() -> list[str]:
+        return next(one["reasons"] for one in box.json("backlog")["entries"] if one["title"] == "Do b")
+
+    full = "no place is free in P1 (1 of 1 taken)"
+    assert waits() == [f"issue {box.session('do-a')['issue']} is open", full]
+    box.ao("merge", "do-a")
+    box.until(lambda: waits() == [full], "b to wait for c alone")
+    box.ao("stop", "do-c")
+    taken(box, "app-do-b", "working", "b to be taken")
+
+
 def test_a_machine_bears_only_so_many_and_projects_share(box: Sandbox) -> None:
     box.home.path.mkdir(parents=True)
     box.home.config.write_text("cluster: {maxParallelAgents: 2}\n")

@@ -151,7 +151,7 @@ def agents_token(box: Sandbox, session: str) -> str:
 
 def routes(box: Sandbox, session: str) -> list[tuple[str, str, str]]:
     """Every route that there is: its method, a path to it, and what is said of it. What is open to all is left out."""
-    given = {"id": session, "number": "1", "message": "x", "name": "x", "label": "x", "kind": "sessions"}
+    given = {"id": session, "number": "1", "message": "x", "name": "x", "label": "x", "kind": "sessions", "plan": "P1"}
     return [
         (method.upper(), path.format_map(given), json.dumps(about))
         for path, operations in box.request("GET", "/openapi.json")["paths"].items()

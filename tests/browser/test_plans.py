@@ -25,7 +25,7 @@ agents:
 reactions:
   approved-and-green: {{auto: true}}
 """
-GOAL = "A house\n- Lay the ground\n- Build the walls (after 1)"
+GOAL = "A house\n- Lay the ground\n- Build the walls (after 1)\n[[usage: input=10 output=5 usd=0.25]]"
 MAKES = "[[write: {0}.txt|{0}]] [[commit: Make {0}]] [[done: made {0}]]"
 CIRCLE = '[[plan: {"tasks": [{"id": "a", "title": "A", "dependencies": ["b"]}, {"id": "b", "title": "B", "dependencies": ["a"]}]}]]'
 
@@ -62,6 +62,7 @@ def test_from_a_goal_to_landed_changes(site: Sandbox, visit: Visit, look: dict[s
     expect(page.get_by_role("heading", name="A house")).to_be_visible(timeout=PATIENCE)
     expect(row(page, "Build the walls")).to_be_visible(timeout=PATIENCE)
     expect(page.get_by_role("group", name="Graph of the plan").get_by_role("listitem")).to_have_count(2)
+    expect(page.get_by_text("app $0.25 of $5.00")).to_be_visible()
     assert site.sessions() == []
 
     row(page, "Lay the ground").get_by_role("button", name="Edit").click()
@@ -75,6 +76,7 @@ def test_from_a_goal_to_landed_changes(site: Sandbox, visit: Visit, look: dict[s
     form.get_by_label("Labels").fill("build")
     form.get_by_role("button", name="Save").click()
     expect(row(page, "Lay solid ground")).to_contain_text("build")
+    expect(row(page, "Lay solid ground")).to_be_focused()
     row(page, "Build the walls").get_by_role("button", name="Edit").click()
     form = page.get_by_role("form", name="Task t2")
     expect(form.get_by_label("Lay solid ground")).to_be_checked()

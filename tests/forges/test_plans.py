@@ -118,6 +118,24 @@ def test_a_tracker_that_is_down_is_waited_for(box: Sandbox, bench: Bench[Any]) -
     assert there(bench) == ["Make a", "Make b"]
 
 
+def test_what_the_tracker_does_not_take_is_said_and_may_be_corrected(box: Sandbox, bench: Bench[Any]) -> None:
+    if not isinstance(bench, LinearBench):
+        pytest.skip("Jira takes any label")
+    bench.server.label("area").is_group = True
+    made = box.json("plan", goal(task("a"), task("b", "a", labels=["area"])))
+    refused = box.ao("plan", "P1", "--apply", "--no-start", check=False)
+    assert (
+        refused.returncode == 1
+        and "P1 was not applied: " in refused.stderr
+        and "duplicate label name" in refused.stderr
+    )
+    draft = box.json("plan", "P1")
+    assert draft["state"] == "draft" and "duplicate label name" in draft["error"] and there(bench) == ["Make a"]
+    box.request("PUT", "/api/plans/P1", {"tasks": [made["tasks"][0], {**made["tasks"][1], "labels": []}]})
+    box.ao("plan", "P1", "--apply", "--no-start")
+    assert there(bench) == ["Make a", "Make b"] and [row["issue"] for row in applied(box)["tasks"]] == [1, 2]
+
+
 def test_an_answer_that_is_lost_makes_nothing_twice(box: Sandbox, bench: Bench[Any]) -> None:
     box.ao("plan", goal(task("a"), task("b", "a")))
     path = "issueCreate" if isinstance(bench, LinearBench) else "/issue "

@@ -8,7 +8,7 @@ from typing import Any
 from agent_orchestrator.config.scope import Limit
 from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.events import Event
-from agent_orchestrator.flow.facts import SessionFacts
+from agent_orchestrator.flow.facts import Failure, SessionFacts
 from agent_orchestrator.flow.fold import reduce
 from agent_orchestrator.flow.pull import Issue, Planned
 from agent_orchestrator.services.matching import Taker
@@ -169,6 +169,9 @@ def test_who_waits_to_work_on_it_says_what_for() -> None:
     queued = replace(session("one", 1, "back"), waiting_for="a free place (1 of 1 agents at work)")
     [(_, _, reasons)] = planned(issue(1), sessions=(queued,))
     assert reasons == ("app-one is to work on it and waits for a free place (1 of 1 agents at work)",)
+    failed = replace(session("one", 1), failure=Failure("preparing", "no space", "", 1.0))
+    [(_, _, reasons)] = planned(issue(1), sessions=(failed,))
+    assert reasons == ("app-one failed at preparing: bring it back by ao restore app-one, or stop it",)
 
 
 def test_an_entry_says_by_what_it_matched() -> None:

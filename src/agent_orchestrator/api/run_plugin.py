@@ -17,6 +17,7 @@ import os
 import signal
 import sys
 import traceback
+from collections import deque
 from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -51,6 +52,7 @@ class Runner:
         self.config = AgentConfig(**plan["context"], task=self.task, options=plan["options"])
         self.session = self.config.session_id
         self._carried = text if self.plugin.is_one_shot() or not self.config.resumed else None
+        self._waiting: deque[tuple[str, str]] = deque()
         self._turn: asyncio.Task[Any] | None = None
         self._told: tuple[str, str | None] = ("", None)
         self._ending = False
@@ -70,16 +72,16 @@ class Runner:
 
     async def _once(self) -> int:
         """The task, then each message that came meanwhile, as a task of its own."""
-        tasks = [self.task]
-        while tasks:
+        self._look()
+        task: Task | None = self.task
+        while task is not None:
             self._tell("active", None)
-            if not await self._do(self.plugin.execute_task(tasks.pop(0), self.config)):
+            if not await self._do(self.plugin.execute_task(task, self.config)):
                 return 143 if self._ending else 130
             assert self._turn is not None
             self._judge(self._turn.result())
-            for message, text in self._messages():
-                self._report("ack", message=message)
-                tasks.append(_task(self.session, text))
+            text = self._next()
+            task = None if text is None else _task(self.session, text)
         return 0
 
     def _judge(self, result: object) -> None:
@@ -91,12 +93,12 @@ class Runner:
     # -- a life with messages ------------------------------------------------------------------------------------------
 
     async def _live(self) -> int:
+        self._look()
         self._tell("active", None)
         await self._do(self.plugin.start(self.config))
         loop, due = asyncio.get_running_loop(), 0.0
         while not self._ending:
-            for message, text in self._messages():
-                self._report("ack", message=message)
+            while (text := self._next()) is not None:
                 self._tell("active", None)
                 await self._do(self.plugin.send_message(self.session, text))
                 due = 0.0
@@ -141,9 +143,17 @@ class Runner:
         self._turn.result()
         return True
 
-    def _messages(self) -> list[tuple[str, str]]:
-        """New messages; the one that it was started for is its task already."""
-        found = []
+    def _next(self) -> str | None:
+        """The next message, acknowledged; none: there is none, or it is time to go."""
+        self._look()
+        if self._ending or not self._waiting:
+            return None
+        message, text = self._waiting.popleft()
+        self._report("ack", message=message)
+        return text
+
+    def _look(self) -> None:
+        """Read the inbox on; the message that it was started for is its task already."""
         with self.inbox.open("rb") as file:
             file.seek(self._read)
             for line in file:
@@ -159,8 +169,7 @@ class Runner:
                     self._carried = None
                     self._report("ack", message=message)
                 else:
-                    found.append((message, text))
-        return found
+                    self._waiting.append((message, text))
 
     def _interrupt(self) -> None:
         if self._turn is not None:

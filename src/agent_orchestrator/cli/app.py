@@ -55,7 +55,9 @@ MORE = {
     "remove-project": Entry("projects:remove_project", "Forget a project; its files stay."),
     "issues": Entry("issues:issues", "List the tracker's issues."),
     "issue": Entry("issues:issue", "Open, show and change issues of the tracker."),
-    "orchestrator": Entry("orchestrator:orchestrator", "Give a goal to the project's coordinating agent, or see how it stands."),
+    "orchestrator": Entry(
+        "orchestrator:orchestrator", "Give a goal to the project's coordinating agent, or see how it stands."
+    ),
     "fix": Entry("fix:fix", "Have failing tests and lint errors fixed: one agent a cause, verified, landed."),
     "backlog": Entry("issues:backlog", "Show what would be taken up next, by which profile, and why not yet."),
     "plan": Entry("plan:plan", "Make tasks of a goal, or of the open issues; show, change and apply plans."),

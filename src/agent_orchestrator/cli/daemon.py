@@ -160,9 +160,7 @@ def _refuse_other_address(ao: Client, port: int | None, host: str | None, *, sec
         )
 
 
-def _run_here(
-    ao: Client, arguments: list[str], body: dict[str, Any] | None, no_open: bool, orchestrator: bool
-) -> None:
+def _run_here(ao: Client, arguments: list[str], body: dict[str, Any] | None, no_open: bool, orchestrator: bool) -> None:
     """Become the daemon; a child registers the project once it answers."""
     try:
         with Client(ao.home, start=False) as running:

@@ -244,7 +244,8 @@ def _count(found: Plan) -> str:
 
 def _lines(found: Plan) -> list[str]:
     head = out.paint(f"{found['id']} {found['state']}", "bold")
-    lines = [f"{head}  {out.one_line(found['goal'] or 'the open issues')}"]
+    room = out.width() - len(found["id"]) - len(found["state"]) - 3
+    lines = [f"{head}  {out.fit(out.one_line(found['goal'] or 'the open issues'), room)}"]
     if found["state"] == "planning":
         return [*lines, f"  {out.one_line(found['progress'] or 'it is being planned')}"]
     applied = found["state"] == "applied"
@@ -255,7 +256,9 @@ def _lines(found: Plan) -> list[str]:
     if len(found["tasks"]) > 1:
         lines += ["", *_graph(found["tasks"])]
     lines += ["", *(f"note: {out.one_line(note)}" for note in found["notes"])] if found["notes"] else []
-    lines += ["", f"not applied: {out.one_line(found['error'])}"] if found["error"] and not applied else []
+    lines += (
+        ["", f"not applied: {out.one_line(found['error'])}"] if found["error"] and found["state"] == "draft" else []
+    )
     return [*lines, "", *_next(found)]
 
 

@@ -131,9 +131,7 @@ Sandbox = Annotated[Literal["none", "bwrap"], _one_of(("none", "bwrap"))]
 Network = Annotated[Literal["none", "allowlist", "host"], _one_of(("none", "allowlist", "host"))]
 Role = Annotated[Literal["worker", "reviewer"], _one_of(("worker", "reviewer"))]
 Approval = Annotated[Literal["person", "agent"], _one_of(("person", "agent"))]
-Extra = Annotated[
-    Literal["merge", "review", "answer", "edit"], _one_of(("merge", "review", "answer", "edit"))
-]
+Extra = Annotated[Literal["merge", "review", "answer", "edit"], _one_of(("merge", "review", "answer", "edit"))]
 Extras = Annotated[tuple[Extra, ...], BeforeValidator(_texts)]
 Conversation = Annotated[Literal["continue", "new"], _one_of(("continue", "new"))]
 CheckOn = Annotated[Literal["done", "commit", "manual"], _one_of(("done", "commit", "manual"))]

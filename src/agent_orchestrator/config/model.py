@@ -93,7 +93,9 @@ class AgentConfig(Model):
     model: Text | None = Field(default=None, description="model; absent: the agent's own default")
     permissions: Permissions = Field(default="auto-edit", description="what it may do without asking")
     mode: Mode = Field(default="tui", description="in its terminal interface, or a structured turn a message")
-    mcp: bool = Field(default=True, description="give it our MCP tools: report, ask a person, see who touches its files")
+    mcp: bool = Field(
+        default=True, description="give it our MCP tools: report, ask a person, see who touches its files"
+    )
 
     @property
     def options(self) -> dict[str, Any]:
@@ -137,7 +139,9 @@ class Coordinator(Model):
     may: Extras = Field(
         default=(), description="what it may do beyond planning, starting and steering: merge, review, answer, edit"
     )
-    max_sessions: Positive = Field(default=20, description="unfinished sessions of its making that there may be at once")
+    max_sessions: Positive = Field(
+        default=20, description="unfinished sessions of its making that there may be at once"
+    )
     digest: Duration = Field(default=30.0, description="how long news are gathered before it is told of them together")
     conversation: Conversation = Field(
         default="continue", description="started again after a stop: go on with its conversation, or begin a new one"
@@ -315,10 +319,14 @@ class Project(Defaults):
 class Planner(Model):
     """Who makes tasks of a goal (`ao plan`), and how much he may take for it."""
 
-    agent: Text | None = Field(default=None, description="agent or profile, with a headless mode; absent: the project's")
+    agent: Text | None = Field(
+        default=None, description="agent or profile, with a headless mode; absent: the project's"
+    )
     model: Text | None = Field(default=None, description="model; absent: the agent's own default")
     max_tasks: Positive = Field(default=20, description="tasks that a plan may have")
-    attempts: Positive = Field(default=3, description="how often it is asked before a plan that cannot be used has failed")
+    attempts: Positive = Field(
+        default=3, description="how often it is asked before a plan that cannot be used has failed"
+    )
     timeout: Duration = Field(default=900.0, description="time limit of a planning, all attempts together")
 
 

@@ -140,13 +140,13 @@ def reduce_home(facts: HomeFacts, event: Event) -> HomeFacts:
 def _with_hold(accounts: Mapping[str, AccountHold], event: Event, body: e.AccountHeld) -> dict[str, AccountHold]:
     """One more hold; those that were over long ago are forgotten. Of two for one account the later time counts."""
     key, session = hold_key(body.account, body.model), event.session or ""
-    hold = AccountHold(
-        body.account, body.model, body.until, event.time, body.named, body.times, body.reason, session
-    )
+    hold = AccountHold(body.account, body.model, body.until, event.time, body.named, body.times, body.reason, session)
     known = accounts.get(key)
     if known is not None and known.released is None and known.until > max(body.until, event.time):
         hold = replace(known, times=max(known.times, body.times))
-    kept = {name: one for name, one in accounts.items() if one.released is None or one.released > event.time - KEPT_HOLD}
+    kept = {
+        name: one for name, one in accounts.items() if one.released is None or one.released > event.time - KEPT_HOLD
+    }
     return {**kept, key: hold}
 
 

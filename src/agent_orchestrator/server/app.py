@@ -63,7 +63,22 @@ def routes_only() -> App:
         generate_unique_id_function=describe.operation_id,
     )
     problems.install(app)
-    for part in (sessions, reviews, reactions, issues, fixes, plans, orchestrator, events, live, projects, config, admin, login, webhooks):
+    for part in (
+        sessions,
+        reviews,
+        reactions,
+        issues,
+        fixes,
+        plans,
+        orchestrator,
+        events,
+        live,
+        projects,
+        config,
+        admin,
+        login,
+        webhooks,
+    ):
         app.include_router(part.router)
     app.router.routes.append(Route(PATH, Endpoint(), include_in_schema=False))
     return app

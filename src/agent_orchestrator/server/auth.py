@@ -195,7 +195,9 @@ def allow_coordinator(session: str, may: Collection[str], method: str, path: str
             if not extra or extra in may:
                 return
             raise Denied(f"{session} may not {extra}", f"a person does, or allows it: coordinator.may: [{extra}]")
-    raise Denied(f"{session} coordinates, and this is for people", "ask a person; outside of its session `ao` is a person's")
+    raise Denied(
+        f"{session} coordinates, and this is for people", "ask a person; outside of its session `ao` is a person's"
+    )
 
 
 def _allow_session(identity: Identity, method: str, path: str) -> None:

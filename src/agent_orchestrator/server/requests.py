@@ -206,7 +206,9 @@ class NewPlan(Given):
     """A goal to be made into tasks."""
 
     project_id: str | None = Field(None, description="The project; without it, the one of the caller's folder.")
-    goal: str = Field("", description="What is to be reached; without it and without tasks: the open issues are planned.")
+    goal: str = Field(
+        "", description="What is to be reached; without it and without tasks: the open issues are planned."
+    )
     from_issues: bool = Field(False, description="The tracker's open issues are the tasks.")
     agent: str | None = Field(None, description="The profile or agent that plans; absent: the configured one.")
     model: str | None = None

@@ -71,9 +71,8 @@ class Actions:
         """Stopped, its work saved; for a spent budget a person is asked whether it may use as much again."""
         done = f"{text}; it is stopped, its work saved"
         told = dict(args.get("event") or {})
-        if (
-            rule.trigger != "budget-exceeded" or not told.get("scope") or facts.spec.reviews
-        ):  # a review is asked for anew
+        again = facts.spec.reviews is None  # a review is asked for anew instead
+        if rule.trigger != "budget-exceeded" or not told.get("scope") or not again:
             return [e.StopRequested(), *self._told(facts, rule, done)]
         offer = e.ActionOffered(
             offer=f"b{message_id(key)[1:]}",

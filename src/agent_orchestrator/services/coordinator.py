@@ -115,7 +115,7 @@ class Coordinators:
             if facts is None or (facts.stopped and _anew(facts, settings.coordinator.conversation, agent, model)):
                 return await self._make(project, agent, model, key)
             self._refuse_other(facts, agent, model)
-            if facts.stopped or (facts.failure is not None and not facts.live):
+            if facts.stopped or (not facts.live and (facts.failure is not None or facts.launched_run == facts.run)):
                 await self.sessions.restore(facts.id, key)
             return self.flow.sessions[facts.id]
 
@@ -136,7 +136,7 @@ class Coordinators:
         same = agent in (None, facts.spec.profile, facts.spec.agent) and model in (None, facts.spec.model)
         if not same and not facts.stopped:
             runs = " with ".join(filter(None, (facts.spec.profile or facts.spec.agent, facts.spec.model)))
-            raise Conflict(f"{facts.id} runs already, by {runs}", "stop it first: ao orchestrator --stop")
+            raise Conflict(f"{facts.id} is there already, by {runs}", "stop it first: ao orchestrator --stop")
 
     async def give(
         self,
@@ -283,7 +283,7 @@ class Coordinators:
             return
         try:
             git = Git(self.host, Path(facts.place.path))
-            await git.run("checkout", "--quiet", "--detach", facts.base, "--", ok=(0, 1, 128))
+            await git.run("merge", "--quiet", "--ff-only", facts.base, ok=(0, 1, 128))
         except AoError as error:
             log.info("a coordinator's folder stays where it is", session=facts.id, error=str(error))
 

@@ -81,7 +81,9 @@ class Creation:
             name=name,
             title=title,
             prompt=prompt,
-            rules=standing_rules(project, settings) if request.get("kind") != COORDINATOR else project.coordinator.rules.strip(),
+            rules=standing_rules(project, settings)
+            if request.get("kind") != COORDINATOR
+            else project.coordinator.rules.strip(),
             conversation=str(request["resumeId"]) if request.get("resumeId") else None,
             agent=settings.tool,
             profile=settings.profile,

@@ -260,7 +260,7 @@ class Lifecycle:
     ) -> AgentLaunch:
         settings, private = self.plugins.settings(facts), self.home.session(facts.id)
         project = self.plugins.project(facts.project)
-        commands = prompting.commands(project)
+        commands = (*prompting.commands(project), *self.plugins.own_commands(facts))
         permissions, _ = prompting.granted(project, settings, facts.spec.runtime, facts.spec.kind)
         context = AgentContext(
             session=facts.id,

@@ -14,8 +14,9 @@ from agent_orchestrator.config.values import Amount
 from agent_orchestrator.flow.engine import Flow
 from agent_orchestrator.flow.events import rfc3339
 from agent_orchestrator.flow.facts import SessionFacts, Usage
+from agent_orchestrator.flow.plans import Spent
 from agent_orchestrator.services.base_states import BaseStates
-from agent_orchestrator.services.budgets import amount
+from agent_orchestrator.services.budgets import amount, day_of
 from agent_orchestrator.services.scheduler import holds_slot, waiting
 from agent_orchestrator.services.usage import usage_json
 
@@ -52,6 +53,10 @@ class Overviews:
         for facts in sessions:
             if (one := self._spent(facts, day)) is not None:
                 used[facts.project] = used.get(facts.project, Usage()).plus(one)
+        for plan in self.flow.home.plans.values():
+            if plan.spent != Spent() and day_of(plan.created_at) == day:
+                one = Usage(plan.spent.input, plan.spent.output, usd=plan.spent.usd)
+                used[plan.project] = used.get(plan.project, Usage()).plus(one)
         projects = self.config.projects()
         limits = tuple(one for one in self.config.limits() if one.profile is None)
         today = Usage()

@@ -29,6 +29,8 @@ class Plugins:
         self._runtimes: dict[str, Runtime] = {}
         self._auto: str | None = None
         self._has_tmux = False
+        self.own_commands: Callable[[SessionFacts], tuple[str, ...]] = lambda _facts: ()
+        """What one session's agent may run without asking beside its project's commands."""
         self.own_checks: Callable[[SessionFacts], Mapping[str, Check]] = _none
         """Checks that one session's change must pass beside its project's, for its own sake: the base may well fail them."""
 

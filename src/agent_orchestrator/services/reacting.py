@@ -12,6 +12,7 @@ from agent_orchestrator.flow.engine import Flow
 from agent_orchestrator.flow.episodes import RAISE_BUDGET
 from agent_orchestrator.flow.events import Event
 from agent_orchestrator.flow.facts import SessionFacts
+from agent_orchestrator.flow.pull import DEPENDENCY_ENDED
 from agent_orchestrator.flow.reactions import Intent, still_so
 from agent_orchestrator.flow.rules import DEFAULT_RULES, Rule
 from agent_orchestrator.services.acting import Actions, message_id
@@ -146,8 +147,8 @@ class Reacting:
         rule = self._rule(facts, body.rule) if isinstance(body, e.ActionOffered) else None
         if isinstance(body, e.ActionOffered) and body.action == RAISE_BUDGET:
             return self._raise_budget(facts, body, intent)
-        if not isinstance(body, e.ActionOffered) or rule is None:
-            return []
+        if not isinstance(body, e.ActionOffered) or rule is None or body.trigger == DEPENDENCY_ENDED:
+            return []  # nothing is left to do: the word itself counts
         args = {"occurrence": body.occurrence, "attempt": body.attempt, "event": dict(body.event)}
         variables = self.wording.variables(facts, rule, args)
         planned = Planned(True, body.text, False, "", variables)

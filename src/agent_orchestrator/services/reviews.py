@@ -17,6 +17,7 @@ from agent_orchestrator.flow.engine import Change, Flow
 from agent_orchestrator.flow.events import Event, rfc3339
 from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.flow.pull import UNDER_WAY, CheckRun, Comment, PullRequest
+from agent_orchestrator.flow.reactions import CHANGELESS
 from agent_orchestrator.home import Home
 from agent_orchestrator.host import Host
 from agent_orchestrator.services import checks, landing
@@ -336,6 +337,8 @@ class Reviews:
 def pull_of(flow: Flow, session: str) -> tuple[SessionFacts, PullRequest]:
     """A session with its pull request. Raises `NotFound` where there is none."""
     facts = flow.sessions[session]
+    if facts.pr is None and facts.spec.kind in CHANGELESS:
+        raise NotFound(f"{session} is a {facts.spec.kind} and has no change", "name a session that makes one")
     if facts.pr is None:
         raise NotFound(f"{session} has no pull request yet", "it gets one with its first commit")
     return facts, facts.pr

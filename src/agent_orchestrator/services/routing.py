@@ -63,8 +63,9 @@ class Attempts:
 
     def of(self, issue: Issue) -> list[SessionFacts]:
         """The sessions that were made for an issue."""
-        names = dict.fromkeys((str(issue.number), issue.name))
-        return [facts for name in names for facts in self._by_name.get((issue.project, name), ())]
+        by_number = self._by_name.get((issue.project, str(issue.number)), ())
+        by_key = self._by_name.get((issue.project, issue.key), ()) if issue.key else ()
+        return [*by_number, *by_key]
 
     def how_it_ended(self, issue: Issue) -> str:
         """In which way the last attempt came to an end without landing; nothing: there was none, or there is another."""
@@ -221,6 +222,8 @@ class _Desk:
 
 
 def _at_it(facts: SessionFacts) -> str:
+    if ended := how_it_ended(facts):
+        return f"{ended}: bring it back by ao restore {facts.id}, or stop it"
     waits = not facts.admitted and facts.waiting_for
     return f"{facts.id} is to work on it and waits for {waits}" if waits else f"{facts.id} works on it"
 

@@ -13,6 +13,7 @@ from agent_orchestrator.config.effective import AgentSettings, ProjectConfig
 from agent_orchestrator.errors import AoError, Conflict, NotFound, UsageError
 from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.engine import Change, Flow
+from agent_orchestrator.flow.episodes import RAISE_BUDGET
 from agent_orchestrator.flow.events import Event, rfc3339
 from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.home import Home
@@ -284,12 +285,18 @@ class Sessions:
         self, session: str, keep: bool = False, key: str | None = None, by: str = "person"
     ) -> dict[str, Any]:
         """Stop a session, save its work, remove its workspace once that is safe; says where everything went."""
-        facts = self.flow.sessions[session]
+        facts, now = self.flow.sessions[session], self.flow.clock()
+        # One that is paused for its budget stays so: it does not go on when another day begins.
+        events = [
+            Event(e.OfferAnswered(offer.id, "deny"), now, by, f"stopped:{offer.id}", facts.project, session)
+            for offer in facts.offers
+            if offer.action == RAISE_BUDGET
+        ]
         if not facts.stopped:
             unique = f"stop:{session}:{key or uuid.uuid4().hex}"
-            await self.flow.append(
-                Event(e.StopRequested(keep), self.flow.clock(), by, unique, facts.project, session)
-            )
+            events.append(Event(e.StopRequested(keep), now, by, unique, facts.project, session))
+        if events:
+            await self.flow.append(*events)
         facts = await self.until(
             session, lambda now: now.stopped or (now.failure is not None and not now.live), STOP_PATIENCE
         )

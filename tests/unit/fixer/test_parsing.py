@@ -35,6 +35,21 @@ def test_eslint() -> None:
     assert "Cannot read config" in found("eslint", 2, "", "Oops! Cannot read config file").problem
 
 
+def test_no_failure_is_known_by_where_it_was_measured() -> None:
+    places = [
+        PARSERS["eslint"](
+            Said(
+                Tool("eslint", "eslint"),
+                1,
+                json.dumps([{"filePath": f"{top}/a.js", "messages": [{"severity": 2, "message": f"no {top}/b.js"}]}]),
+                top=top,
+            )
+        ).failures[0]
+        for top in ("/one", "/two/three")
+    ]
+    assert places[0] == places[1] and places[0].message == "no b.js"
+
+
 def test_tsc() -> None:
     told = found("tsc", 1, text("tsc.txt"))
     assert [(one.file, one.line, one.rule) for one in told.failures] == [
@@ -98,6 +113,8 @@ def test_cargo() -> None:
         ("tests::parses", "src/lib.rs", 25),
     ]
     assert "left: -1" in told.failures[0].message and "InvalidDigit" in told.failures[1].message
+    examples = [f"test src/lib.rs - total (line {number}) ... ok" for number in (3, 8)]
+    assert [list(found("cargo", 0, line).tests) for line in examples] == [["src/lib.rs - total"]] * 2
     broken = found("cargo", 101, text("cargo-build.txt"), text("cargo-build.err"))
     assert sorted((one.rule, one.file) for one in broken.failures) == [("E0308", "src/lib.rs"), ("E0425", "src/lib.rs")]
     assert broken.hidden == [EVERYTHING], "no test was run"
@@ -111,6 +128,8 @@ def test_mypy_in_both_of_its_ways() -> None:
     assert (one.file, one.line, one.rule, one.message) == ("a.py", 3, "name-defined", 'Name "x" is not defined')
     [other] = found("mypy", 1, 'a.py:9: error: Name "x" is not defined  [name-defined]\nFound 1 error').failures
     assert other.id == one.id, "the same whatever line it is at"
+    again = [f'a.py:9: error: Name "f" already defined on line {number}  [no-redef]' for number in (3, 7)]
+    assert len({found("mypy", 1, line).failures[0].id for line in again}) == 1, "whatever line its words name"
     blocked = found(
         "mypy", 2, "a.py:1: error: Invalid syntax  [syntax]\nFound 1 error (errors prevented further checking)"
     )

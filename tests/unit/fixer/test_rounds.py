@@ -20,6 +20,7 @@ from agent_orchestrator.services.fixer.rounds import (
     Remind,
     Settle,
     StartAgent,
+    Verify,
     next_steps,
 )
 
@@ -69,7 +70,8 @@ def session(activity: str = "idle", at: float = NOW - 60, **more: Any) -> Sessio
 
 
 def pull(**more: Any) -> PullRequest:
-    checks = {"fix": CheckRun("fix", "h1", more.pop("check", "success"), "x\nnot fixed:\nerror: why")}
+    name = more.pop("name", "fix-F1-1.1")
+    checks = {name: CheckRun(name, "h1", more.pop("check", "success"), "x\nnot fixed:\nerror: why")}
     given = {"draft": False, "settled": "h1", "checks": checks, "compared": ("h1", "b0"), **more}
     return PullRequest(1, "t", "main", **given)
 
@@ -125,6 +127,8 @@ def test_what_is_verified_lands() -> None:
     [land] = of_session(good)
     assert land == Land("app-1", "fix:F1:h1:b0")
     assert outcome(of_session(good, merge=False))[0] == "ready"
+    [verify] = of_session(session(head="h1", pr=pull(name="ci")))
+    assert verify == Verify("app-1", "fix:F1:h1"), "what passes the project's checks alone is not verified"
     assert of_session(replace(good, activity=ActivityFact("active", "spool", NOW))) == [], "not while its agent works"
     assert of_session(session(head="h1", pr=pull(compared=None))) == [], "not before it is known to go together"
     assert of_session(session(head="h1", pr=pull(settled="h0"))) == [], "not before all checks have passed"

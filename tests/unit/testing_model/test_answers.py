@@ -12,7 +12,17 @@ from http.client import IncompleteRead
 
 import pytest
 
-from agent_orchestrator.testing.model import Reply, Request, ScriptedModel, Shell, fail, say, usage_limit
+from agent_orchestrator.testing.model import (
+    Json,
+    Reply,
+    Request,
+    ScriptedModel,
+    Shell,
+    as_argument,
+    fail,
+    say,
+    usage_limit,
+)
 from tests.unit.testing_model.wire import PROTOCOLS, SHELL, SHELL_SCHEMA, ask
 
 
@@ -293,3 +303,37 @@ def test_any_tool_can_be_called(model: ScriptedModel) -> None:
     tools = {**SHELL, "Ask": SHELL_SCHEMA}
     got = ask(model.url, "anthropic", '[[tool: Ask {"question": "Which [one]?"}]]', tools=tools)
     assert got.calls == (("Ask", {"question": "Which [one]?"}),)
+
+
+WANTED = {"tasks": [{"id": "a", "after": [], "say": '[[say: "later"]]'}], "grid": [[[1], []]]}
+
+
+def test_an_answer_of_a_given_shape_goes_by_the_agents_tool_for_it(model: ScriptedModel) -> None:
+    tools = {**SHELL, "StructuredOutput": {"type": "object"}}
+    prompt = f"Plan. [[usage: input=1 output=2 read=0 written=0]] [[json: {as_argument(WANTED)}]]"
+    got = ask(model.url, "anthropic", prompt, tools=tools)
+    assert (got.text, got.calls, got.usage) == ("", (("StructuredOutput", WANTED),), (1, 0, 2))
+    talk = [("user", prompt), ("call", "StructuredOutput"), ("result", "Structured output provided successfully")]
+    assert (ask(model.url, "anthropic", talk, tools=tools).text, model.exchanges[-1].ends_turn) == ("Done.", True)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_an_answer_of_a_given_shape_is_text_where_there_is_no_tool_for_it(model: ScriptedModel, protocol: str) -> None:
+    got = ask(model.url, protocol, f"[[sh: ls]] [[json: {as_argument(WANTED)}]]")
+    assert got.calls == (("bash", {"command": "ls"}),), "what comes before it is done before"
+    assert json.loads(ask(model.url, protocol, f"[[json: {as_argument(WANTED)}]]").text) == WANTED
+    model.rule = lambda _: Reply(calls=(Json(WANTED),))
+    assert json.loads(ask(model.url, protocol, "Plan.").text) == WANTED
+
+
+def test_a_turn_that_is_held_to_a_schema_is_no_call_on_the_side(model: ScriptedModel) -> None:
+    shape = {"text": {"format": {"type": "json_schema", "name": "plan", "schema": {"type": "object"}}}}
+    got = ask(model.url, "responses", f"[[json: {as_argument(WANTED)}]]", extra=shape)
+    assert (json.loads(got.text), model.requests[0].side) == (WANTED, False)
+    assert model.requests[0].json_schema == {"type": "object"}
+
+
+def test_json_in_a_directive_neither_begins_nor_ends_one() -> None:
+    text = as_argument(WANTED)
+    assert json.loads(text) == WANTED
+    assert "[[" not in text and "]]" not in text

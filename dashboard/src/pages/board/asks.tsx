@@ -5,9 +5,9 @@ import { answerText, decide, type Decision } from "../../actions";
 import type { Question } from "../../api/types";
 import { may } from "../../auth";
 import { Button } from "../../ui/button";
-import { Age } from "../../ui/time";
+import { Age, spoken } from "../../ui/time";
 import { act, say, useDoing } from "./doing";
-import { offered, options, questionKey } from "./words";
+import { offered, offerWords, options, questionKey } from "./words";
 import { Writing } from "./writing";
 
 const CLAMP = 12;
@@ -46,7 +46,7 @@ export function Asks({ question, tab }: { question: Question; tab: number }) {
           )}
         </div>
       )}
-      {question.kind !== "message" && <Context lines={question.context} label={question.kind === "offer" ? "What would be said" : "What led to it"} tab={tab} />}
+      {question.kind !== "message" && !offerWords(question) && <Context lines={question.context} label={question.kind === "offer" ? "What would be said" : "What led to it"} tab={tab} />}
     </section>
   );
 }
@@ -64,9 +64,10 @@ function What({ question }: { question: Question }) {
       </>
     );
   }
+  const words = offerWords(question);
   return (
     <>
-      <p className="leading-snug break-words whitespace-pre-wrap">{question.text}</p>
+      <p className="leading-snug break-words whitespace-pre-wrap">{words ? spoken(words) : question.text}</p>
       {question.kind === "message" && <Quoted lines={question.context} />}
     </>
   );

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 
 import { check, pull, question, session } from "./made";
-import { checkCount, lastLine, offered, options, outward, questionKey, reason, reviewWord } from "./words";
+import { checkCount, lastLine, offered, offerWords, options, outward, questionKey, reason, reviewWord } from "./words";
 
 test.each([
   ["Which database?\n1. SQLite\n2. PostgreSQL", ["SQLite", "PostgreSQL"]],
@@ -25,8 +25,16 @@ test("checks are counted, and those that fail are named", () => {
 });
 
 test("an offer's action is its button", () => {
-  expect(offered(question({ text: "ci-failed: send-to-agent?" }))).toEqual({ action: "send-to-agent", label: "Send to the agent" });
+  expect(offered(question({ text: "ci-failed: send-to-agent?" }))).toEqual({ action: "send-to-agent", label: "Send to the agent", refusal: "Not now" });
+  expect(offered(question({ text: "dependency-failed: start?" }))).toMatchObject({ label: "Start it all the same", refusal: "Stop it" });
   expect(offered(question({ text: "Shall we?" })).label).toBe("Do it");
+});
+
+test("what a budget or a dependency asks is said in words", () => {
+  const asks = (text: string) => question({ kind: "offer", text, context: ["3 USD spent of 2 USD a session", "more"] });
+  expect(offerWords(asks("budget-exceeded: raise-budget?"))).toBe("3 USD spent of 2 USD a session");
+  expect(offered(asks("budget-exceeded: raise-budget?"))).toMatchObject({ label: "Let it use as much again", refusal: "Leave it stopped" });
+  expect(offerWords(asks("ci-failed: send-to-agent?"))).toBeNull();
 });
 
 test.each([

@@ -127,12 +127,21 @@ const OFFERS: Record<string, string> = {
   escalate: "Call somebody",
   command: "Run the command",
   notify: "Tell people",
+  "raise-budget": "Let it use as much again",
 };
+
+const REFUSALS: Record<string, string> = { start: "Stop it", "raise-budget": "Leave it stopped" };
 
 /** The action in an offer's `trigger: action?`. */
 export function offered(question: Question): { action: string; label: string; refusal: string } {
   const action = /:\s*([\w-]+)\?$/.exec(question.text)?.[1] ?? "";
-  return { action, label: OFFERS[action] ?? "Do it", refusal: action === "start" ? "Stop it" : "Not now" };
+  return { action, label: OFFERS[action] ?? "Do it", refusal: REFUSALS[action] ?? "Not now" };
+}
+
+/** What an offer is about in words, where these say all of it; otherwise they are what would be said to somebody else. */
+export function offerWords(question: Question): string | null {
+  const { action } = offered(question);
+  return question.kind === "offer" && action in REFUSALS && question.context.length > 0 ? question.context[0]! : null;
 }
 
 /** An address that a person may be sent to: a forge's page, nothing else. */

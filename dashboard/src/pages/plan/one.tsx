@@ -1,6 +1,6 @@
 /** One plan: how it comes about, its tasks to be looked at and changed, and how far they are once it was applied. */
 import { useQuery, useQueryClient } from "@tanstack/react-query";
-import { useMemo, useState } from "react";
+import { useEffect, useMemo, useRef, useState } from "react";
 import { Link, useLocation } from "wouter";
 
 import { api, ApiError, path } from "../../api/client";
@@ -20,7 +20,7 @@ import { Ago } from "../../ui/time";
 import { attempt, toast } from "../../ui/toast";
 import { Apply, type How } from "./apply";
 import { NewPlan } from "./new_plan";
-import { PlanGraph, type Row } from "./plan_graph";
+import { PlanGraph, show, type Row } from "./plan_graph";
 import { TaskForm } from "./task_form";
 import { TaskTable } from "./task_table";
 import { called, faults, fresh, rest, standing, stateTone, stateWord, subject, summary, without, withTask, type Said } from "./tasks";
@@ -226,9 +226,16 @@ function Tasks({ plan }: { plan: Plan }) {
   const known = useQueryClient();
   const [editing, setEditing] = useState<Said | null>(null);
   const change = plan.state === "draft" && may("operator");
+  const edited = useRef<Said | null>(null);
+  /** When the form is gone, the keyboard is where its task stands. */
+  useEffect(() => {
+    if (!editing && edited.current) show(edited.current, "nearest");
+    edited.current = editing;
+  }, [editing]);
+  const close = () => setEditing(null);
   const put = async (tasks: Said[]) => {
     known.setQueryData(["fleet", "plans", plan.id], await api.put<Plan>(path`/api/plans/${plan.id}`, { tasks }));
-    setEditing(null);
+    close();
   };
   const isNew = editing !== null && !plan.tasks.some((one) => one.id === editing.id);
   const form = change && editing && (
@@ -238,7 +245,7 @@ function Tasks({ plan }: { plan: Plan }) {
       tasks={plan.tasks}
       project={plan.project}
       onSave={(task) => put(withTask(plan.tasks, task))}
-      onCancel={() => setEditing(null)}
+      onCancel={close}
       onRemove={isNew ? undefined : () => put(without(plan.tasks, editing.id))}
     />
   );

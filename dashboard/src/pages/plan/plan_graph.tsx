@@ -19,9 +19,9 @@ export interface Row {
 export const rowId = (task: Pick<PlannedTask, "id">) => `task-${task.id}`;
 
 /** Lead the eyes and the keyboard to a task's row. */
-function show(task: PlannedTask): void {
+export function show(task: Pick<PlannedTask, "id">, block: ScrollLogicalPosition = "center"): void {
   const row = document.getElementById(rowId(task));
-  row?.scrollIntoView({ block: "center" });
+  row?.scrollIntoView({ block });
   row?.focus({ preventScroll: true });
 }
 

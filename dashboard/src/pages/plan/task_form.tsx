@@ -86,7 +86,6 @@ export function TaskForm({ task, tasks, project, onSave, onCancel, onRemove }: P
       }}
       onKeyDown={(event) => {
         if (event.key === "Enter" && (event.metaKey || event.ctrlKey)) void save();
-        if (event.key === "Escape") onCancel();
       }}
     >
       <Labelled id={`${id}-title`} label={`Title of ${task.id}`}>

@@ -149,9 +149,7 @@ async def merge_session(
     Refuses what is red unless forced. With `wait`: 200 when it has landed, a 409 problem when it was refused, 202 when it still waits
     after `timeout`; the same key waits on."""
     asked = body or requests.MergeRequest.model_validate({})
-    accepted = await services.reviews.merge(
-        session, asked.strategy, force=asked.force, key=key, by=doer(identity)
-    )
+    accepted = await services.reviews.merge(session, asked.strategy, force=asked.force, key=key, by=doer(identity))
     if asked.wait:
         accepted = await services.reviews.landed(session, asked.timeout)
     return as_json(accepted, 200 if accepted["status"] == "merged" else 202)

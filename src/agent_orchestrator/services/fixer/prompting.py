@@ -20,7 +20,7 @@ say in your summary why it was wrong;
 - nothing is silenced: no new `# noqa`, `# type: ignore`, `eslint-disable`, `@ts-ignore`, `#[allow]`, skip or xfail marks, and no change \
 to the tools' settings.
 Mend the cause, not each symptom, and change nothing that has nothing to do with it: other agents work on other failures of this \
-repository at the same time."""
+repository at the same time. Where whole commands are to pass before you finish, that means your failures: the others are theirs."""
 
 
 def title(group: Group) -> str:

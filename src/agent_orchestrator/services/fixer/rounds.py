@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.flow.fixes import LANDED, LATER, READY, Fix, FixGroup, FixRound
+from agent_orchestrator.flow.pull import GOOD
 from agent_orchestrator.flow.status import derive
 
 SENDER = "ao fix"
@@ -50,6 +51,14 @@ class Land:
 
 
 @dataclass(frozen=True, slots=True)
+class Verify:
+    """It passes its project's checks, and was not verified: it was faster than the record of what it works on."""
+
+    session: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
 class MakeReady:
     """Its agent has finished without saying so: its pull request is no draft any more."""
 
@@ -72,7 +81,7 @@ class End:
     reason: str = ""
 
 
-Step = Measure | StartAgent | Settle | Land | MakeReady | Remind | End
+Step = Measure | StartAgent | Settle | Land | Verify | MakeReady | Remind | End
 
 
 def next_steps(fix: Fix, sessions: Mapping[str, SessionFacts], now: float) -> list[Step]:
@@ -158,6 +167,8 @@ def _of_session(fix: Fix, last: FixRound, group: FixGroup, facts: SessionFacts, 
         quiet = status.name == "pr_open" and facts.activity.state == "idle" and now - facts.activity.at >= SETTLES
         return [MakeReady(facts.id, f"fix:{fix.id}:{facts.head}")] if quiet else []
     if pr and pr.green(facts.head) and pr.mergeable(facts.head, facts.base_head) == "yes":
+        if not _verified(fix, last, group, facts):
+            return [Verify(facts.id, f"fix:{fix.id}:{facts.head}")]
         if not fix.lands:
             return settle(READY)
         if pr.refused and pr.refused_head == facts.head:
@@ -170,6 +181,16 @@ def _of_session(fix: Fix, last: FixRound, group: FixGroup, facts: SessionFacts, 
         if not reminded[-1].pending and facts.activity.at > (reminded[-1].delivered_at or now):
             return settle("failed", "its agent changed nothing")
     return []
+
+
+def check_name(fix: Fix, last: FixRound, group: FixGroup) -> str:
+    """The check that verifies a cause's fix; each has its own, for two changes may be alike."""
+    return f"fix-{fix.id}-{last.number}.{group.number}"
+
+
+def _verified(fix: Fix, last: FixRound, group: FixGroup, facts: SessionFacts) -> bool:
+    run = facts.pr.checks.get(check_name(fix, last, group)) if facts.pr else None
+    return run is not None and run.head == facts.head and run.state in GOOD
 
 
 def _verdict(summary: str) -> str:

@@ -48,6 +48,8 @@ from agent_orchestrator.services.fixer.rounds import (
     Settle,
     StartAgent,
     Step,
+    Verify,
+    check_name,
     next_steps,
 )
 from agent_orchestrator.services.fixer.verify import Spec, spec_json
@@ -61,8 +63,6 @@ from agent_orchestrator.services.reviews import Reviews
 from agent_orchestrator.services.sessions import Sessions
 from agent_orchestrator.services.view import Views
 
-CHECK = "fix"
-"""What the names of checks begin with that verify fixes; each cause has its own, for changes may be alike."""
 MOST_GROUPS = 16
 """Causes that get an agent in one round; the others wait for the next."""
 MOST_KEPT = 200
@@ -138,10 +138,9 @@ class Fixes:
         async with self._starting:
             if known := await self._made_by(unique):
                 return known
-            running = next(
-                (fix for fix in self.flow.home.fixes.values() if fix.project == project_id and not fix.ended), None
-            )
-            if running and not running.dry:
+            others = [fix for fix in self.flow.home.fixes.values() if fix.project == project_id and not fix.ended]
+            running = next((fix for fix in others if not fix.dry), None)
+            if running and not wanted["dryRun"]:
                 raise Conflict(
                     f"{running.id} fixes {project_id} already",
                     f"follow it: ao fix {running.id}, or stop it: ao fix --stop {running.id}",
@@ -233,14 +232,15 @@ class Fixes:
         fix = self.find(name)
         if not fix.ended:
             await self._tell(fix, e.FixEnded(fix.id, "stopped", "a person stopped it"), "ended", "person")
-        if task := self._driving.pop(fix.id, None):
+        if task := self._driving.get(fix.id):
             task.cancel()
-        mine = [group.session for one in fix.rounds for group in one.groups if group.session and not group.settled]
-        for session in mine:
-            facts = self.flow.sessions.get(session)
-            if facts and not facts.stopped and not (facts.pr and facts.pr.state == "merged"):
+            await asyncio.gather(task, return_exceptions=True)
+        kept = {group.session for one in fix.rounds for group in one.groups if group.settled}
+        mine = [one for one in self.flow.sessions.values() if one.spec.group == fix.id and one.id not in kept]
+        for facts in mine:
+            if not facts.stopped and not (facts.pr and facts.pr.state == "merged"):
                 with contextlib.suppress(AoError):
-                    await self.sessions.stop(session, key=key)
+                    await self.sessions.stop(facts.id, key=key)
         return self.view(name)
 
     # -- verification --------------------------------------------------------------------------------------------------
@@ -257,10 +257,15 @@ class Fixes:
         timeout = (settings.timeout if settings else 1800.0) * max(1, len(fix.tools)) + 60.0
         command = _command(self._spec_file(fix, measured.number, mine.number))
         return {
-            f"{CHECK}-{fix.id}-{measured.number}.{mine.number}": Check(
+            check_name(fix, measured, mine): Check(
                 command=command, timeout=timeout, parallel=settings.parallel if settings else 1, on="done"
             )
         }
+
+    def commands_of(self, facts: SessionFacts) -> tuple[str, ...]:
+        """What finds the failures that a session is to fix."""
+        fix = self.flow.home.fixes.get(facts.spec.group) if facts.spec.group else None
+        return tuple(tool_from(tool).command for tool in fix.tools) if fix else ()
 
     # -- driving -------------------------------------------------------------------------------------------------------
 
@@ -295,7 +300,7 @@ class Fixes:
                 except Exception:
                     log.exception("a fixing run met a defect", fix=name, step=str(step))
                     await asyncio.sleep(PATIENCE)
-            if not steps or all(isinstance(step, Land | MakeReady | Remind) for step in steps):
+            if not steps or all(isinstance(step, Land | Verify | MakeReady | Remind) for step in steps):
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(changed.wait(), LOOK_AGAIN)
 
@@ -321,6 +326,8 @@ class Fixes:
                 await self._start_agent(fix, step.round, step.group)
             case Land():
                 await self.reviews.merge(step.session, None, key=step.key)
+            case Verify():
+                await self.reviews.check(step.session, key=step.key)
             case MakeReady():
                 await self.reviews.ready(step.session, key=step.key)
             case Remind():
@@ -379,7 +386,7 @@ class Fixes:
             project=fix.project,
             repo=project.path,
             commit=commit,
-            name=f"{CHECK}-{fix.id}",
+            name=f"fix-{fix.id}",
             command=_command(spec_file),
             timeout=project.fix.timeout * 10,
             env={key: value for key, value in env.items() if not key.startswith(("AO_", "GIT_"))},

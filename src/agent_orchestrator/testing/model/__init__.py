@@ -17,6 +17,7 @@ What it answers is written into the prompt, as directives that are carried out i
     [[edit: PATH|OLD|NEW]]    replace text in a file with the agent's own tool, after reading the file
     [[todo: x one; > two; - three]]   the agent's plan or to-do list: x done, > in progress, - open
     [[tool: NAME {JSON}]]     call any tool
+    [[json: {JSON}]]          the answer of a turn that is held to a schema: by the agent's tool for it, else as text
 
 and what happens to an answer, before the directive that it concerns (or after the last one):
 
@@ -30,19 +31,21 @@ and what happens to an answer, before the directive that it concerns (or after t
     [[usage: input=1 output=2 read=3 written=4]]   the token figures of the answer
 
 A message without directives gets a short answer, or lets the work in hand go on if it came in the middle of a turn. A
-directive ends at the first `]]`. Calls that an agent makes on the side (a title, a commit message, a classifier) are
-answered by themselves and marked `side`.
+directive ends at the first `]]`; `as_argument` writes JSON that has none, whatever stands in its texts. Calls that an agent
+makes on the side (a title, a commit message, a classifier) are answered by themselves and marked `side`.
 
 A test that wants more gives a `rule`: a function of the request that returns a `Reply`, or nothing to leave it to the
 directives. By hand: `python -m agent_orchestrator.testing.model --help`.
 """
 
 from agent_orchestrator.testing.model.conversation import Entry, Request, Tool
+from agent_orchestrator.testing.model.directives import as_argument
 from agent_orchestrator.testing.model.log import Arrival, Exchange, Turn
 from agent_orchestrator.testing.model.replies import (
     Call,
     Edit,
     Failure,
+    Json,
     Reply,
     Shell,
     Todo,
@@ -61,6 +64,7 @@ __all__ = [
     "Entry",
     "Exchange",
     "Failure",
+    "Json",
     "Reply",
     "Request",
     "Rule",
@@ -71,6 +75,7 @@ __all__ = [
     "Turn",
     "Usage",
     "Write",
+    "as_argument",
     "fail",
     "say",
     "usage_limit",

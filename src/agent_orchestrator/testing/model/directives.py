@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -13,6 +14,7 @@ from agent_orchestrator.testing.model.replies import (
     Call,
     Edit,
     Failure,
+    Json,
     Reply,
     Shell,
     State,
@@ -24,6 +26,9 @@ from agent_orchestrator.testing.model.tools import as_text, bind, sample
 
 _MARKS: dict[str, State] = {"x": "done", ">": "in-progress", "-": "open"}
 _FIGURES = {"input": "input", "output": "output", "read": "cache_read", "written": "cache_write"}
+
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
+_BRACKETS = re.compile(r"(?<=[\[\]])(?=[\[\]])")
 
 
 class BadDirective(ValueError):
@@ -77,6 +82,12 @@ def parse(script: str, now: float = 0.0) -> list[Step]:
     if said or reply != Reply():
         steps.append(Step(replace(reply, text="\n".join(said))))
     return steps
+
+
+def as_argument(value: object) -> str:
+    """A value as JSON, written so that no directive begins or ends in it: those in its texts are for somebody else."""
+    inside = _STRING.sub(lambda found: found[0].replace("[", r"\u005b").replace("]", r"\u005d"), json.dumps(value))
+    return _BRACKETS.sub(" ", inside)
 
 
 def _replies(steps: Sequence[Step], request: Request) -> Iterator[Reply]:
@@ -141,10 +152,15 @@ def _tool(value: str) -> Call:
     return Call(name, json.loads(arguments or "{}"))
 
 
+def _json(value: str) -> Json:
+    return Json(json.loads(value))
+
+
 _ACTIONS: dict[str, Callable[[str], Action]] = {
     "sh": Shell,
     "write": _write,
     "edit": _edit,
     "todo": _todo,
     "tool": _tool,
+    "json": _json,
 }

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from agent_orchestrator.testing.model.conversation import INTERRUPTED, Request
 
-_NAMES = "say|sh|write|edit|todo|tool|wait|slow|hang|stall|drop|error|limit|usage"
+_NAMES = "say|sh|write|edit|todo|tool|json|wait|slow|hang|stall|drop|error|limit|usage"
 DIRECTIVE = re.compile(rf"\[\[({_NAMES})(?:[:\s]\s*(.*?))?\]\]", re.DOTALL)
 
 

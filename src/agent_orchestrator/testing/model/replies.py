@@ -70,7 +70,14 @@ class Todo:
     steps: Sequence[tuple[State, str]]
 
 
-Action = Call | Shell | Write | Edit | Todo
+@dataclass(frozen=True, slots=True)
+class Json:
+    """The last words of a turn whose shape the agent prescribed: by the tool that it has for them, else as text."""
+
+    value: Any
+
+
+Action = Call | Shell | Write | Edit | Todo | Json
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,7 +123,9 @@ def _call(call: BoundCall) -> dict[str, Any]:
     named = {"call_id": f"call_{call.id}", "name": call.name, "status": "completed"}
     if call.namespace:
         named["namespace"] = call.namespace
-    elif mcp := re.fullmatch(r"(mcp__\w+?)__(\w+)", call.name):  # Codex keeps such tools apart, and shows them when asked
+    elif mcp := re.fullmatch(
+        r"(mcp__\w+?)__(\w+)", call.name
+    ):  # Codex keeps such tools apart, and shows them when asked
         named |= {"namespace": mcp[1], "name": mcp[2]}
     if isinstance(call.arguments, str):
         return {"type": "custom_tool_call", "id": f"ctc_{call.id}", **named, "input": call.arguments}

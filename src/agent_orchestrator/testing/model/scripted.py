@@ -21,7 +21,7 @@ from agent_orchestrator.testing.model.http import Answering, Received, Server
 from agent_orchestrator.testing.model.log import Arrival, Exchange, Outcome, Turn, arrivals, turns
 from agent_orchestrator.testing.model.replies import Call, Failure, Reply, fail
 from agent_orchestrator.testing.model.responses import Responses
-from agent_orchestrator.testing.model.tools import bind
+from agent_orchestrator.testing.model.tools import as_text, bind
 from agent_orchestrator.testing.model.wire import Answer, BoundCall, Wire
 
 Rule = Callable[[Request], Reply | str | None]
@@ -209,8 +209,10 @@ class ScriptedModel:
         except Exception as error:
             return fail(500, f"the rule of the scripted model raised {error!r}")
         reply = said if isinstance(said, Reply) else next_reply(request, time.time(), said)
-        calls = tuple(call for action in reply.calls for call in bind(action, request))
-        return replace(reply, calls=calls)
+        bound = [(action, bind(action, request)) for action in reply.calls]
+        said = [reply.text, *(as_text(action, request) for action, calls in bound if not calls)]
+        calls = tuple(call for _, each in bound for call in each)
+        return replace(reply, text="\n".join(filter(None, said)), calls=calls)
 
     async def _carry_out(self, exchange: Exchange, wire: Wire, answering: Answering) -> None:
         reply, request = exchange.reply, exchange.request

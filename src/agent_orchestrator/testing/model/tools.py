@@ -11,7 +11,7 @@ from typing import Any
 
 from agent_orchestrator.testing.model.conversation import Request, Tool, compact
 from agent_orchestrator.testing.model.progress import in_hand
-from agent_orchestrator.testing.model.replies import Action, Call, Edit, Shell, State, Todo, Write
+from agent_orchestrator.testing.model.replies import Action, Call, Edit, Json, Shell, State, Todo, Write
 
 SHELL = (
     "Bash", "bash", "exec_command", "shell_command", "shell", "local_shell", "run_shell_command", "Shell",
@@ -20,6 +20,8 @@ SHELL = (
 WRITE = ("Write", "write_file", "create", "write", "create_file", "apply_patch")
 EDIT = ("Edit", "replace", "edit", "str_replace", "apply_patch")
 READ = ("Read", "read_file", "view", "read")
+STRUCTURED = "StructuredOutput"
+"""Claude Code's tool for an answer that is held to a schema."""
 TODO = ("TodoWrite", "todowrite", "todo_write", "write_todos", "TodoList", "update_plan", "todo__todo_write")
 
 _PATH = ("file_path", "path", "filePath", "filename", "absolute_path")
@@ -51,6 +53,8 @@ def bind(action: Action, request: Request, earlier: Sequence[Call] = ()) -> list
             return _edit(action, request)
         case Todo():
             return _todo(action, request, earlier)
+        case Json():
+            return [Call(STRUCTURED, action.value)] if STRUCTURED in request.tools else []
 
 
 def as_text(action: Action, request: Request) -> str:
@@ -65,6 +69,8 @@ def as_text(action: Action, request: Request) -> str:
             return _block(path, old + "\n", new + "\n")
         case Shell(command):
             return f"```bash\n{command}\n```\n"
+        case Json(value):
+            return compact(value)
     return ""
 
 

@@ -43,6 +43,10 @@ class Said:
             return name
         return posixpath.normpath(posixpath.join(self.tool.folder, name))
 
+    def inside(self, text: str) -> str:
+        """Words with files as they are called in the repository: no two checkouts are at the same place."""
+        return text.replace(f"{self.top}/", "") if self.top else text
+
 
 @dataclass(slots=True)
 class Found:
@@ -61,14 +65,14 @@ def is_own(path: str) -> bool:
 
 def complaint(said: Said, file: str, line: int, rule: str, message: str, detail: str = "", hint: str = "") -> Failure:
     """What a linter, a compiler or a type checker says about a place."""
-    words = " ".join(message.split())
+    words = said.inside(" ".join(message.split()))
     return Failure(
         tool=said.tool.name,
         id=stable_id(file, rule, words),
         message=words[:LONGEST_MESSAGE],
         file=file,
         line=line,
-        detail=cut(detail or (f"{words}\n{hint}" if hint else words)),
+        detail=cut(said.inside(detail) or (f"{words}\n{hint}" if hint else words)),
         rule=rule,
         frames=(Frame(file, line),) if is_own(file) and line else (),
     )
@@ -88,10 +92,10 @@ def test_failure(
     return Failure(
         tool=said.tool.name,
         id=name,
-        message=" ".join(message.split())[:LONGEST_MESSAGE],
+        message=said.inside(" ".join(message.split()))[:LONGEST_MESSAGE],
         file=file,
         line=line,
-        detail=cut(plain(detail)),
+        detail=cut(said.inside(plain(detail))),
         rule=rule,
         test=True,
         frames=tuple(frames),

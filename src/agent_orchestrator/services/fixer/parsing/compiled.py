@@ -23,6 +23,7 @@ _GO_TEXT = re.compile(r"^\s*--- (?P<state>FAIL|PASS|SKIP): (?P<name>\S+)")
 _STATES = {"pass": "passed", "fail": "failed", "skip": "skipped"}
 _CARGO_TEST = re.compile(r"^test (?P<name>.+?)(?: - should panic)? \.\.\. (?P<state>ok|FAILED|ignored.*)$")
 _CARGO_HEAD = re.compile(r"^---- (?P<name>.+?) stdout ----$")
+_LINE = re.compile(r" \(line \d+\)")
 _PANICKED = re.compile(r"panicked at (?:'(?P<old>.*)', )?(?P<file>[^\s:']+\.rs):(?P<line>\d+)(?::\d+)?:?$")
 
 
@@ -160,9 +161,9 @@ def cargo_text(said: Said) -> tuple[dict[str, str], list[Failure]]:
     for line in said.out.split("\n"):
         if match := _CARGO_TEST.match(line):
             word = match["state"]
-            tests[match["name"]] = {"ok": "passed", "FAILED": "failed"}.get(word, "skipped")
+            tests[_unmoved(match["name"])] = {"ok": "passed", "FAILED": "failed"}.get(word, "skipped")
         elif match := _CARGO_HEAD.match(line):
-            current = match["name"]
+            current = _unmoved(match["name"])
             said_by[current] = []
         elif line == "failures:" or line.startswith("test result:"):
             current = ""
@@ -173,6 +174,11 @@ def cargo_text(said: Said) -> tuple[dict[str, str], list[Failure]]:
         if state == "failed":
             failures.append(_cargo_failed(said, name, said_by.get(name, [])))
     return tests, failures
+
+
+def _unmoved(name: str) -> str:
+    """A test's name without the line that an example in the documentation is at."""
+    return _LINE.sub("", name)
 
 
 def _cargo_failed(said: Said, name: str, lines: list[str]) -> Failure:
