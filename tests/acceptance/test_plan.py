@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from agent_orchestrator.flow.events import rfc3339
 from agent_orchestrator.testing.sandbox import Sandbox
 from tests.acceptance.forging import PLENTY, status
 from tests.acceptance.planning import WRITES, crashing, goal, task
@@ -156,18 +157,24 @@ def test_what_a_person_should_know_is_noted(house: Sandbox) -> None:
     assert f"a looks like issue {number}, which is open" in notes
 
 
-@pytest.mark.parametrize(
-    ("asked", "words"),
-    [
-        ("[[fail: Not logged in. Please run /login]]", "demo ended with exit code 1: Not logged in. Please run /login"),
-        ("[[limit: 2031-01-01T00:00:00Z]]", "the usage limit of demo is reached; it resets at 2031-01-01 00:00 UTC"),
-        ("[[limit]]", "the usage limit of demo is reached: plan again then"),
-    ],
-    ids=["login", "limit", "limit-without-end"],
-)
-def test_an_agent_that_cannot_is_told_of_in_its_own_words(house: Sandbox, asked: str, words: str) -> None:
-    done = house.ao("plan", asked, check=False)
+def test_an_agent_that_cannot_is_told_of_in_its_own_words(house: Sandbox) -> None:
+    done = house.ao("plan", "[[fail: Not logged in. Please run /login]]", check=False)
+    words = "demo ended with exit code 1: Not logged in. Please run /login"
     assert done.returncode == 1 and words in done.stderr and plans(house)[0]["state"] == "failed"
+
+
+def test_a_usage_limit_met_while_planning_holds_the_account(house: Sandbox) -> None:
+    soon = rfc3339(time.time() + 3600)
+    for asked, words in ((f"[[limit: {soon}]]", f"it resets at {soon[:16].replace('T', ' ')} UTC"), ("[[limit]]", "")):
+        done = house.ao("plan", asked, check=False)
+        assert done.returncode == 1 and "the usage limit of demo is reached" in done.stderr and words in done.stderr
+        [account] = house.json("usage")["accounts"]
+        assert account["state"] == "held" and account["resetKnown"] is bool(words)
+        count = len(plans(house))
+        again = house.ao("plan", "anything", check=False)
+        assert again.returncode == 1 and "lift the hold: ao usage --release demo" in again.stderr
+        assert len(plans(house)) == count + 1 and plans(house)[0]["usage"]["input"] == 0, "it was not asked"
+        house.ao("usage", "--release", "demo")
 
 
 def test_an_agent_without_headless_mode_is_refused_at_once(house: Sandbox) -> None:

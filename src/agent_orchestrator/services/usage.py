@@ -10,7 +10,8 @@ from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.engine import Flow
 from agent_orchestrator.flow.events import rfc3339
 from agent_orchestrator.flow.facts import SessionFacts, Usage
-from agent_orchestrator.services.budgets import Budgets
+from agent_orchestrator.flow.plans import Spent
+from agent_orchestrator.services.budgets import Budgets, day_of
 from agent_orchestrator.services.quota import Quota
 
 MOST_REPORTS = 10_000
@@ -57,6 +58,12 @@ class Usages:
                 if since is None or day >= since:
                     name = key(facts, day, model)
                     rows[name] = rows.get(name, Usage()).plus(used)
+        for plan in self.flow.home.plans.values() if session is None else ():
+            day, spent = day_of(plan.created_at), plan.spent
+            if project in (None, plan.project) and (since is None or day >= since) and spent != Spent():
+                names = {"project": plan.project, "agent": plan.agent, "model": plan.model or "unknown", "day": day}
+                name = names.get(by, f"plan {plan.id}")
+                rows[name] = rows.get(name, Usage()).plus(Usage(spent.input, spent.output, usd=spent.usd))
         total = Usage()
         for used in rows.values():
             total = total.plus(used)

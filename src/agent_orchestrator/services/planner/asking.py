@@ -23,6 +23,16 @@ MARK = "AO_PLANNING"
 LONGEST_WORDS = 500
 
 
+class Limited(Conflict):
+    """The agent's account refused; `limit` says until when, as far as known."""
+
+    def __init__(self, name: str, limit: r.LimitReport) -> None:
+        until = limit.resets_at
+        when = f"; it resets at {until.astimezone(UTC):%Y-%m-%d %H:%M} UTC" if isinstance(until, datetime) else ""
+        super().__init__(f"the usage limit of {name} is reached{when}", "plan again then")
+        self.limit = limit
+
+
 class Conversation:
     """What was said so far, and what it took."""
 
@@ -69,7 +79,7 @@ class Conversation:
                 f"{self.name} did not finish in time", "raise orchestrator.planner.timeout, or ask for less"
             ) from None
         if heard.limited:
-            raise _limit(self.name, heard.limited)
+            raise Limited(self.name, heard.limited)
         if code:
             raise AoError(
                 f"{self.name} ended with exit code {code}: {heard.words() or 'it said nothing'}",
@@ -120,12 +130,6 @@ def _plus(spent: Spent, used: r.UsageReport, prices: Prices) -> Spent:
     whole = spent.usd if usd is None else (spent.usd or 0.0) + usd
     read = used.input + used.cache_read + used.cache_write
     return Spent(spent.input + read, spent.output + used.output, whole)
-
-
-def _limit(name: str, limit: r.LimitReport) -> AoError:
-    until = limit.resets_at
-    when = f"it resets at {until.astimezone(UTC):%Y-%m-%d %H:%M} UTC" if isinstance(until, datetime) else ""
-    return Conflict(f"the usage limit of {name} is reached{f'; {when}' if when else ''}", "plan again then")
 
 
 def environment(base: Mapping[str, str], home: Path, plan: str) -> dict[str, str]:

@@ -14,7 +14,7 @@ from agent_orchestrator.config.effective import AgentSettings, ProjectConfig
 from agent_orchestrator.errors import AoError, Conflict, Temporary, UsageError
 from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.engine import Flow
-from agent_orchestrator.flow.events import Event
+from agent_orchestrator.flow.events import Event, rfc3339
 from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.flow.plan_checks import Checked, Known, check, json_in
 from agent_orchestrator.flow.plans import PLANNING, Plan, Spent
@@ -29,12 +29,13 @@ from agent_orchestrator.services.environment import AGENT_SECRETS, agent_environ
 from agent_orchestrator.services.forges import Tracking
 from agent_orchestrator.services.lifecycle import Lifecycle
 from agent_orchestrator.services.planner import briefing
-from agent_orchestrator.services.planner.asking import Conversation, environment
+from agent_orchestrator.services.planner.asking import Conversation, Limited, environment
 from agent_orchestrator.services.planner.scratch import Scratch, Scratches
 from agent_orchestrator.services.plugins import Plugins
 from agent_orchestrator.services.prices import Prices
 from agent_orchestrator.services.progress import Progress
 from agent_orchestrator.services.projects import Projects
+from agent_orchestrator.services.quota import is_held, next_hold
 
 MOST_BEGINNINGS = 3
 """Daemons that may die in the middle of one planning before it is given up."""
@@ -109,6 +110,7 @@ class Drafting:
         if plan is None or plan.state != PLANNING:
             return []
         self._spent[plan.id] = Spent()
+        held: list[e.Body] = []
         asking = self._running[plan.id] = asyncio.create_task(self._checked(plan, attempts))
         try:
             found = await asking
@@ -123,6 +125,7 @@ class Drafting:
             return []
         except AoError as error:
             body = self._failed(plan, str(error))
+            held = self._held(plan, error) if isinstance(error, Limited) else []
         except Exception as error:
             log.error("a planning failed unexpectedly", plan=plan.id, exc_info=error)
             body = self._failed(plan, f"{type(error).__name__}: {error}: see the daemon's log")
@@ -130,11 +133,34 @@ class Drafting:
             del self._running[plan.id]
             self.progress.pop(plan.id, None)
             self._spent.pop(plan.id, None)
-        return [Event(body, self.flow.clock(), "daemon", f"{intent.key}:done", plan.project)]
+        now = self.flow.clock()
+        return [
+            Event(one, now, "daemon", f"{intent.key}:{one.type if held else 'done'}", plan.project)
+            for one in (*held, body)
+        ]
 
     def _failed(self, plan: Plan, error: str) -> e.PlanFailed:
         spent = self._spent[plan.id]
         return e.PlanFailed(plan.id, error, spent.input, spent.output, spent.usd)
+
+    def _held(self, plan: Plan, refused: Limited) -> list[e.Body]:
+        """Who else uses the account waits with it."""
+        settings = self.plugins.config.agent(plan.project, plan.agent)
+        if settings is None:
+            return []
+        limit, until = refused.limit, refused.limit.resets_at
+        resets = until.timestamp() if until else None
+        return [next_hold(self.flow.home.accounts, settings.account, limit.model, resets, self.flow.clock())]
+
+    def _refuse_held(self, settings: AgentSettings, model: str | None) -> None:
+        """An account that is known to refuse is not asked."""
+        hold = is_held(self.flow.home.accounts, settings.account, model or "", self.flow.clock())
+        if hold is not None:
+            when = rfc3339(hold.until)[:16].replace("T", " ")
+            raise Conflict(
+                f"the usage limit of {hold.key} is reached until {when} UTC",
+                f"plan again then, name another agent, or lift the hold: ao usage --release {hold.account}",
+            )
 
     # -- one planning --------------------------------------------------------------------------------------------------
 
@@ -148,6 +174,7 @@ class Drafting:
         project = self.plugins.project(plan.project)
         settings, agent = self.settings(project, plan.agent)
         await self.projects.check_trust(project, settings.profile)
+        self._refuse_held(settings, self._model(plan, project, settings))
         unread = await self._unread(plan)
         issues = open_issues(self.flow, project.id)
         if plan.from_issues and not briefing.visible(issues, project.trusted_authors):
@@ -204,12 +231,15 @@ class Drafting:
                     counted.update(event.body.files)
         return counted
 
+    def _model(self, plan: Plan, project: ProjectConfig, settings: AgentSettings) -> str | None:
+        own = project.planner.model if project.planner.agent in (None, plan.agent) else None
+        return plan.model or own or settings.model
+
     def _conversation(
         self, plan: Plan, project: ProjectConfig, settings: AgentSettings, agent: Headless, scratch: Scratch
     ) -> Conversation:
         own = {"AO_PROJECT": project.id, "AO_HOME": str(self.home.path)}
         whole = agent_environment(self.lifecycle.login, settings.env, own, AGENT_SECRETS.get(settings.tool, ()))
-        model = project.planner.model if project.planner.agent in (None, plan.agent) else None
         context = AgentContext(
             session=f"plan-{plan.id.lower()}",
             project=project.id,
@@ -221,7 +251,7 @@ class Drafting:
             private=scratch.private,
             repo=project.path,
             system=briefing.SYSTEM,
-            model=plan.model or model or settings.model,
+            model=self._model(plan, project, settings),
             permissions="plan",
             mode="headless",
             env=environment(whole, self.home.path, plan.id),
