@@ -32,5 +32,5 @@ export function figures({ unit, budget, spent, reserved }: Pick<BudgetInForce, "
 export function shares({ budget, spent, reserved }: Pick<BudgetInForce, "budget" | "spent" | "reserved">): { spent: number; reserved: number } {
   const part = (value: number | null) => (budget > 0 ? Math.max(0, (100 * (value ?? 0)) / budget) : 100);
   const gone = Math.min(100, part(spent));
-  return { spent: gone, reserved: part(reserved) };
+  return { spent: gone, reserved: Math.min(100 - gone, part(reserved)) };
 }
