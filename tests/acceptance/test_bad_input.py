@@ -202,6 +202,10 @@ def test_malformed_configuration_names_file_and_line(shared: Sandbox) -> None:
         assert bad.returncode == 1 and place in bad.stdout + bad.stderr, (bad, place)
     file.write_text("defaults:\n  agent: demo\n  runtme: process\n")
     refused(shared.ao("new", "x", cwd=repo, check=False), 2, "runtme", "runtime")
+    file.write_text("projects:\n  a:\n    path: .\n    budget: {perDay: 5 EUR, perWeek: 1}\n")
+    bad = shared.ao("config", "validate", cwd=repo, check=False)
+    assert f'{file}:4: projects.a.budget.perDay: "5 EUR" is no amount: accepted: 5 USD' in bad.stdout
+    assert f"{file}:4: projects.a.budget.perWeek: unknown key: " in bad.stdout
     assert _ids(shared) == before
 
 

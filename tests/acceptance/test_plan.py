@@ -255,7 +255,7 @@ def test_the_editor_gets_what_is_wrong_and_nothing_is_lost(house: Sandbox) -> No
     Path(done.stderr.rstrip().rpartition("kept in ")[2]).unlink()
     with_editor(house, "text.replace('effort: small', 'efort: small', 1)")
     done = house.ao("plan", name, "--edit", check=False)
-    assert "task 1 has no efort" in done.stderr
+    assert "task 1: there is no key efort" in done.stderr
     Path(done.stderr.rstrip().rpartition("kept in ")[2]).unlink()
     assert [row["id"] for row in house.json("plan", name)["tasks"]] == ["a", "b"]
     with_editor(house, "text.replace('- id: b', '- priority: 5\\n    id: b').replace('Make b', 'Make it')")

@@ -21,6 +21,7 @@ COLUMNS = {
 _HEADER = ("SESSION", "STATUS", "SEEN", "PROGRESS", "BRANCH", "AGENT")
 _BRANCH = 4
 _ASKING = ("needs_input", "blocked")
+_WAITING = {"needs_input": "Asks", "blocked": "Asks", "failed": "Remedy"}
 _EXPLAINED = ("failed", "stuck", "conflicted", "ci_failed", "changes_requested")
 _RED = ("failure", "timed_out", "cancelled")
 _DONE_SHOWN = 10
@@ -43,7 +44,10 @@ def board_lines(sessions: Sequence[Session], all_done: bool = False) -> list[str
         header = (*_HEADER[:_BRANCH], "PULL REQUEST", *_HEADER[_BRANCH:])
         for each in shown:
             rows[each["id"]].insert(_BRANCH, pull_text(each.get("pr") or {}) or "-")
-    widths = out.columns_for([header, *rows.values()], shrink=len(header) - 2, indent=2)
+    header, fitting = out.fitting(header, [*rows.values()], ("BRANCH", "AGENT", "SEEN"), shrink="BRANCH", indent=2)
+    rows = {name: list(row) for name, row in zip(rows, fitting, strict=True)}
+    gives_way = header.index("BRANCH" if "BRANCH" in header else "PROGRESS")
+    widths = out.columns_for([header, *fitting], shrink=gives_way, indent=2)
     lines = [out.paint("  " + out.line(header, widths), "dim")]
     for title, group in groups.items():
         if not group:
@@ -157,9 +161,9 @@ def waiting_text(session: Session) -> str:
     )
     if not text or session.get("column") == "Done":
         return ""
-    return (
-        f"asks: {text}" if session["status"] in _ASKING else f"waits for {text}" if session.get("waitingFor") else text
-    )
+    if session["status"] in _ASKING:
+        return f"asks: {text}"
+    return f"waits for {text}" if session.get("waitingFor") and session["status"] != "failed" else text
 
 
 def collides_text(session: Session) -> str:
@@ -206,7 +210,7 @@ def detail_lines(session: Session) -> list[str]:
         ("Status", f"{session['status']} ({session.get('column')})"),
         ("Why", session.get("why")),
         ("Activity", f"{session.get('activity') or 'unknown'}, seen {evidence_text(session) or 'never'}"),
-        ("Asks" if session["status"] in _ASKING else "Waits for", session.get("waitingFor")),
+        (_WAITING.get(session["status"], "Waits for"), session.get("waitingFor")),
         ("Progress", progress_text(session)),
         ("Step", progress.get("step")),
         ("Project", session.get("project")),

@@ -57,7 +57,15 @@ class Live(TextType):
         return [CompletionItem(name) for name in names if name.startswith(incomplete) and name]
 
 
+class LiveText(Live):
+    """A text that may be such a name; empty ones are for the command to judge."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:  # noqa: ARG002
+        return str(value)
+
+
 SESSION, PROJECT, AGENT = Live("sessions"), Live("projects"), Live("agents")
+PLAN, FIX = LiveText("plans"), Live("fixes")
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 session_argument = click.argument("session", metavar="S", type=SESSION)

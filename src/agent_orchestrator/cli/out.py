@@ -103,6 +103,34 @@ def columns_for(rows: Iterable[Row], *, shrink: int | None = None, indent: int =
     return widths
 
 
+def fitting(
+    header: Row, rows: Sequence[Row], drop: Sequence[str], *, shrink: str, least: int = 8, indent: int = 0
+) -> tuple[Row, list[Row]]:
+    """Header and rows without those of the columns `drop`, one after the other, that the terminal has no room for.
+
+    The column `shrink` may be cut, down to `least`, before another one has to go."""
+    kept = [*header]
+    for name in drop:
+        places = [header.index(one) for one in kept]
+        widths = [max(cells(row[place]) for row in (header, *rows)) for place in places]
+        if shrink in kept:
+            widths[kept.index(shrink)] = min(widths[kept.index(shrink)], least)
+        if sum(widths) + 2 * (len(widths) - 1) + indent <= width():
+            break
+        kept.remove(name)
+    places = [header.index(one) for one in kept]
+    return kept, [[row[place] for place in places] for row in rows]
+
+
+def wrapped(text: str, indent: str) -> list[str]:
+    """A text in lines as wide as the terminal, each with this in front of it."""
+    import textwrap
+
+    return textwrap.wrap(
+        text, width(), initial_indent=indent, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+
+
 def table(header: Row, rows: Sequence[Row], *, shrink: int | None = None) -> list[str]:
     """Lines of a table as wide as the terminal allows."""
     shown = [[one_line(cell) for cell in row] for row in rows]

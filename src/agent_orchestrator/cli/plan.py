@@ -13,6 +13,7 @@ import click
 from agent_orchestrator.cli import out
 from agent_orchestrator.cli.common import (
     AGENT,
+    PLAN,
     client,
     editor,
     interactive,
@@ -29,10 +30,20 @@ Plan = dict[str, Any]
 
 _ID = re.compile(r"[Pp][0-9]+")
 _LOOK_EVERY = 0.3
+_FIXED = {
+    "applying": "wait until it is applied, then change its issues: ao issues",
+    "applied": "change its issues: ao issues",
+    "discarded": "ask for another: ao plan GOAL",
+}
+"""States in which a plan is not changed any more, and what can be done instead."""
+_GIVE_WAY = ("EFFORT", "LABELS", "FILES", "PROFILE", "AFTER")
+"""Columns that a narrow terminal has no room for, the first one first; `AFTER` stands in the graph too."""
+_TITLE = 32
+"""Columns that a title has before others go."""
 
 
 @click.command()
-@click.argument("words", metavar="[GOAL... or P3]", nargs=-1)
+@click.argument("words", metavar="[GOAL... or P3]", nargs=-1, type=PLAN)
 @scope_options
 @click.option("--from-issues", is_flag=True, help="Plan the tracker's open issues: their order, files and profiles.")
 @click.option("--edit", is_flag=True, help="Change the plan in your editor, as YAML.")
@@ -59,6 +70,8 @@ def plan(
     ao = client()
     _check(options)
     known = len(words) == 1 and _ID.fullmatch(words[0])
+    if len(words) > 1 and all(_ID.fullmatch(word) for word in words):
+        raise UsageError("one plan at a time", f"ao plan {words[0]}")
     if not words and not options["from_issues"]:
         if wrong := next((name for name in ("edit", "apply_it", "discard", "agent", "model") if options[name]), None):
             raise UsageError(
@@ -144,6 +157,8 @@ def _go_on(ao: Client, found: Plan, as_json: bool, options: dict[str, Any], *, n
             found = _watched(ao, found, f"{found['id']} is being planned by {found['agent']}")
         if found["state"] == "failed" and (new or options["apply_it"]) and not options["edit"]:
             return _failed(found, as_json)
+        if options["edit"] and found["state"] in _FIXED:
+            raise Conflict(f"{found['id']} is {found['state']}, and cannot be changed", _FIXED[found["state"]])
         if options["edit"]:
             found = _edited(ao, found)
         if options["apply_it"]:
@@ -198,6 +213,7 @@ def _open(command: str, path: str) -> None:
     try:
         code = subprocess.run([*shlex.split(command), path], check=False).returncode
     except OSError as error:
+        os.unlink(path)
         raise UsageError(f"the editor {command} cannot be run: {error.strerror}", "set EDITOR") from None
     if code:
         raise UsageError(f"the editor {command} ended with {code}", f"nothing was changed; the text is in {path}")
@@ -250,9 +266,12 @@ def _lines(found: Plan) -> list[str]:
         return [*lines, f"  {out.one_line(found['progress'] or 'it is being planned')}"]
     applied = found["state"] == "applied"
     header = ("ID", "TITLE", "EFFORT", "AFTER", "LABELS", "PROFILE", "FILES", *(("ISSUE", "STATUS") if applied else ()))
-    lines += (
-        ["", *out.table(header, [_row(task, applied) for task in found["tasks"]], shrink=1)] if found["tasks"] else []
-    )
+    if found["tasks"]:
+        rows = [[out.one_line(cell) for cell in _row(task, applied)] for task in found["tasks"]]
+        empty = [name for place, name in enumerate(header) if all(row[place] == "-" for row in rows)]
+        drop = sorted(_GIVE_WAY, key=lambda name: name not in empty)
+        header, rows = out.fitting(header, rows, drop, shrink="TITLE", least=_TITLE)
+        lines += ["", *out.table(header, rows, shrink=1)]
     if len(found["tasks"]) > 1:
         lines += ["", *_graph(found["tasks"])]
     lines += ["", *(f"note: {out.one_line(note)}" for note in found["notes"])] if found["notes"] else []
@@ -286,14 +305,25 @@ def _graph(tasks: list[dict[str, Any]]) -> list[str]:
         ready = next((task for task in left if all(name in depth for name in task["dependencies"])), left[0])
         left.remove(ready)
         depth[ready["id"]] = max((depth.get(name, 0) + 1 for name in ready["dependencies"]), default=1)
-    lines = []
-    for level in range(1, max(depth.values()) + 1):
+    lines, steps = [], max(depth.values())
+    for level in range(1, steps + 1):
         mine = [task for task in tasks if depth[task["id"]] == level]
         drawn = [
             task["id"] + (f" ← {', '.join(task['dependencies'])}" if task["dependencies"] else "") for task in mine
         ]
-        lines.append(f"  {level}  {'   '.join(drawn)}")
-    return [f"{'in one step' if len(lines) == 1 else f'in {len(lines)} steps, those of one at the same time'}:", *lines]
+        lines += [f"  {'' if place else level:<2} {line}" for place, line in enumerate(_filled(drawn, out.width() - 5))]
+    return [f"{'in one step' if steps == 1 else f'in {steps} steps, those of one at the same time'}:", *lines]
+
+
+def _filled(words: list[str], columns: int) -> list[str]:
+    """Words side by side, in as many lines as they need."""
+    lines = [words[0]]
+    for word in words[1:]:
+        if out.cells(lines[-1]) + 3 + out.cells(word) <= columns:
+            lines[-1] += f"   {word}"
+        else:
+            lines.append(word)
+    return lines
 
 
 def _next(found: Plan) -> list[str]:

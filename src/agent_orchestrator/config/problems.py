@@ -23,6 +23,10 @@ class Problem:
         key = f"{self.key}: " if self.key else ""
         return f"{file}:{self.line}: {key}{self.text}"
 
+    def told(self, file: str) -> str:
+        """The same with its remedy."""
+        return self.at(file) + (f": {self.remedy}" if self.remedy else "")
+
 
 class InvalidConfig(ConfigError):
     """A file with problems. The first line of its text is the main one; the others follow, a line each."""
@@ -33,7 +37,7 @@ class InvalidConfig(ConfigError):
         if len(self.problems) == 1:
             super().__init__(self.problems[0].at(file), self.problems[0].remedy)
         else:
-            super().__init__("\n".join(p.at(file) + (f": {p.remedy}" if p.remedy else "") for p in self.problems))
+            super().__init__("\n".join(problem.told(file) for problem in self.problems))
 
 
 class Notes:

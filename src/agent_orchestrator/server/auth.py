@@ -184,11 +184,18 @@ _COORDINATING = (
     ("POST", r"/api/sessions/[^/]+/answer", "answer"),
 )
 """What a coordinator may change by the command line: methods, path, and what its project must allow in `coordinator.may`."""
+_READING = re.compile(
+    r"/healthz|/api/(me|agents|projects|sessions|queue|conflicts|usage|backlog|orchestrator|reactions|fixes|config/(schema|help)"
+    r"|(issues|plans)(/[^/]+)?"
+    r"|sessions/[^/]+(/(status|wait|diff|log|why|usage|work|prompt|messages(/[^/]+)?|checks/[^/]+/log))?)"
+)
+"""What it may read; the routes keep to its project."""
 
 
 def allow_coordinator(session: str, may: Collection[str], method: str, path: str) -> None:
-    """Refuse what a coordinating agent, who asks by the command line, may not do; it reads what it likes but terminals and secrets."""
-    if method == "GET" and not path.endswith(_PRIVATE_OF_SESSION):
+    """Refuse what a coordinating agent, who asks by the command line, may not do: what it reads is of its project, and of nobody's words
+    that wait for a person's leave."""
+    if method == "GET" and _READING.fullmatch(path):
         return
     for methods, pattern, extra in _COORDINATING:
         if method in methods.split() and re.fullmatch(pattern, path):

@@ -70,12 +70,17 @@ ProjectName = Annotated[
 
 
 async def _session(
+    connection: HTTPConnection,
     services: TheServices,
     context: TheContext,
+    identity: TheIdentity,
     id: Annotated[str, InPath(description="A session: its id, name, `<project>-<name>`, or a unique beginning.")],  # noqa: A002
     project: ProjectName = None,
 ) -> str:
-    return services.sessions.find(id, await services.projects.resolve(context, project)).id
+    found = services.sessions.find(id, await services.projects.resolve(context, project), context.only).id
+    if found == identity.session and connection.scope.get("method", "GET") != "GET":
+        raise Denied(f"{found} is your own session", "name another one: ao status lists them")
+    return found
 
 
 SessionId = Annotated[str, Depends(_session)]
@@ -101,6 +106,6 @@ local_only = Depends(_local)
 
 async def scope_of(services: Services, context: Context, project: str | None, everything: bool) -> str | None:
     """The project that a listing is about; none means all of them."""
-    if everything or (project is None and context is NOWHERE):
+    if context.only is None and (everything or (project is None and context is NOWHERE)):
         return None
     return await services.projects.resolve(context, project)

@@ -109,6 +109,8 @@ class Gate:
             identity = self._known(headers, method, path)
         else:
             identity = self._admit(headers, method, path, secure=scope["scheme"] in ("https", "wss"))
+        if identity.kind == "session" and (facts := self._services.sessions.flow.sessions.get(identity.session or "")):
+            context = replace(context, only=facts.project)
         if auth.is_shell(method, path):
             await self._show_page(scope, receive, send)
             return
@@ -145,6 +147,8 @@ class Gate:
         if facts is None or facts.spec.kind != COORDINATOR:
             return None
         auth.allow_coordinator(facts.id, sessions.plugins.project(facts.project).coordinator.may, method, path)
+        if method != "GET" and path != "/mcp":  # whose launch is over has nothing to say any more
+            self._services.reporting.check(facts.id, known.generation or 0)
         return replace(known, name=f"session {facts.id}")
 
     async def _for_stranger(self, scope: Scope, receive: Receive, send: Send) -> None:

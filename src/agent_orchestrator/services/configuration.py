@@ -55,7 +55,7 @@ class Configuration:
         try:
             loaded = load_text(text, file, os.environ)
         except InvalidConfig as error:
-            problems = [problem.at(str(file)) for problem in error.problems]
+            problems = [problem.told(str(file)) for problem in error.problems]
             return {"valid": False, "file": str(file), "errors": problems, "warnings": []}
         except ConfigError as error:
             return {"valid": False, "file": str(file), "errors": [str(error)], "warnings": []}

@@ -174,7 +174,7 @@ class Inspection:
         lines = [
             f"{session} is {status.name}: {status.why}.",
             f"That rests on the word of: {status.source}, at {rfc3339(status.at)}.",
-            *(f"It waits for {status.waiting_for}." for _ in [0] if status.waiting_for),
+            *(f"It waits for {status.waiting_for}." for _ in [0] if status.waiting_for and status.name != "failed"),
             *(f"  | {line}" for line in _last_output(facts)),
             *(f"Note: {note}." for note in facts.notes),
             *(f"Note: {note}." for note in [self.unenforced(facts)] if note),

@@ -55,6 +55,8 @@ class Context:
 
     cwd: Path | None = None
     config: Path | None = None
+    only: str | None = None
+    """The one project that whoever gave it may know of."""
 
 
 NOWHERE = Context()
@@ -100,6 +102,10 @@ class Projects:
 
     async def resolve(self, context: Context, project: str | None = None, *, adopt: bool = False) -> str | None:
         """The project that a command is about; its configuration is registered. `adopt`: a repository without one too."""
+        if context.only is not None:
+            if project not in (None, context.only):
+                raise Denied(f"you ask for {context.only} alone", "leave the project out")
+            return context.only
         async with self._registering:
             try:
                 await self._register(context)

@@ -18,6 +18,7 @@ from agent_orchestrator.flow.events import Event, rfc3339
 from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.home import Home
 from agent_orchestrator.host import Host
+from agent_orchestrator.registry import Registry
 from agent_orchestrator.services import naming
 from agent_orchestrator.services.backlog import profile_for
 from agent_orchestrator.services.creation import Creation, standing_rules
@@ -59,11 +60,15 @@ class Sessions:
 
     # -- finding -------------------------------------------------------------------------------------------------------
 
-    def find(self, name: str, project: str | None = None) -> SessionFacts:
-        """The session of that id, name, `<project>-<name>`, or a unique beginning of one of them; an exact match wins."""
+    def find(self, name: str, project: str | None = None, only: str | None = None) -> SessionFacts:
+        """The session of that id, name, `<project>-<name>`, or a unique beginning of one of them; an exact match wins.
+
+        `only`: the sessions of other projects are not there."""
         exact: dict[str, SessionFacts] = {}
         starts: dict[str, SessionFacts] = {}
         for facts in self.flow.sessions.values():
+            if only not in (None, facts.project):
+                continue
             names = (facts.id, facts.name, f"{facts.project}-{facts.name}")
             if name in names and (facts.id == name or project in (None, facts.project)):
                 exact[facts.id] = facts
@@ -120,8 +125,16 @@ class Sessions:
 
     def complete(self, kind: str, prefix: str) -> list[str]:
         """Names that begin so, for the shell."""
+        projects = self.plugins.config.projects()
         if kind == "projects":
-            names = [project.id for project in self.plugins.config.projects()]
+            names = [project.id for project in projects]
+        elif kind == "agents":
+            names = [name for project in projects for name in project.profiles]
+            names += [name for name in Registry().names("agent") if name != "command"]
+        elif kind == "plans":
+            names = [one.id for one in self.flow.home.plans.values() if one.state != "discarded"]
+        elif kind == "fixes":
+            names = [*self.flow.home.fixes]
         else:
             names = [facts.id for facts in self.flow.sessions.values() if not facts.stopped]
             names += [facts.name for facts in self.flow.sessions.values() if not facts.stopped]

@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from agent_orchestrator.errors import NotFound
-from agent_orchestrator.flow.authors import free, held
 from agent_orchestrator.flow.pull import Issue
 from agent_orchestrator.server.mcp.scopes import Caller, Scope, is_over
 from agent_orchestrator.server.mcp.tools import LONGEST, Gives, Nothing, Takes, cut, tool
@@ -319,19 +318,11 @@ def _issue(caller: Caller, issue: Issue, *, text: bool = False) -> dict[str, Any
     shown = {key: row[key] for key in keys} | {"title": _title(caller, issue)}
     if text:
         trusted = caller.services.projects.trusted_authors(issue.project)
-        reason = withheld(caller, issue)
+        reason = caller.withheld(issue)
         shown |= cut(f"({reason})" if reason else task_text(issue, trusted))
     return shown
 
 
-def withheld(caller: Caller, issue: Issue) -> str:
-    """Why an issue's words reach no agent yet; nothing: they may, or a person asks."""
-    if caller.session is None:
-        return ""
-    trusted = caller.services.projects.trusted_authors(issue.project)
-    return "" if free(issue, trusted) else held([issue], trusted)
-
-
 def _title(caller: Caller, issue: Issue) -> str:
-    reason = withheld(caller, issue)
+    reason = caller.withheld(issue)
     return f"({reason})" if reason else issue.title

@@ -13,12 +13,34 @@ from typing import Any
 
 from agent_orchestrator.config.effective import ProjectConfig
 from agent_orchestrator.errors import Denied, NotFound, UsageError
+from agent_orchestrator.flow.authors import free, held
 from agent_orchestrator.flow.facts import SessionFacts
+from agent_orchestrator.flow.pull import Issue
 from agent_orchestrator.flow.reactions import COORDINATOR
 from agent_orchestrator.server import auth
-from agent_orchestrator.services import Services
+from agent_orchestrator.services import Services, naming
 from agent_orchestrator.services.projects import NOWHERE, Context
 from agent_orchestrator.services.tokens import Identity
+
+SPAWNS = frozenset(
+    (
+        "agent",
+        "after",
+        "base",
+        "defer",
+        "files",
+        "issue",
+        "labels",
+        "model",
+        "name",
+        "priority",
+        "projectId",
+        "prompt",
+        "stack",
+        "title",
+    )
+)
+"""What a coordinator may say of a session that it wants; other branches, pull requests and conversations are not its own."""
 
 
 class Scope(StrEnum):
@@ -124,13 +146,34 @@ class Caller:
         session, sessions = self.session, self.services.sessions
         if session is None:
             return await sessions.create(request, key, self.context, by)
-        project = await self.project(request.get("projectId"))
+        if strange := sorted(set(request) - SPAWNS):
+            raise Denied(f"{session.id} may not choose the {strange[0]} of a session", "leave it out, or ask a person")
+        project = await self.one_project(request.get("projectId"))
+        if request.get("issue"):
+            await self._refuse_strangers(project, str(request["issue"]))
+        after = [self.find(str(name)).id for name in request.get("after") or ()]
         async with self.services.reporting.spawning:
-            self._limit()
-            mine = {**request, "projectId": project, "parent": session.id}
+            self.limit()
+            mine = {**request, "projectId": project, "after": after, "parent": session.id}
             return await sessions.create(mine, key, self.context, by)
 
-    def _limit(self) -> None:
+    async def _refuse_strangers(self, project: str, name: str) -> None:
+        """An agent gives no other agent the words of somebody whom no person let pass."""
+        sessions = self.services.sessions
+        issue = naming.checked_issue(name)
+        await sessions.learn_issue(sessions.plugins.project(project), issue)
+        known = sessions.creation.issue(project, issue)
+        if known is not None and (reason := self.withheld(known)):
+            raise Denied(f"issue {known.name} holds {reason}", f"ask a person to start it: ao new {known.name}")
+
+    def withheld(self, issue: Issue) -> str:
+        """Why an issue's words reach no agent yet; nothing: they may, or a person asks."""
+        if self.session is None:
+            return ""
+        trusted = self.services.projects.trusted_authors(issue.project)
+        return "" if free(issue, trusted) else held([issue], trusted)
+
+    def limit(self) -> None:
         """Refuse a coordinator that has as many unfinished sessions as it may have."""
         session = self.session
         if session is None:

@@ -10,10 +10,9 @@ from pydantic import Field
 from agent_orchestrator.errors import Conflict, Denied, UsageError
 from agent_orchestrator.flow.authors import Words
 from agent_orchestrator.flow.facts import SessionFacts
-from agent_orchestrator.server.mcp.fleet import One, ProjectName, Row, withheld
+from agent_orchestrator.server.mcp.fleet import One, ProjectName, Row
 from agent_orchestrator.server.mcp.scopes import Caller, Scope
 from agent_orchestrator.server.mcp.tools import Gives, Takes, tool
-from agent_orchestrator.services import naming
 
 Label = Annotated[str, Field(min_length=1, max_length=80)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
@@ -131,8 +130,6 @@ async def spawn_session(caller: Caller, given: NewSession) -> dict[str, Any]:
     """Have an agent work on a task, in a workspace and on a branch of its own. It starts as soon as the limits allow; until then it
     waits, and `waitingFor` says for what."""
     project = await caller.one_project(given.project)
-    if given.issue is not None:
-        await _refuse_strangers(caller, project, given.issue)
     wanted = given.model_dump(by_alias=True, exclude_unset=True, exclude={"project"})
     after = [caller.find(name).id for name in given.after]
     request = {**wanted, "projectId": project, "after": after}
@@ -208,14 +205,3 @@ def _other(caller: Caller, name: str) -> SessionFacts:
     if caller.session is not None and facts.id == caller.session.id:
         raise Denied(f"{facts.id} is your own session", "name another one: list_sessions tells them")
     return facts
-
-
-async def _refuse_strangers(caller: Caller, project: str, name: str) -> None:
-    """An agent gives no other agent the words of somebody whom no person let pass."""
-    sessions = caller.services.sessions
-    issue = naming.checked_issue(name)
-    if caller.session is not None:
-        await sessions.learn_issue(sessions.plugins.project(project), issue)
-    known = sessions.creation.issue(project, issue)
-    if known is not None and (reason := withheld(caller, known)):
-        raise Denied(f"issue {known.name} holds {reason}", f"ask a person to start it: ao new {known.name}")

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Response
 from fastapi import Path as InPath
 
 from agent_orchestrator.errors import UsageError
+from agent_orchestrator.flow.authors import Words, free
 from agent_orchestrator.server import models, requests
-from agent_orchestrator.server.context import Key, ProjectName, TheContext, TheIdentity, TheServices, scope_of
+from agent_orchestrator.server.context import Key, ProjectName, TheContext, TheIdentity, TheServices, doer, scope_of
 from agent_orchestrator.server.describe import as_json, gives
+from agent_orchestrator.server.mcp.scopes import Caller
 from agent_orchestrator.services import Services
+from agent_orchestrator.services.issues import find_issue
 from agent_orchestrator.services.projects import Context
 
 router = APIRouter(prefix="/api", tags=["issues"])
@@ -23,7 +26,12 @@ async def _project(services: TheServices, context: TheContext, project: ProjectN
     return await _meant(services, context, project)
 
 
+async def _caller(services: TheServices, context: TheContext, identity: TheIdentity) -> Caller:
+    return Caller(services, identity, context)
+
+
 TheProject = Annotated[str, Depends(_project)]
+TheCaller = Annotated[Caller, Depends(_caller)]
 
 
 async def _meant(services: Services, context: Context, project: str | None, *, adopt: bool = False) -> str:
@@ -37,6 +45,7 @@ async def _meant(services: Services, context: Context, project: str | None, *, a
 async def list_issues(
     services: TheServices,
     context: TheContext,
+    caller: TheCaller,
     project: ProjectName = None,
     everything: Annotated[bool, Query(alias="all", description="All projects.")] = False,
     label: Annotated[list[str] | None, Query(description="Only those with this label; may be repeated.")] = None,
@@ -55,14 +64,30 @@ async def list_issues(
         if upcoming
         else services.issues.list(scope, labels=label or (), state=state)
     )
-    return as_json({"issues": found, "unread": services.webhooks.tracking.unread(scope)})
+    shown = [_without_strangers(caller, row, row["number"]) for row in found]
+    return as_json({"issues": shown, "unread": services.webhooks.tracking.unread(scope)})
+
+
+def _without_strangers(caller: Caller, row: dict[str, Any], number: int) -> dict[str, Any]:
+    """An issue as whoever asks may see it: agents are shown no words that wait for a person's leave."""
+    if caller.session is None:
+        return row
+    issue, trusted = find_issue(caller.services.issues.flow, row["project"], number), caller.services.projects
+    if reason := caller.withheld(issue):
+        hidden: dict[str, Any] = {"title": f"({reason})", "body": "", "comments": []}
+        return {key: hidden.get(key, value) for key, value in row.items()}
+    if "comments" not in row:
+        return row
+    known = trusted.trusted_authors(issue.project)
+    pairs = zip(row["comments"], issue.comments, strict=True)
+    return row | {"comments": [shown for shown, said in pairs if free(said, known)]}
 
 
 @router.post("/issues", status_code=201, responses=gives(models.Issue, 201))
 async def open_issue(
     services: TheServices,
     context: TheContext,
-    identity: TheIdentity,
+    caller: TheCaller,
     body: requests.NewIssue,
     project: ProjectName = None,
     key: Key = None,
@@ -71,61 +96,79 @@ async def open_issue(
 
     Issues and pull requests of a project are numbered together."""
     meant = await _meant(services, context, body.project_id or project, adopt=True)
-    words = body.words(identity.name)
-    made = await services.issues.create(meant, body.title, body.body, body.labels, body.after, words, key)
+    words, by = _words(caller, body), doer(caller.identity)
+    made = await services.issues.create(meant, body.title, body.body, body.labels, body.after, words, key, by=by)
     return as_json(made, 201)
 
 
 @router.get("/issues/{number}", responses=gives(models.Issue))
-async def get_issue(services: TheServices, project: TheProject, number: Number) -> Response:
+async def get_issue(services: TheServices, caller: TheCaller, project: TheProject, number: Number) -> Response:
     """One issue."""
-    return as_json(services.issues.get(project, number))
+    return as_json(_without_strangers(caller, services.issues.get(project, number), number))
 
 
 @router.patch("/issues/{number}", responses=gives(models.Issue))
 async def change_issue(
-    services: TheServices, project: TheProject, number: Number, body: requests.IssueChange, key: Key = None
+    services: TheServices,
+    caller: TheCaller,
+    project: TheProject,
+    number: Number,
+    body: requests.IssueChange,
+    key: Key = None,
 ) -> Response:
     """Change an issue: title, text, state, assignee, dependencies."""
     given = body.as_given()
     if "assignee" in given:
         given["assignee"] = given["assignee"] or ""
-    return as_json(await services.issues.change(project, number, **given, key=key))
+    changed = await services.issues.change(project, number, **given, key=key)
+    return as_json(_without_strangers(caller, changed, number))
 
 
 @router.post("/issues/{number}/comments", status_code=201, responses=gives(models.Issue, 201))
 async def comment_on_issue(
     services: TheServices,
-    identity: TheIdentity,
+    caller: TheCaller,
     project: TheProject,
     number: Number,
     body: requests.NewComment,
     key: Key = None,
 ) -> Response:
     """Say something about an issue."""
-    return as_json(await services.issues.comment(project, number, body.body, body.words(identity.name), key), 201)
+    said = await services.issues.comment(project, number, body.body, _words(caller, body), key)
+    return as_json(_without_strangers(caller, said, number), 201)
+
+
+def _words(caller: Caller, body: requests.Said) -> Words:
+    """Whose words these are; an agent's are its own."""
+    return body.words(caller.identity.name) if caller.session is None else Words(caller.name)
 
 
 @router.post("/issues/{number}/labels", responses=gives(models.Issue))
 async def label_issue(
-    services: TheServices, project: TheProject, number: Number, body: requests.NewLabels, key: Key = None
+    services: TheServices,
+    caller: TheCaller,
+    project: TheProject,
+    number: Number,
+    body: requests.NewLabels,
+    key: Key = None,
 ) -> Response:
     """Add labels to an issue."""
-    return as_json(await services.issues.label(project, number, body.labels, key))
+    return as_json(_without_strangers(caller, await services.issues.label(project, number, body.labels, key), number))
 
 
 @router.delete("/issues/{number}/labels/{label:path}", responses=gives(models.Issue))
 async def unlabel_issue(
-    services: TheServices, project: TheProject, number: Number, label: str, key: Key = None
+    services: TheServices, caller: TheCaller, project: TheProject, number: Number, label: str, key: Key = None
 ) -> Response:
     """Take a label off an issue."""
-    return as_json(await services.issues.unlabel(project, number, label, key))
+    return as_json(_without_strangers(caller, await services.issues.unlabel(project, number, label, key), number))
 
 
 @router.get("/backlog", responses=gives(models.Backlog))
 async def list_backlog(
     services: TheServices,
     context: TheContext,
+    caller: TheCaller,
     project: ProjectName = None,
     everything: Annotated[bool, Query(alias="all", description="All projects.")] = False,
 ) -> Response:
@@ -133,4 +176,5 @@ async def list_backlog(
 
     `ready`: it may be taken now; with `autoAssign` it is, otherwise when somebody asks for it."""
     scope = await scope_of(services, context, project, everything)
-    return as_json({"entries": services.backlog.list(scope), "unread": services.webhooks.tracking.unread(scope)})
+    entries = [_without_strangers(caller, row, row["issue"]) for row in services.backlog.list(scope)]
+    return as_json({"entries": entries, "unread": services.webhooks.tracking.unread(scope)})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Depends, Query, Response
 from fastapi import Path as InPath
 
 from agent_orchestrator.errors import UsageError
@@ -14,7 +14,16 @@ from agent_orchestrator.server.describe import as_json, gives
 
 router = APIRouter(prefix="/api", tags=["plans"])
 
-PlanId = Annotated[str, InPath(max_length=20, description="The plan's id: `P3`.")]
+
+async def _plan(
+    services: TheServices,
+    context: TheContext,
+    plan: Annotated[str, InPath(max_length=20, description="The plan's id: `P3`.")],
+) -> str:
+    return services.planner.find(plan, context.only).id
+
+
+PlanId = Annotated[str, Depends(_plan)]
 
 
 @router.get("/plans", responses=gives(models.Plans))

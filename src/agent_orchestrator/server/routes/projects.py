@@ -14,9 +14,10 @@ router = APIRouter(prefix="/api/projects", tags=["projects"])
 
 
 @router.get("", responses=gives(models.Projects))
-async def list_projects(services: TheServices) -> Response:
+async def list_projects(services: TheServices, context: TheContext) -> Response:
     """All projects."""
-    return as_json({"projects": await services.projects.list()})
+    found = await services.projects.list()
+    return as_json({"projects": [one for one in found if context.only in (None, one["id"])]})
 
 
 @router.post("", status_code=201, responses=gives(models.Project, 201), dependencies=[admins_only])

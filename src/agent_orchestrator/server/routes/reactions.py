@@ -24,7 +24,9 @@ async def list_reactions(
     """The reaction rules in force, for a project or for one session."""
     meant = await services.projects.resolve(context, project)
     if session:
-        return as_json({"rules": services.reactions.list(None, services.sessions.find(session, meant).id)})
+        return as_json(
+            {"rules": services.reactions.list(None, services.sessions.find(session, meant, context.only).id)}
+        )
     if meant is None:
         raise UsageError("no project is named", "give ?project=NAME or ?session=S; `ao projects` lists them")
     return as_json({"rules": services.reactions.list(meant)})

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response, WebSocket
 
-from agent_orchestrator.errors import AoError, UsageError
+from agent_orchestrator.errors import AoError, Denied, UsageError
 from agent_orchestrator.server import auth, models, models_board, problems, requests
 from agent_orchestrator.server.context import (
     Key,
@@ -26,6 +26,7 @@ from agent_orchestrator.server.context import (
 from agent_orchestrator.server.describe import as_json, gives, gives_text
 from agent_orchestrator.server.mcp.scopes import Caller
 from agent_orchestrator.server.streams import Stream
+from agent_orchestrator.services import Services
 
 router = APIRouter(prefix="/api", tags=["sessions"])
 
@@ -109,8 +110,11 @@ async def stop_session(
 
 
 @router.post("/sessions/{id}/restore", status_code=202, responses=gives(models.Session, 202))
-async def restore_session(services: TheServices, session: SessionId, key: Key = None) -> Response:
+async def restore_session(
+    services: TheServices, identity: TheIdentity, context: TheContext, session: SessionId, key: Key = None
+) -> Response:
     """Bring a stopped, crashed or interrupted session back: same branch, same work, same conversation."""
+    Caller(services, identity, context).limit()
     return as_json(await services.sessions.restore(session, key), 202)
 
 
@@ -170,7 +174,7 @@ async def get_usage(
 ) -> Response:
     """Tokens and dollars, added up; which accounts met their usage limit; what is left of the budgets."""
     if session is not None:
-        one = services.sessions.find(session, await services.projects.resolve(context, project)).id
+        one = services.sessions.find(session, await services.projects.resolve(context, project), context.only).id
         return as_json(services.usage.report(None, by, since, one))
     chosen = await scope_of(services, context, project, everything)
     return as_json(services.usage.report(chosen, by, since))
@@ -211,6 +215,8 @@ async def answer_session(
     """Answer what the agent asks: with text, or with a decision on a permission it wants.
 
     A decision is also a person's word on a message that waits for it, or on an action that a rule offers."""
+    if identity.kind == "session":
+        _agents_answer(services, session, body)
     answered = await services.inbox.answer(
         session,
         text=body.text,
@@ -294,10 +300,17 @@ async def list_tasks(services: TheServices) -> Response:
 
 @router.get("/completion/{kind}", responses=gives_text("One a line"))
 async def complete(
-    services: TheServices, kind: Literal["sessions", "projects", "agents"], prefix: str = ""
+    services: TheServices, kind: Literal["sessions", "projects", "agents", "plans", "fixes"], prefix: str = ""
 ) -> Response:
     """Names that begin so, for a shell's completion."""
     return Response("".join(f"{name}\n" for name in services.sessions.complete(kind, prefix)), media_type="text/plain")
+
+
+def _agents_answer(services: Services, session: str, body: requests.NewAnswer) -> None:
+    """Refuse what is a person's word: on messages and actions that wait for it, and for good."""
+    status = services.sessions.views.status(services.sessions.flow.sessions[session]).name
+    if body.message or body.offer or body.decision == "always" or (body.decision and status != "blocked"):
+        raise Denied("that is for people to say", "an agent answers questions, and allows or denies what is asked now")
 
 
 async def _lines(items: AsyncIterator[dict[str, Any]]) -> AsyncIterator[bytes]:

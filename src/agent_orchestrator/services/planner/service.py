@@ -89,10 +89,10 @@ class Planner:
         found = self.find(plan)
         return as_yaml(found, self._project(found.project).profiles)
 
-    def find(self, plan: str) -> Plan:
-        """The plan with this id, in whatever case it is written."""
+    def find(self, plan: str, only: str | None = None) -> Plan:
+        """The plan with this id, in whatever case it is written; `only`: those of other projects are not there."""
         found = self.flow.home.plans.get(plan.upper())
-        if found is None:
+        if found is None or only not in (None, found.project):
             raise NotFound(f"there is no plan {plan}", "see them: ao plan -A")
         return found
 

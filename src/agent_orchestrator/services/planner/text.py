@@ -70,11 +70,12 @@ def from_yaml(text: str) -> tuple[str | None, Any]:
     if not isinstance(data, dict):
         raise UsageError("the plan is no map with `goal` and `tasks`", "begin it with `tasks:`")
     if unknown := sorted(str(key) for key in data if key not in ("goal", "tasks")):
-        raise UsageError(f"a plan has no {unknown[0]}", "it has `goal` and `tasks`")
+        raise UsageError(f"there is no key {unknown[0]}", "a plan has `goal` and `tasks`")
     names = set(PlannedTask.__dataclass_fields__)
     for place, task in enumerate(data.get("tasks") or (), 1):
         extra = sorted(str(key) for key in task if key not in names) if isinstance(task, dict) else []
         if extra:
-            raise UsageError(f"task {place} has no {extra[0]}", f"it has {', '.join(PlannedTask.__dataclass_fields__)}")
+            known = ", ".join(PlannedTask.__dataclass_fields__)
+            raise UsageError(f"task {place}: there is no key {extra[0]}", f"a task has {known}")
     goal = data.get("goal")
     return (str(goal).strip() if goal is not None else None), data.get("tasks")

@@ -19,6 +19,8 @@ _ERRORS = {
     429: "rate_limit_error",
     529: "overloaded_error",
 }
+_FINAL = (400, 401, 403, 404, 413)
+"""Statuses with which the provider says that trying again is of no use."""
 _DEFERRED = re.compile(r"deferred tools are now available via ToolSearch.*?:\n((?:\w+\n)+)", re.DOTALL)
 _TELLS = ("system", "user")
 """Whose words name tools to be loaded: models that take no system messages are told in a user's."""
@@ -74,6 +76,8 @@ class Anthropic:
     def error(self, failure: Failure, now: float) -> ErrorAnswer:
         headers = retry_headers(failure, now)
         message = failure.message or _MESSAGES.get(failure.status, f"scripted error {failure.status}")
+        if failure.status in _FINAL:
+            headers |= {"x-should-retry": "false"}
         if failure.limit_ends is not None:
             ends = str(int(failure.limit_ends))
             message = failure.message or "This request would exceed your account's rate limit. Please try again later."
