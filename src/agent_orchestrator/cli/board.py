@@ -25,12 +25,18 @@ _WAITING = {"needs_input": "Asks", "blocked": "Asks", "failed": "Remedy"}
 _EXPLAINED = ("failed", "stuck", "conflicted", "ci_failed", "changes_requested")
 _RED = ("failure", "timed_out", "cancelled")
 _DONE_SHOWN = 10
+_UNTAKEN_SHOWN = 5
+NOTHING = "Nothing needs you."
 
 
-def board_lines(sessions: Sequence[Session], all_done: bool = False) -> list[str]:
-    """All sessions, grouped by column."""
+def board_lines(
+    sessions: Sequence[Session], all_done: bool = False, backlog: Sequence[dict[str, Any]] = ()
+) -> list[str]:
+    """All sessions, grouped by column; and issues that are to be taken by themselves, and are not yet."""
+    untaken = [each for each in backlog if each.get("auto") and not each.get("session")]
     if not sessions:
-        return ['No sessions here. Start one: ao new "what is to be done"']
+        none = ['No sessions here. Start one: ao new "what is to be done"']
+        return [*_untaken_lines(untaken), "", *_needing_issues(untaken)] if untaken else none
     groups = {title: [each for each in sessions if _column(each) == title] for title in COLUMNS}
     groups["Needs you"].sort(key=lambda each: (each["status"] in ("idle", "exited"), seen_at(each)))
     groups["Done"].sort(key=lambda each: str(each.get("updatedAt") or ""), reverse=True)
@@ -59,8 +65,31 @@ def board_lines(sessions: Sequence[Session], all_done: bool = False) -> list[str
                 lines.append(out.fit(f"      {waits}", out.width()))
     if hidden:
         lines.append(f"  … {hidden} more: ao status --done")
+    lines += _untaken_lines(untaken)
+    stuck = _needing_issues(untaken)
     footer = footer_lines(groups["Needs you"], groups["In review"] + groups["Ready to merge"])
+    footer = stuck if stuck and footer == [NOTHING] else [*stuck, *footer]
     return [*lines, "", *footer, *_collision_lines(shown)]
+
+
+def _untaken_lines(entries: Sequence[dict[str, Any]]) -> list[str]:
+    """Issues that wait to be taken, each with the reason."""
+    if not entries:
+        return []
+    lines = [out.paint(f"Not taken yet ({len(entries)})", "bold")]
+    several = len({each["project"] for each in entries}) > 1
+    for each in sorted(entries, key=lambda one: not one["needsYou"])[:_UNTAKEN_SHOWN]:
+        name = each["id"] if several else f"#{each['key']}" if str(each["key"]).isdigit() else each["key"]
+        lines.append(out.fit(f"  {name}  {out.one_line(each['title'])}", out.width()))
+        if each["reasons"]:
+            lines.append(out.fit(f"      {out.one_line('; '.join(each['reasons']))}", out.width()))
+    more = len(entries) - _UNTAKEN_SHOWN
+    return [*lines, *([f"  … {more} more: ao backlog"] if more > 0 else [])]
+
+
+def _needing_issues(entries: Sequence[dict[str, Any]]) -> list[str]:
+    count = sum(each["needsYou"] for each in entries)
+    return [f"{out.plural(count, 'issue')} {'waits' if count == 1 else 'wait'} for you: ao backlog"] if count else []
 
 
 def unread_lines(found: dict[str, Any]) -> list[str]:
@@ -199,7 +228,7 @@ def footer_lines(needing: Sequence[Session], reviewed: Sequence[Session] = ()) -
     for status, what, command in _NEXT_OF_CHANGE:
         if found := [each["id"] for each in reviewed if each["status"] == status]:
             lines.append(f"{out.plural(len(found), 'change')} {what}: {command} {found[0]}")
-    return lines or ["Nothing needs you."]
+    return lines or [NOTHING]
 
 
 def detail_lines(session: Session) -> list[str]:

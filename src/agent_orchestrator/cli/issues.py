@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -117,7 +118,20 @@ def backlog(project: str | None, all_projects: bool, as_json: bool) -> None:
     ]
     header = ("", "ISSUE", "TITLE", "LABELS", "BY", "MATCHED BY", "NOT YET BECAUSE")
     none = 'No issue is open. Open one: ao issue new "what is wanted"'
-    _show(out.table(header, rows, shrink=2), none, found)
+    _show(_backlog_lines(header, rows), none, found)
+
+
+def _backlog_lines(header: out.Row, found: Sequence[out.Row]) -> list[str]:
+    """A table; where it is too wide for the terminal, the reasons stand below their issues, whole."""
+    rows = [[out.one_line(cell) for cell in row] for row in found]
+    widths = [max(map(out.cells, column)) for column in zip(header, *rows, strict=True)]
+    if sum(widths) + 2 * (len(widths) - 1) <= out.width():
+        return out.table(header, rows)
+    most = [row[:-1] for row in rows]
+    lines = out.table(*out.fitting(header[:-1], most, ("MATCHED BY", "LABELS"), shrink="TITLE", least=32), shrink=2)
+    for place in range(len(rows), 0, -1):
+        lines[place + 1 : place + 1] = out.wrapped(rows[place - 1][-1].strip("-"), " " * 6)
+    return lines
 
 
 @click.group()

@@ -265,9 +265,18 @@ def _lines(found: Plan) -> list[str]:
     if found["state"] == "planning":
         return [*lines, f"  {out.one_line(found['progress'] or 'it is being planned')}"]
     applied = found["state"] == "applied"
-    header = ("ID", "TITLE", "EFFORT", "AFTER", "LABELS", "PROFILE", "FILES", *(("ISSUE", "STATUS") if applied else ()))
+    header: out.Row = (
+        "ID",
+        "TITLE",
+        "EFFORT",
+        "AFTER",
+        "LABELS",
+        "PROFILE",
+        "FILES",
+        *(("ISSUE", "STATUS") if applied else ()),
+    )
     if found["tasks"]:
-        rows = [[out.one_line(cell) for cell in _row(task, applied)] for task in found["tasks"]]
+        rows: list[out.Row] = [[out.one_line(cell) for cell in _row(task, applied)] for task in found["tasks"]]
         empty = [name for place, name in enumerate(header) if all(row[place] == "-" for row in rows)]
         drop = sorted(_GIVE_WAY, key=lambda name: name not in empty)
         header, rows = out.fitting(header, rows, drop, shrink="TITLE", least=_TITLE)

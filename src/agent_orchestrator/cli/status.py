@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from typing import Any
 
 import click
 
@@ -43,8 +44,12 @@ def status(
     elif session is not None:
         out.show(detail_lines(answer.json()))
     else:
-        found = answer.json()
-        out.show([*board_lines(found["sessions"], done), *unread_lines(found)])
+        out.show(_board(ao, answer.json(), query, done))
+
+
+def _board(ao: Client, found: dict[str, Any], query: dict[str, str | int | None], done: bool) -> list[str]:
+    waiting = ao.get("/api/backlog", query)["entries"]
+    return [*board_lines(found["sessions"], done, waiting), *unread_lines(found)]
 
 
 def _show_prompt(ao: Client, session: str | None, as_json: bool) -> None:
@@ -89,8 +94,7 @@ def _draw(ao: Client, session: str | None, query: dict[str, str | int | None], d
     if session is not None:
         lines = detail_lines(ao.get(session_path(session)))
     else:
-        found = ao.get("/api/sessions", query)
-        lines = [*board_lines(found["sessions"], done), *unread_lines(found)]
+        lines = _board(ao, ao.get("/api/sessions", query), query, done)
     if sys.stdout.isatty():
         import shutil
 

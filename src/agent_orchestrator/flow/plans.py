@@ -96,6 +96,8 @@ class Plan:
     spent: Spent = Spent()
     start: bool = True
     group_limit: int = 0
+    applied_by: str = ""
+    """Who said last that its tasks are to become issues."""
     applied_at: float = 0.0
     """When it was last said that its tasks are to become issues."""
     issues: Mapping[str, int] = field(default_factory=dict)
@@ -152,8 +154,8 @@ def _changed(plan: Plan, event: Event) -> Plan | None:
             tasks = tuple(map(task_of, body.tasks))
             return replace(plan, state=DRAFT, goal=goal, tasks=tasks, notes=body.notes, error="")
         case e.PlanApplyRequested() as body if plan.state == DRAFT:
-            asked = replace(plan, start=body.start, group_limit=body.group_limit, applied_at=event.time)
-            return replace(asked, state=APPLYING, error="")
+            asked = replace(plan, start=body.start, group_limit=body.group_limit, applied_by=event.source)
+            return replace(asked, state=APPLYING, error="", applied_at=event.time)
         case e.PlanApplied() as body if plan.state == APPLYING:
             return replace(plan, state=APPLIED, issues=dict(body.issues))
         case e.PlanRefused() as body if plan.state == APPLYING:

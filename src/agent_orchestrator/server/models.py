@@ -604,6 +604,12 @@ class BacklogEntry(Shown):
     matched_by: str | None
     priority: int
     plan: str | None
+    session: str | None
+    """Who is at it."""
+    auto: bool
+    """It is taken by itself, once nothing stands in its way."""
+    needs_you: bool
+    """Something stands in its way that only a person can clear."""
     ready: bool
     reasons: list[str]
 

@@ -1,6 +1,6 @@
 """What people ask for, one noun a module: made of the flow, the store and plugins. Knows nothing of HTTP or the command line.
 
-`Services` is all of them together, as the daemon puts them together (`daemon.py`) and the server uses them.
+`Services` is all of them together, as the daemon puts them together (`assembly.py`) and the server uses them.
 """
 
 from __future__ import annotations

@@ -133,6 +133,8 @@ class Assigning:
     def _request(self, entry: Entry) -> dict[str, Any]:
         issue, planned = entry.issue, entry.issue.planned
         wanted = {"projectId": issue.project, "issue": issue.name, "agent": entry.taker}
+        if entry.parent:
+            wanted["parent"] = entry.parent
         if planned is None:
             return wanted
         made = self.flow.home.plans.get(planned.plan)

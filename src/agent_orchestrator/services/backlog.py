@@ -9,11 +9,13 @@ from typing import Any
 from agent_orchestrator.config.effective import ProjectConfig, agent_settings
 from agent_orchestrator.config.scope import ConfigSet
 from agent_orchestrator.flow.engine import Flow
+from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.flow.fold_pull import issue_key
 from agent_orchestrator.flow.pull import Issue
+from agent_orchestrator.flow.reactions import COORDINATOR
 from agent_orchestrator.services.matching import Taker, choose, work_of
 from agent_orchestrator.services.quota import is_held
-from agent_orchestrator.services.routing import Entry, Team, plan
+from agent_orchestrator.services.routing import NOBODYS, Entry, Team, Wanted, made_by, plan
 
 
 class Backlog:
@@ -30,7 +32,29 @@ class Backlog:
         teams = [self._team(one) for one in self.config.projects() if project in (None, one.id)]
         home, sessions = self.flow.home, list(self.flow.sessions.values())
         group_limits = {one.id: one.group_limit for one in home.plans.values()}
-        return plan(home.issues, sessions, teams, self.config.limits(), self.refused(), group_limits)
+        wanted = self._wanted(project)
+        return plan(home.issues, sessions, teams, self.config.limits(), self.refused(), group_limits, wanted)
+
+    def _wanted(self, project: str | None) -> Wanted:
+        """Which open issues are coordinating sessions' doing."""
+        makers = {
+            f"session {facts.id}": facts
+            for facts in self.flow.sessions.values()
+            if facts.spec.kind == COORDINATOR and project in (None, facts.project)
+        }
+        if not makers:
+            return NOBODYS
+        plans, by = self.flow.home.plans, dict[str, str]()
+        for key, issue in self.flow.home.issues.items():
+            applied = plans.get(issue.planned.plan) if issue.planned else None
+            if issue.state == "open" and (maker := makers.get(applied.applied_by if applied else issue.author)):
+                by[key] = maker.id
+        return Wanted(by, {facts.id: self._room(facts) for facts in makers.values()})
+
+    def _room(self, maker: SessionFacts) -> int:
+        """How many more sessions a coordinating one may have."""
+        settings = self.config.project(maker.project)
+        return settings.coordinator.max_sessions - made_by(maker, self.flow.sessions.values()) if settings else 0
 
     def _team(self, project: ProjectConfig) -> Team:
         """Who takes its issues, with those marked whose account met a usage limit."""
@@ -63,6 +87,9 @@ class Backlog:
             "matchedBy": entry.matched or None,
             "priority": issue.planned.priority if issue.planned else 0,
             "plan": issue.planned.plan if issue.planned else None,
+            "session": entry.session,
+            "auto": entry.auto,
+            "needsYou": entry.needs_you,
             "ready": entry.ready,
             "reasons": list(entry.reasons),
         }

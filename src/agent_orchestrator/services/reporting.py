@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import uuid
 from collections.abc import Awaitable, Callable
 
@@ -21,8 +20,6 @@ class Reporting:
     def __init__(self, flow: Flow, look_at_head: Callable[[str], Awaitable[None]]) -> None:
         self.flow = flow
         self._look_at_head = look_at_head
-        self.spawning = asyncio.Lock()
-        """Held while an agent has a session made: how many it has is counted before."""
 
     def check(self, session: str, generation: int) -> SessionFacts:
         """The session, if this launch is the one that speaks for it."""

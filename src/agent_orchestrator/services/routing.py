@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 
 from agent_orchestrator.config.scope import Limit
@@ -45,11 +45,31 @@ class Entry:
     """All it waits for is to be asked for, since nobody takes issues by himself."""
     matched: str = ""
     """By what it is his."""
+    session: str | None = None
+    """Who is at it."""
+    auto: bool = False
+    """It is taken without being asked for, once nothing stands in its way."""
+    needs_you: bool = False
+    """Something stands in its way that only a person can clear."""
+    parent: str | None = None
+    """The coordinating session that wants it; what is made of it counts as that one's."""
 
     @property
     def ready(self) -> bool:
         """It may be taken now, by itself or when somebody asks for it."""
         return self.asked or not self.reasons
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What coordinating sessions want, and how many more sessions each may have."""
+
+    by: Mapping[str, str] = field(default_factory=dict)
+    """Issue → the coordinating session that opened it, or applied its plan."""
+    rooms: Mapping[str, int] = field(default_factory=dict)
+
+
+NOBODYS = Wanted()
 
 
 class Attempts:
@@ -90,6 +110,11 @@ def is_past(facts: SessionFacts) -> bool:
     return facts.stopped or facts.wanted == "stop" or (facts.pr is not None and facts.pr.state != "open")
 
 
+def made_by(maker: SessionFacts, sessions: Iterable[SessionFacts]) -> int:
+    """How many unfinished sessions there are of a session's making."""
+    return sum(facts.spec.parent == maker.id and not is_past(facts) for facts in sessions)
+
+
 def plan(
     issues: Mapping[str, Issue],
     sessions: Sequence[SessionFacts],
@@ -97,6 +122,7 @@ def plan(
     limits: Sequence[Limit] = (),
     refused: Mapping[str, str] | None = None,
     group_limits: Mapping[str, int] | None = None,
+    wanted: Wanted = NOBODYS,
 ) -> list[Entry]:
     """The open issues of these projects in the order that they would be taken: those that may be now, then those that wait.
 
@@ -106,8 +132,11 @@ def plan(
     at_work = [facts for facts in sessions if holds_slot(facts) or facts.id in soon]
     places = Places(limits, map(seat_of, at_work))
     attempts, by_project = Attempts(sessions), _by_project(sessions)
+    rooms = Counter(wanted.rooms)
     desks = {
-        team.project: _Desk(team, issues, by_project.get(team.project, ()), attempts, places, group_limits or {})
+        team.project: _Desk(
+            team, issues, by_project.get(team.project, ()), attempts, places, group_limits or {}, wanted.by, rooms
+        )
         for team in teams
     }
     entries = []
@@ -163,6 +192,8 @@ class _Desk:
         attempts: Attempts,
         places: Places,
         group_limits: Mapping[str, int],
+        wanted_by: Mapping[str, str],
+        rooms: Counter[str],
     ) -> None:
         self.team = team
         self.issues = issues
@@ -170,11 +201,15 @@ class _Desk:
         self.attempts = attempts
         self.places = places
         self.group_limits = group_limits
+        self.wanted_by = wanted_by
+        self.rooms = rooms
         self.load = Counter(_by(facts) for facts in sessions if not is_past(facts))
 
     def take(self, entry: Entry) -> None:
         """Count an issue as taken."""
         self.load[entry.taker or ""] += 1
+        if entry.parent:
+            self.rooms[entry.parent] -= 1
         self.places.take(self._seat(entry.issue, entry.taker if entry.profile else None))
 
     def _seat(self, issue: Issue, profile: str | None) -> Seat:
@@ -185,32 +220,52 @@ class _Desk:
         """Who would take an issue, and why not yet."""
         made = self.attempts.of(issue)
         if facts := next((one for one in made if not is_past(one)), None):
-            return Entry(issue, _by(facts), facts.spec.profile is not None, (_at_it(facts),))
-        auto = self.team.auto or (issue.planned is not None and issue.planned.start)
-        reasons = [*self._of_issues(issue), *self._of_people(issue)]
+            return Entry(issue, _by(facts), facts.spec.profile is not None, (_at_it(facts),), session=facts.id)
+        planned = issue.planned is not None and issue.planned.start
+        auto = self.team.auto or planned
+        given_up, still_open = self._of_issues(issue)
+        needs_you = auto and bool(given_up or made)
+        reasons = [*given_up, *still_open, *self._of_people(issue)]
         if auto and made:
             reasons.append(f"{made[0].id} has attempted it: try again by ao new {issue.name}")
         found = choose(self.team.takers, work_of(issue), self.load)
         if found is None:
-            return Entry(issue, reasons=(*reasons, _nobody(issue)))
+            return Entry(issue, reasons=(*reasons, _nobody(issue)), auto=planned, needs_you=planned)
         taker, fit = found
         if full := self.places.full(self._seat(issue, taker.name if taker.profile else None)):
             reasons.append(f"no place is free{full} taken)")
+        parent = self.wanted_by.get(issue_key(issue.project, issue.number)) if auto else None
+        if parent and self.rooms[parent] <= 0:
+            reasons.append(f"{parent} has as many unfinished sessions as it may have")
         if refused:
             reasons.append(refused)
         asked = not reasons and not auto
         if asked:
             reasons = [f"autoAssign is off: take it by ao new {issue.name}"]
         why = fit.why if taker.profile else "it is the project's agent"
-        return Entry(issue, taker.name, taker.profile, tuple(reasons), asked, why)
+        return Entry(
+            issue,
+            taker.name,
+            taker.profile,
+            tuple(reasons),
+            asked,
+            why,
+            auto=auto,
+            needs_you=needs_you,
+            parent=parent,
+        )
 
-    def _of_issues(self, issue: Issue) -> list[str]:
-        """The issues that it comes after; where one waits for a person, that too."""
-        found = []
+    def _of_issues(self, issue: Issue) -> tuple[list[str], list[str]]:
+        """The open issues that it comes after: those that wait for a person, and the others."""
+        given_up, others = [], []
         for number in open_before(issue, self.issues):
-            ended = self.attempts.how_it_ended(self.issues[issue_key(issue.project, number)])
-            found.append(f"issue {number} is open{f': {ended}' if ended else ''}")
-        return found
+            if ended := self.attempts.how_it_ended(self.issues[issue_key(issue.project, number)]):
+                given_up.append(f"issue {number} is open: {ended}")
+            else:
+                others.append(str(number))
+        if len(others) > 1:
+            return given_up, [f"issues {', '.join(others[:-1])} and {others[-1]} are open"]
+        return given_up, [f"issue {number} is open" for number in others]
 
     def _of_people(self, issue: Issue) -> list[str]:
         found = []
@@ -225,7 +280,11 @@ def _at_it(facts: SessionFacts) -> str:
     if ended := how_it_ended(facts):
         return f"{ended}: bring it back by ao restore {facts.id}, or stop it"
     waits = not facts.admitted and facts.waiting_for
-    return f"{facts.id} is to work on it and waits for {waits}" if waits else f"{facts.id} works on it"
+    if waits:
+        return f"{facts.id} is to work on it and waits for {waits}"
+    if facts.pr is not None and not facts.pr.draft:
+        return f"{facts.id} has done it: pull request #{facts.pr.number} is to land"
+    return f"{facts.id} works on it"
 
 
 def _by(facts: SessionFacts) -> str:

@@ -10,12 +10,13 @@ from contextlib import aclosing
 from typing import Any
 
 from agent_orchestrator.config.effective import AgentSettings, ProjectConfig
-from agent_orchestrator.errors import AoError, Conflict, NotFound, UsageError
+from agent_orchestrator.errors import AoError, Conflict, Denied, NotFound, UsageError
 from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.engine import Change, Flow
 from agent_orchestrator.flow.episodes import RAISE_BUDGET
 from agent_orchestrator.flow.events import Event, rfc3339
 from agent_orchestrator.flow.facts import SessionFacts
+from agent_orchestrator.flow.reactions import COORDINATOR
 from agent_orchestrator.home import Home
 from agent_orchestrator.host import Host
 from agent_orchestrator.registry import Registry
@@ -24,7 +25,7 @@ from agent_orchestrator.services.backlog import profile_for
 from agent_orchestrator.services.creation import Creation, standing_rules
 from agent_orchestrator.services.plugins import Plugins
 from agent_orchestrator.services.projects import Context, Projects
-from agent_orchestrator.services.routing import is_past
+from agent_orchestrator.services.routing import is_past, made_by
 from agent_orchestrator.services.view import Views
 from agent_orchestrator.spool import clean_text
 
@@ -166,6 +167,7 @@ class Sessions:
         async with self._creating:
             if known := await self._made_by(key):
                 return known
+            self.check_room(str(request.get("parent")))
             body, task, session = await self.creation.spec(
                 {**request, "scm": scm}, project, settings, runtime, workspace
             )
@@ -181,6 +183,18 @@ class Sessions:
                 events.append(Event(taken, now, by, f"assign:{unique}", project_id))
             await self.flow.append(*events)
         return self.view(session)
+
+    def check_room(self, maker: str) -> None:
+        """Refuse one more session of a coordinating one that has as many unfinished ones as it may have."""
+        facts = self.flow.sessions.get(maker)
+        if facts is None or facts.spec.kind != COORDINATOR:
+            return
+        count = made_by(facts, self.flow.sessions.values())
+        if count >= self.plugins.project(facts.project).coordinator.max_sessions:
+            raise Denied(
+                f"{maker} has {count} unfinished sessions, the most it may have",
+                "wait until some have landed, stop one, or ask a person to raise coordinator.maxSessions",
+            )
 
     async def reassign(self, session: str, request: Mapping[str, Any], key: str | None) -> dict[str, Any]:
         """Give a session that waits for its first message to another agent, or another runtime."""

@@ -152,10 +152,8 @@ class Caller:
         if request.get("issue"):
             await self._refuse_strangers(project, str(request["issue"]))
         after = [self.find(str(name)).id for name in request.get("after") or ()]
-        async with self.services.reporting.spawning:
-            self.limit()
-            mine = {**request, "projectId": project, "after": after, "parent": session.id}
-            return await sessions.create(mine, key, self.context, by)
+        mine = {**request, "projectId": project, "after": after, "parent": session.id}
+        return await sessions.create(mine, key, self.context, by)
 
     async def _refuse_strangers(self, project: str, name: str) -> None:
         """An agent gives no other agent the words of somebody whom no person let pass."""
@@ -172,20 +170,6 @@ class Caller:
             return ""
         trusted = self.services.projects.trusted_authors(issue.project)
         return "" if free(issue, trusted) else held([issue], trusted)
-
-    def limit(self) -> None:
-        """Refuse a coordinator that has as many unfinished sessions as it may have."""
-        session = self.session
-        if session is None:
-            return
-        most = self._project(session.project).coordinator.max_sessions
-        made = [facts for facts in self.services.sessions.flow.sessions.values() if facts.spec.parent == session.id]
-        open_ = [facts.id for facts in made if not is_over(facts)]
-        if len(open_) >= most:
-            raise Denied(
-                f"{session.id} has {len(open_)} unfinished sessions, the most it may have",
-                "wait until some have landed, stop one, or ask a person to raise coordinator.maxSessions",
-            )
 
     def _project(self, project: str) -> ProjectConfig:
         return self.services.sessions.plugins.project(project)

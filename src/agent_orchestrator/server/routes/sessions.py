@@ -111,10 +111,10 @@ async def stop_session(
 
 @router.post("/sessions/{id}/restore", status_code=202, responses=gives(models.Session, 202))
 async def restore_session(
-    services: TheServices, identity: TheIdentity, context: TheContext, session: SessionId, key: Key = None
+    services: TheServices, identity: TheIdentity, session: SessionId, key: Key = None
 ) -> Response:
     """Bring a stopped, crashed or interrupted session back: same branch, same work, same conversation."""
-    Caller(services, identity, context).limit()
+    services.sessions.check_room(identity.session or "")
     return as_json(await services.sessions.restore(session, key), 202)
 
 

@@ -1,0 +1,269 @@
+"""Everything that the daemon is made of, put together in the order of the way of data. Starts nothing.
+
+Parts that need one another are told so here: no service looks for another by itself.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+
+from agent_orchestrator import __version__
+from agent_orchestrator.config.scope import ConfigSet
+from agent_orchestrator.flow.effects import Effect, Runner
+from agent_orchestrator.flow.engine import Flow
+from agent_orchestrator.flow.facts import SessionFacts
+from agent_orchestrator.home import Home
+from agent_orchestrator.host import LocalHost
+from agent_orchestrator.services import Services
+from agent_orchestrator.services.acting import Actions
+from agent_orchestrator.services.admission import Admission
+from agent_orchestrator.services.agent_reviews import AgentReviews
+from agent_orchestrator.services.agents import Agents
+from agent_orchestrator.services.assigning import Assigning
+from agent_orchestrator.services.backlog import Backlog
+from agent_orchestrator.services.base_states import BaseStates
+from agent_orchestrator.services.bases import Bases
+from agent_orchestrator.services.budgets import Budgets
+from agent_orchestrator.services.checks import Checks
+from agent_orchestrator.services.commanding import Commanding
+from agent_orchestrator.services.completion import Completion
+from agent_orchestrator.services.configuration import Configuration
+from agent_orchestrator.services.conflicts import Conflicts
+from agent_orchestrator.services.coordinator import Coordinators
+from agent_orchestrator.services.dependents import Dependents
+from agent_orchestrator.services.discussions import Discussions
+from agent_orchestrator.services.doctor import Doctor
+from agent_orchestrator.services.feed import Feed
+from agent_orchestrator.services.fixer.run import Fixes
+from agent_orchestrator.services.forges import (
+    AfterLanding,
+    Checkup,
+    ForgeChanges,
+    ForgeWatch,
+    Outages,
+    Repositories,
+    Tracking,
+    Webhooks,
+)
+from agent_orchestrator.services.inbox import Inbox
+from agent_orchestrator.services.inspection import Inspection
+from agent_orchestrator.services.issues import Issues
+from agent_orchestrator.services.lifecycle import Lifecycle
+from agent_orchestrator.services.live import Live
+from agent_orchestrator.services.logins import Logins
+from agent_orchestrator.services.material import Gathering
+from agent_orchestrator.services.merge_queue import MergeQueue
+from agent_orchestrator.services.observer import Observer
+from agent_orchestrator.services.overview import Overviews
+from agent_orchestrator.services.permissions import Permissions
+from agent_orchestrator.services.planner import Planner
+from agent_orchestrator.services.planner.applying import Applying
+from agent_orchestrator.services.planner.drafting import Drafting
+from agent_orchestrator.services.plugins import Plugins
+from agent_orchestrator.services.projects import Projects
+from agent_orchestrator.services.prune import Prune
+from agent_orchestrator.services.pulls import Pulls
+from agent_orchestrator.services.quiet import Quiet
+from agent_orchestrator.services.quota import Quota, Wait
+from agent_orchestrator.services.reacting import Reacting
+from agent_orchestrator.services.reactions import Reactions
+from agent_orchestrator.services.reporting import Reporting
+from agent_orchestrator.services.reviews import Reviews
+from agent_orchestrator.services.sessions import Sessions
+from agent_orchestrator.services.spawning import Spawning
+from agent_orchestrator.services.stacks import Stacks
+from agent_orchestrator.services.stats import Stats
+from agent_orchestrator.services.stories import Stories
+from agent_orchestrator.services.tokens import Tokens
+from agent_orchestrator.services.usage import Usages
+from agent_orchestrator.services.view import Views
+from agent_orchestrator.services.wording import Wording
+from agent_orchestrator.store.database import Database
+from agent_orchestrator.watch import Watch
+
+
+class Assembly:
+    """All parts of one daemon."""
+
+    def __init__(self, home: Home, config_file: Path | None = None) -> None:
+        self.home = home
+        self.host = LocalHost()
+        self.config = ConfigSet(home.config, os.environ, config_file)
+        self.config_file = config_file
+        self.flow = Flow(Database.sqlite(home.database), time.time, self.config.rules)
+        self.watch = Watch()
+        self.plugins = Plugins(home, self.host, self.config)
+        self.tokens = Tokens(home)
+        self.views = Views(self.flow)
+        self.projects = Projects(self.flow, home, self.host, self.config, self.watch)
+        self.projects.on_reload.append(self.views.forget)
+        self.sessions = Sessions(self.flow, home, self.host, self.plugins, self.projects, self.views)
+        self.lifecycle = Lifecycle(
+            self.flow, home, self.host, self.plugins, self.tokens, self.watch, self.sessions.print
+        )
+        self.effects: dict[str, Effect] = dict(self.lifecycle.effects())
+        """How each kind of intent is carried out."""
+        self._changes()
+        self._rules()
+        self._fleet()
+        self._shown()
+
+    def _changes(self) -> None:
+        """What sessions make: checks, pull requests, landings, here and at forges."""
+        self.checks = Checks(self.home, self.host)
+        self.pulls = Pulls(self.flow, self.home, self.host, self.plugins, self.projects, self.lifecycle, self.checks)
+        self.queue = MergeQueue(
+            self.flow, self.home, self.host, self.plugins, self.projects, self.checks, self.pulls.check_spec
+        )
+        self.bases = Bases(self.flow, self.watch)
+        self.repositories = Repositories(self.plugins, self.host)
+        self.repositories.check = lambda project: self.projects.check_trust(project, None)
+        self.sessions.forge_of = self.repositories.name
+        self.forge_changes = ForgeChanges(self.flow, self.host, self.repositories)
+        after_landing = AfterLanding(self.flow, self.home, self.host, self.repositories, self.queue.forget_branch)
+        self.lifecycle.after_landing = after_landing.forget_branch
+        self.sessions.claim = self.forge_changes.claim
+        self.queue.call_off_elsewhere = self.forge_changes.call_off
+        self.outages = Outages(self.flow, self.repositories)
+        self.forge_watch = ForgeWatch(self.flow, self.home, self.host, self.repositories, self.outages)
+        self.tracking = Tracking(self.flow, self.repositories, self.outages)
+        self.sessions.learn_issue = self.tracking.learn
+        self.projects.on_reload += [self.tracking.look, self.forge_watch.look]
+        self.effects |= self.forge_changes.effects({**self.pulls.effects(), **self.queue.effects()})
+        self.effects |= {**self.tracking.effects(), **after_landing.effects()}
+
+    def _rules(self) -> None:
+        """What is done about it: stacks, reviews, reactions."""
+        self.stacks = Stacks(self.flow, self.home, self.host)
+        self.reviews = Reviews(self.flow, self.home, self.host, self.sessions, self.views, self.watch)
+        self.agent_reviews = AgentReviews(self.flow, self.host, self.plugins, self.sessions, self.reviews)
+        self.quiet = Quiet(self.flow, self.projects.quiet_hours)
+        self.pulls.gate = self.outages.gate = self.quiet.gate
+        self.reacting = Reacting(
+            self.flow,
+            Wording(self.views, self.projects.trusted_authors),
+            Gathering(self.flow, self.home, self.host),
+            Actions(self.flow),
+            self.quiet,
+            self.plugins.watched,
+        )
+        commanding = Commanding(
+            self.flow, self.home, self.host, self.plugins, self.projects, self.lifecycle, self.quiet
+        )
+        spawning = Spawning(self.flow, self.plugins, self.sessions, self.agent_reviews, self.quiet)
+        self.effects |= {**self.stacks.effects(), **self.agent_reviews.effects()}
+        self.effects |= {**self.reacting.effects(), **commanding.effects(), **spawning.effects()}
+
+    def _fleet(self) -> None:
+        """Who works on what and when: plans, budgets, limits, the backlog."""
+        self.conflicts = Conflicts(self.flow, self.home, self.host, self.watch)
+        self.queue.collisions = self.conflicts.known
+        drafting = Drafting(
+            self.flow, self.home, self.host, self.plugins, self.projects, self.lifecycle, self.conflicts, self.tracking
+        )
+        applying = Applying(self.flow, self.repositories, self.tracking)
+        self.planner = Planner(self.flow, self.views, self.repositories, drafting, applying, self.pulls.numbering)
+        self.effects |= self.planner.effects()
+        self.runner = Runner(self.flow, self.effects)
+        self.budgets, self.completion = Budgets(self.flow, self.config), Completion(self.flow)
+        self.budgets.notice = self.quiet.gate
+        self.quota = Quota(self.flow, self._model_of)
+        self.lifecycle.may_go = self.reacting.may_go = self._may_go
+        self.permissions = Permissions(self.flow, self.plugins, self.lifecycle)
+        self.observer = Observer(self.flow, self.home, self.plugins, self.watch)
+        self.admission = Admission(self.flow, self.home, self.config, self.conflicts.expected)
+        self.admission.gates += [self.quota.gate, self.budgets.gate]
+        self.quota.on_release.append(self.admission.look)
+        self.issues = Issues(self.flow, self.pulls.numbering)
+        self.issues.elsewhere = self.tracking
+        self.backlog = Backlog(self.flow, self.config)
+        self.assigning = Assigning(self.flow, self.backlog, self.sessions, self.quiet.gate)
+        self.dependents = Dependents(self.flow, self.quiet.gate)
+        self.projects.on_reload.append(self.assigning.reload)
+        self.projects.on_reload.append(self.admission.look)
+
+    def _shown(self) -> None:
+        """What people and programs see and ask for."""
+        self.feed = Feed(self.flow)
+        self.inbox = Inbox(self.flow, self.home, self.permissions, self.sessions, self.views)
+        self.fixes = Fixes(
+            self.flow,
+            self.home,
+            self.host,
+            self.plugins,
+            self.projects,
+            self.sessions,
+            self.reviews,
+            self.inbox,
+            self.lifecycle,
+            self.checks,
+            self.views,
+        )
+        self.plugins.own_checks, self.plugins.own_commands = self.fixes.checks_of, self.fixes.commands_of
+        self.coordinators = Coordinators(self.flow, self.host, self.plugins, self.sessions, self.inbox)
+        self.base_states = BaseStates(self.flow, self.plugins, self.checks, self.pulls.check_spec)
+        overviews = Overviews(self.flow, self.config, self.base_states)
+        self.live = Live(self.flow, self.home, self.views, self.inbox, self.queue, overviews)
+        self.queue.on_plan.append(self.live.look)
+        for doing in (self.planner.drafting.progress, self.planner.applying.progress):
+            doing.on_news.append(partial(self.live.tell, "plan-progress"))
+        self.fixes.progress.on_news.append(partial(self.live.tell, "fix-progress"))
+        self.base_states.on_news.append(self.live.look)
+        self.forge_watch.on_bases.append(self.base_states.hear)
+        self.projects.on_reload.append(self.live.forget)
+        self.agents = Agents(self.plugins)
+        self.webhooks = Webhooks(self.flow, self.repositories, self.forge_watch, self.tracking)
+        self.checkup = Checkup(self.repositories, self.webhooks)
+        self.doctor = Doctor(self.flow, self.home, self.host, self.projects, self.agents)
+        self.doctor.more.append(self.checkup.run)
+
+    def _may_go(self, facts: SessionFacts) -> Wait | None:
+        """Why a session may use no model just now; who may has his account's next turn."""
+        return self.budgets.wait(facts) or self.quota.take(facts)
+
+    def _model_of(self, facts: SessionFacts) -> str:
+        settings = self.config.agent(facts.project, facts.spec.profile or facts.spec.agent)
+        return (settings and settings.model) or ""
+
+    def services(self, shutdown: Callable[[bool], Awaitable[None]]) -> Services:
+        """Everything that may be asked."""
+        inspection = Inspection(self.flow, self.home, self.host, self.plugins, self.lifecycle, self.views, self.watch)
+        inspection.unenforced = self.budgets.unenforced
+        return Services(
+            version=__version__,
+            home=self.home,
+            sessions=self.sessions,
+            inbox=self.inbox,
+            permissions=self.permissions,
+            usage=Usages(self.flow, self.quota, self.budgets),
+            inspection=inspection,
+            reviews=self.reviews,
+            agent_reviews=self.agent_reviews,
+            discussions=Discussions(self.flow),
+            reactions=Reactions(self.flow, self.views, self.reacting),
+            reporting=Reporting(self.flow, self.observer.look_at_head),
+            queue=self.queue,
+            conflicts=self.conflicts,
+            issues=self.issues,
+            backlog=self.backlog,
+            planner=self.planner,
+            fixes=self.fixes,
+            feed=self.feed,
+            live=self.live,
+            stories=Stories(self.flow, self.host, self.views),
+            stats=Stats(self.flow),
+            coordinators=self.coordinators,
+            projects=self.projects,
+            config=Configuration(self.home, self.projects),
+            agents=self.agents,
+            doctor=self.doctor,
+            prune=Prune(self.flow, self.home, self.host, self.plugins, self.lifecycle),
+            tokens=self.tokens,
+            logins=Logins(self.tokens),
+            webhooks=self.webhooks,
+            shutdown=shutdown,
+        )
