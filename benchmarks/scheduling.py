@@ -20,7 +20,9 @@ from agent_orchestrator.home import Home
 from agent_orchestrator.host import LocalHost
 from agent_orchestrator.services.admission import Admission
 from agent_orchestrator.services.backlog import Backlog
+from agent_orchestrator.services.budgets import Budgets
 from agent_orchestrator.services.conflicts import Conflicts
+from agent_orchestrator.services.quota import Quota
 from agent_orchestrator.testing.memory import MemoryStore
 from agent_orchestrator.testing.sandbox import Sandbox
 from agent_orchestrator.watch import Watch
@@ -30,12 +32,16 @@ QUEUED = 1000
 SLOTS = 8
 FILES = 2000
 DECISIONS = 200
+LIMITED = 3
 CONFIG = """
-orchestrator: {maxParallelAgents: 8, autoAssign: true}
+orchestrator: {maxParallelAgents: 8, autoAssign: true, budget: {perDay: $500}}
 agents:
   pages: {tool: demo, skills: [react-development], filters: {labels: [ui], paths: ["src/ui/**"]}, maxParallelAgents: 3}
   python: {tool: demo, filters: {languages: [python]}}
-projects: {a: {path: app}, b: {path: app, maxParallelAgents: 4}, c: {path: app}}
+projects:
+  a: {path: app, budget: {perSession: $2, perDay: $300, perProject: $5000}}
+  b: {path: app, maxParallelAgents: 4, budget: {perDay: 10000000 tokens}}
+  c: {path: app}
 """
 
 
@@ -62,11 +68,16 @@ async def _measured(folder: Path) -> list[Figure]:
         await flow.start()
         conflicts = Conflicts(flow, home, LocalHost(), Watch())
         admission = Admission(flow, home, config, conflicts.expected)
+        quota, budgets = Quota(flow, lambda _facts: ""), Budgets(flow, config)
+        admission.gates += [quota.gate, budgets.gate]
         await flow.append(*_sessions(box.repo))
         await flow.append(*_issues())
         try:
-            return [*await _decisions(flow, admission), *await _looks(Backlog(flow, config))]
+            figures = [*await _decisions(flow, admission), *await _looks(Backlog(flow, config))]
+            await flow.append(*_holds())
+            return [*figures, *await _decisions(flow, admission, ", all accounts held")]
         finally:
+            quota.close()
             await flow.stop()
 
 
@@ -90,6 +101,7 @@ def _sessions(repo: Path) -> list[Event]:
             priority=number % 5,
             after=(f"s{number - 9:04}",) if number % 3 == 0 and number > SLOTS + 9 else (),
             files=(f"src/part{number % 40}/*.py",) if number % 10 == 0 else (),
+            account=f"a{number % 3}",
         )
         events.append(Event(body, 1000.0 + number, "person", f"create:{session}", project, session))
         if number < SLOTS:
@@ -105,7 +117,14 @@ def _issues() -> list[Event]:
     return [Event(body, 1000.0, "person", f"issue:{body.number}", "abc"[body.number % 3]) for body in bodies]
 
 
-async def _decisions(flow: Flow, admission: Admission) -> list[Figure]:
+def _holds() -> list[Event]:
+    """Every account is held: whoever could start is asked for by name, and waits."""
+    now = time.time()
+    bodies = [e.AccountHeld(f"a{number}", now + 3600.0) for number in range(LIMITED)]
+    return [Event(body, now, "daemon", f"held:{body.account}") for body in bodies]
+
+
+async def _decisions(flow: Flow, admission: Admission, where: str = "") -> list[Figure]:
     verdicts = await admission.verdicts()
     waits = sum(bool(one.reason) for one in verdicts)
 
@@ -121,8 +140,8 @@ async def _decisions(flow: Flow, admission: Admission) -> list[Figure]:
     grown = resident(os.getpid()) - before
     note = f"p95 {sorted(took)[int(len(took) * 0.95)] * 1e3:.1f} ms; {waits} wait, {FILES} files"
     return [
-        Figure(f"a decision, {QUEUED} queued (median)", statistics.median(took) * 1e3, 20, "ms", note=note),
-        Figure(f"memory grown by {DECISIONS} decisions", max(0.0, grown), 2, "MB"),
+        Figure(f"a decision, {QUEUED} queued{where} (median)", statistics.median(took) * 1e3, 20, "ms", note=note),
+        Figure(f"memory grown by {DECISIONS} decisions{where}", max(0.0, grown), 2, "MB"),
     ]
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -247,8 +248,6 @@ class TestAtTheLimit:
 
 
 def with_login(lab: Lab) -> Lab:
-    from dataclasses import replace
-
     def env(url: str) -> dict[str, str]:
         variables = dict(lab.env(url))
         if variables.pop("ANTHROPIC_API_KEY", None):
@@ -280,20 +279,33 @@ def test_plannings_leave_no_paths_in_the_users_files(rbox: Sandbox, model: Scrip
 # -- agents with our tools ---------------------------------------------------------------------------------------------
 
 
+_UNKNOWN = {"claude-code": "No such tool available", "codex": "unsupported call"}
+"""What an agent says of a tool that it was not shown."""
+
+
 def tool(name: str, **arguments: Any) -> str:
     """A directive that has the model call one of our tools."""
     return f"[[tool: mcp__ao__{name} {as_argument(arguments)}]]"
 
 
+def worker_with_tools(box: Sandbox, model: ScriptedModel, lab: Lab) -> None:
+    """A session `s` that has our tools: a worker does not wait for them before its first turn, and Codex's come a moment later."""
+    box.ao("new", "Begin. [[say: Ready.]]", "--name", "s")
+    for number in range(20):
+        box.until(lambda: box.session("s")["activity"] == "idle", "it to rest", lab.start_within)
+        box.ao("send", "s", f"Look {number}. {tool('my_session')} [[say: Seen.]]")
+        found = box.until(lambda number=number: results(model, f"Look {number}."), "the tool's answer", 40)  # type: ignore[misc]
+        if '"id":"app-s"' in found[0]:
+            box.until(lambda: box.session("s")["activity"] == "idle", "it to rest", 40)
+            return
+    raise AssertionError(found)
+
+
 def test_a_worker_says_how_far_it_is_and_asks_a_person(rbox: Sandbox, model: ScriptedModel, lab: Lab) -> None:
     steps = tool("report_progress", step="Reading the code", done=2, total=5)
-    rbox.ao("new", "Begin. [[say: Ready.]]", "--name", "s")
-    rbox.until(lambda: rbox.session("s")["activity"] == "idle", "its first turn", lab.start_within)
+    worker_with_tools(rbox, model, lab)
     rbox.ao("send", "s", f"Go on. {steps} [[hang: half]] [[say: Going on.]]")
     model.wait_for(lambda one: one.held == "half", 40)
-    import sys
-
-    print([(sorted(r.tools), r.results) for r in model.requests], file=sys.stderr)
     now = rbox.until(lambda: (row := rbox.session("s"))["progress"]["total"] and row, "its progress", 10)
     assert (now["progress"]["done"], now["progress"]["total"]) == (2, 5)
     assert now["status"] == "working"
@@ -309,15 +321,11 @@ def test_a_worker_says_how_far_it_is_and_asks_a_person(rbox: Sandbox, model: Scr
 
 
 def test_a_worker_drives_nobody(rbox: Sandbox, model: ScriptedModel, lab: Lab) -> None:
-    rbox.ao("new", "Begin. [[say: Ready.]]", "--name", "s")
-    rbox.until(lambda: rbox.session("s")["activity"] == "idle", "its first turn", lab.start_within)
-    tried = tool("my_session") + tool("spawn_session", prompt="another") + tool("stop_session", session="app-s")
+    worker_with_tools(rbox, model, lab)
+    tried = tool("spawn_session", prompt="another") + tool("stop_session", session="app-s")
     rbox.ao("send", "s", f"Try. {tried} [[say: Tried.]]")
-    rbox.until(lambda: len(results(model, "Try.")) == 3, "the answers of the tools", 40)
-    import sys
-
-    print(lab.agent, results(model, "Try."), file=sys.stderr)
-    assert 0
+    rbox.until(lambda: len(results(model, "Try.")) == 2, "the answers of the tools", 40)
+    assert all(_UNKNOWN[lab.agent] in text for text in results(model, "Try.")), results(model, "Try.")
     assert [row["id"] for row in rbox.sessions()] == ["app-s"] and rbox.session("s")["status"] != "stopped"
 
 
@@ -327,10 +335,8 @@ def test_a_coordinator_merges_nothing_unless_it_may(rbox: Sandbox, model: Script
     tried = tool("get_session", session="app-s") + tool("merge_session", session="app-s")
     rbox.ao("orchestrator", f"Land it. {tried} [[say: Tried.]]")
     rbox.until(lambda: len(results(model, "Land it.")) == 2, "the answers of the tools", 2 * lab.start_within)
-    import sys
-
-    print(lab.agent, results(model, "Land it."), file=sys.stderr)
-    assert 0
+    seen, refusal = results(model, "Land it.")
+    assert '"status":"review_pending"' in seen and _UNKNOWN[lab.agent] in refusal
     assert rbox.session("s")["pr"]["state"] == "open"
     assert "made.txt" not in rbox.git("ls-tree", "--name-only", "main").split()
 

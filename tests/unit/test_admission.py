@@ -106,6 +106,38 @@ async def test_a_verdict_is_recorded_when_it_is_another_one(stage: Stage, admiss
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "memory ({} MB free, {} about to start)",
+        "disk space ({} MB free)",
+        "room in the day's budget of app: {}.50 of 5.00 USD spent, {:,} reserved, 0.25 expected",
+        "tomorrow: the day's budget of app is spent: 1,{} of {} tokens",
+    ],
+)
+async def test_figures_that_are_measured_anew_are_not_recorded_each_time(
+    stage: Stage, admission: Admission, reason: str
+) -> None:
+    await stage.queue(*(f"s{number}" for number in range(20)))
+    figures = iter(range(1000, 100_000))
+    admission.gates.append(lambda _facts, _working: reason.format(next(figures), next(figures)))
+    admission.start()
+    for _ in range(5):
+        await stage.settle()
+        admission.look()
+    await stage.settle()
+    assert len(await stage.log(e.SessionWaiting)) == 20
+    admission.gates[:] = [lambda _facts, _working: "the usage limit of work to end at 2026-11-16T10:00:00Z"]
+    admission.look()
+    await stage.settle()
+    admission.gates[:] = [lambda _facts, _working: "the usage limit of work to end at 2026-11-16T12:00:00Z"]
+    admission.look()
+    await stage.settle()
+    assert len(await stage.log(e.SessionWaiting)) == 60
+    admission.close()
+
+
+@pytest.mark.anyio
 async def test_whoever_stops_waiting_for_his_turn_begins_anew(stage: Stage, admission: Admission) -> None:
     await stage.queue("a", "b")
     held: list[str] = []

@@ -273,6 +273,25 @@ async def test_without_a_reset_time_the_pause_is_half_an_hour_and_grows(fleet: F
     assert [round(pause / 60) for pause in pauses] == [30, 60, 120, 240, 240]
 
 
+@pytest.mark.parametrize(
+    ("held", "mine", "same"),
+    [
+        ("opus", "claude-opus-4-1-20250805", True),
+        ("Opus", "opus[1m]", True),
+        ("claude-opus-4-1", "anthropic/claude-opus-4-1-20250805", True),
+        ("gemini-2.5-pro-latest", "gemini-2.5-pro", True),
+        ("", "gpt-5", True),
+        ("gpt-5", "", True),
+        ("gpt-5", "gpt-5-mini", False),
+        ("gpt-5", "gpt-5.1", False),
+        ("sonnet", "opus", False),
+        ("o1", "foo1", False),
+    ],
+)
+def test_which_names_may_be_one_model(held: str, mine: str, same: bool) -> None:
+    assert q.same_model(held, mine) is q.same_model(mine, held) is same
+
+
 @pytest.mark.parametrize("told", [500.0, 1000.0 + 9 * 86400.0])
 def test_a_reset_time_that_cannot_be_is_none(told: float) -> None:
     held = q.next_hold({}, "demo", "", told, 1000.0)

@@ -12,7 +12,7 @@ from agent_orchestrator.flow.facts import Failure, SessionFacts
 from agent_orchestrator.flow.fold import reduce
 from agent_orchestrator.flow.pull import Issue, Planned
 from agent_orchestrator.services.matching import Taker
-from agent_orchestrator.services.routing import Entry, Team, plan
+from agent_orchestrator.services.routing import Entry, Team, Wanted, plan
 from tests.unit.flow.world import created
 
 FRONT = Taker("front", labels=("ui", "css"), excluded=("api",))
@@ -62,7 +62,7 @@ def test_each_reason_is_told() -> None:
         (2, "any", ("app-old has attempted it: try again by ao new 2",)),
         (3, "any", ("it is assigned to bob",)),
         (4, "any", ("it needs your word (words of eve, who may not write to the repository): ao new 4",)),
-        (5, "any", ("issue 1 is open", "issue 3 is open", "it is assigned to bob")),
+        (5, "any", ("issues 1 and 3 are open", "it is assigned to bob")),
     ]
     team = replace(TEAM, takers=(FRONT,), trusted=("eve",))
     assert planned(issue(1), issue(2, "ui", "api"), issue(3, "ui", write_access="no", author="Eve"), team=team) == [
@@ -138,6 +138,21 @@ def test_no_more_of_a_plan_at_once_than_it_allows() -> None:
     found = plan(issues, [busy], [TEAM], group_limits={"P1": 2})
     full = ("no place is free in P1 (2 of 2 taken)",)
     assert [(entry.issue.number, entry.reasons) for entry in found] == [(1, ()), (2, full), (3, full)]
+
+
+def test_a_coordinating_session_gets_no_more_than_it_may_have() -> None:
+    issues = {f"app#{number}": task(number) for number in (1, 2, 3)} | {"app#4": issue(4)}
+    wanted = Wanted(dict.fromkeys(("app#1", "app#2", "app#3"), "app-coordinator"), {"app-coordinator": 2})
+    found = plan(issues, [], [TEAM], wanted=wanted)
+    full = ("app-coordinator has as many unfinished sessions as it may have",)
+    assert [(entry.issue.number, entry.parent, entry.reasons) for entry in found] == [
+        (1, "app-coordinator", ()),
+        (2, "app-coordinator", ()),
+        (4, None, ()),
+        (3, "app-coordinator", full),
+    ]
+    asked = plan(issues, [], [replace(TEAM, auto=False)], wanted=Wanted(dict.fromkeys(issues, "app-coordinator")))
+    assert {entry.issue.number: entry.ready for entry in asked}[4], "a person may always ask for it"
 
 
 def test_projects_share_the_places() -> None:

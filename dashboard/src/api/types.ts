@@ -74,6 +74,9 @@ export interface BacklogEntry {
   matchedBy: string | null;
   priority: number;
   plan: string | null;
+  session: string | null;
+  auto: boolean;
+  needsYou: boolean;
   ready: boolean;
   reasons: string[];
 }
@@ -632,6 +635,7 @@ export interface NewSession {
   /** A conversation of the agent's, begun by hand, to go on with. */
   resumeId?: string | null;
   labels?: string[];
+  /** Higher comes first. */
   priority?: number | null;
   runtime?: string | null;
   workspace?: string | null;

@@ -35,9 +35,9 @@ def client(*, start: bool = True) -> Client:
 class Live(TextType):
     """A name that the daemon knows; completed by asking it, if it runs."""
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, name: str = "") -> None:
         self.kind = kind
-        self.name = kind.removesuffix("s")
+        self.name = name or kind.removesuffix("s")
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         text = str(value)
@@ -65,7 +65,7 @@ class LiveText(Live):
 
 
 SESSION, PROJECT, AGENT = Live("sessions"), Live("projects"), Live("agents")
-PLAN, FIX = LiveText("plans"), Live("fixes")
+PLAN, FIX = LiveText("plans"), Live("fixes", "run")
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 session_argument = click.argument("session", metavar="S", type=SESSION)

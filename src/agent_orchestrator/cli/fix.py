@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from agent_orchestrator.cli import out
-from agent_orchestrator.cli.common import AGENT, client, json_option, scope, scope_options
+from agent_orchestrator.cli.common import AGENT, FIX, client, json_option, scope, scope_options
 from agent_orchestrator.client import Client
 from agent_orchestrator.errors import UsageError
 from agent_orchestrator.wire import quote, with_query
@@ -24,7 +24,7 @@ _GOOD = ("green", "measured")
 
 
 @click.command()
-@click.argument("run", metavar="[F]", required=False)
+@click.argument("run", metavar="[F]", required=False, type=FIX)
 @click.option(
     "--command",
     "commands",
@@ -48,7 +48,7 @@ _GOOD = ("green", "measured")
 @click.option("--dry-run", is_flag=True, help="Only show what fails, by cause.")
 @click.option("--no-wait", is_flag=True, help="Return at once.")
 @click.option("--list", "listing", is_flag=True, help="List the runs.")
-@click.option("--stop", metavar="F", help="End a run; its agents are stopped, their work is saved.")
+@click.option("--stop", metavar="F", type=FIX, help="End a run; its agents are stopped, their work is saved.")
 @scope_options
 @json_option
 def fix(
@@ -83,6 +83,8 @@ def fix(
     if stop:
         return _tell(ao.request("DELETE", _path(stop)).json(), as_json)
     if run:
+        if commands or max_agents or agent or model or base or no_merge or dry_run:
+            raise UsageError(f"{run} has begun already", f"follow it: ao fix {run}; end it: ao fix --stop {run}")
         found = ao.get(_path(run))
     else:
         wanted: Json = {
@@ -140,6 +142,8 @@ def _news(found: Json) -> list[str]:
     if not found["rounds"] and found["progress"]:
         lines.append(f"{found['id']} {found['progress']}")
     for each in found["rounds"]:
+        if found["state"] == "failed" and not each["total"]:
+            continue
         causes = out.plural(len(each["groups"]), "cause")
         fails = out.plural(each["total"], "failure")
         lines.append(f"round {each['number']}: {fails} of {causes} on {found['base']} at {each['commit'][:8]}")

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from itertools import pairwise
 from typing import Any
 
 from agent_orchestrator.flow.plans import EFFORTS, PlannedTask
@@ -18,10 +19,14 @@ from agent_orchestrator.flow.plans import EFFORTS, PlannedTask
 LONGEST_TITLE, LONGEST_TEXT, LONGEST_LINE, LONGEST_LABEL = 200, 20_000, 500, 80
 MOST_LINES = 50
 """Acceptance criteria, labels, files or dependencies of one task."""
+MOST_FENCED = 20
+"""Fenced documents of an answer that are tried."""
 MOST_FAULTS = 20
 """Of one answer that are named."""
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}", re.ASCII)
-_FENCED = re.compile(r"```[a-zA-Z]*[ \t]*\n(.*?)\n[ \t]*```", re.DOTALL)
+_FENCE = re.compile(r"^[ \t]*```[a-zA-Z]*[ \t]*$", re.MULTILINE)
+LONGEST_ANSWER = 2_000_000
+"""Characters of an answer, from its end, that are looked at."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
@@ -49,7 +54,10 @@ class Checked:
 
 def json_in(text: str) -> Any:
     """The JSON document that a text is, or that stands in it last, fenced or bare. Raises `ValueError`."""
-    for candidate in (text, *reversed(_FENCED.findall(text)), text[text.find("{") : text.rfind("}") + 1]):
+    text = text[-LONGEST_ANSWER:]
+    fences = list(_FENCE.finditer(text))[-2 * MOST_FENCED :]
+    fenced = [text[begin.end() : end.start()] for begin, end in pairwise(fences)]
+    for candidate in (text, *reversed(fenced), text[text.find("{") : text.rfind("}") + 1]):
         try:
             found = json.loads(candidate)
         except (ValueError, RecursionError):

@@ -106,6 +106,6 @@ local_only = Depends(_local)
 
 async def scope_of(services: Services, context: Context, project: str | None, everything: bool) -> str | None:
     """The project that a listing is about; none means all of them."""
-    if context.only is None and (everything or (project is None and context is NOWHERE)):
-        return None
+    if everything or (project is None and context is NOWHERE):
+        return context.only
     return await services.projects.resolve(context, project)

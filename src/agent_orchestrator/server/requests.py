@@ -53,7 +53,7 @@ class NewSession(Given):
     pr: int | str | None = Field(None, description="A pull request to take over.")
     resume_id: str | None = Field(None, description="A conversation of the agent's, begun by hand, to go on with.")
     labels: list[str] = []
-    priority: int | None = None
+    priority: int | None = Field(None, ge=-1000, le=1000, description="Higher comes first.")
     runtime: str | None = None
     workspace: str | None = None
     node: str | None = None

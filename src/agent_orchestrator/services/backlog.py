@@ -70,29 +70,39 @@ class Backlog:
 
     def list(self, project: str | None) -> list[dict[str, Any]]:
         """The same as JSON."""
-        return [self._json(position, entry) for position, entry in enumerate(self.entries(project), 1)]
+        entries = self.entries(project)
+        tools = {place: self._tool(*place) for place in {(entry.issue.project, entry.taker) for entry in entries}}
+        return [
+            _json(position, entry, tools[entry.issue.project, entry.taker]) for position, entry in enumerate(entries, 1)
+        ]
 
-    def _json(self, position: int, entry: Entry) -> dict[str, Any]:
-        issue, project = entry.issue, self.config.project(entry.issue.project)
-        return {
-            "position": position,
-            "issue": issue.number,
-            "key": issue.name,
-            "id": issue_key(issue.project, issue.number),
-            "project": issue.project,
-            "title": issue.title,
-            "labels": list(issue.labels),
-            "profile": entry.taker if entry.profile else None,
-            "agent": agent_settings(project, entry.taker).tool if project and entry.taker else None,
-            "matchedBy": entry.matched or None,
-            "priority": issue.planned.priority if issue.planned else 0,
-            "plan": issue.planned.plan if issue.planned else None,
-            "session": entry.session,
-            "auto": entry.auto,
-            "needsYou": entry.needs_you,
-            "ready": entry.ready,
-            "reasons": list(entry.reasons),
-        }
+    def _tool(self, project_id: str, taker: str | None) -> str | None:
+        """The agent that a profile is."""
+        project = self.config.project(project_id)
+        return agent_settings(project, taker).tool if project and taker else None
+
+
+def _json(position: int, entry: Entry, tool: str | None) -> dict[str, Any]:
+    issue = entry.issue
+    return {
+        "position": position,
+        "issue": issue.number,
+        "key": issue.name,
+        "id": issue_key(issue.project, issue.number),
+        "project": issue.project,
+        "title": issue.title,
+        "labels": list(issue.labels),
+        "profile": entry.taker if entry.profile else None,
+        "agent": tool,
+        "matchedBy": entry.matched or None,
+        "priority": issue.planned.priority if issue.planned else 0,
+        "plan": issue.planned.plan if issue.planned else None,
+        "session": entry.session,
+        "auto": entry.auto,
+        "needsYou": entry.needs_you,
+        "ready": entry.ready,
+        "reasons": list(entry.reasons),
+    }
 
 
 def team_of(project: ProjectConfig) -> Team:

@@ -104,7 +104,7 @@ class Projects:
         """The project that a command is about; its configuration is registered. `adopt`: a repository without one too."""
         if context.only is not None:
             if project not in (None, context.only):
-                raise Denied(f"you ask for {context.only} alone", "leave the project out")
+                raise NotFound(f"no project {project}", f"you may ask for {context.only}: leave the project out")
             return context.only
         async with self._registering:
             try:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import structlog
@@ -39,6 +41,9 @@ IN_ORDER = 300.0
 LOOK_AGAIN = 30.0
 """A hold is looked at again at least this often, so that a clock that jumps is noticed."""
 
+SHORTEST_DATE = 6
+_PART = re.compile(r"[a-z]+|\d+")
+
 log = structlog.get_logger()
 
 Models = Callable[[SessionFacts], str]
@@ -66,9 +71,27 @@ def account_of(facts: SessionFacts) -> str:
     return facts.spec.account or facts.spec.agent
 
 
+@lru_cache(maxsize=1024)
 def same_model(held: str, mine: str) -> bool:
-    """May this be the model that is held? One that is not known may be any."""
-    return not held or not mine or held.lower() in mine.lower() or mine.lower() in held.lower()
+    """May this be the model that is held? One that is not known may be any; `opus` is any opus, but `gpt-5` is no `gpt-5-mini`."""
+    if not held or not mine:
+        return True
+    short, long = sorted((_parts(held), _parts(mine)), key=len)
+    return any(
+        long[at : at + len(short)] == short
+        and _only_numbers(long[at + len(short) :], versions="".join(short).isalpha())
+        for at in range(len(long) - len(short) + 1)
+    )
+
+
+def _parts(model: str) -> list[str]:
+    """The words and numbers of a model's name, without what stands in brackets: `opus[1m]`."""
+    return _PART.findall(model.lower().partition("[")[0])
+
+
+def _only_numbers(rest: Sequence[str], *, versions: bool) -> bool:
+    """Is what follows a model's name but its version, or, where the name has one already, a date?"""
+    return all(part == "latest" or (part.isdigit() and (versions or len(part) >= SHORTEST_DATE)) for part in rest)
 
 
 def concerns(hold: AccountHold, account: str, model: str) -> bool:

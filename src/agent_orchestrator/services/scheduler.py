@@ -6,6 +6,7 @@ Who has waited long for his turn counts as more urgent, so that nobody waits for
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,6 +26,10 @@ MEMORY_A_START = 512 << 20
 DISK_A_START = 128 << 20
 AGING = 600.0
 """Seconds of waiting for his turn that count as much as one more point of priority."""
+_FIGURE = re.compile(r"\d[\d,.]*|, \d+ about to start")
+
+MEASURED = ("memory (", "disk space (", "room in ", "tomorrow: ", "a greater budget: ")
+"""How reasons begin whose figures are measured, and change all the time."""
 
 Gate = Callable[[SessionFacts, Sequence[SessionFacts]], str]
 """Who wants to start, and those at work with those that may start now → what he is to wait for; nothing: this one lets him go."""
@@ -57,6 +62,14 @@ class Seat:
     node: str | None = None
     group: str = ""
     group_limit: int = 0
+
+
+def same_reason(one: str, other: str) -> bool:
+    """Do these say the same, apart from figures that are measured anew at each look?"""
+    if one == other:
+        return True
+    measured = next((begin for begin in MEASURED if one.startswith(begin) and other.startswith(begin)), None)
+    return measured is not None and _FIGURE.sub("", one) == _FIGURE.sub("", other)
 
 
 def seat_of(facts: SessionFacts) -> Seat:

@@ -28,12 +28,13 @@ class Sessions:
         self.calls: list[tuple[Any, ...]] = []
         self.body = json.dumps({"sessions": [{"id": "app-fix"}]}).encode()
         self.release = asyncio.Event()
+        self.flow = SimpleNamespace(sessions={"app-fix": SimpleNamespace(project="app")})
 
     def list_body(self, project: str | None) -> bytes:
         self.calls.append(("list", project))
         return self.body
 
-    def find(self, name: str, project: str | None = None) -> Any:
+    def find(self, name: str, project: str | None = None, only: str | None = None) -> Any:
         self.calls.append(("find", name, project))
         if name not in ("app-fix", "fix"):
             raise NotFound(f"there is no session {name}", "`ao status -A` lists them")

@@ -58,6 +58,7 @@ class Daemon:
         self.info = {"pid": os.getpid(), "socket": self.socket, "url": "http://127.0.0.1:3999", "version": "0"}
         (home / "daemon.json").write_text(json.dumps(self.info))
         self.route("GET", "/healthz", {"status": "ok"})
+        self.route("GET", "/api/backlog.*", {"entries": [], "unread": []})
         threading.Thread(target=self._accept, daemon=True).start()
 
     def route(self, method: str, path: str, reply: Handler) -> None:

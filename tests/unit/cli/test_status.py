@@ -57,7 +57,8 @@ def test_status_alone_and_its_other_names_are_the_same(daemon: Daemon, run: Run)
 def test_the_scope_is_never_ignored(daemon: Daemon, run: Run, argv: list[str], query: str) -> None:
     daemon.route("GET", r"/api/sessions.*", {"sessions": []})
     assert run(*argv).code == 0
-    assert daemon.requests[-1].path == f"/api/sessions{query}"
+    asked = [each.path for each in daemon.requests if each.path.startswith("/api/")]
+    assert asked[0] == f"/api/sessions{query}" and set(asked[1:]) <= {f"/api/backlog{query}"}
 
 
 def test_an_option_that_a_command_does_not_know_is_refused_before_it_too(daemon: Daemon, run: Run) -> None:
@@ -190,6 +191,54 @@ def test_the_footer_names_what_may_be_reviewed_and_landed() -> None:
         "1 change may land: ao merge app-b",
         "1 change to review: ao review app-a",
     ]
+
+
+ENTRY = {
+    "id": "app#4",
+    "key": "4",
+    "project": "app",
+    "title": "Go on",
+    "auto": True,
+    "session": None,
+    "needsYou": False,
+}
+
+
+def test_issues_that_wait_to_be_taken_are_shown_with_the_reason(daemon: Daemon, run: Run) -> None:
+    asked_for = ENTRY | {"auto": False, "reasons": ["autoAssign is off: take it by ao new 1"]}
+    at_work = ENTRY | {"session": "app-done", "reasons": ["app-done works on it"]}
+    waits = ENTRY | {"reasons": ["issue 2 is open"]}
+    why = "issue 1 is open: app-done was stopped without landing"
+    stuck = ENTRY | {"key": "9", "needsYou": True, "reasons": [why]}
+    daemon.route("GET", "/api/sessions", {"sessions": [MERGED]})
+    daemon.route("GET", "/api/backlog", {"entries": [asked_for, at_work, *[waits] * 6, stuck], "unread": []})
+    lines = run("status").out.splitlines()
+    begin = lines.index("Not taken yet (7)")
+    assert lines[begin + 1 : begin + 5] == [
+        "  #9  Go on",
+        f"      {why}",
+        "  #4  Go on",
+        "      issue 2 is open",
+    ]
+    assert lines[-3:] == ["  … 2 more: ao backlog", "", "1 issue waits for you: ao backlog"]
+    daemon.route("GET", "/api/sessions", {"sessions": []})
+    assert run("status").out.startswith("Not taken yet (7)\n")
+    daemon.route("GET", "/api/backlog", {"entries": [asked_for], "unread": []})
+    assert run("status").out.startswith("No sessions here.")
+
+
+def test_in_a_narrow_terminal_names_stay_whole_and_other_columns_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(out, "width", lambda: 80)
+    name = "write-the-core-of-the-application"
+    lines = board.board_lines([session(name, branch=f"feature/{name}"), session("b")])
+    assert all(out.cells(line) <= 80 for line in lines)
+    assert f"app-{name} " in lines[2] and lines[0].split() == ["SESSION", "STATUS", "PROGRESS"]
+
+
+def test_a_failed_one_says_what_to_do() -> None:
+    failed = session("a", status="failed", column="Needs you", waitingFor="install it: npm install x")
+    assert "      install it: npm install x" in board.board_lines([failed])
+    assert any(line.split()[:2] == ["Remedy", "install"] for line in board.detail_lines(failed))
 
 
 def test_a_narrow_terminal_cuts_the_branch_first(monkeypatch: pytest.MonkeyPatch) -> None:

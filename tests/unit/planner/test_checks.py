@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from itertools import pairwise
 from typing import Any
 
@@ -110,6 +111,13 @@ def test_json_is_found(text: str) -> None:
 def test_no_json(text: str) -> None:
     with pytest.raises(ValueError, match="no JSON"):
         json_in(text)
+
+
+def test_an_answer_full_of_fences_is_read_in_no_time() -> None:
+    begun = time.process_time()
+    with pytest.raises(ValueError, match="no JSON"):
+        json_in("x```\n" * 40_000 + "```json\n" * 40_000)
+    assert time.process_time() - begun < 1.0
 
 
 JSON = st.recursive(

@@ -9,7 +9,6 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import Any
 
 from agent_orchestrator.config.effective import ProjectConfig
@@ -17,11 +16,14 @@ from agent_orchestrator.flow.authors import free
 from agent_orchestrator.flow.plans import EFFORTS, Plan
 from agent_orchestrator.flow.pull import Issue
 from agent_orchestrator.services import prompting
+from agent_orchestrator.spool import clean_text
 
 MOST_FOLDERS, MOST_NAMES, LONGEST_MAP = 120, 12, 12_000
 MOST_ISSUES, LONGEST_BODY, LONGEST_ISSUES = 100, 1500, 40_000
-LONGEST_README = 4000
+LONGEST_README, LONGEST_SESSIONS = 4000, 12_000
 MOST_FILES = 20
+LONGEST_LINE = 300
+"""Of a title, a name or a path."""
 
 SYSTEM = """\
 You plan work for a team of coding agents; you do none of it yourself. Look at the repository in this folder, which you cannot change, \
@@ -118,7 +120,7 @@ def brief(plan: Plan, project: ProjectConfig, seen: Surroundings) -> str:
         _conflicts(seen.conflicts),
         f"Answer with one JSON object that follows this schema, and nothing else:\n\n{SCHEMA}",
     ]
-    return "\n\n".join(part for part in parts if part)
+    return clean_text("\n\n".join(part for part in parts if part))
 
 
 def again(faults: Iterable[str]) -> str:
@@ -133,18 +135,21 @@ def again(faults: Iterable[str]) -> str:
 def _map(paths: Sequence[str]) -> str:
     """Folders with how many files they have, and the names of a few."""
     folders: dict[str, list[str]] = {}
+    kinds: Counter[str] = Counter()
     for path in paths:
-        place = PurePosixPath(path)
-        folders.setdefault(str(place.parent), []).append(place.name)
-    kinds = Counter(suffix for path in paths if (suffix := PurePosixPath(path).suffix))
+        folder, _, name = path.rpartition("/")
+        folders.setdefault(folder or ".", []).append(name)
+        if dot := name.rpartition(".")[0]:
+            kinds[name[len(dot) :]] += 1
     lines = [
-        f"The repository has {len(paths)} files: {', '.join(f'{count} {kind}' for kind, count in kinds.most_common(8))}"
+        f"The repository has {len(paths)} files: "
+        + ", ".join(f"{count} {_name(kind)}" for kind, count in kinds.most_common(8))
     ]
     shallow = sorted(folders, key=lambda folder: (folder.count("/") + (folder != "."), folder))
     for folder in shallow[:MOST_FOLDERS]:
-        names = sorted(folders[folder])
+        names = sorted(map(_name, folders[folder]))
         more = f" … ({len(names)} files)" if len(names) > MOST_NAMES else ""
-        lines.append(f"{'' if folder == '.' else folder}/: {' '.join(names[:MOST_NAMES])}{more}")
+        lines.append(f"{'' if folder == '.' else _name(folder)}/: {' '.join(names[:MOST_NAMES])}{more}")
     if len(shallow) > MOST_FOLDERS:
         lines.append(f"… and {len(shallow) - MOST_FOLDERS} more folders")
     return _cut("\n".join(lines), LONGEST_MAP)
@@ -185,9 +190,11 @@ def _issues(issues: Sequence[Issue], trusted: Sequence[str]) -> str:
         return f"No issue is open.{left}"
     rows, size = [], 0
     for issue in mine[:MOST_ISSUES]:
-        labels = f" [{', '.join(issue.labels)}]" if issue.labels else ""
+        labels = f" [{_line(', '.join(issue.labels))}]" if issue.labels else ""
         after = f" (after {', '.join(map(str, issue.after))})" if issue.after else ""
-        body = f"\n{issue.author} wrote:\n{_quoted(_cut(issue.body, LONGEST_BODY))}" if issue.body.strip() else ""
+        body = (
+            f"\n{_line(issue.author)} wrote:\n{_quoted(_cut(issue.body, LONGEST_BODY))}" if issue.body.strip() else ""
+        )
         row = f"Issue {issue.number}: {_line(issue.title)}{labels}{after}"
         size += len(row) + len(body)
         rows.append(row + (body if size <= LONGEST_ISSUES else ""))
@@ -202,15 +209,16 @@ def visible(issues: Sequence[Issue], trusted: Sequence[str]) -> list[Issue]:
 
 def _sessions(sessions: Sequence[tuple[str, str, frozenset[str]]]) -> str:
     rows = [
-        f"- {name}: {_line(title)}" + (f"; files: {', '.join(sorted(files)[:MOST_FILES])}" if files else "")
+        f"- {name}: {_line(title)}" + (f"; files: {', '.join(map(_name, sorted(files)[:MOST_FILES]))}" if files else "")
         for name, title, files in sessions[:50]
     ]
-    return "At work just now (do not plan the same again):\n" + "\n".join(rows) if rows else ""
+    told = _cut("\n".join(rows), LONGEST_SESSIONS)
+    return f"At work just now (do not plan the same again):\n{told}" if rows else ""
 
 
 def _conflicts(files: Mapping[str, int]) -> str:
     most = sorted(files.items(), key=lambda pair: (-pair[1], pair[0]))[:MOST_FILES]
-    rows = [f"- {path} ({count} times)" for path, count in most]
+    rows = [f"- {_name(path)} ({count} times)" for path, count in most]
     return (
         "Branches have collided on these files before; keep tasks that touch them apart:\n" + "\n".join(rows)
         if rows
@@ -223,7 +231,14 @@ def _quoted(text: str) -> str:
 
 
 def _line(text: str) -> str:
-    return " ".join(text.split())
+    line = " ".join(text.split())
+    return line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}…"
+
+
+def _name(path: str) -> str:
+    """A file's name as one word: what would look like anything else is written as in JSON."""
+    short = path if len(path) <= LONGEST_LINE else f"{path[:LONGEST_LINE]}…"
+    return short if short.isprintable() and " " not in short else json.dumps(short)
 
 
 def _cut(text: str, most: int) -> str:

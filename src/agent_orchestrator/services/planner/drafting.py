@@ -39,6 +39,8 @@ from agent_orchestrator.services.quota import is_held, next_hold
 
 MOST_BEGINNINGS = 3
 """Daemons that may die in the middle of one planning before it is given up."""
+MOST_AT_ONCE = 3
+"""Plannings that go on together; whoever asks for more waits."""
 TRACKER_WITHIN = 15.0
 """Seconds that a tracker which has not been read yet is waited for."""
 LOOK_EVERY = 0.5
@@ -75,6 +77,7 @@ class Drafting:
         """Plan → what its agent does just now."""
         self._spent: dict[str, Spent] = {}
         self._running: dict[str, asyncio.Task[Checked]] = {}
+        self._places = asyncio.Semaphore(MOST_AT_ONCE)
 
     def settings(self, project: ProjectConfig, name: str) -> tuple[AgentSettings, Headless]:
         """The agent that is to plan; `UsageError` names those that can, where this one cannot."""
@@ -179,10 +182,16 @@ class Drafting:
         issues = open_issues(self.flow, project.id)
         if plan.from_issues and not briefing.visible(issues, project.trusted_authors):
             raise Conflict("no issue is open that could be planned", 'open one: ao issue new "what is wanted"')
-        async with self.scratches.of(project) as scratch:
+        if self._places.locked():
+            self.progress[plan.id] = "waiting for another planning to end"
+        async with self._places, self.scratches.of(project) as scratch:
             seen = await self._surroundings(project, scratch, issues)
             talk = self._conversation(plan, project, settings, agent, scratch)
-            found = await self._agree(plan, project, talk, briefing.brief(plan, project, seen), issues)
+            whole = await asyncio.to_thread(briefing.brief, plan, project, seen)
+            try:
+                found = await self._agree(plan, project, talk, whole, issues)
+            finally:
+                talk.end_leftovers()  # what its agent left behind, in whatever process group
             notes = [*found.notes, *([unread] if unread else [])]
             if changed := await scratch.changed():
                 notes.append(

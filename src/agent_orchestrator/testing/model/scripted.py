@@ -210,9 +210,9 @@ class ScriptedModel:
             return fail(500, f"the rule of the scripted model raised {error!r}")
         reply = said if isinstance(said, Reply) else next_reply(request, time.time(), said)
         bound = [(action, bind(action, request)) for action in reply.calls]
-        said = [reply.text, *(as_text(action, request) for action, calls in bound if not calls)]
+        words = [reply.text, *(as_text(action, request) for action, calls in bound if not calls)]
         calls = tuple(call for _, each in bound for call in each)
-        return replace(reply, text="\n".join(filter(None, said)), calls=calls)
+        return replace(reply, text="\n".join(filter(None, words)), calls=calls)
 
     async def _carry_out(self, exchange: Exchange, wire: Wire, answering: Answering) -> None:
         reply, request = exchange.reply, exchange.request
