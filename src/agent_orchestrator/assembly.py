@@ -170,7 +170,7 @@ class Assembly:
         self.effects |= self.planner.effects()
         self.runner = Runner(self.flow, self.effects)
         self.budgets, self.completion = Budgets(self.flow, self.config), Completion(self.flow)
-        self.budgets.notice = self.quiet.gate
+        self.budgets.notice, drafting.spent_for = self.quiet.gate, self.budgets.spent_for
         self.quota = Quota(self.flow, self._model_of)
         self.lifecycle.may_go = self.reacting.may_go = self._may_go
         self.permissions = Permissions(self.flow, self.plugins, self.lifecycle)

@@ -215,6 +215,9 @@ class Daemon(Assembly):
     async def shutdown(self, sessions: bool) -> None:
         """End the daemon after the answer has been sent; true: stop all sessions first, their work saved."""
         if sessions:
+            for part in (self.assigning, self.fixes, self.coordinators):
+                part.close()  # a place that becomes free is not for the next one
+            await self.flow.append()  # what one of them had just begun is recorded before
             await self.sessions.stop_all(None)
         asyncio.get_running_loop().call_later(0.05, self.ending.set)
 

@@ -207,3 +207,19 @@ def test_shutdown_leaves_sessions_running_or_stops_them(off: Sandbox) -> None:
     off.until(lambda: not _daemons(off), "its end")
     assert off.json("status", "w")["status"] == "stopped"
     assert off.git("rev-parse", "refs/ao/rescue/app-w")
+
+
+def test_shutdown_gives_the_places_of_those_it_stops_to_nobody(tmp_path: Path) -> None:
+    config = "defaults: {agent: demo, runtime: process}\norchestrator: {autoAssign: true, maxParallelAgents: 1}\n"
+    with Sandbox(tmp_path, "process") as box:
+        box.repository(config=config)
+        box.start()
+        for number in range(4):
+            box.ao("issue", "new", f"task {number}", "-m", "[[wait]]")
+        box.until(lambda: any(one["pid"] for one in box.json("status")["sessions"]), "the first one")
+        box.ao("shutdown", "--sessions")
+        box.until(lambda: not _daemons(box), "its end")
+        box.start()
+        told = [event["type"] for event in box.events()]
+        ending = told[told.index("stop-requested") : told.index("daemon-stopped")]
+        assert not {"session-created", "agent-launched"} & set(ending)

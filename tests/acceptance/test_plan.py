@@ -177,6 +177,15 @@ def test_a_usage_limit_met_while_planning_holds_the_account(house: Sandbox) -> N
         house.ao("usage", "--release", "demo")
 
 
+def test_a_spent_budget_plans_no_more(tmp_path: Path) -> None:
+    with Sandbox(tmp_path, "process") as box:
+        box.repository(config="defaults: {agent: demo}\nprojects:\n  app: {path: ., budget: {perDay: 1 USD}}\n")
+        box.start()
+        box.ao("plan", goal(task("a"), before="[[usage: input=10 output=5 usd=1.5]] "))
+        done = box.ao("plan", "anything", check=False)
+        assert done.returncode == 1 and "the day's budget of app is spent: 1.50 of 1.00 USD" in done.stderr
+
+
 def test_an_agent_without_headless_mode_is_refused_at_once(house: Sandbox) -> None:
     count = len(plans(house))
     done = house.ao("plan", "x", "--agent", "gemini", check=False)

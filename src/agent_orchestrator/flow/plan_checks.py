@@ -18,6 +18,7 @@ from agent_orchestrator.flow.plans import EFFORTS, PlannedTask
 
 LONGEST_TITLE, LONGEST_TEXT, LONGEST_LINE, LONGEST_LABEL = 200, 20_000, 500, 80
 MOST_LINES = 50
+MOST_PRIORITY, MOST_NUMBER = 1000, 1_000_000_000
 """Acceptance criteria, labels, files or dependencies of one task."""
 MOST_FENCED = 20
 """Fenced documents of an answer that are tried."""
@@ -115,7 +116,7 @@ class _Reader:
             labels=self._list(called, "labels", given.get("labels"), LONGEST_LABEL),
             files=self._files(called, given.get("files")),
             profile=self._profile(called, given.get("profile")),
-            priority=self._whole(called, "priority", given.get("priority")) or 0,
+            priority=self._whole(called, "priority", given.get("priority"), MOST_PRIORITY) or 0,
             issue=self._issue(called, given.get("issue")),
         )
 
@@ -174,16 +175,16 @@ class _Reader:
             return None
         return name
 
-    def _whole(self, called: str, key: str, given: Any) -> int | None:
+    def _whole(self, called: str, key: str, given: Any, most: int) -> int | None:
         if given is None:
             return None
-        if isinstance(given, bool) or not isinstance(given, int) or abs(given) > 1_000_000:
-            self.faults.append(f"{called}: {key} is no whole number")
+        if isinstance(given, bool) or not isinstance(given, int) or abs(given) > most:
+            self.faults.append(f"{called}: {key} is no whole number of at most {most}")
             return None
         return given
 
     def _issue(self, called: str, given: Any) -> int | None:
-        number = self._whole(called, "issue", given)
+        number = self._whole(called, "issue", given, MOST_NUMBER)
         if number is not None and number not in self.known.issues:
             self.faults.append(f"{called}: there is no open issue {number}")
         return number

@@ -237,6 +237,14 @@ class Budgets:
                 return f"room in {cap.name}: {figures}, {shown(rest, unit)} expected"
         return ""
 
+    def spent_for(self, project: str, profile: str | None) -> str:
+        """Which shared budget leaves nothing for more of this work, in words; nothing: there is room."""
+        for cap in self.caps(project, profile):
+            if cap.scope != "session" and (spent := self.spent(cap)) >= cap.amount.value:
+                unit = cap.amount.unit
+                return f"{cap.name} is spent: {shown(spent, unit)} of {shown(cap.amount.value, unit)} {unit}"
+        return ""
+
     def wait(self, facts: SessionFacts) -> Wait | None:
         """Why a session is not to be spoken to: its day's or its project's budget is spent, and the rule is to stop then."""
         rules = self.flow.rules(facts.project, facts.spec.profile)

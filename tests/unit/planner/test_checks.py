@@ -38,6 +38,7 @@ def one(name: str = "a", **more: Any) -> dict[str, Any]:
         ([one(effort="huge")], "effort is 'huge', not one of small, medium, large"),
         ([one(priority="high")], "priority is no whole number"),
         ([one(priority=True)], "priority is no whole number"),
+        ([one(priority=1001)], "priority is no whole number of at most 1000"),
         ([one(files=[{}])], "files is no list of texts"),
         ([one(labels=["x"] * 3 + [f"l{n}" for n in range(60)])], "labels is too long"),
         ([one(dependencies=["a"])], "task a depends on itself"),

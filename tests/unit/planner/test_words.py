@@ -139,8 +139,8 @@ def test_a_plan_as_text_and_back() -> None:
         ("a\nb: c: d", "this is no YAML, line 2"),
         ("- x", "no map"),
         ("", "no map"),
-        ("gaol: x\ntasks: []", "a plan has no gaol"),
-        ("tasks: [{id: a, titel: b}]", "task 1 has no titel"),
+        ("gaol: x\ntasks: []", "there is no key gaol: a plan has"),
+        ("tasks: [{id: a, titel: b}]", "task 1: there is no key titel"),
         ("tasks: !!python/object/apply:os.system [ls]", "no YAML"),
     ],
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -71,6 +71,8 @@ class Drafting:
         self.lifecycle = lifecycle
         self.conflicts = conflicts
         self.tracking = tracking
+        self.spent_for: Callable[[str, str | None], str] = lambda _project, _profile: ""
+        """Project and profile → which budget is spent."""
         self.scratches = Scratches(home.path / "planning", host)
         self.prices = Prices(home.prices)
         self.progress = Progress()
@@ -178,6 +180,8 @@ class Drafting:
         settings, agent = self.settings(project, plan.agent)
         await self.projects.check_trust(project, settings.profile)
         self._refuse_held(settings, self._model(plan, project, settings))
+        if spent := self.spent_for(project.id, settings.profile):
+            raise Conflict(spent, "plan again when there is more, or raise the budget")
         unread = await self._unread(plan)
         issues = open_issues(self.flow, project.id)
         if plan.from_issues and not briefing.visible(issues, project.trusted_authors):
