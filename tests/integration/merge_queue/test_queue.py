@@ -40,7 +40,9 @@ class Stage:
         self.check = Check(command=command, parallel=4)
         self.flow = Flow(store, time.time, lambda _project, _profile: ())
         home, project = Home(root / "ao"), SimpleNamespace(ci={"test": self.check})
-        plugins: Any = SimpleNamespace(project=lambda _name: project)
+        plugins: Any = SimpleNamespace(
+            project=lambda _name: project, checks=lambda _facts: project.ci, own_checks=lambda _facts: {}
+        )
         projects: Any = SimpleNamespace(check_trust=self._trusted)
         host = self.world.host
         self.checks = Checks(home, host)
@@ -84,7 +86,7 @@ class Stage:
         return "landing" if pr and pr.landing else pr.state if pr else ""
 
     async def until(self, holds: Callable[[], object]) -> None:
-        async with asyncio.timeout(300):
+        async with asyncio.timeout(60):
             while not holds():
                 await asyncio.sleep(0.01)
 
