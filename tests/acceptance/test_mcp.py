@@ -16,6 +16,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import anyio
 import httpx2
 import pytest
 from mcp import StdioServerParameters
@@ -198,7 +199,10 @@ async def test_a_worker_reports_and_asks_and_sees_nothing_of_others(box: Sandbox
 
         await call(client, "report_progress", step="sounding", done=1, total=4)
         assert box.session(mine)["progress"] == {"done": 1, "total": 4, "step": "sounding", "testsPassed": None}
-        (touching,) = (await call(client, "who_touches"))["others"]
+        with anyio.fail_after(30):  # what the other one writes is seen a moment later
+            while not (found := (await call(client, "who_touches"))["others"]):
+                await anyio.sleep(0.1)
+        (touching,) = found
         assert touching == {"session": other, "title": box.session(other)["title"], "files": ["notes/sea.md"]}
         assert (await call(client, "who_touches", files=["src/"]))["others"] == []
 
