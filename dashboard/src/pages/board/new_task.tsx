@@ -1,6 +1,6 @@
 /** A task for an agent: what is to be done, where, by whom, after what. */
 import { useQuery } from "@tanstack/react-query";
-import { useId, useMemo, useState, type ReactNode } from "react";
+import { useId, useMemo, useState } from "react";
 
 import { api } from "../../api/client";
 import type { Agent, Agents, BoardSession, Issues, NewSession, Session } from "../../api/types";
@@ -8,6 +8,7 @@ import { useBoard } from "../../live/store";
 import { Button } from "../../ui/button";
 import { cx } from "../../ui/cx";
 import { Dialog } from "../../ui/dialog";
+import { FIELD, Form, Labelled } from "../../ui/form";
 import { ProblemNote } from "../../ui/problem";
 import { toast } from "../../ui/toast";
 
@@ -56,8 +57,6 @@ export function NewTask({ open, onClose, initial }: Props) {
   );
 }
 
-export const FIELD = "min-h-9 w-full rounded-md border border-line-strong bg-surface px-2.5 text-sm pointer-coarse:text-[16px]";
-
 export function TaskForm({ initial, onDone, onCancel }: { initial?: Partial<Wanted> | undefined; onDone: () => void; onCancel?: () => void }) {
   const sessions = useBoard((board) => board.sessions);
   const projects = useBoard((board) => board.overview?.projects);
@@ -85,16 +84,7 @@ export function TaskForm({ initial, onDone, onCancel }: { initial?: Partial<Want
     setBusy(false);
   };
   return (
-    <form
-      className="flex flex-col gap-4"
-      onSubmit={(event) => {
-        event.preventDefault();
-        void submit();
-      }}
-      onKeyDown={(event) => {
-        if (event.key === "Enter" && (event.metaKey || event.ctrlKey)) void submit();
-      }}
-    >
+    <Form onSubmit={submit}>
       <Labelled id={`${id}-task`} label="What is to be done" hint="The first line becomes its title.">
         <textarea
           id={`${id}-task`}
@@ -127,23 +117,7 @@ export function TaskForm({ initial, onDone, onCancel }: { initial?: Partial<Want
           Start
         </Button>
       </div>
-    </form>
-  );
-}
-
-export function Labelled({ id, label, hint, children }: { id: string; label: string; hint?: string; children: ReactNode }) {
-  return (
-    <div className="flex min-w-0 flex-col gap-1">
-      <label htmlFor={id} className="text-sm font-medium">
-        {label}
-      </label>
-      {children}
-      {hint && (
-        <p id={`${id}-hint`} className="text-xs text-ink-soft">
-          {hint}
-        </p>
-      )}
-    </div>
+    </Form>
   );
 }
 

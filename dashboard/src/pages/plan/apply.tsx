@@ -4,8 +4,8 @@ import { useId, useState } from "react";
 import type { Plan } from "../../api/types";
 import { Button } from "../../ui/button";
 import { Dialog } from "../../ui/dialog";
+import { FIELD, Labelled } from "../../ui/form";
 import { ProblemNote } from "../../ui/problem";
-import { FIELD, Labelled } from "../board/new_task";
 
 export interface How {
   start: boolean;

@@ -9,12 +9,13 @@ import { useBoard } from "../../live/store";
 import { Badge } from "../../ui/badge";
 import { Button } from "../../ui/button";
 import { Dialog } from "../../ui/dialog";
+import { FIELD, Form, Labelled } from "../../ui/form";
 import { Section } from "../../ui/page";
 import { ProblemNote } from "../../ui/problem";
 import { SessionLink } from "../../ui/session_link";
 import { Age, spoken } from "../../ui/time";
 import { attempt } from "../../ui/toast";
-import { AgentChoice, FIELD, Labelled } from "../board/new_task";
+import { AgentChoice } from "../board/new_task";
 import { statusTone, statusWord } from "../board/words";
 import { byTool, course, fixTone, fixWord, matter, outcome } from "./fixing";
 import { lines } from "./tasks";
@@ -151,13 +152,7 @@ function FixForm({ onClose }: { onClose: () => void }) {
     }
   };
   return (
-    <form
-      className="flex flex-col gap-4"
-      onSubmit={(event) => {
-        event.preventDefault();
-        void begin();
-      }}
-    >
+    <Form onSubmit={begin}>
       <div className="grid gap-4 sm:grid-cols-2">
         <Labelled id={`${id}-project`} label="Project">
           <select id={`${id}-project`} value={project} onChange={(event) => set({ project: event.target.value, agent: "" })} className={FIELD}>
@@ -201,6 +196,6 @@ function FixForm({ onClose }: { onClose: () => void }) {
           Begin
         </Button>
       </div>
-    </form>
+    </Form>
   );
 }

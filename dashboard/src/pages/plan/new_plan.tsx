@@ -9,8 +9,9 @@ import { useBoard } from "../../live/store";
 import { Button } from "../../ui/button";
 import { cx } from "../../ui/cx";
 import { Dialog } from "../../ui/dialog";
+import { FIELD, Form, Labelled } from "../../ui/form";
 import { ProblemNote } from "../../ui/problem";
-import { AgentChoice, FIELD, Labelled } from "../board/new_task";
+import { AgentChoice } from "../board/new_task";
 import { asRequest, lacks, NO_GOAL, type Goal } from "./goal";
 
 interface Props {
@@ -59,16 +60,7 @@ function GoalForm({ initial, instead, onClose }: { initial: Partial<Goal> | unde
     setBusy(false);
   };
   return (
-    <form
-      className="flex flex-col gap-4"
-      onSubmit={(event) => {
-        event.preventDefault();
-        void submit();
-      }}
-      onKeyDown={(event) => {
-        if (event.key === "Enter" && (event.metaKey || event.ctrlKey)) void submit();
-      }}
-    >
+    <Form onSubmit={submit}>
       <Labelled
         id={`${id}-goal`}
         label={goal.fromIssues ? "What matters (optional)" : "What is to be achieved"}
@@ -107,6 +99,6 @@ function GoalForm({ initial, instead, onClose }: { initial: Partial<Goal> | unde
           Plan
         </Button>
       </div>
-    </form>
+    </Form>
   );
 }

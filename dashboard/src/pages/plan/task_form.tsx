@@ -6,7 +6,7 @@ import { api, ApiError } from "../../api/client";
 import type { Agents, PlannedTask } from "../../api/types";
 import { Button } from "../../ui/button";
 import { cx } from "../../ui/cx";
-import { FIELD, Labelled } from "../board/new_task";
+import { FIELD, Labelled } from "../../ui/form";
 import { concerns, dependents, faults, lines, listed, type Said } from "./tasks";
 
 interface Props {
