@@ -56,6 +56,8 @@ class _Subscription:
     handler: Handler[Any]
     told: set[int | str] = field(default_factory=set)
     """Events that it was called with; for failing checks the commits."""
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held until what an event is about has been looked up: it is called in the order of events."""
 
     def wants(self, trigger: str, session: str | None) -> bool:
         return trigger == self.trigger and self.session in (None, session)
@@ -267,19 +269,22 @@ class Fleet:
         if item["seq"] in one.told and trigger not in STATUS_TRIGGERS.values():
             return
         one.told.add(item["seq"])
+        async with one.turn:
+            event = await self._event(one, trigger, item)
+        if event is not None:
+            await self._call(f"{trigger} of {item.get('session') or item.get('project')}", one.handler, event)
+
+    async def _event(self, one: _Subscription, trigger: str, item: Json) -> Event | None:
+        """What a handler is called with; nothing: it knows that already."""
         session = await self._fresh(item["session"]) if item.get("session") else None
         checks: tuple[FailedCheck, ...] = ()
         if trigger == CI_FAILED:
             assert session is not None
             checks = await self._failing(session)
             if not checks or f"{session.id}:{session.head}" in one.told:
-                return
+                return None
             one.told.add(f"{session.id}:{session.head}")
-        await self._call(
-            f"{trigger} of {item.get('session') or item.get('project')}",
-            one.handler,
-            Event.of(item, session, trigger, checks),
-        )
+        return Event.of(item, session, trigger, checks)
 
     async def _failing(self, session: Session) -> tuple[FailedCheck, ...]:
         """The checks that fail by its own change, with the relevant part of their output."""
