@@ -8,8 +8,12 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from agent_orchestrator.testing import preloaded, sandbox
+
 settings.register_profile("same every time", derandomize=True, database=None, deadline=None)
 settings.load_profile("same every time")
+
+sandbox.launch = preloaded.launch
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Started in the background of a shell: programs started by tests would ignore Ctrl-C too.

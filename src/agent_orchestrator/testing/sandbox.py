@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from agent_orchestrator.client import Client
 from agent_orchestrator.home import Home
@@ -28,6 +28,30 @@ T = TypeVar("T")
 _FOREIGN = ("AO_", "TMUX", "GIT_", "PYTHONDONTWRITEBYTECODE", "PYTEST_")
 
 CONFIG = "defaults: {{agent: {agent}, runtime: {runtime}}}\n"
+
+
+class Daemon(Protocol):
+    """A daemon that was started here."""
+
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        ...
+
+    def wait(self, timeout: float) -> object:
+        """Return when it has ended; `TimeoutExpired` if it does not in time."""
+        ...
+
+
+def fresh(argv: Sequence[str], env: Mapping[str, str]) -> Daemon:
+    """Start a daemon with these arguments and exactly this environment."""
+    nothing = subprocess.DEVNULL
+    command = [sys.executable, "-m", "agent_orchestrator.daemon", *argv]
+    return subprocess.Popen(command, env=env, stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True)
+
+
+launch: Callable[[Sequence[str], Mapping[str, str]], Daemon] = fresh
+"""How daemons are started; `preloaded.launch` is quicker."""
 
 
 class Sandbox:
@@ -48,7 +72,7 @@ class Sandbox:
             "NO_COLOR": "1",
             **(env or {}),
         }
-        self._daemon: subprocess.Popen[bytes] | None = None
+        self._daemon: Daemon | None = None
 
     def __enter__(self) -> Sandbox:
         self.user_home.mkdir(parents=True, exist_ok=True)
@@ -89,16 +113,12 @@ class Sandbox:
     def start(self, *argv: str, port: int | None = 0) -> int:
         """Start the daemon, on any free port unless told otherwise, and wait until it answers; returns its pid."""
         chosen = [] if port is None else ["--port", str(port)]
-        command = [sys.executable, "-m", "agent_orchestrator.daemon", *chosen, *argv]
         if self._daemon is not None:  # ended by somebody else
             self._daemon.wait(30)
         self.home.info.unlink(missing_ok=True)
-        with open(os.devnull, "r+b") as nothing:  # noqa: PTH123
-            self._daemon = subprocess.Popen(
-                command, env=self.env, stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True
-            )
-        self.until(lambda: self.daemon_pid() == self._daemon.pid if self._daemon else False, "the daemon to answer", 30)
-        return self._daemon.pid
+        started = self._daemon = launch([*chosen, *argv], self.env)
+        self.until(lambda: self.daemon_pid() == started.pid, "the daemon to answer", 30)
+        return started.pid
 
     def daemon_pid(self) -> int | None:
         """The pid of the daemon that serves, if one does."""
@@ -201,8 +221,10 @@ class Sandbox:
                 environ = (entry / "environ").read_bytes().split(b"\0")
                 command = (entry / "cmdline").read_bytes()
                 session = any(one.startswith(b"AO_SPOOL=" + home) for one in environ)
-                if mark in environ or session or socket in command or home in command:
-                    found.append(int(entry.name))
+                pid = int(entry.name)
+                ours = self._daemon is not None and pid == self._daemon.pid
+                if ours or mark in environ or session or socket in command or home in command:
+                    found.append(pid)
         return found
 
     def clean_up(self) -> None:
@@ -237,6 +259,21 @@ def have_tmux() -> bool:
     import shutil
 
     return shutil.which("tmux") is not None
+
+
+def have_bwrap() -> bool:
+    """Can `sandbox: bwrap` be used here?"""
+    import asyncio
+
+    from agent_orchestrator.errors import Missing
+    from agent_orchestrator.host import LocalHost
+    from agent_orchestrator.plugins.runtimes.sandbox import check
+
+    try:
+        asyncio.run(check(LocalHost()))
+    except Missing:
+        return False
+    return True
 
 
 RUNTIMES: Sequence[str] = ("tmux", "process")
