@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fastapi import WebSocket
-from starlette.websockets import WebSocketDisconnect
+from starlette.websockets import WebSocketDisconnect, WebSocketState
 
 CHUNK = 1 << 16
 WINDOW = 1 << 19
@@ -60,8 +60,9 @@ async def serve_terminal(
     finally:
         os.close(slave)
     try:
-        await websocket.accept()
-        await _connect(websocket, master, refuse)
+        with contextlib.suppress(WebSocketDisconnect):  # gone before it began
+            await websocket.accept()
+            await _connect(websocket, master, refuse)
     finally:
         os.close(master)
         await asyncio.shield(_end(process))
@@ -139,6 +140,8 @@ async def _show(websocket: WebSocket, master: int, ahead: _Ahead) -> None:
         except OSError:  # Linux's way to say that the last program has closed the terminal
             return
         if not output:
+            return
+        if websocket.application_state is WebSocketState.DISCONNECTED:  # `_type` closed it this moment
             return
         ahead.sent(len(output))
         await websocket.send_bytes(output)
