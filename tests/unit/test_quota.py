@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -33,6 +32,7 @@ from agent_orchestrator.services.reacting import Reacting
 from agent_orchestrator.services.view import Views
 from agent_orchestrator.services.wording import Wording
 from agent_orchestrator.testing.memory import MemoryStore
+from tests.unit.counting import calls
 from tests.unit.flow.world import Time, created
 from tests.unit.test_reacting import NoMaterial
 
@@ -463,13 +463,12 @@ def test_which_account_is_held_is_told_by_account_and_model() -> None:
 
 
 @played()
-async def test_a_thousand_that_wait_for_a_held_account_are_asked_quickly(fleet: Fleet) -> None:
+async def test_who_waits_for_a_held_account_is_asked_quickly_however_many_there_are(fleet: Fleet) -> None:
     fleet.provider.refuses["demo"] = (1000.0 + HOUR, 1000.0 + HOUR, "")
     await fleet.new("first")
     await fleet.flow.append(*(created(f"app-n{number}", 1000.0) for number in range(1000)))
     await fleet.settle()
     waiting = [one for one in fleet.flow.sessions.values() if not one.admitted]
-    began = time.perf_counter()
-    reasons = {fleet.quota.gate(facts, ()) for facts in waiting}
-    assert time.perf_counter() - began < 0.2, "also on a busy machine"
+    reasons: set[str] = set()
+    assert calls(lambda: reasons.update(fleet.quota.gate(facts, ()) for facts in waiting)) < 20 * len(waiting)
     assert len(waiting) == 1000 and len(reasons) == 1

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import random
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -27,6 +25,7 @@ from agent_orchestrator.services.scheduler import (
     Verdict,
     admit,
 )
+from tests.unit.counting import calls
 from tests.unit.flow.test_around_the_flow import PLENTY, at_work, waiting
 
 
@@ -41,6 +40,10 @@ def of(project: str, facts: SessionFacts) -> SessionFacts:
 def busy(name: str, **spec: Any) -> SessionFacts:
     facts = at_work(name)
     return replace(facts, spec=replace(facts.spec, **spec))
+
+
+def on(node: str | None, facts: SessionFacts) -> SessionFacts:
+    return replace(facts, spec=replace(facts.spec, runtime="ray"), node=node)
 
 
 def started(verdicts: Sequence[Verdict]) -> list[str]:
@@ -62,10 +65,22 @@ def test_a_profile_has_places_of_its_own() -> None:
 
 
 def test_a_machine_has_places_of_its_own() -> None:
-    sessions = [busy("a"), busy("b", node="n1"), waiting("c", 1.0), waiting("d", 2.0, node="n1"), waiting("e", 3.0)]
+    there = [on("n1", busy("b")), on("n1", waiting("d", 2.0)), on("n1", waiting("f", 4.0))]
+    sessions = [busy("a"), *there, waiting("c", 1.0), waiting("e", 3.0)]
     found = admit(sessions, [limit(2, machine=True)], PLENTY)
     assert started(found) == ["c", "d"]
-    assert reasons(found) == {"e": "a free place on this machine (2 of 2 agents at work)"}
+    assert reasons(found) == {
+        "e": "a free place on this machine (2 of 2 agents at work)",
+        "f": "a free place on n1 (2 of 2 agents at work)",
+    }
+
+
+def test_who_goes_to_a_node_needs_nothing_of_this_machine() -> None:
+    """Neither its memory nor a place on it; what the node has is for whoever chooses one."""
+    sessions = [on(None, waiting("a", 1.0)), on("n1", waiting("b", 2.0)), waiting("c", 3.0)]
+    found = admit(sessions, [limit(1, machine=True)], Resources(0, 0), gates=[lambda one, _: f"a node for {one.id}"])
+    assert reasons(found)["a"] == "a node for a" and reasons(found)["b"] == "a node for b"
+    assert reasons(found)["c"].startswith("memory")
 
 
 def test_a_group_has_as_many_places_as_its_members_say() -> None:
@@ -273,22 +288,6 @@ def test_no_place_is_idle_while_somebody_could_have_it_and_nothing_starts_too_ea
         world.play()
         most.append(world.most)
     assert max(most) == SLOTS
-
-
-def calls(work: Any) -> int:
-    """Calls of our own functions that a piece of work makes."""
-    count = 0
-
-    def trace(frame: FrameType, event: str, _argument: object) -> None:
-        nonlocal count
-        count += event == "call" and "agent_orchestrator" in frame.f_code.co_filename
-
-    sys.setprofile(trace)
-    try:
-        work()
-    finally:
-        sys.setprofile(None)
-    return count
 
 
 def crowd(count: int) -> list[SessionFacts]:
