@@ -1,4 +1,4 @@
-"""The store on any database that SQLAlchemy speaks; SQLite is the embedded default.
+"""The store on any database that SQLAlchemy speaks; SQLite is the embedded default, `postgres.py` has what is another one's own.
 
 One thread writes, one reads: a transaction is one hop from the event loop, whatever its number of statements. SQLite runs with
 a write-ahead log and full synchronisation: what `write` returned from survives a power cut.
@@ -19,6 +19,7 @@ import structlog
 from sqlalchemy import (
     URL,
     Column,
+    ColumnElement,
     Connection,
     Engine,
     Select,
@@ -32,13 +33,13 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.exc import DatabaseError, OperationalError
+from sqlalchemy.exc import DBAPIError, OperationalError
 
 from agent_orchestrator.errors import AoError, Temporary
 from agent_orchestrator.flow import codec
 from agent_orchestrator.flow.events import Event, decode, encode
 from agent_orchestrator.flow.facts import VERSION, HomeFacts, SessionFacts
-from agent_orchestrator.flow.outbox import Batch, Row, Snapshot
+from agent_orchestrator.flow.outbox import Batch, Known, Row, Snapshot
 from agent_orchestrator.flow.reactions import Intent
 from agent_orchestrator.store import schema
 from agent_orchestrator.store.migrations import migrate
@@ -67,7 +68,7 @@ class Database:
     async def open(self) -> int:
         return await self._in(self._writing, self._open)
 
-    async def write(self, compute: Callable[[_Known], tuple[Batch, T]]) -> T:
+    async def write(self, compute: Callable[[Known], tuple[Batch, T]]) -> T:
         return await self._in(self._writing, lambda: self._write(compute))
 
     async def events(
@@ -99,13 +100,16 @@ class Database:
         return None if row is None else _event(row)
 
     async def pending(self) -> list[Row]:
-        query = select(schema.outbox).where(schema.outbox.c.state == "pending").order_by(schema.outbox.c.sort)
+        table = schema.outbox
+        query = select(table).where(table.c.state == "pending").order_by(table.c.sort, *self._ties())
         rows = await self._in(self._reading, lambda: self._read(lambda connection: connection.execute(query).all()))
         return [_row(row) for row in rows]
 
     async def rows(self, session: str, limit: int = 50) -> list[Row]:
         table = schema.outbox
-        query = select(table).where(table.c.session == session).order_by(table.c.sort.desc()).limit(limit)
+        query = (
+            select(table).where(table.c.session == session).order_by(table.c.sort.desc(), *self._ties()).limit(limit)
+        )
         rows = await self._in(self._reading, lambda: self._read(lambda connection: connection.execute(query).all()))
         return [_row(row) for row in rows]
 
@@ -125,62 +129,84 @@ class Database:
     async def _in(self, pool: ThreadPoolExecutor, work: Callable[[], R]) -> R:
         try:
             return await asyncio.get_running_loop().run_in_executor(pool, work)
-        except OperationalError as error:
-            raise Temporary(
-                f"the database cannot be used: {error.orig}", "see whether the disk is full or read-only"
-            ) from error
-        except DatabaseError as error:
-            raise AoError(
-                f"the database is damaged: {error.orig}", f"look at {self.url}, or restore a backup"
-            ) from error
+        except DBAPIError as error:
+            raise self._explained(error) from error
+
+    def _explained(self, error: DBAPIError) -> AoError:
+        """What a database's error means to whoever asked."""
+        if isinstance(error, OperationalError):
+            return Temporary(f"the database cannot be used: {error.orig}", "see whether the disk is full or read-only")
+        return AoError(f"the database is damaged: {error.orig}", f"look at {self.url}, or restore a backup")
+
+    def _ties(self) -> Sequence[ColumnElement[Any]]:
+        """What orders rows that came of one event at once; SQLite gives them as they were put in."""
+        return ()
 
     def _open(self) -> int:
+        self._close()
         self._engine = create_engine(self.url)
-        if self._engine.dialect.name == "sqlite":
-            event.listen(self._engine, "connect", _prepare_sqlite)
-            event.listen(self._engine, "begin", _begin)
+        event.listen(self._engine, "connect", _prepare_sqlite)
+        event.listen(self._engine, "begin", _begin)
         migrate(self._engine, self._back_up)
-        self._write_connection = self._engine.connect()
-        last = self._write_connection.execute(select(func.max(schema.events.c.seq))).scalar()
-        self._write_connection.rollback()
+        return self._last()
+
+    def _last(self) -> int:
+        """The last event's sequence number."""
+        connection = self._writer()
+        last = connection.execute(select(func.max(schema.events.c.seq))).scalar()
+        connection.rollback()
         return int(last or 0)
 
+    def _writer(self) -> Connection:
+        """The connection that is written by."""
+        assert self._engine is not None, "open first"
+        if self._write_connection is None:
+            self._write_connection = self._engine.connect()
+        return self._write_connection
+
+    def _seal(self, connection: Connection, seq: int | None) -> None:
+        """The last statement of every transaction that writes, with its last event's number: nothing, where nobody else can write."""
+
     def _back_up(self, version: int) -> None:
-        if self.url.database and self.url.get_backend_name() == "sqlite":
-            path = Path(self.url.database)
-            # Not a copy of the file: after a kill the newest part is in the write-ahead log beside it.
-            with (
-                closing(sqlite3.connect(path)) as old,
-                closing(sqlite3.connect(path.with_suffix(f".v{version}.bak"))) as kept,
-            ):
-                old.backup(kept)
+        if not self.url.database:
+            return
+        path = Path(self.url.database)
+        # Not a copy of the file: after a kill the newest part is in the write-ahead log beside it.
+        with (
+            closing(sqlite3.connect(path)) as old,
+            closing(sqlite3.connect(path.with_suffix(f".v{version}.bak"))) as kept,
+        ):
+            old.backup(kept)
 
     def _read(self, query: Callable[[Connection], R]) -> R:
         assert self._engine is not None, "open first"
         with self._engine.connect() as connection:
             return query(connection)
 
-    def _write(self, compute: Callable[[_Known], tuple[Batch, T]]) -> T:
-        assert self._write_connection is not None, "open first"
-        with self._write_connection.begin():
-            batch, answer = compute(_Known(self._write_connection))
-            _insert(self._write_connection, batch)
+    def _write(self, compute: Callable[[Known], tuple[Batch, T]]) -> T:
+        connection = self._writer()
+        with connection.begin():
+            batch, answer = compute(_Known(connection))
+            _insert(connection, batch)
+            self._seal(connection, batch.events[-1].seq if batch.events else None)
         return answer
 
     def _save_snapshot(self, snapshot: Snapshot, changed: Sequence[str]) -> None:
-        assert self._write_connection is not None, "open first"
-        with self._write_connection.begin():
+        connection = self._writer()
+        with connection.begin():
             bodies = {f"session:{name}": codec.dump(snapshot.sessions[name]) for name in changed}
             bodies["home"] = codec.dump(snapshot.home)
             bodies["as-of"] = {"seq": snapshot.seq, "version": VERSION}
-            self._write_connection.execute(delete(schema.snapshots).where(schema.snapshots.c.id.in_(list(bodies))))
-            self._write_connection.execute(
+            connection.execute(delete(schema.snapshots).where(schema.snapshots.c.id.in_(list(bodies))))
+            connection.execute(
                 insert(schema.snapshots), [{"id": name, "body": _json(body)} for name, body in bodies.items()]
             )
+            self._seal(connection, None)
 
     def _close(self) -> None:
         if self._write_connection is not None:
             self._write_connection.close()
+            self._write_connection = None
         if self._engine is not None:
             self._engine.dispose()
 
@@ -231,7 +257,7 @@ def _insert(connection: Connection, batch: Batch) -> None:
                 "due": row.due,
                 "attempts": row.attempts,
                 "state": row.state,
-                "result": row.result,
+                "result": _text(row.result),
                 "updated": row.updated,
             }
             connection.execute(update(schema.outbox).where(schema.outbox.c.key == row.intent.key).values(values))
@@ -278,7 +304,7 @@ def _row_values(row: Row) -> dict[str, Any]:
         "due": row.due,
         "attempts": row.attempts,
         "state": row.state,
-        "result": row.result,
+        "result": _text(row.result),
         "updated": row.updated,
     }
 
@@ -307,6 +333,11 @@ def _sessions(bodies: Iterable[tuple[str, Any]]) -> dict[str, SessionFacts]:
         for name, body in bodies
         if name.startswith("session:")
     }
+
+
+def _text(words: str) -> str:
+    """What somebody else said, as every database can keep it."""
+    return words.replace("\x00", "\N{REPLACEMENT CHARACTER}")
 
 
 def _json(data: Any) -> str:

@@ -1,0 +1,112 @@
+"""Events and effects a second on PostgreSQL, beside the same on SQLite: both on this machine's disk, made in turns."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import statistics
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from pathlib import Path
+
+from agent_orchestrator.flow import events as e
+from agent_orchestrator.flow.effects import Effect, Runner
+from agent_orchestrator.flow.engine import Flow
+from agent_orchestrator.flow.events import Event
+from agent_orchestrator.flow.reactions import Intent
+from agent_orchestrator.flow.rules import DEFAULT_RULES
+from agent_orchestrator.store.database import Database
+from agent_orchestrator.testing.postgres import Server, programs
+from benchmarks.measure import Figure
+
+ROUNDS = 5
+TELLERS = 50
+"""Who tell events at once, as fifty sessions do."""
+_numbers = itertools.count()
+
+
+def storing(folder: Path) -> Iterator[Figure]:
+    """Ratios of throughput; left out where no PostgreSQL server is installed."""
+    if programs() is None:
+        print("| events on PostgreSQL | – | | | no server is installed: scripts/install-postgres |")
+        return
+    with Server() as server:
+        url = server.database("bench")
+        yield from asyncio.run(_measured(folder, url))
+
+
+async def _measured(folder: Path, url: str) -> Sequence[Figure]:
+    from agent_orchestrator.store.postgres import Postgres
+    from agent_orchestrator.store.turn import Active
+
+    stores = [Database.sqlite(folder / "ao.db"), Postgres(url, Active("bench", str(folder), os.getpid(), time.time()))]
+    flows = [Flow(store, time.time, lambda _project, _profile: DEFAULT_RULES) for store in stores]
+    runners = [Runner(flow, {"prepare": Effect(_prepared)}) for flow in flows]
+    for flow, runner in zip(flows, runners, strict=True):
+        runner.start(await flow.start())
+    works: dict[str, Callable[[Flow], Awaitable[float]]] = {
+        f"events told by {TELLERS} at once": lambda flow: _events(flow, 2000, TELLERS),
+        "events told one after the other": lambda flow: _events(flow, 150, 1),
+        "effects recorded and carried out": lambda flow: _effects(flow, 300),
+    }
+    figures = []
+    for name, work in works.items():
+        rates: list[list[float]] = [[], []]
+        for _ in range(ROUNDS):
+            for rate, flow in zip(rates, flows, strict=True):
+                rate.append(await work(flow))
+        sqlite, postgres = (statistics.median(rate) for rate in rates)
+        note = f"{postgres:.0f} ÷ {sqlite:.0f} a second"
+        figures.append(Figure(f"{name}, PostgreSQL ÷ SQLite", postgres / sqlite, 0.333, at_least=True, note=note))
+    for flow, runner in zip(flows, runners, strict=True):
+        await runner.drain()
+        await flow.stop()
+        await flow.store.close()
+    return figures
+
+
+async def _events(flow: Flow, count: int, tellers: int) -> float:
+    left = iter(range(count))
+
+    async def tell() -> None:
+        for _ in left:
+            body = e.AgentReport("note", {"text": "x" * 100})
+            await flow.append(Event(body, flow.clock(), "bench", f"e{next(_numbers)}", "app", "app-x"))
+
+    begun = time.perf_counter()
+    await asyncio.gather(*(tell() for _ in range(tellers)))
+    return count / (time.perf_counter() - begun)
+
+
+async def _effects(flow: Flow, count: int) -> float:
+    """Sessions are admitted at once; each has its workspace prepared, which is recorded."""
+    begun, wanted = time.perf_counter(), [f"app-s{next(_numbers)}" for _ in range(count)]
+    done = asyncio.Event()
+
+    def look(_changes: object) -> None:
+        if all((facts := flow.sessions.get(name)) is not None and facts.place is not None for name in wanted):
+            done.set()
+
+    flow.on_change.append(look)
+    await asyncio.gather(*(flow.append(*_admitted(flow, name)) for name in wanted))
+    await done.wait()
+    flow.on_change.remove(look)
+    return count / (time.perf_counter() - begun)
+
+
+def _admitted(flow: Flow, session: str) -> list[Event]:
+    body = e.SessionCreated(
+        task="T1", name=session, title="x", prompt="x", agent="demo", runtime="process", workspace="worktree",
+        branch=session, base="main", repo="/r", path=f"/w/{session}", defer=True,
+    )  # fmt: skip
+    now = flow.clock()
+    return [
+        Event(body, now, "bench", f"created:{session}", "app", session),
+        Event(e.SessionAdmitted(), now, "bench", f"admitted:{session}", "app", session),
+    ]
+
+
+async def _prepared(intent: Intent, _attempts: int) -> Sequence[Event]:
+    body = e.WorkspaceCreated("/w", intent.session, "main", "0" * 40, "0" * 40, "/w/.git")
+    return [Event(body, time.time(), "bench", f"{intent.key}:done", "app", intent.session)]

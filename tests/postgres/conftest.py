@@ -1,0 +1,33 @@
+"""One PostgreSQL server for all tests here, in a temporary folder; each test has a database of its own."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+
+from agent_orchestrator.testing.postgres import Server, programs
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Server]:
+    if programs() is None:
+        pytest.skip("no PostgreSQL server is installed: scripts/install-postgres")
+    with Server() as server:
+        yield server
+
+
+@pytest.fixture
+def database(server: Server) -> str:
+    """The name of a new and empty database."""
+    name = f"ao{next(_numbers)}"
+    server.database(name)
+    return name
+
+
+@pytest.fixture
+def url(server: Server, database: str) -> str:
+    return server.url(database)

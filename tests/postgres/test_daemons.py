@@ -1,0 +1,318 @@
+"""Real daemons on one real PostgreSQL: one is active, the other stands by and takes over; nothing is lost or doubled on the way."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_orchestrator.errors import AoError
+from agent_orchestrator.testing import sandbox
+from agent_orchestrator.testing.postgres import PASSWORD, Server
+from agent_orchestrator.testing.sandbox import Sandbox
+
+TAKEOVER = 10.0
+SECRETS = (PASSWORD, "s3cret%2Fof%3Athem")
+
+
+def box_on(folder: Path, url: str, **env: str) -> Sandbox:
+    box = Sandbox(folder, "process", env).__enter__()
+    box.home.path.mkdir(mode=0o700, parents=True)
+    box.home.config.write_text(f"database: {url}\n")
+    box.repository()
+    return box
+
+
+@pytest.fixture
+def boxes(tmp_path: Path, url: str) -> Iterator[tuple[Sandbox, Sandbox]]:
+    both = box_on(tmp_path / "one", url), box_on(tmp_path / "two", url, AO_TEST_BOOT_ID="another machine")
+    both[1].repo = both[0].repo  # the same one, as both machines of a team would have it
+    try:
+        yield both
+    finally:
+        for box in both:
+            with contextlib.suppress(OSError, TypeError):
+                os.kill(int(box.home.lock.read_text()), signal.SIGCONT)
+            box.clean_up()
+        for box in both:
+            log = box.home.log.read_text() if box.home.log.exists() else ""
+            assert not any(secret in log for secret in SECRETS)
+
+
+@pytest.fixture
+def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Daemons are started as users start them, and how they end can be seen."""
+    monkeypatch.setattr(sandbox, "launch", sandbox.fresh)
+
+
+def health(box: Sandbox) -> dict[str, Any]:
+    try:
+        with box.client() as client:
+            return dict(client.request("GET", "/healthz", timeout=5.0).json())
+    except AoError:
+        return {"status": "none"}
+
+
+def is_active(box: Sandbox) -> bool:
+    return bool(health(box)["status"] == "ok")
+
+
+# -- what is wrong is said in one line ---------------------------------------------------------------------------------
+
+
+def said(box: Sandbox) -> tuple[int, str]:
+    """How a daemon that cannot start ends, and what it says."""
+    command = [sys.executable, "-m", "agent_orchestrator.daemon", "--foreground", "--port", "0"]
+    done = subprocess.run(command, env=box.env, capture_output=True, text=True, timeout=120)
+    assert done.stdout == ""
+    return done.returncode, done.stderr
+
+
+def test_whatever_is_wrong_with_the_database_is_one_line_with_a_remedy(tmp_path: Path, server: Server) -> None:
+    wrong = {
+        server.url("ao", password="wr0ng/pw"): (1, r"lets us not in: .*: correct user and password"),
+        server.url("nothing-there"): (3, r"there is no database nothing-there .*createdb"),
+        "postgresql://ao:wr0ng@127.0.0.1:1/ao": (1, r"cannot be used: .*: see whether PostgreSQL runs at 127.0.0.1:1"),
+        "postgresql://ao:wr0ng@pw@127.0.0.1/ao": (2, r"two @ in the URL: write postgresql://"),
+        "postgresql://ao:wr0ng@127.0.0.1:x/ao": (2, r"the port is no number: write postgresql://"),
+        "mysql://ao:wr0ng@127.0.0.1/ao": (2, r"config.yaml:1: database: .*accepted: sqlite, or postgresql://"),
+    }
+    box = box_on(tmp_path / "one", "sqlite")
+    for url, (code, words) in wrong.items():
+        box.home.config.write_text(f"database: {url}\n")
+        ended, line = said(box)
+        assert ended == code and len(line.splitlines()) == 1 and line.startswith("ao: "), line
+        assert re.search(words, line) and "wr0ng" not in line
+
+
+def test_without_psycopg_it_says_what_to_install(tmp_path: Path, url: str) -> None:
+    (tmp_path / "without").mkdir()
+    (tmp_path / "without" / "psycopg.py").write_text("raise ImportError('not here')\n")
+    box = box_on(tmp_path / "one", url, PYTHONPATH=str(tmp_path / "without"))
+    assert said(box) == (
+        1,
+        "ao: database: psycopg, which speaks to PostgreSQL, is not installed: pip install 'agent-orchestrator[postgres]'\n",
+    )
+
+
+def test_an_environment_variable_may_hold_the_url(tmp_path: Path, url: str) -> None:
+    box = box_on(tmp_path / "one", "${AO_TEST_URL}", AO_TEST_URL=url.replace("postgresql://", "postgres://"))
+    try:
+        box.start()
+        (row,) = [one for one in box.json("doctor")["checks"] if one["name"] == "database"]
+        assert row["state"] == "ok" and "PostgreSQL 1" in row["detail"] and "ao:***@127.0.0.1" in row["detail"]
+        assert not any(secret in box.ao("doctor", check=False).stdout for secret in SECRETS)
+        assert not (box.home.database).exists()
+    finally:
+        box.clean_up()
+
+
+# -- one active, one that waits ----------------------------------------------------------------------------------------
+
+
+def test_the_second_says_that_it_stands_by_and_gets_it_when_the_first_is_shut_down(
+    boxes: tuple[Sandbox, Sandbox],
+) -> None:
+    one, two = boxes
+    pid = one.start()
+    one.request("POST", "/api/issues", {"title": "first"})
+    two.start()
+    state = health(two)
+    assert (state["status"], state["active"]["pid"]) == ("standby", pid)
+    said = two.ao("start", "--no-open")
+    assert re.match(
+        rf"standby: {re.escape(state['active']['host'])}'s daemon \(pid {pid}, since .*\) is active", said.stdout
+    )
+    refused = two.ao("status", check=False)
+    assert refused.returncode == 4 and len(refused.stderr.splitlines()) == 1 and f"pid {pid}" in refused.stderr
+    url = two.client().info()["url"]
+    document = subprocess.run(["curl", "-si", f"{url}/api/sessions"], capture_output=True, text=True).stdout
+    assert " 503 " in document.splitlines()[0] and "application/problem+json" in document and f"pid {pid}" in document
+    begun = time.monotonic()
+    one.ao("shutdown")
+    two.until(lambda: is_active(two), "the second to take over", TAKEOVER)
+    assert time.monotonic() - begun < TAKEOVER
+    assert [one["title"] for one in two.request("GET", "/api/issues?all=1")["issues"]] == ["first"]
+    assert "standby" not in two.client().info()
+    one.start()
+    assert health(one)["status"] == "standby"
+    one.ao("shutdown")  # one that waits can be ended, too
+    assert one.daemon_pid() is None and is_active(two)
+
+
+class Load(threading.Thread):
+    """Makes issues, one after the other, each until some daemon acknowledged it; remembers which."""
+
+    def __init__(self, boxes: tuple[Sandbox, ...], name: str) -> None:
+        super().__init__(name=name)
+        self.boxes = boxes
+        self.acknowledged: list[str] = []
+        self.stop = threading.Event()
+        self.failed = 0
+
+    def run(self) -> None:
+        number = 0
+        while not self.stop.is_set():
+            title = f"{self.name}-{number}"
+            for box in self.boxes:
+                try:
+                    box.request("POST", "/api/issues", {"title": title}, **{"Idempotency-Key": title})
+                except (AoError, OSError):
+                    self.failed += 1
+                    time.sleep(0.02)
+                    continue
+                self.acknowledged.append(title)
+                number += 1
+                break
+
+    def end(self) -> list[str]:
+        self.stop.set()
+        self.join(60)
+        return self.acknowledged
+
+
+def check_log(server: Server, database: str, titles: list[str]) -> None:
+    """Every acknowledged one is there, once; the numbers have neither gap nor double."""
+    rows = server.sql("SELECT seq, data FROM events ORDER BY seq", database)
+    assert [seq for seq, _ in rows] == list(range(1, len(rows) + 1))
+    made = [found[1] for _, data in rows if (found := re.search(r'"title":"(load\d-\d+)"', data))]
+    assert len(made) == len(set(made)), "doubled"
+    assert set(titles) <= set(made), "lost"
+
+
+def test_the_second_takes_over_when_the_first_is_killed_under_load(
+    boxes: tuple[Sandbox, Sandbox], server: Server, database: str
+) -> None:
+    one, two = boxes
+    one.start()
+    two.start()
+    loads = [Load(boxes, f"load{number}") for number in range(4)]
+    for load in loads:
+        load.start()
+    one.until(lambda: sum(len(load.acknowledged) for load in loads) > 100, "load", 60)
+    one.stop(signal.SIGKILL)
+    begun = time.monotonic()
+    before = sum(len(load.acknowledged) for load in loads)
+    two.until(lambda: is_active(two), "the second to take over", 30)
+    took = time.monotonic() - begun
+    two.until(lambda: sum(len(load.acknowledged) for load in loads) > before + 100, "load", 60)
+    titles = [title for load in loads for title in load.end()]
+    assert took < TAKEOVER
+    check_log(server, database, titles)
+
+
+@pytest.mark.usefixtures("fresh")
+def test_one_that_was_stopped_and_goes_on_later_writes_nothing_and_ends(
+    boxes: tuple[Sandbox, Sandbox], server: Server, database: str
+) -> None:
+    one, two = boxes
+    pid = one.start()
+    two.start()
+    loads = [Load(boxes, f"load{number}") for number in range(2)]
+    for load in loads:
+        load.start()
+    one.until(lambda: sum(len(load.acknowledged) for load in loads) > 40, "load", 60)
+    titles = [title for load in loads for title in load.end()]
+    os.kill(pid, signal.SIGSTOP)
+    begun = time.monotonic()
+    two.until(lambda: is_active(two), "the second to take over", 30)
+    assert time.monotonic() - begun < TAKEOVER
+    two.request("POST", "/api/issues", {"title": "by the second"})
+    (before,) = server.sql("SELECT max(seq), max(xmin::text::bigint) FROM events", database)
+    os.kill(pid, signal.SIGCONT)
+    with contextlib.suppress(AoError, OSError):
+        one.request("POST", "/api/issues", {"title": "by the first"})
+    one.until(lambda: one.daemon_pid() is None, "the first to end", 15)
+    assert one._daemon is not None and one._daemon.wait(15) == 4
+    assert server.sql("SELECT max(seq), max(xmin::text::bigint) FROM events", database) == [before]
+    assert "has taken over: this one does nothing more" in one.home.log.read_text()
+    check_log(server, database, titles)
+    one.start()
+    assert health(one)["status"] == "standby" and is_active(two)
+
+
+def test_a_restarted_server_is_outlasted(boxes: tuple[Sandbox, Sandbox], server: Server, database: str) -> None:
+    one, two = boxes
+    pid = one.start()
+    two.start()
+    loads = [Load((one,), f"load{number}") for number in range(2)]
+    for load in loads:
+        load.start()
+    one.until(lambda: sum(len(load.acknowledged) for load in loads) > 40, "load", 60)
+    for mode in ("fast", "immediate"):
+        server.stop(mode)
+        time.sleep(0.5)
+        server.start()
+        before = sum(len(load.acknowledged) for load in loads)
+        one.until(lambda before=before: sum(len(load.acknowledged) for load in loads) > before + 20, "load", 30)  # type: ignore[misc]
+    titles = [title for load in loads for title in load.end()]
+    assert sum(load.failed for load in loads) > 0
+    time.sleep(4.0)
+    assert one.daemon_pid() == pid and is_active(one) and health(two)["status"] == "standby"
+    check_log(server, database, titles)
+
+
+def test_another_homes_session_is_neither_dead_nor_started_again_and_is_adopted_when_its_own_is_back(
+    boxes: tuple[Sandbox, Sandbox],
+) -> None:
+    one, two = boxes
+    one.start()
+    one.ao("new", "[[say: here I am]] [[wait]] [[write: told.txt|yes]]", "--name", "life")
+    one.until(lambda: one.session("app-life")["status"] == "idle", "the agent")
+    agent = one.session("app-life")["pid"]
+    two.start()
+    state = health(two)["active"]
+    one.stop(signal.SIGKILL)
+    two.until(lambda: is_active(two), "the second to take over", 30)
+    seen = two.session("app-life")
+    assert (seen["status"], seen["pid"]) == ("idle", agent)
+    assert f"it lives in {state['host']}" in seen["why"] and f":{one.home.path}, " in seen["why"]
+    two.ao("send", "app-life", "go on")
+    with pytest.raises(AoError, match=f"app-life lives in {state['host']}"):
+        two.request("GET", "/api/sessions/app-life/attach")
+    stopped = two.ao("prune", check=False)
+    assert stopped.returncode == 0
+    one.start()
+    assert health(one)["status"] == "standby"
+    assert two.session("app-life")["status"] == "idle"
+    assert not (one.home.worktrees / "app" / "life" / "told.txt").exists()
+    two.ao("shutdown", "--sessions")  # its own: none
+    one.until(lambda: is_active(one), "the first to be active again", TAKEOVER)
+    assert one.session("app-life")["pid"] == agent
+    one.until((one.home.worktrees / "app" / "life" / "told.txt").exists, "the message to arrive")
+    kinds = [event["type"] for event in one.events("app-life")]
+    assert kinds.count("agent-launched") == 1 and not {"agent-lost", "agent-exited"} & set(kinds)
+
+
+# -- the whole loop ----------------------------------------------------------------------------------------------------
+
+
+def test_the_demo_runs_on_it(url: str, server: Server, database: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "agent_orchestrator.testing.demo", "--database", url],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={name: value for name, value in os.environ.items() if not name.startswith("AO_")},
+    )
+    home = re.search(r"AO_HOME=(\S+)", done.stdout)
+    assert home is not None, done.stdout + done.stderr
+    try:
+        assert done.returncode == 0 and "Four have landed; one waits" in done.stdout
+        assert not any(secret in done.stdout + done.stderr for secret in SECRETS)
+        (count,) = server.sql("SELECT count(*) FROM events", database)
+        assert count[0] > 100
+    finally:
+        box = Sandbox(Path(home[1]).parent)
+        box.ao("shutdown", "--sessions", check=False, cwd=Path("/"))
+        box.clean_up()

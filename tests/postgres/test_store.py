@@ -1,0 +1,259 @@
+"""The store on a real PostgreSQL: what every database does, and whose turn it is."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from agent_orchestrator.errors import Temporary
+from agent_orchestrator.flow.outbox import Batch, Known
+from agent_orchestrator.flow.outbox import Row as Row
+from agent_orchestrator.flow.reactions import Intent
+from agent_orchestrator.store.postgres import Postgres
+from agent_orchestrator.store.turn import SILENT, Active, Deposed
+from agent_orchestrator.testing.postgres import Server
+from tests.integration.flow.store_suite import *  # noqa: F403
+from tests.integration.flow.store_suite import flow_on, put, report
+
+pytestmark = pytest.mark.anyio
+
+
+class Base:
+    """One PostgreSQL database."""
+
+    def __init__(self, server: Server, name: str) -> None:
+        self.server, self.name = server, name
+        self.hang = threading.Event()
+        """Set at the end: what was made to hang till then goes on."""
+        self.made: list[Postgres] = []
+
+    def end(self) -> None:
+        """Nobody asks the database any more."""
+        for store in self.made:
+            if store._turn is not None:
+                store._turn._closing = True
+        self.hang.set()
+
+    def store(self, host: str = "one") -> Postgres:
+        store = Postgres(self.server.url(self.name), Active(host, f"/home/{host}", os.getpid(), time.time()))
+        self.made.append(store)
+        return store
+
+    def sql(self, statement: str) -> list[tuple[Any, ...]]:
+        return self.server.sql(statement, self.name)
+
+    def cut(self, store: Postgres, *, only_turn: bool = False) -> None:
+        """End its connections at the server, as a network does."""
+        more = "AND query NOT LIKE '%%UPDATE meta%%' AND pid IN (SELECT pid FROM pg_locks WHERE locktype = 'advisory')"
+        self.sql(
+            f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            f" WHERE application_name = '{store.me.application}' {more if only_turn else ''}"
+        )
+
+
+@pytest.fixture
+def world(server: Server, database: str) -> Iterator[Base]:
+    base = Base(server, database)
+    yield base
+    base.end()
+
+
+async def until(holds: Any, timeout: float = 10.0) -> None:
+    end = time.monotonic() + timeout
+    while not holds():
+        assert time.monotonic() < end, "waited in vain"
+        await asyncio.sleep(0.02)
+
+
+async def test_rows_of_one_event_come_in_one_order(world: Base) -> None:
+    store = world.store()
+    await store.open()
+    rows = [Row(Intent("check", key, "app-x", 1), 1, 100, 0.0) for key in ("b", "Z", "a", "ä", "_")]
+    await put(store, Batch(rows=rows))
+    await put(store, Batch(rows=[replace(rows[1], due=5.0, updated=1.0)]))  # moves it to another place in the table
+    assert [row.intent.key for row in await store.pending()] == ["Z", "_", "a", "b", "ä"]
+    await store.close()
+
+
+async def test_the_second_waits_follows_and_gets_it_at_once_when_handed_over(world: Base) -> None:
+    first, second = world.store("one"), world.store("two")
+    flow, behind = flow_on(first), flow_on(second)
+    await flow.start()
+    news: list[float] = []
+    assert not await second.ask(lambda: news.append(time.monotonic()))
+    assert second.active is not None and second.active.host == "one"
+    with pytest.raises(Temporary, match="one's daemon"):
+        await second.open()
+    await flow.append(replace(report(1), seq=0))
+    await until(lambda: news)
+    await behind.follow()
+    assert behind._folded == 1
+    turn = asyncio.create_task(second.turn())
+    await flow.stop()
+    begun = time.monotonic()
+    await first.close()
+    await turn
+    assert time.monotonic() - begun < 1.0
+    assert await behind.start() == []
+    assert [one.seq for one in await behind.append(replace(report(2), seq=0))] == [2]
+    await behind.stop()
+    await second.close()
+
+
+async def test_whoever_lost_his_turn_writes_nothing_and_is_told(world: Base) -> None:
+    first, second = world.store("one"), world.store("two")
+    flow = flow_on(first)
+    await flow.start()
+    await flow.append(replace(report(1), seq=0))
+    told: list[Exception] = []
+    first.on_end = told.append
+    assert first._turn is not None
+    first._turn._attend = lambda _link: world.hang.wait(60)  # type: ignore[assignment, method-assign]  # it will not come back to see
+    assert not await second.ask(lambda: None)
+    world.cut(first, only_turn=True)
+    await second.turn()
+    with pytest.raises(Temporary, match="cannot be used"):  # its connections were ended
+        await flow.append(replace(report(2), seq=0))
+    with pytest.raises(Deposed, match="has taken over"):
+        await flow.append(replace(report(2), seq=0))
+    with pytest.raises(Deposed):
+        await first.confirm()
+    with pytest.raises(Deposed):
+        await put(first, Batch(rows=[Row(Intent("check", "k", "app-x", 1), 1, 100, 0.0)]))
+    assert len(told) == 1
+    after = flow_on(second)
+    await after.start()
+    assert [one.key for one in await second.events()] == ["r1"]
+    assert await second.pending() == []
+    await after.stop()
+    await second.close()
+
+
+async def test_every_write_names_the_epoch(world: Base) -> None:
+    store = world.store()
+    flow = flow_on(store)
+    await flow.start()
+    world.sql("UPDATE meta SET value = '7:' WHERE name = 'writer'")
+    with pytest.raises(Deposed):
+        await flow.append(replace(report(1), seq=0))
+    assert world.sql("SELECT count(*) FROM events") == [(0,)]
+    assert world.sql("SELECT value FROM meta WHERE name = 'writer'") == [("7:",)]
+    await flow._save()
+    assert world.sql("SELECT count(*) FROM snapshots") == [(0,)]
+    await store.close()
+
+
+async def test_one_in_the_midst_of_a_transaction_cannot_commit_it_after_another_took_over(world: Base) -> None:
+    first, second = world.store("one"), world.store("two")
+    await first.open()
+    inside, go_on = threading.Event(), threading.Event()
+
+    def slow(_known: Known) -> tuple[Batch, None]:
+        inside.set()
+        go_on.wait(20)
+        return Batch([report(1)]), None
+
+    writing = asyncio.create_task(first.write(slow))
+    await until(inside.is_set)
+    assert first._turn is not None
+    first._turn._attend = lambda _link: world.hang.wait(60)  # type: ignore[assignment, method-assign]
+    assert not await second.ask(lambda: None)
+    world.cut(first, only_turn=True)
+    await second.turn()
+    assert await second.open() == 0
+    await put(second, Batch([replace(report(1), key="other")]))
+    go_on.set()
+    with pytest.raises((Deposed, Temporary)):
+        await writing
+    assert [one.key for one in await second.events()] == ["other"]
+    await second.close()
+
+
+async def test_one_that_gives_no_sign_of_life_is_taken_over(world: Base) -> None:
+    first, second = world.store("one"), world.store("two")
+    await first.open()
+    assert first._turn is not None
+    first._turn._beat = lambda _link: world.hang.wait(30)  # type: ignore[assignment, method-assign]  # as if stopped: its connections stay
+    await asyncio.sleep(1.6)
+    begun = time.monotonic()
+    assert not await second.ask(lambda: None)
+    await asyncio.wait_for(second.turn(), 10.0)
+    assert SILENT - 3.0 < time.monotonic() - begun < 10.0
+    with pytest.raises((Deposed, Temporary)):
+        await put(first, Batch([report(1)]))
+    with pytest.raises((Deposed, Temporary)):
+        await put(first, Batch([report(1)]))
+    assert await second.open() == 0
+    await second.close()
+
+
+async def test_a_restarted_server_is_outlasted_by_reading_and_writing(world: Base, server: Server) -> None:
+    store, waiting = world.store("one"), world.store("two")
+    flow = flow_on(store)
+    await flow.start()
+    assert not await waiting.ask(lambda: None)
+    await flow.append(replace(report(1), seq=0))
+    epoch = store._turn and store._turn.epoch
+    server.stop()
+    with pytest.raises(Temporary, match="cannot be used") as away:
+        await flow.append(replace(report(2), seq=0))
+    assert "s3cret" not in str(away.value) and "PostgreSQL" in away.value.remedy
+    reading = asyncio.create_task(store.events())
+    await asyncio.sleep(0.3)
+    server.start()
+    assert [one.key for one in await reading] == ["r1"]
+    assert [one.seq for one in await flow.append(replace(report(2), seq=0))] == [2]
+    await asyncio.sleep(4.0)
+    assert store.ended is None and store._turn and store._turn.epoch == epoch
+    assert waiting._turn and waiting._turn.epoch is None
+    await flow.append(replace(report(3), seq=0))
+    await flow.stop()
+    await store.close()
+    await waiting.turn()
+    assert await waiting.open() == 3
+    await waiting.close()
+
+
+@pytest.mark.parametrize("committed", [True, False])
+async def test_a_connection_lost_in_the_commit_leaves_no_doubt(
+    world: Base, monkeypatch: pytest.MonkeyPatch, committed: bool
+) -> None:
+    store = world.store()
+    flow = flow_on(store)
+    await flow.start()
+    await flow.append(replace(report(1), seq=0))
+    dialect = store._engine.dialect  # type: ignore[union-attr]
+    plain, once = dialect.do_commit, [True]
+
+    def commit(connection: Any) -> None:
+        if not once or connection.driver_connection.info.backend_pid != writer:
+            plain(connection)
+            return
+        once.clear()
+        if committed:
+            plain(connection)
+        world.cut(store)
+        plain(connection)
+        connection.driver_connection.execute("SELECT 1")  # a commit of nothing asks nobody
+
+    assert store._write_connection is not None
+    writer = store._write_connection.connection.driver_connection.info.backend_pid  # type: ignore[union-attr]
+    monkeypatch.setattr(dialect, "do_commit", commit)
+    if committed:
+        assert [one.seq for one in await flow.append(replace(report(2), seq=0))] == [2]
+    else:
+        with pytest.raises(Temporary):
+            await flow.append(replace(report(2), seq=0))
+        assert [one.seq for one in await flow.append(replace(report(2), seq=0))] == [2]
+    assert [one.seq for one in await flow.append(replace(report(3), seq=0))] == [3]
+    assert [one.key for one in await store.events()] == ["r1", "r2", "r3"]
+    assert not once
+    await flow.stop()
+    await store.close()
