@@ -1,0 +1,47 @@
+"""One engine for all tests of a kind; without one they are skipped, and say why."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.docker import engine as engines
+from tests.docker.engine import Engine, Unavailable
+
+
+@pytest.fixture(scope="session")
+def docker_engine() -> Iterator[Engine]:
+    try:
+        with engines.docker() as engine:
+            yield engine
+    except Unavailable as why:
+        pytest.skip(str(why))
+
+
+@pytest.fixture(scope="session")
+def podman_engine() -> Iterator[Engine]:
+    try:
+        with engines.podman() as engine:
+            yield engine
+    except Unavailable as why:
+        pytest.skip(str(why))
+
+
+@pytest.fixture
+def docker(docker_engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Engine:
+    """The engine, and this process's environment leads to it."""
+    return _lead(docker_engine, monkeypatch)
+
+
+@pytest.fixture
+def podman(podman_engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Engine:
+    """The engine, and this process's environment leads to it."""
+    return _lead(podman_engine, monkeypatch)
+
+
+def _lead(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Engine:
+    for name, value in engine.env.items():
+        monkeypatch.setitem(os.environ, name, value)
+    return engine

@@ -1,0 +1,24 @@
+"""The demo, unchanged, with every agent in a container."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from agent_orchestrator.testing import demo
+from agent_orchestrator.testing.sandbox import Sandbox
+from tests.docker.engine import IMAGE, Engine
+
+
+def test_the_demo_runs_in_containers(docker: Engine, tmp_path: Path) -> None:
+    with Sandbox(tmp_path, "docker", docker.env) as box:
+        demo.prepare(box, port=0, image=IMAGE)
+        said: list[str] = []
+        demo.play(demo.Stage(box, said.append))
+        states = {one["name"]: one["status"] for one in box.sessions()}
+        assert states == {
+            **dict.fromkeys(("price", "cart", "report", "currency"), "merged"),
+            "storage": "needs_input",
+        }
+        assert len(docker.containers()) == 1
+        box.ao("shutdown", "--sessions")
+        assert docker.containers() == []

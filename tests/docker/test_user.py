@@ -1,0 +1,85 @@
+"""An ordinary user, who may only speak to the engine: what his agents make is his, and they have a name in their containers."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.docker.engine import IMAGE, Engine
+
+USER = 12345
+PYTHON = "/usr/bin/python3"
+PROGRAM = f"""
+import asyncio, json, subprocess, sys
+from pathlib import Path
+from agent_orchestrator.host import LocalHost
+from agent_orchestrator.plugins.runtimes.docker.runtime import Docker
+from agent_orchestrator.protocols import Container, LaunchSpec
+
+root = Path(sys.argv[1])
+identity = {{"GIT_AUTHOR_NAME": "P", "GIT_AUTHOR_EMAIL": "p@x", "GIT_COMMITTER_NAME": "P", "GIT_COMMITTER_EMAIL": "p@x"}}
+def git(*argv):
+    subprocess.run(["git", *argv], cwd=root / "repo", check=True, env={{**identity, "PATH": "/usr/bin:/bin", "HOME": str(root)}})
+(root / "repo").mkdir()
+git("init", "-q")
+git("commit", "-q", "--allow-empty", "-m", "start")
+git("worktree", "add", "-q", "-b", "side", str(root / "work"))
+private = root / "home" / "sessions" / "s"
+command = "id -u >id; whoami >name; echo $HOME >home; touch ~/kept; git commit -q --allow-empty -m inside && git log -1 --format=%s >log"
+async def main():
+    runtime = Docker({{"home": str(root / "home")}}, LocalHost())
+    env = {{**identity, "HOME": str(private / "container" / "home")}}
+    spec = LaunchSpec("s", 1, ("sh", "-c", command), root / "work", env, private, private / "log", container=Container(image="{IMAGE}"))
+    handle = await runtime.launch(spec)
+    gone = await runtime.ended(handle)
+    await runtime.discard(handle)
+    return [gone.exit.code, (private / "log").read_text(), handle.address.get("inside", "")]
+print(json.dumps(asyncio.run(main())))
+"""
+
+
+@pytest.fixture
+def root(docker: Engine) -> Iterator[Path]:
+    """A folder of the user's, and the engine's door open to him."""
+    if not os.access(PYTHON, os.X_OK):
+        pytest.skip(f"there is no {PYTHON} that every user can run")
+    if not Path(os.devnull).stat().st_mode & 0o002:
+        pytest.skip(f"{os.devnull} is not open to every user here")
+    made = Path(tempfile.mkdtemp(prefix="ao-user-"))
+    os.chown(made, USER, USER)
+    docker.folder.chmod(0o755)
+    (docker.folder / "docker.sock").chmod(0o666)
+    yield made
+    shutil.rmtree(made)
+
+
+def test_what_it_makes_is_the_users(docker: Engine, root: Path) -> None:
+    source = Path(__file__).parents[2] / "src"
+    env = {
+        **docker.env,
+        "PATH": os.environ["PATH"],
+        "HOME": str(root),
+        "PYTHONPATH": str(source),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    as_user = ["setpriv", "--reuid", str(USER), "--regid", str(USER), "--clear-groups"]
+    done = subprocess.run(
+        [*as_user, PYTHON, "-c", PROGRAM, str(root)], env=env, cwd=root, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    code, shown, _ = json.loads(done.stdout)
+    assert code == 0, shown
+    work = root / "work"
+    told = {name: (work / name).read_text().strip() for name in ("id", "name", "home", "log")}
+    home = root / "home" / "sessions" / "s" / "container" / "home"
+    assert told == {"id": str(USER), "name": "agent", "home": str(home), "log": "inside"}
+    made = [path for path in root.rglob("*") if not path.is_symlink()]
+    assert {path.stat().st_uid for path in made} == {USER}
+    assert (home / "kept").exists() and docker.containers() == []
