@@ -29,6 +29,7 @@ from agent_orchestrator.protocols import (
     Found,
     Heard,
     Held,
+    Kept,
     ScreenRules,
     Turn,
     TurnLine,
@@ -111,6 +112,14 @@ class Aider:
         self._stream = bool(config.get("stream"))
         self._story = aider_chat.Story()
         self._blank = False
+
+    def keeps(self, env: Mapping[str, str], private: Path) -> Kept:
+        """Its caches, and the session's history, event log and typed lines."""
+        files = _files(private)
+        grows = (files.chat, files.events, files.folder / "input.history")
+        for file in grows:
+            file.touch(mode=0o600)
+        return Kept((Path(env.get("HOME") or Path.home()) / ".aider", *grows))
 
     async def detect(self) -> Found | None:
         """Its version is read from its installation: starting it takes seconds."""

@@ -18,7 +18,14 @@ from typing import TYPE_CHECKING, Any
 from agent_orchestrator.errors import Temporary, UsageError
 from agent_orchestrator.git_files import find_layout
 from agent_orchestrator.plugins.agents import claude_dialogs, claude_headless, clis
-from agent_orchestrator.plugins.agents.claude_listening import HOOKS, Listener, projects_folder, put_back
+from agent_orchestrator.plugins.agents.claude_listening import (
+    HOOKS,
+    RECORDS,
+    Listener,
+    projects_folder,
+    put_back,
+    transcript_of,
+)
 from agent_orchestrator.plugins.agents.user_files import lock_folder
 from agent_orchestrator.protocols import (
     AgentContext,
@@ -26,6 +33,8 @@ from agent_orchestrator.protocols import (
     AgentRun,
     Found,
     Heard,
+    Kept,
+    Mount,
     Permission,
     ScreenRules,
     Turn,
@@ -44,6 +53,8 @@ MODES = {"default": "default", "plan": "plan", "auto-edit": "acceptEdits", "full
 SHELL = "Bash"
 EDITS = ("Edit", "Write", "NotebookEdit")
 MCP = "ao"
+SETTINGS = ("settings.json", "settings.local.json", "CLAUDE.md", "agents", "commands", "hooks", "plugins", "skills")
+"""What of its folder it takes commands from: a sandboxed one only reads it."""
 """How it calls our MCP server; its tools are `mcp__ao__…`."""
 KEY_TAIL = 20
 """Characters by which Claude Code remembers an API key that was approved."""
@@ -75,7 +86,7 @@ class ClaudeCode:
         """A new conversation with an id given ahead, or the old one continued; rules as system prompt, the task as first message."""
         program = clis.program(self._host, "claude", context, INSTALL)
         folder = config_folder(context.env)
-        await asyncio.to_thread(_answer_ahead, context, folder)
+        await asyncio.to_thread(_answer_ahead, context)
         hooks = f"claude-hooks-{uuid.uuid4().hex[:12]}.jsonl"
         conversation, continues = _conversation(context, folder)
         argv = [program, *self._options(context, _write_settings(context, hooks)), *continues]
@@ -89,6 +100,24 @@ class ClaudeCode:
             memo["prompt"] = "1"
             argv += ["--", self.typed(clis.fitting(prompt, context))]
         return AgentLaunch(tuple(argv), _env(context), waits=not prompt, conversation=conversation, memo=memo)
+
+    def conversation_files(self, env: Mapping[str, str], workspace: Path, conversation: str) -> tuple[Path, ...]:
+        """Its transcript."""
+        return (transcript_of(config_folder(env), workspace, conversation),)
+
+    def keeps(self, env: Mapping[str, str], private: Path) -> Kept:
+        """Its folder, and its state in there: in the user's home it could not be replaced. The user's settings are only read."""
+        folder, records = config_folder(env), private / RECORDS
+        for old in records.glob("*.json"):
+            old.unlink(missing_ok=True)
+        if not env.get("CLAUDE_CONFIG_DIR"):
+            _take_along(_own_file(env), folder / ".claude.json")
+        return Kept(
+            writable=(folder, *private.glob("claude-hooks-*.jsonl")),
+            fixed=tuple(folder / name for name in SETTINGS),
+            own=(Mount(records, folder / "sessions", writable=True),),
+            env={"CLAUDE_CONFIG_DIR": str(folder)},
+        )
 
     def _options(self, context: AgentContext, settings: Path) -> list[str]:
         mode = MODES.get(context.permissions, "default")
@@ -145,6 +174,12 @@ class ClaudeCode:
             seen = seen + PAUSE if keys else 0.0
             await asyncio.sleep(PAUSE)
         return None
+
+
+def _own_file(env: Mapping[str, str]) -> Path:
+    """Its state: logins, trusted folders, answered dialogs."""
+    folder = config_folder(env)
+    return folder / ".claude.json" if env.get("CLAUDE_CONFIG_DIR") else folder.parent / ".claude.json"
 
 
 def config_folder(env: Mapping[str, str]) -> Path:
@@ -223,6 +258,8 @@ def _write_settings(context: AgentContext, hooks: str = "") -> Path:
     if hooks:
         for old in context.private.glob("claude-hooks-*.jsonl"):
             old.unlink(missing_ok=True)
+        (context.private / hooks).touch(mode=0o600)
+        (context.private / hooks).touch(mode=0o600)
         append = f"cat >> {shlex.quote(str(context.private / hooks))}"
         hook = {"type": "command", "command": append, "timeout": HOOK_WITHIN}
         settings["hooks"] = {name: [{"hooks": [hook]}] for name in HOOKS}
@@ -277,10 +314,9 @@ def _escaped(text: str) -> str:
 # -- dialogs answered ahead --------------------------------------------------------------------------------------------
 
 
-def _answer_ahead(context: AgentContext, folder: Path) -> None:
+def _answer_ahead(context: AgentContext) -> None:
     """Onboarding, trust in the repository and the API key of the environment, in Claude Code's own file and under its lock."""
-    moved = bool(context.env.get("CLAUDE_CONFIG_DIR"))
-    file = folder / ".claude.json" if moved else folder.parent / ".claude.json"
+    file = _own_file(context.env)
     if _already_answered(file, context):
         return
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -316,6 +352,28 @@ def _answers(data: dict[str, Any], context: AgentContext) -> bool:
             if isinstance(approved, list) and isinstance(rejected, list) and tail not in (*approved, *rejected):
                 approved.append(tail)
     return json.dumps(data) != before
+
+
+def _take_along(file: Path, copy: Path) -> None:
+    """Bring a copy of its state up to the user's own; what was learnt in the copy stays where his says nothing."""
+    try:
+        theirs = json.loads(file.read_bytes())
+    except (OSError, ValueError):
+        return
+    if not isinstance(theirs, dict):
+        return
+
+    def bring(data: dict[str, Any]) -> bool:
+        projects = {**data.get("projects", {}), **theirs.get("projects", {})}
+        data.update(theirs)
+        data["projects"] = projects
+        return True
+
+    copy.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if copy.is_symlink():
+        copy.unlink()  # an agent's doing: the copy is where agents write
+    with lock_folder(copy):
+        clis.merge_json(copy, bring)
 
 
 def trusted_root(workspace: Path) -> Path:

@@ -25,6 +25,8 @@ from agent_orchestrator.protocols import Activity, AgentRun, Clock, Heard
 HOOKS = ("SessionStart", "PermissionRequest")
 """What Claude Code tells by hooks: where its transcript is, and what it asks a permission for."""
 
+RECORDS = "claude-records"
+"""A session's own folder of status records."""
 SETTLES_WITHIN = 0.6
 """Seconds that the transcript gets to say how a turn ended, or a hook to say what is asked, before the record alone counts."""
 STARTS_WITHIN = 5.0
@@ -71,7 +73,7 @@ class Listener:
         self.run = run
         self._clock = clock
         self.folder = folder
-        self._record_file = folder / "sessions" / f"{run.pid}.json"
+        self._record_file = record_file(run, folder)
         self._hooks = Journal(run.private / run.memo.get("hooks", "claude-hooks.jsonl"), run, "hooks")
         self._launched = moment(run.memo.get("launched"))
         self._journals: dict[Path, Journal] = {}
@@ -132,7 +134,7 @@ class Listener:
 
     def _look_at_record(self) -> Record | None:
         """By its pid; where `claude` is a script around the program, by the conversation."""
-        if record := read_record(self._record_file, self.run.started):
+        if record := read_record(self._record_file, "" if self.run.inside else self.run.started):
             return record
         if self._told or not self._launched or not self._conversation:
             return None
@@ -353,7 +355,7 @@ class Listener:
 
 def put_back(run: AgentRun, folder: Path) -> str:
     """The message that Escape took back before the model said anything, as far as its files tell."""
-    record = read_record(folder / "sessions" / f"{run.pid}.json", run.started)
+    record = read_record(record_file(run, folder), "" if run.inside else run.started)
     if record is None or record.status != "idle":
         return ""
     try:
@@ -368,6 +370,12 @@ def put_back(run: AgentRun, folder: Path) -> str:
             if isinstance(data := json.loads(text), dict):
                 found.append(Line(data, 0, 0))
     return unanswered(found)
+
+
+def record_file(run: AgentRun, folder: Path) -> Path:
+    """Its record, named by the pid that it sees itself; where several see the same, in a folder of the session's own."""
+    own = run.private / RECORDS
+    return (own if run.inside and own.is_dir() else folder / "sessions") / f"{run.inside or run.pid}.json"
 
 
 def read_record(path: Path, process: str = "") -> Record | None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent_orchestrator.errors import AoError, Missing
-from agent_orchestrator.protocols import AgentContext, Found
+from agent_orchestrator.protocols import AgentContext, Found, Kept
 
 if TYPE_CHECKING:
     from agent_orchestrator.host import Host
@@ -46,6 +46,11 @@ OWN_BRANCH_GIT = (
 """What `git` is asked for in ordinary work on one's own branch; nothing here pushes, or moves another branch."""
 
 _RULES = re.compile(r"\A<rules>\n.*?\n</rules>\n\n", re.DOTALL)
+
+
+def kept(folder: Path, *settings: str) -> Kept:
+    """A CLI's own folder, of which it only reads what it takes commands from."""
+    return Kept((folder,), tuple(folder / name for name in settings))
 
 
 def program(host: Host, name: str, context: AgentContext, install: str) -> str:

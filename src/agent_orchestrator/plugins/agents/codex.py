@@ -30,6 +30,7 @@ from agent_orchestrator.protocols import (
     Found,
     Heard,
     Held,
+    Kept,
     Permission,
     ScreenRules,
     Turn,
@@ -78,6 +79,11 @@ class Codex:
         self._conversation = ""
         self._home = Path()
         self._counted: dict[str, int] = {}
+
+    def keeps(self, env: Mapping[str, str], private: Path) -> Kept:
+        """Its folder: login, rollouts."""
+        del private
+        return clis.kept(codex_home(env), "config.toml", "AGENTS.md", "hooks.json", "prompts", "rules", "skills")
 
     async def detect(self) -> Found | None:
         """Is `codex` here?"""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from agent_orchestrator import templates
 from agent_orchestrator.errors import Missing, UsageError
 from agent_orchestrator.plugins.agents import clis
-from agent_orchestrator.protocols import AgentContext, AgentLaunch, Found, ScreenRules
+from agent_orchestrator.protocols import AgentContext, AgentLaunch, Found, Kept, ScreenRules
 
 if TYPE_CHECKING:
     from agent_orchestrator.host import Host
@@ -57,6 +57,7 @@ class Command:
         self._env = _env(config)
         self._model = config.get("model")
         self._rules_before = _rules(config)
+        self._keeps = _keeps(config)
         self._install = str(config.get("install") or "")
         self.screen = _screen(config)
         self.interrupt_keys = (
@@ -72,6 +73,12 @@ class Command:
             return Found(program)  # told only in a workspace
         path = self._host.which(program)
         return Found(path) if path else None
+
+    def keeps(self, env: Mapping[str, str], private: Path) -> Kept:
+        """What its configuration names."""
+        del private
+        home = Path(env.get("HOME") or Path.home())
+        return Kept(tuple(home / path.removeprefix("~/") for path in self._keeps))
 
     async def launch(self, context: AgentContext) -> AgentLaunch:
         """The command with its variables filled in; on a restore, `resume` if there is one, with the message it is for."""
@@ -201,6 +208,15 @@ def _env(config: Mapping[str, Any]) -> dict[str, str]:
     if not isinstance(env, Mapping):
         raise UsageError("`env` of the command agent is not a map of names to values")
     return {str(name): str(value).lower() if isinstance(value, bool) else str(value) for name, value in env.items()}
+
+
+def _keeps(config: Mapping[str, Any]) -> tuple[str, ...]:
+    given = config.get("keeps") or []
+    if not isinstance(given, list | tuple) or not all(
+        isinstance(path, str) and path.startswith(("~/", "/")) for path in given
+    ):
+        raise UsageError(f"`keeps` of the command agent is {given!r}", "for example keeps: [~/.my-cli]")
+    return tuple(given)
 
 
 def _screen(config: Mapping[str, Any]) -> ScreenRules:

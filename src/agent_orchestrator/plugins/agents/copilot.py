@@ -23,6 +23,7 @@ from agent_orchestrator.protocols import (
     Found,
     Heard,
     Held,
+    Kept,
     ScreenRules,
 )
 
@@ -63,6 +64,11 @@ class Copilot:
     def __init__(self, config: Mapping[str, Any], host: Host) -> None:
         self._host = host
         self._model = config.get("model")
+
+    def keeps(self, env: Mapping[str, str], private: Path) -> Kept:
+        """Its folder: login, conversations."""
+        del private
+        return clis.kept(_home(env), "mcp-config.json", "agents", "hooks", "skills")
 
     async def detect(self) -> Found | None:
         """Is `copilot` here?"""

@@ -14,7 +14,7 @@ from agent_orchestrator import reports as r
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.plugins.agents import clis
 from agent_orchestrator.plugins.agents.journals import Journal
-from agent_orchestrator.protocols import Activity, AgentContext, AgentLaunch, AgentRun, Found, Heard, ScreenRules
+from agent_orchestrator.protocols import Activity, AgentContext, AgentLaunch, AgentRun, Found, Heard, Kept, ScreenRules
 
 if TYPE_CHECKING:
     from agent_orchestrator.host import Host
@@ -46,6 +46,13 @@ class Cursor:
     def __init__(self, config: Mapping[str, Any], host: Host) -> None:
         self._host = host
         self._model = config.get("model")
+
+    def keeps(self, env: Mapping[str, str], private: Path) -> Kept:
+        """Its folders: login, chats."""
+        del private
+        home = Path(env.get("HOME") or Path.home())
+        kept = clis.kept(home / ".cursor", "mcp.json", "hooks.json", "commands", "extensions", "rules", "skills")
+        return replace(kept, writable=(*kept.writable, home / ".config" / "cursor"))
 
     async def detect(self) -> Found | None:
         """Is `cursor-agent` here?"""

@@ -39,6 +39,11 @@ class Demo:
         """It is always here."""
         return Found(str(PROGRAM), agent_orchestrator.__version__)
 
+    def conversation_files(self, env: Mapping[str, str], workspace: Path, conversation: str) -> tuple[Path, ...]:
+        """It remembers nothing that it would need."""
+        del env, workspace, conversation
+        return ()
+
     async def launch(self, context: AgentContext) -> AgentLaunch:
         """It reads its task from the task file itself; a resumed one does not begin it again, and is typed what it is for."""
         env = {"AO_TASK_FILE": str(context.task_file)}

@@ -27,6 +27,7 @@ from agent_orchestrator.protocols import (
     Found,
     Heard,
     Held,
+    Kept,
     ScreenRules,
 )
 
@@ -67,6 +68,11 @@ class Gemini:
     def __init__(self, config: Mapping[str, Any], host: Host) -> None:
         self._host = host
         self._model = config.get("model")
+
+    def keeps(self, env: Mapping[str, str], private: Path) -> Kept:
+        """Its folder: login, conversations."""
+        del private
+        return clis.kept(_home(env), "settings.json", "GEMINI.md", "commands", "extensions", "policies", "skills")
 
     async def detect(self) -> Found | None:
         """Is `gemini` here?"""

@@ -6,6 +6,8 @@ import json
 import secrets
 import signal
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent_orchestrator.errors import UsageError
@@ -22,6 +24,7 @@ from agent_orchestrator.protocols import (
     Found,
     Heard,
     Held,
+    Kept,
     ScreenRules,
     Turn,
     TurnLine,
@@ -59,6 +62,14 @@ class Goose:
         self._model = ""
         self._conversation = ""
         self._before: list[float] = [0, 0, 0.0]
+
+    def keeps(self, env: Mapping[str, str], private: Path) -> Kept:
+        """Its store, its configuration, and the session's own logs."""
+        place, home = Place.of(env, private), Path(env.get("HOME") or Path.home())
+        root = env.get("GOOSE_PATH_ROOT")
+        own = Path(root) / "config" if root else Path(env.get("XDG_CONFIG_HOME") or home / ".config") / "goose"
+        kept = clis.kept(own, "config.yaml", "recipes", "skills")
+        return replace(kept, writable=(*kept.writable, place.store.path.parent.parent, place.state))
 
     async def detect(self) -> Found | None:
         """It starts in a moment."""

@@ -26,6 +26,7 @@ from agent_orchestrator.protocols import (
     Found,
     Heard,
     Held,
+    Kept,
     ScreenRules,
 )
 
@@ -60,6 +61,11 @@ class KimiCode:
     def __init__(self, config: Mapping[str, Any], host: Host) -> None:
         self._host = host
         self._model = config.get("model")
+
+    def keeps(self, env: Mapping[str, str], private: Path) -> Kept:
+        """Its folder: login, conversations."""
+        del private
+        return clis.kept(_home(env), "mcp.json", "plugins", "skills")
 
     async def detect(self) -> Found | None:
         """Is `kimi` here?"""

@@ -29,6 +29,7 @@ from agent_orchestrator.protocols import (
     Found,
     Heard,
     Held,
+    Kept,
     Permission,
     ScreenRules,
     Turn,
@@ -62,6 +63,19 @@ _NOT_PLAIN_GIT = {f"git * {option}*": "ask" for option in ("--output", "--ext-di
 """Options by which a harmless Git command writes elsewhere or runs another program."""
 _READ = {"*": "allow", "*.env": "ask", "*.env.*": "ask", "*.env.example": "allow"}
 
+SETTINGS = (
+    "opencode.json",
+    "opencode.jsonc",
+    "config.json",
+    "AGENTS.md",
+    "agent",
+    "agents",
+    "command",
+    "commands",
+    "plugin",
+    "plugins",
+)
+"""What of its configuration it takes commands from: a sandboxed one only reads it."""
 _HOME = re.compile(r"^\W*Ask anything", re.MULTILINE)
 
 
@@ -95,6 +109,16 @@ class OpenCode:
         self._host = host
         self._model = config.get("model")
         self._said: dict[str, str] = {}
+
+    def keeps(self, env: Mapping[str, str], private: Path) -> Kept:
+        """Login, conversations and state; its configuration, where it keeps what its plugins need."""
+        del private
+        home = Path(env.get("HOME") or Path.home())
+        data = Path(env.get("XDG_DATA_HOME") or home / ".local" / "share") / "opencode"
+        state = Path(env.get("XDG_STATE_HOME") or home / ".local" / "state") / "opencode"
+        own = Path(env.get("XDG_CONFIG_HOME") or home / ".config") / "opencode"
+        kept = clis.kept(own, *SETTINGS)
+        return replace(kept, writable=(*kept.writable, data, state))
 
     async def detect(self) -> Found | None:
         """Is `opencode` here?"""

@@ -1,0 +1,138 @@
+"""What the runtimes' contract says of a command holds for one in bubblewrap; where its pids and signals show, what is so instead."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+
+from agent_orchestrator.home import Home
+from agent_orchestrator.host import LocalHost, ProcessId
+from agent_orchestrator.plugins.runtimes import sandbox
+from agent_orchestrator.plugins.runtimes.process import Process
+from agent_orchestrator.plugins.runtimes.tmux import Tmux
+from agent_orchestrator.protocols import Exit, Gone, Handle, LaunchSpec, Runtime
+from agent_orchestrator.testing.contracts.runtime import Bench, RuntimeContract, python
+from agent_orchestrator.testing.sandbox import have_bwrap
+from agent_orchestrator.testing.terminals import eventually
+
+BWRAP = shutil.which("bwrap") or ""
+
+_TELL = """
+import json, os, signal, sys
+ignored = [n.name for n in signal.Signals if n not in (9, 19) and signal.getsignal(n) == signal.SIG_IGN]
+json.dump([sys.argv[1:], dict(os.environ), os.getcwd(), os.getpid(), ignored], open('told.new', 'w'))
+os.rename('told.new', 'told')
+"""
+_APART = "setsid sleep 600 & trap '' TERM; echo ready; while :; do sleep 0.1; done"
+
+
+class SandboxedProcess(Process):
+    async def launch(self, spec: LaunchSpec) -> Handle:
+        return await super().launch(sandbox.wrapped(spec, sandbox.Walls(writable=(spec.cwd,)), BWRAP))
+
+
+class SandboxedTmux(Tmux):
+    async def launch(self, spec: LaunchSpec) -> Handle:
+        return await super().launch(sandbox.wrapped(spec, sandbox.Walls(writable=(spec.cwd,)), BWRAP))
+
+
+@pytest.mark.skipif(not have_bwrap(), reason="bubblewrap cannot make a sandbox here")
+class Sandboxed:
+    pytestmark = pytest.mark.anyio
+    bench = RuntimeContract.bench
+    close_runtime = RuntimeContract.close_runtime
+    test_standard_input_can_be_a_file = RuntimeContract.test_standard_input_can_be_a_file
+    test_launching_again_finds_the_same_process = RuntimeContract.test_launching_again_finds_the_same_process
+    test_an_end_is_pushed_within_half_a_second = RuntimeContract.test_an_end_is_pushed_within_half_a_second
+    test_a_resize_reaches_the_program = RuntimeContract.test_a_resize_reaches_the_program
+    test_keys_reach_the_program = RuntimeContract.test_keys_reach_the_program
+    test_stopping_asks_first = RuntimeContract.test_stopping_asks_first
+    test_leftovers_are_what_no_handle_names = RuntimeContract.test_leftovers_are_what_no_handle_names
+
+    async def test_it_gets_its_arguments_environment_and_signals_as_they_are(self, bench: Bench) -> None:
+        hostile, given = ["", "a b", "--", "$(id)", "ü\n"], {"PATH": os.environ["PATH"], "TERM": "xterm", "A": "x'\n"}
+        away = {"SSH_AUTH_SOCK": "/run/agent", "DISPLAY": ":0"}
+        await bench.launch(python(_TELL, *hostile), env={**given, **away})
+        await eventually((bench.work / "told").exists)
+        arguments, environment, folder, pid, ignored = json.loads((bench.work / "told").read_text())
+        environment.pop("LC_CTYPE", None)  # set by its own start
+        assert (arguments, folder, pid) == (hostile, str(bench.work.resolve()), 2)
+        assert environment == {**given, "TMPDIR": "/tmp", "PWD": folder}
+        assert not {"SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGTSTP"} & set(ignored)
+
+    @pytest.mark.parametrize(
+        ("script", "how"), [("exit 3", 3), ("exec /no/such", 127), ("kill -9 $$", 137), ("sleep 60 & exit 4", 4)]
+    )
+    async def test_an_end_is_told_as_an_exit_code(self, bench: Bench, script: str, how: int) -> None:
+        handle = await bench.launch(["sh", "-c", script])
+        assert await bench.runtime.ended(handle) == Gone(Exit(how))
+        assert not _inside(handle)
+
+    async def test_a_program_that_is_not_there_is_named(self, bench: Bench) -> None:
+        handle = await bench.launch(["no-such-program-anywhere"])
+        assert await bench.runtime.ended(handle) == Gone(Exit(127))
+        assert "no-such-program-anywhere" in await bench.runtime.screen(handle)
+
+    async def test_control_c_reaches_the_agent_and_not_its_sandbox(self, bench: Bench) -> None:
+        handle = await bench.launch(
+            ["sh", "-c", "trap 'echo held; exit 5' INT; echo ready; while :; do sleep 0.1; done"]
+        )
+        await _shows(bench, handle, "ready")
+        await bench.runtime.press(handle, ["C-c"])
+        assert await bench.runtime.ended(handle) == Gone(Exit(5))
+
+    async def test_stopping_ends_all_that_is_inside(self, bench: Bench) -> None:
+        handle = await bench.launch(["sh", "-c", _APART])
+        await _shows(bench, handle, "ready")
+        inside = _inside(handle)
+        assert len(inside) >= 4
+        await bench.runtime.stop(handle, grace=0.1)
+        await eventually(lambda: not [one for one in inside if LocalHost().process(one.pid) == one])
+
+    async def test_it_ends_with_whoever_holds_its_terminal(self, bench: Bench) -> None:
+        handle = await bench.launch(["sh", "-c", "trap '' HUP; " + _APART])
+        await _shows(bench, handle, "ready")
+        inside = _inside(handle)
+        os.kill(_parent(handle.pid), signal.SIGKILL)
+        await eventually(lambda: not [one for one in inside if LocalHost().process(one.pid) == one])
+
+
+@pytest.mark.tmux
+@pytest.mark.skipif(not shutil.which("tmux"), reason="tmux is not installed")
+class TestTmux(Sandboxed):
+    def new_runtime(self, home: Path) -> Runtime:
+        return SandboxedTmux({"home": str(home)}, LocalHost())
+
+    async def close_runtime(self, runtime: Runtime, home: Path) -> None:  # noqa: ARG002 - the contract's
+        answer = await LocalHost().run(
+            ["tmux", "-N", "-S", str(Home(home).socket("tmux.sock")), "display", "-p", "#{pid}"]
+        )
+        if answer.code == 0:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(answer.text), signal.SIGKILL)
+
+
+class TestProcess(Sandboxed):
+    def new_runtime(self, home: Path) -> Runtime:
+        return SandboxedProcess({"home": str(home)}, LocalHost())
+
+
+def _inside(handle: Handle) -> list[ProcessId]:
+    return LocalHost().family(ProcessId(handle.pid, handle.started))
+
+
+def _parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+async def _shows(bench: Bench, handle: Handle, text: str) -> None:
+    async def shown() -> bool:
+        return text in await bench.runtime.screen(handle)
+
+    await eventually(shown)
