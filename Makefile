@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 BUILT  := src/agent_orchestrator/server/dist/index.html
 PAGES  := $(shell find dashboard -name node_modules -prune -o -type f -print)
 
-.PHONY: help setup dashboard test-dashboard demo test check lint types imports docs-test bench faults crashes test-agents test-forges test-browser screenshots lock clean
+.PHONY: help setup dashboard test-dashboard demo test check lint types imports docs-test bench faults crashes test-agents test-forges test-browser test-docker test-cluster test-postgres screenshots lock clean
 
 help:            ## what can be done here
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -30,6 +30,7 @@ demo: setup      ## five issues, five scripted agents, the whole loop; ends with
 
 test: setup      ## all tests that need nothing but this machine
 	@scripts/install-tmux
+	@scripts/install-bwrap
 	@# Most of the time they wait for other programs: one more at a time than there are cores.
 	@$(BIN)/python -m pytest -n $$($(BIN)/python -c 'import os; print((os.cpu_count() or 1) + 1)')
 
@@ -63,10 +64,24 @@ test-browser: setup  ## the dashboard in a real Chromium against a real daemon: 
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-browser.lock
 	@$(BIN)/python -m pytest tests/browser $(ARGS)
 
+test-cluster: setup  ## sessions on the nodes of a real Ray cluster, in network namespaces: needs root (storm: python -m tests.cluster.storm)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-ray.lock
+	@$(BIN)/python -m pytest tests/cluster -p no:xdist $(ARGS)
+
+test-postgres: setup ## the store and two daemons on a real PostgreSQL 15, started in a temporary folder
+	@scripts/install-postgres
+	@$(BIN)/python -m pytest tests/postgres -p no:xdist $(ARGS)
+
 screenshots: setup   ## the pictures of docs/dashboard.md
 	@scripts/install-chromium
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-browser.lock
 	@$(BIN)/python -m tests.browser.screenshots docs/pictures
+
+test-docker: setup   ## sessions in containers, on an engine of its own; needs root (Debian's docker.io and podman are installed), else skips
+	@scripts/install-tmux
+	@scripts/install-docker
+	@scripts/install-docker podman
+	@$(BIN)/python -m pytest tests/docker $(ARGS)
 
 forge: setup     ## a forge for tests to use by hand: make forge KIND=github (gitlab, linear, jira) PORT=8701
 	@$(BIN)/python -m tests.forges.serve $(or $(KIND),github) --port $(or $(PORT),0)

@@ -23,6 +23,7 @@ from benchmarks.measure import Figure, children_started, cpu_seconds, interleave
 from benchmarks.queueing import landing
 from benchmarks.reaching import reaching
 from benchmarks.scheduling import scheduling
+from benchmarks.storing import storing
 
 RUNTIME = "tmux"
 READY = "[[say: ready]]"
@@ -270,4 +271,5 @@ CASES: dict[str, Callable[[Path], Iterator[Figure]]] = {
     "answering": answering,
     "dashboard": dashboard,
     "scheduling": scheduling,
+    "storing": storing,
 }

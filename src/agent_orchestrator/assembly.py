@@ -5,19 +5,22 @@ Parts that need one another are told so here: no service looks for another by it
 
 from __future__ import annotations
 
+import contextlib
 import os
+import platform
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from agent_orchestrator import __version__
-from agent_orchestrator.config.scope import ConfigSet
+from agent_orchestrator.config.scope import ConfigSet, DaemonConfig
+from agent_orchestrator.errors import AoError, Missing
 from agent_orchestrator.flow.effects import Effect, Runner
 from agent_orchestrator.flow.engine import Flow
 from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.home import Home
-from agent_orchestrator.host import LocalHost
 from agent_orchestrator.services import Services
 from agent_orchestrator.services.acting import Actions
 from agent_orchestrator.services.admission import Admission
@@ -32,11 +35,12 @@ from agent_orchestrator.services.checks import Checks
 from agent_orchestrator.services.commanding import Commanding
 from agent_orchestrator.services.completion import Completion
 from agent_orchestrator.services.configuration import Configuration
+from agent_orchestrator.services.confinement import Guarded, owner
 from agent_orchestrator.services.conflicts import Conflicts
 from agent_orchestrator.services.coordinator import Coordinators
 from agent_orchestrator.services.dependents import Dependents
 from agent_orchestrator.services.discussions import Discussions
-from agent_orchestrator.services.doctor import Doctor
+from agent_orchestrator.services.doctor import Doctor, finding
 from agent_orchestrator.services.feed import Feed
 from agent_orchestrator.services.fixer.run import Fixes
 from agent_orchestrator.services.forges import (
@@ -57,6 +61,7 @@ from agent_orchestrator.services.live import Live
 from agent_orchestrator.services.logins import Logins
 from agent_orchestrator.services.material import Gathering
 from agent_orchestrator.services.merge_queue import MergeQueue
+from agent_orchestrator.services.nodes import ClusterNodes
 from agent_orchestrator.services.observer import Observer
 from agent_orchestrator.services.overview import Overviews
 from agent_orchestrator.services.permissions import Permissions
@@ -85,18 +90,28 @@ from agent_orchestrator.services.wording import Wording
 from agent_orchestrator.store.database import Database
 from agent_orchestrator.watch import Watch
 
+if TYPE_CHECKING:
+    from agent_orchestrator.store.postgres import Postgres
+
 
 class Assembly:
     """All parts of one daemon."""
 
     def __init__(self, home: Home, config_file: Path | None = None) -> None:
         self.home = home
-        self.host = LocalHost()
+        self.host = Guarded()
         self.config = ConfigSet(home.config, os.environ, config_file)
         self.config_file = config_file
-        self.flow = Flow(Database.sqlite(home.database), time.time, self.config.rules)
+        self.early = early_settings(self.config)
+        """What had to be known of the daemon's settings before the store is opened; none: nothing."""
+        self.shared = shared_store(home, self.early.database) if self.early else None
+        """The store, where other daemons may have it too."""
+        self.flow = Flow(self.shared or Database.sqlite(home.database), time.time, self.config.rules)
+        self.flow.here = self.shared.me.place if self.shared else ""
         self.watch = Watch()
         self.plugins = Plugins(home, self.host, self.config)
+        self.host.owner = lambda path: owner(self.config.project, self.flow.sessions.values(), path)
+        self.plugins.elsewhere = self.flow.elsewhere
         self.tokens = Tokens(home)
         self.views = Views(self.flow)
         self.projects = Projects(self.flow, home, self.host, self.config, self.watch)
@@ -105,7 +120,9 @@ class Assembly:
         self.lifecycle = Lifecycle(
             self.flow, home, self.host, self.plugins, self.tokens, self.watch, self.sessions.print
         )
-        self.effects: dict[str, Effect] = dict(self.lifecycle.effects())
+        self.nodes = ClusterNodes(self.flow, home, self.host, self.config, self.plugins, self.tokens)
+        self.sessions.check_node, self.sessions.creation.node_folder = self.nodes.check, self.nodes.folder
+        self.effects: dict[str, Effect] = {**self.lifecycle.effects(), **self.nodes.effects(self.lifecycle)}
         """How each kind of intent is carried out."""
         self._changes()
         self._rules()
@@ -169,6 +186,7 @@ class Assembly:
         self.planner = Planner(self.flow, self.views, self.repositories, drafting, applying, self.pulls.numbering)
         self.effects |= self.planner.effects()
         self.runner = Runner(self.flow, self.effects)
+        self.runner.confirm = self.shared.confirm if self.shared else None
         self.budgets, self.completion = Budgets(self.flow, self.config), Completion(self.flow)
         self.budgets.notice, drafting.spent_for = self.quiet.gate, self.budgets.spent_for
         self.quota = Quota(self.flow, self._model_of)
@@ -176,7 +194,8 @@ class Assembly:
         self.permissions = Permissions(self.flow, self.plugins, self.lifecycle)
         self.observer = Observer(self.flow, self.home, self.plugins, self.watch)
         self.admission = Admission(self.flow, self.home, self.config, self.conflicts.expected)
-        self.admission.gates += [self.quota.gate, self.budgets.gate]
+        self.admission.gates += [self.quota.gate, self.budgets.gate, self.nodes.gate]
+        self.nodes.on_placed.append(self.admission.look)
         self.quota.on_release.append(self.admission.look)
         self.issues = Issues(self.flow, self.pulls.numbering)
         self.issues.elsewhere = self.tracking
@@ -219,7 +238,16 @@ class Assembly:
         self.webhooks = Webhooks(self.flow, self.repositories, self.forge_watch, self.tracking)
         self.checkup = Checkup(self.repositories, self.webhooks)
         self.doctor = Doctor(self.flow, self.home, self.host, self.projects, self.agents)
-        self.doctor.more.append(self.checkup.run)
+        self.doctor.more += [self.checkup.run, self._look_at_database]
+
+    async def _look_at_database(self) -> list[dict[str, Any]]:
+        if self.shared is None:
+            return [finding("database", "ok", f"sqlite: {self.home.database}")]
+        try:
+            version = await self.shared.answers()
+        except AoError as error:
+            return [finding("database", "failed", error.text, error.remedy)]
+        return [finding("database", "ok", f"{self.shared.address}, PostgreSQL {version}")]
 
     def _may_go(self, facts: SessionFacts) -> Wait | None:
         """Why a session may use no model just now; who may has his account's next turn."""
@@ -254,7 +282,7 @@ class Assembly:
             fixes=self.fixes,
             feed=self.feed,
             live=self.live,
-            stories=Stories(self.flow, self.host, self.views),
+            stories=Stories(self.flow, self.plugins, self.views),
             stats=Stats(self.flow),
             coordinators=self.coordinators,
             projects=self.projects,
@@ -265,5 +293,39 @@ class Assembly:
             tokens=self.tokens,
             logins=Logins(self.tokens),
             webhooks=self.webhooks,
+            nodes=self.nodes,
             shutdown=shutdown,
         )
+
+
+def early_settings(config: ConfigSet) -> DaemonConfig | None:
+    """The daemon's settings, where a file says something about the database. Such a file must be right: without it the daemon
+    would begin on another database, and know of nothing."""
+    files = [path for path in config.places if path and path.is_file()]
+    telling = [path for path in files if b"database" in path.read_bytes()]
+    for path in files if telling else ():
+        try:
+            config.load_home() if path == config.places[0] else config.add(path)
+        except AoError:
+            if path in telling:
+                raise
+    return config.daemon if telling else None
+
+
+def shared_store(home: Home, database: str) -> Postgres | None:
+    """The store at a PostgreSQL server, if one is named."""
+    if "://" not in database:
+        return None
+    machine = ""
+    try:
+        from agent_orchestrator.store.postgres import Postgres
+        from agent_orchestrator.store.turn import Active
+    except ImportError:
+        raise Missing(
+            "database: psycopg, which speaks to PostgreSQL, is not installed",
+            "pip install 'agent-orchestrator[postgres]'",
+        ) from None
+    with contextlib.suppress(OSError):
+        machine = Path("/etc/machine-id").read_text().strip()[:8]
+    name = platform.node() or "localhost"
+    return Postgres(database, Active(name, str(home.path), os.getpid(), time.time(), machine=machine))

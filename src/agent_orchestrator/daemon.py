@@ -21,14 +21,16 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import structlog
 
 from agent_orchestrator import __version__
 from agent_orchestrator.assembly import Assembly
 from agent_orchestrator.client import alive
+from agent_orchestrator.config.scope import DaemonConfig
 from agent_orchestrator.errors import AoError, Conflict
 from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.events import Event, rfc3339
@@ -40,11 +42,19 @@ from agent_orchestrator.protocols import Gone, Handle, Liveness, Unseen
 from agent_orchestrator.server import tls
 from agent_orchestrator.server.app import create_app
 from agent_orchestrator.server.serve import Servers
+from agent_orchestrator.server.standby import Entrance, Standby
 from agent_orchestrator.services.environment import login_environment
 from agent_orchestrator.services.landing import settle
 from agent_orchestrator.services.plugins import handle_of
 
+if TYPE_CHECKING:
+    from agent_orchestrator.store.postgres import Postgres
+
 RESTARTED = "the machine was restarted"
+FOLLOWING = 0.2
+"""Seconds between two looks at what the active daemon has written."""
+PATIENCE = 10.0
+"""Seconds that effects under way have to finish when the daemon ends."""
 DYING_WITHIN = 10.0
 """Seconds that a killed daemon gets to be gone."""
 
@@ -57,39 +67,35 @@ class Daemon(Assembly):
     def __init__(self, home: Home, config_file: Path | None = None) -> None:
         super().__init__(home, config_file)
         self.ending = asyncio.Event()
+        self.deposed: AoError | None = None
         self._background: list[asyncio.Task[None]] = []
 
     async def run(self, host: str | None, port: int | None, wanted: tls.Wanted | None = None) -> None:
         """Serve until told to end."""
+        doors = None
+        if self.shared is not None and self.early is not None:
+            doors = await self._doors(self.early, host, port, wanted)
+            if not await self._have_turn(self.shared, doors):
+                return
         login = asyncio.create_task(self._login())
         pending = await self.flow.start()
         if self.config_file:
             self.config.add(self.config_file)
         self.projects.start()
-        settings = self.config.daemon
-        explicit = port is not None or settings.port_given
-        address = host or settings.host
-        given = settings.tls
-        wanted = wanted or tls.Wanted(given.own, given.cert, given.key, given.insecure)
-        certificate = await tls.certificate(wanted, address, self.home.path / "tls", self.host)
-        servers, url, note = Servers.bind(
-            self.home.socket("daemon.sock"), address, settings.port if port is None else port, explicit, certificate
-        )
-        self.lifecycle.url = self.checkup.url = url
+        doors = doors or await self._doors(self.config.daemon, host, port, wanted)
+        servers, url, note, certificate = doors.servers, doors.url, doors.note, doors.certificate
+        self.plugins.here.url = self.checkup.url = url
+        if certificate and certificate.fingerprint:
+            self.nodes.fingerprint = certificate.fingerprint
+        self.nodes.open(self.lifecycle, self.observer, self.quiet.gate)
         await self._recover()
         counts = await self._adopt()
         self._take_up(pending)
         services = self.services(self.shutdown)
         self.tokens.cli_token()
-        names = [address]
-        serving = asyncio.create_task(
-            servers.serve(create_app(services, trusted=True, url=url), create_app(services, trusted=False, hosts=names))
-        )
-        started = asyncio.create_task(servers.started.wait())
-        await asyncio.wait([started, serving], return_when=asyncio.FIRST_COMPLETED)
-        if serving.done():
-            started.cancel()
-            await serving
+        doors.unix.app = create_app(services, trusted=True, url=url)
+        doors.tcp.app = create_app(services, trusted=False, hosts=[doors.address])
+        serving = await doors.serve()
         self._write_info(url, note, certificate)
         await self._tell(e.DaemonStarted(__version__, counts["adopted"], counts["ended"], counts["lost"], len(pending)))
         log.info("serving", url=url, note=note, **counts, pending=len(pending))
@@ -100,8 +106,77 @@ class Daemon(Assembly):
         ended.cancel()
         login.cancel()
         await self._end(servers, serving)
+        if self.deposed is not None:
+            raise self.deposed
 
     # -- beginning -----------------------------------------------------------------------------------------------------
+
+    async def _doors(
+        self, settings: DaemonConfig, host: str | None, port: int | None, wanted: tls.Wanted | None
+    ) -> _Doors:
+        """Bind what is listened on."""
+        explicit = port is not None or settings.port_given
+        address, given = host or settings.host, settings.tls
+        wanted = wanted or tls.Wanted(given.own, given.cert, given.key, given.insecure)
+        certificate = await tls.certificate(wanted, address, self.home.path / "tls", self.host)
+        servers, url, note = Servers.bind(
+            self.home.socket("daemon.sock"), address, settings.port if port is None else port, explicit, certificate
+        )
+        unix, tcp = (Entrance(Standby(self._told_active, end)) for end in (self.shutdown, None))
+        return _Doors(servers, address, url, note, certificate, unix, tcp)
+
+    async def _have_turn(self, store: Postgres, doors: _Doors) -> bool:
+        """Wait while another daemon is active on the same database, and follow what it writes; false: told to end before."""
+        news = asyncio.Event()
+        news.set()
+        store.reached_at(doors.url)
+        mine = await store.ask(news.set)
+        store.on_end = self._depose
+        if mine:
+            return True
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, self.ending.set)
+        serving = await doors.serve()
+        self._write_info(doors.url, doors.note, doors.certificate, standby=True)
+        log.info("standing by", active=store.active.told if store.active else "another daemon")
+        following = asyncio.create_task(self._follow(news))
+        turn, ended = asyncio.create_task(store.turn()), asyncio.create_task(self.ending.wait())
+        await asyncio.wait([turn, ended, serving], return_when=asyncio.FIRST_COMPLETED)
+        following.cancel()
+        ended.cancel()
+        await asyncio.gather(following, ended, return_exceptions=True)
+        if turn.done():
+            await turn
+            log.info("taking over")
+            return True
+        turn.cancel()
+        doors.servers.close()
+        await asyncio.gather(serving, return_exceptions=True)
+        await store.close()
+        self.home.info.unlink(missing_ok=True)
+        return False
+
+    async def _follow(self, news: asyncio.Event) -> None:
+        while True:
+            await news.wait()
+            news.clear()
+            try:
+                await self.flow.follow()
+            except AoError as error:  # the active one may not have made the tables yet
+                log.warning("the active daemon could not be followed", error=error.text)
+            await asyncio.sleep(FOLLOWING)
+
+    def _told_active(self) -> dict[str, Any] | None:
+        active = self.shared.active if self.shared else None
+        if active is None or self.shared is None or active.application == self.shared.me.application:
+            return None
+        return {"host": active.host, "pid": active.pid, "since": rfc3339(active.since), "url": active.url}
+
+    def _depose(self, error: AoError) -> None:
+        """Another daemon is active, or nobody knows: nothing more is begun."""
+        log.error("this daemon ends", reason=str(error))
+        self.deposed = error
+        self.ending.set()
 
     async def _login(self) -> None:
         """Agents get the user's login environment; the shell may take a while, so nobody but a launch waits for it."""
@@ -111,9 +186,9 @@ class Daemon(Assembly):
             log.warning(line)
 
         try:
-            self.lifecycle.login = await login_environment(self.host, None, os.environ, note)
+            self.plugins.here.login = await login_environment(self.host, None, os.environ, note)
         finally:
-            self.lifecycle.login_ready.set()
+            self.plugins.here.login_ready.set()
 
     async def _recover(self) -> None:
         """Finish or take back what the last run was in the middle of: checks, and checkouts that followed a landing."""
@@ -128,11 +203,12 @@ class Daemon(Assembly):
 
     async def _adopt(self) -> Counter[str]:
         """Find the agents that lived when the last run ended: adopt those that do, record the end of those that do not."""
-        live = [(facts, handle) for facts in self.flow.sessions.values() if facts.live and (handle := handle_of(facts))]
+        here = (facts for facts in self.flow.sessions.values() if not self.flow.elsewhere(facts.id))
+        live = [(facts, handle) for facts in here if facts.live and (handle := handle_of(facts))]
         counts: Counter[str] = Counter(adopted=0, ended=0, lost=0)
         interrupted = []
         for facts, handle, found in await self._probe(live):
-            if handle.boot_id != self.host.boot_id():
+            if not facts.remote and handle.boot_id != self.host.boot_id():
                 counts["lost"] += 1
                 interrupted += [facts.id] if facts.activity.state in IN_TURN else []
                 await self.observer.tell_end(facts.id, handle, Gone().exit, lost=RESTARTED)
@@ -153,8 +229,8 @@ class Daemon(Assembly):
     async def _probe(self, live: list[tuple[SessionFacts, Handle]]) -> list[tuple[SessionFacts, Handle, Liveness]]:
         """One look a runtime. A look that fails says nothing about the sessions."""
         found: list[tuple[SessionFacts, Handle, Liveness]] = []
-        for runtime in {facts.spec.runtime for facts, _ in live}:
-            mine = [(facts, handle) for facts, handle in live if facts.spec.runtime == runtime]
+        for place in {(facts.spec.runtime, facts.node) for facts, _ in live}:
+            mine = [(facts, handle) for facts, handle in live if (facts.spec.runtime, facts.node) == place]
             try:
                 seen = await self.plugins.runtime_of(mine[0][0]).probe([handle for _, handle in mine])
             except AoError as error:
@@ -180,6 +256,7 @@ class Daemon(Assembly):
         self.base_states.start()
         self.live.start()
         self.quota.start()
+        self.nodes.start()
         self.runner.start(pending)
         for part in (
             self.quiet,
@@ -194,11 +271,14 @@ class Daemon(Assembly):
             part.start()
         self.admission.start()
 
-    def _write_info(self, url: str, note: str | None, certificate: tls.Certificate | None) -> None:
+    def _write_info(
+        self, url: str, note: str | None, certificate: tls.Certificate | None, *, standby: bool = False
+    ) -> None:
         fingerprint = certificate.fingerprint if certificate else None
         info = {
             **({"note": note} if note else {}),
             **({"fingerprint": fingerprint} if fingerprint else {}),
+            **({"standby": True} if standby else {}),
             "pid": os.getpid(),
             "startedAt": rfc3339(time.time()),
             "socket": str(self.home.socket("daemon.sock")),
@@ -243,8 +323,12 @@ class Daemon(Assembly):
         self.feed.close()
         self.live.close()
         servers.close()
+        await self.nodes.close()
         await asyncio.gather(serving, return_exceptions=True)
-        await asyncio.gather(self.runner.drain(), self.queue.close(), self.forge_watch.close(), self.tracking.close())
+        patience = 0.0 if self.deposed else PATIENCE
+        await asyncio.gather(
+            self.runner.drain(patience), self.queue.close(), self.forge_watch.close(), self.tracking.close()
+        )
         await self.observer.close()
         self.permissions.close()
         self.watch.close()
@@ -256,6 +340,31 @@ class Daemon(Assembly):
     async def _tell(self, body: e.Body) -> None:
         with contextlib.suppress(AoError):
             await self.flow.append(Event(body, self.flow.clock(), "daemon", uuid.uuid4().hex))
+
+
+@dataclass(slots=True)
+class _Doors:
+    """What is listened on, and what is behind it."""
+
+    servers: Servers
+    address: str
+    url: str
+    note: str | None
+    certificate: tls.Certificate | None
+    unix: Entrance
+    tcp: Entrance
+    serving: asyncio.Task[None] | None = None
+
+    async def serve(self) -> asyncio.Task[None]:
+        """Answer from now on; returns what lasts as long as that."""
+        if self.serving is None:
+            self.serving = asyncio.create_task(self.servers.serve(self.unix, self.tcp))
+            started = asyncio.create_task(self.servers.started.wait())
+            await asyncio.wait([started, self.serving], return_when=asyncio.FIRST_COMPLETED)
+            if self.serving.done():
+                started.cancel()
+                await self.serving
+        return self.serving
 
 
 @contextlib.contextmanager

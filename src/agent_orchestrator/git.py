@@ -10,9 +10,8 @@ import asyncio
 import os
 import random
 import re
-import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -153,9 +152,7 @@ class Git:
         timeout: float | None = 120.0,
     ) -> Completed:
         """Run one Git command; waits a little for locks that somebody else holds. Raises `GitFailed`."""
-        options = [part for setting in config for part in ("-c", setting)]
-        command = ["git", "--no-pager", *_ALWAYS, *options, "-C", str(self.repo), *argv]
-        environment = {**clean_environment(), **self.environment, **(env or {})}
+        command, environment = self._command(argv, config), self._environment(env)
         pause = 0.02
         while True:
             done = await self.host.run(command, env=environment, input=input, timeout=timeout)
@@ -168,6 +165,19 @@ class Git:
                 raise Temporary(held.text, "another Git process holds the lock; if none runs, remove the lock file")
             await asyncio.sleep(pause * random.uniform(0.5, 1.5))
             pause *= 2
+
+    def talk(
+        self, *argv: str, log: Path, config: Sequence[str] = (), env: Mapping[str, str] | None = None
+    ) -> AbstractAsyncContextManager[asyncio.subprocess.Process]:
+        """Run one that is spoken to by its pipes; its complaints go to a file."""
+        return self.host.talk(self._command(argv, config), log=log, env=self._environment(env))
+
+    def _command(self, argv: Sequence[str], config: Sequence[str]) -> list[str]:
+        options = [part for setting in config for part in ("-c", setting)]
+        return ["git", "--no-pager", *_ALWAYS, *options, "-C", str(self.repo), *argv]
+
+    def _environment(self, env: Mapping[str, str] | None) -> dict[str, str]:
+        return {**clean_environment(), **self.environment, **(env or {})}
 
     async def text(self, *argv: str, env: Mapping[str, str] | None = None, input: bytes | None = None) -> str:  # noqa: A002
         """Run one Git command and return its output without the last newline."""
@@ -430,17 +440,19 @@ class Git:
         if head is not None:
             return (await self.run("diff", *options, "--end-of-options", f"{base}...{head}", "--")).text
         start = await self.merge_base(base, "HEAD") or base
-        with tempfile.TemporaryDirectory(prefix="ao-diff-") as folder:
+        folder = (await self.host.run(["mktemp", "-d"])).text.strip()  # on the machine where the workspace is
+        try:
             env = {"GIT_INDEX_FILE": await self._index_with_untracked(Path(folder))}
             done = await self.run("diff", *options, "--end-of-options", start, "--", env=env, config=self.filters())
+        finally:
+            await self.host.run(["rm", "-rf", folder])
         return done.text
 
     async def _index_with_untracked(self, folder: Path) -> str:
         """A copy of the index that knows untracked files too; the real one and the object store stay as they are."""
         copy = folder / "index"
-        index = Path(await self.text("rev-parse", "--path-format=absolute", "--git-path", "index"))
-        if index.exists():
-            shutil.copyfile(index, copy)
+        index = await self.text("rev-parse", "--path-format=absolute", "--git-path", "index")
+        await self.host.run(["cp", index, str(copy)])  # there may be none yet
         others = (await self.run("ls-files", "--others", "--exclude-standard", "-z")).out.split(b"\0")
         files = b"\0".join(name for name in others if name and not name.endswith(b"/"))
         if files:

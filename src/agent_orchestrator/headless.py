@@ -33,9 +33,16 @@ GRACE = 3.0
 
 
 def plan(
-    context: AgentContext, agent: str, options: Mapping[str, Any], plugins: tuple[Path, ...], message: str | None
+    context: AgentContext,
+    agent: str,
+    options: Mapping[str, Any],
+    plugins: tuple[Path, ...],
+    message: str | None,
+    scratch: Path | None = None,
 ) -> AgentLaunch:
-    """How to start this program for a session; `message` is the id of the message it is started for, if it is for one."""
+    """How to start this program for a session; `message` is the id of the message it is started for, if it is for one. What its turns
+    write goes to `scratch`, else to the private folder.
+    """
     inbox = context.private / "inbox.jsonl"
     file = context.private / "headless.json"
     resumed = context.resume is not None
@@ -45,12 +52,15 @@ def plan(
         "plugins": [str(path) for path in plugins],
         "context": {
             **{field.name: _plain(getattr(context, field.name)) for field in fields(context) if field.name != "env"},
+            "private": str(scratch or context.private),
             "allowed": [asdict(permission) for permission in context.allowed],
         },
         "prompt": context.message if resumed else context.task or context.prompt,
         "message": message,
         "inbox": inbox.stat().st_size if inbox.exists() else 0,
     }
+    if scratch is not None:
+        scratch.mkdir(mode=0o700, exist_ok=True)
     file.touch(mode=0o600)
     file.write_text(json.dumps(text, ensure_ascii=False), encoding="utf-8")
     argv = (sys.executable, "-m", "agent_orchestrator.headless", str(file))

@@ -82,6 +82,12 @@ class Host(Protocol):
         """
         ...
 
+    def talk(
+        self, argv: Sequence[str], *, log: Path, env: Mapping[str, str] | None = None
+    ) -> contextlib.AbstractAsyncContextManager[asyncio.subprocess.Process]:
+        """Run a program that is spoken to by its pipes; its complaints go to a file. It ends with the block, all of it."""
+        ...
+
     async def spawn(
         self, argv: Sequence[str], *, cwd: Path, env: Mapping[str, str] | None = None, log: Path | None = None
     ) -> int:
@@ -175,6 +181,21 @@ class LocalHost:
                 raise Temporary(
                     f"{' '.join(argv)} did not finish within {timeout:g} s", "raise the time limit"
                 ) from None
+
+    @contextlib.asynccontextmanager
+    async def talk(
+        self, argv: Sequence[str], *, log: Path, env: Mapping[str, str] | None = None
+    ) -> AsyncIterator[asyncio.subprocess.Process]:
+        """Run a program that is spoken to by its pipes; its complaints go to a file. It ends with the block, all of it."""
+        with log.open("wb") as complaints:
+            process = await self._start(
+                argv, cwd=None, env=env, stdin=asyncio.subprocess.PIPE, stderr=complaints.fileno()
+            )
+        async with _whole(process):
+            yield process
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
 
     async def spawn(
         self, argv: Sequence[str], *, cwd: Path, env: Mapping[str, str] | None = None, log: Path | None = None

@@ -88,6 +88,8 @@ class WorkspaceSpec:
     post_create: tuple[str, ...] = ()
     """Shell commands run in the new workspace, in order, with `env`."""
     env: Mapping[str, str] = field(default_factory=dict)
+    origin: str = ""
+    """Address that a clone of its own has as `origin`; nothing: what the repository itself has, or is."""
     fetch_timeout: float = 10.0
 
 
@@ -132,6 +134,38 @@ class Workspace(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Mount:
+    """A file or folder of this machine that a container shows."""
+
+    source: Path
+    target: Path
+    writable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """What a session's container is, for a runtime that puts agents into such."""
+
+    image: str = ""
+    """The image; none: it is built from `dockerfile`, or from the shipped one."""
+    dockerfile: Path | None = None
+    agent: str = ""
+    """Whose program the shipped image gets."""
+    engine: str = "auto"
+    network: str = "none"
+    """`none`, `allowlist` or `host`."""
+    allow: tuple[str, ...] = ()
+    """What it may reach with `allowlist`: `host`, `host:port`, `*.domain`."""
+    daemon: str = ""
+    """Our own address (`http://127.0.0.1:8700`), which it may reach unless its network is `none`."""
+    cpus: float | None = None
+    memory: int | None = None
+    """Bytes."""
+    mounts: tuple[Mount, ...] = ()
+    """What it shows beside the workspace, its repository's Git folder and the session's private folder."""
+
+
+@dataclass(frozen=True, slots=True)
 class LaunchSpec:
     """A process to start in a terminal of its own."""
 
@@ -148,8 +182,12 @@ class LaunchSpec:
     """What the terminal shows is appended here, raw."""
     stdin: Path | None = None
     """Read standard input from this file instead of from the terminal."""
+    lease: Path | None = None
+    """It may run only until the deadline in this file (`nodes/lease.py`), which is put off from time to time; none: for good."""
     columns: int = 120
     rows: int = 40
+    container: Container | None = None
+    """The container it is to run in, where the runtime has such."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +213,8 @@ class Exit:
 
     code: int | None = None
     signal: int | None = None
+    reason: str = ""
+    """Why, where it was ended from outside: `lease` (it ran out)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,6 +329,15 @@ class Watchable(Protocol):
 
     async def watched(self, handle: Handle) -> bool:
         """Is a person attached to it?"""
+        ...
+
+
+@runtime_checkable
+class Furnishes(Protocol):
+    """A runtime that must have something ready before it can launch: an image."""
+
+    async def furnish(self, container: Container, report: Report) -> None:
+        """Get or build it, unless it is there; shows what takes long."""
         ...
 
 
@@ -411,6 +460,38 @@ class NeedsWorkspace(Protocol):
     workspace: str
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What an agent's CLI has outside the workspace. What is not there yet when it is started is made as a folder."""
+
+    writable: tuple[Path, ...] = ()
+    """Its logins, its conversations: files and folders."""
+    fixed: tuple[Path, ...] = ()
+    """What of that it only reads: settings that the user's own runs of it would take commands from."""
+    own: tuple[Mount, ...] = ()
+    """What it finds the session's own instead: files named by process ids, which are the same in every sandbox."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Variables that it needs for that."""
+
+
+@runtime_checkable
+class Keeps(Protocol):
+    """An agent that writes outside the workspace; in a sandbox all others cannot."""
+
+    def keeps(self, env: Mapping[str, str], private: Path) -> Kept:
+        """Asked after `launch`, with the environment it gets and the session's private folder, where it may write nothing else."""
+        ...
+
+
+@runtime_checkable
+class Portable(Protocol):
+    """An agent that goes on with a conversation on another machine, given the files that it is kept in. All others begin anew there."""
+
+    def conversation_files(self, env: Mapping[str, str], workspace: Path, conversation: str) -> tuple[Path, ...]:
+        """Where they are on a machine with this environment, in an order of their own; nothing: it needs none."""
+        ...
+
+
 @runtime_checkable
 class Types(Protocol):
     """An agent whose input line takes some texts for commands of its own (`/new`, `!ls`), or Enter for something else."""
@@ -464,6 +545,8 @@ class AgentRun:
     """The visible text of its terminal."""
     ended: asyncio.Event
     """Set when its process has ended."""
+    inside: int = 0
+    """The pid that the agent itself sees, where that is another one: in a container."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,7 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
     "runtime": {
         "tmux": "agent_orchestrator.plugins.runtimes.tmux:Tmux",
         "process": "agent_orchestrator.plugins.runtimes.process:Process",
+        "docker": "agent_orchestrator.plugins.runtimes.docker.runtime:Docker",
     },
     "agent": {
         "aider": "agent_orchestrator.plugins.agents.aider:Aider",
@@ -128,6 +129,11 @@ class Registry:
         _check_slot(slot)
         declared = {plugin.name for plugin in self._load() if plugin.slot == slot}
         return sorted(declared | set(BUILT_IN.get(slot, {})) | set(self._entry_points(slot)))
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """Those of its plugins that are files."""
+        return tuple(self._folder / Path(one["path"]).expanduser() for one in self._named if "path" in one)
 
     def problems(self) -> list[AoError]:
         """What is wrong with the plugins named in `plugins:`; the others work all the same."""

@@ -7,6 +7,7 @@ wakes up in between). Elsewhere: `watchfiles`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import errno
 import os
@@ -127,6 +128,55 @@ class Watch:
         task = asyncio.get_running_loop().create_task(follow())
         self._tasks.append(task)
         return lambda: (task.cancel(), None)[1]
+
+
+class FileChanges:
+    """`protocols.Changes`: several paths, until an agent has ended."""
+
+    def __init__(self, watch: Watch, ended: asyncio.Event) -> None:
+        self._watch = watch
+        self._ended = ended
+        self._changed = asyncio.Event()
+        self._stops: dict[Path, tuple[Path, Callable[[], None]]] = {}
+
+    def watch(self, path: Path) -> None:
+        """Look at it, or at the folder nearest to it that exists."""
+        if path not in self._stops:
+            self._arm(path)
+
+    def _arm(self, path: Path) -> None:
+        seen = next(parent for parent in (path, *path.parents) if parent.exists())
+        kept = self._stops.get(path)
+        if kept and kept[0] == seen:
+            return
+        if kept:
+            kept[1]()
+        ends = [self._watch.folder(seen, self.wake)] if seen.is_dir() else []
+        if not ends:
+            ends = [self._watch.file(seen, self.wake), self._watch.entry(seen, self.wake)]
+        self._stops[path] = (seen, lambda: [end() for end in ends].clear())
+        if seen != path and path.exists():
+            self._arm(path)  # it came to be meanwhile
+
+    async def next(self, within: float | None = None) -> bool:
+        """Until something changed, the time is up, or the agent has ended."""
+        if not self._ended.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), within)
+        self._changed.clear()
+        for path in list(self._stops):
+            self._arm(path)
+        return not self._ended.is_set()
+
+    def wake(self) -> None:
+        """Something changed."""
+        self._changed.set()
+
+    def close(self) -> None:
+        """Look no more."""
+        for _, stop in self._stops.values():
+            stop()
+        self._stops.clear()
 
 
 @cache

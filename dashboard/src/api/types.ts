@@ -13,6 +13,14 @@ export interface AccountInUse {
   waiting: number;
 }
 
+/** The daemon that is active. */
+export interface ActiveDaemon {
+  host: string;
+  pid: number;
+  since: string;
+  url: string;
+}
+
 /** A coding agent's CLI on this machine, or a profile of a project: a name that a task may be given to. */
 export interface Agent {
   name: string;
@@ -203,10 +211,25 @@ export interface DigestState {
   pending: boolean;
 }
 
+/** How a node is to be drained. */
+export interface DrainNode {
+  /** It may get sessions again. */
+  undo?: boolean;
+  /** Interrupt turns that last. */
+  now?: boolean;
+}
+
+/** How far a node is drained. */
+export interface Draining {
+  node: Node;
+  left: Staying[];
+}
+
 /** Where a session works, and with which variables. */
 export interface Environment {
   cwd: string;
   env: Record<string, string>;
+  node: string | null;
 }
 
 /** One thing that happened. */
@@ -358,11 +381,12 @@ export interface GivenTask {
   status?: string | null;
 }
 
-/** The daemon runs. */
+/** The daemon runs. `standby`: another one is active on the same database, and everything else is to be asked of that one. */
 export interface Health {
-  status: "ok";
+  status: "ok" | "standby";
   version: string;
   pid: number;
+  active?: ActiveDaemon | null;
 }
 
 /** Something that is wanted. */
@@ -439,13 +463,22 @@ export interface LoginLink {
   expiresAt: string;
 }
 
+/** What a machine needs to join; the token is shown this once. */
+export interface MadeNode {
+  name: string;
+  token: string;
+  url: string;
+  home: string;
+  command: string;
+}
+
 /** A new token; it is shown this once. */
 export interface MadeToken {
   id: string;
   name: string;
   role: string;
   createdAt: string;
-  kind: "token" | "login";
+  kind: "token" | "login" | "node";
   expiresAt: string | null;
   token: string;
 }
@@ -575,6 +608,12 @@ export interface NewMessage {
   interrupt?: boolean;
 }
 
+/** A machine that is to join the cluster by hand. */
+export interface NewNode {
+  /** Its name. */
+  name: string;
+}
+
 /** A goal to be made into tasks. */
 export interface NewPlan {
   /** The project; without it, the one of the caller's folder. */
@@ -654,6 +693,29 @@ export interface NewSession {
 export interface NewToken {
   name: string;
   role?: "viewer" | "operator" | "admin";
+}
+
+/** A machine of the cluster. */
+export interface Node {
+  name: string;
+  state: "ready" | "draining" | "unreachable" | "gone";
+  reason: string;
+  address: string;
+  labels: Record<string, string>;
+  cpus: number;
+  memory: number;
+  freeCpus: number;
+  freeMemory: number;
+  load: number | null;
+  availableMemory: number | null;
+  sessions: string[];
+  since: string | null;
+  draining: boolean;
+}
+
+/** All machines of the cluster. */
+export interface Nodes {
+  nodes: Node[];
 }
 
 /** Something that a person was told. */
@@ -988,6 +1050,12 @@ export interface Rules {
   rules: Rule[];
 }
 
+/** A command to be run in a session's workspace. */
+export interface RunCommand {
+  /** The program and its arguments. */
+  command: string[];
+}
+
 /** One agent working on one task in one workspace on one branch. */
 export interface Session {
   id: string;
@@ -1079,6 +1147,12 @@ export interface StatsDay {
   landed: number;
   medianToMerge: number | null;
   retries: Record<string, number>;
+}
+
+/** A session that has not left yet. */
+export interface Staying {
+  session: string;
+  waits: string;
 }
 
 /** What an event of a recorded log would lead to today. */
@@ -1201,7 +1275,7 @@ export interface Token {
   name: string;
   role: string;
   createdAt: string;
-  kind: "token" | "login";
+  kind: "token" | "login" | "node";
   expiresAt: string | null;
 }
 

@@ -78,6 +78,8 @@ MORE = {
     "prune": Entry("doctor:prune", "Remove what is provably safe to remove."),
     "config": Entry("config:config", "Read, change and check the configuration."),
     "config-help": Entry("config:config_help", "Explain every key of the configuration."),
+    "nodes": Entry("nodes:nodes", "List the machines of the cluster."),
+    "drain": Entry("nodes:drain", "Move all sessions away from a machine of the cluster."),
     "token": Entry("tokens:token", "Make, list and revoke tokens; list and end the browsers that are signed in."),
     "mcp": Entry("mcp:mcp", "Serve tools and resources to an MCP client, over standard input and output."),
     "api": Entry("api:api", "Send one request to the daemon's HTTP API."),

@@ -65,7 +65,7 @@ class LiveText(Live):
 
 
 SESSION, PROJECT, AGENT = Live("sessions"), Live("projects"), Live("agents")
-PLAN, FIX = LiveText("plans"), Live("fixes", "run")
+PLAN, FIX, NODE = LiveText("plans"), Live("fixes", "run"), Live("nodes")
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 session_argument = click.argument("session", metavar="S", type=SESSION)

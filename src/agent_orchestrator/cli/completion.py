@@ -18,7 +18,7 @@ _HOW = {
 def completion(shell: str) -> None:
     """Print the completion script for a shell: bash, zsh or fish.
 
-    Names of sessions, projects, agents, plans and runs of `ao fix` are completed from the running daemon.
+    Names of sessions, projects, agents, plans, nodes and runs of `ao fix` are completed from the running daemon.
     """
     from click.shell_completion import get_completion_class
 

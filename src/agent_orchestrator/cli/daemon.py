@@ -72,11 +72,25 @@ def start(
         _run_here(ao, arguments + own, body, no_open, orchestrator)
     if not ao.ensure(arguments + own) and arguments:
         _refuse_other_address(ao, port, host, secure=tls or bool(tls_cert))
+    if ao.info().get("standby") and _stands_by(ao):
+        return
     if body is None:
         out.note("no repository here: ao start PATH registers one")
     else:
         _register(ao, body, orchestrator)
     _show_dashboard(ao, no_open)
+
+
+def _stands_by(ao: Client) -> bool:
+    """Say so, if another daemon is active on the same database."""
+    health = ao.get("/healthz")
+    if health["status"] != "standby":
+        return False
+    active = health["active"]
+    who = f"{active['host']}'s daemon (pid {active['pid']}, since {active['since']})" if active else "another daemon"
+    there = f"  {active['url']}" if active and active["url"] else ""
+    out.show([f"standby: {who} is active", *([there] if there else []), "  this one takes over when that one is gone"])
+    return True
 
 
 def _register(ao: Client, body: dict[str, Any], orchestrator: bool) -> None:

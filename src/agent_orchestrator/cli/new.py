@@ -13,6 +13,7 @@ import click
 from agent_orchestrator.cli import out
 from agent_orchestrator.cli.common import (
     AGENT,
+    NODE,
     SESSION,
     Failures,
     client,
@@ -58,7 +59,7 @@ _TEMPLATE = """
 @click.option("--priority", metavar="N", type=int, help="Higher goes first in the queue.")
 @click.option("--runtime", metavar="R", help="Where the agent's terminal lives: tmux, process …")
 @click.option("--workspace", metavar="W", help="How its folder is made: worktree or clone.")
-@click.option("--node", metavar="N", help="The machine of the cluster to run on.")
+@click.option("--node", metavar="N", type=NODE, help="The machine of the cluster to run on; implies --runtime ray.")
 @click.option("--file", metavar="F", help="Read the task's text from a file, `-` from standard input.")
 @click.option("--no-wait", is_flag=True, help="Return at once, not when the agent runs.")
 @json_option

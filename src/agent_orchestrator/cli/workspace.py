@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
 
@@ -13,7 +13,7 @@ from agent_orchestrator.cli import out
 from agent_orchestrator.cli.common import client, editor, interactive, json_option, session_argument, session_path
 from agent_orchestrator.client import Client
 from agent_orchestrator.errors import Missing, NotFound, UsageError
-from agent_orchestrator.wire import quote
+from agent_orchestrator.wire import Broken, error_of, quote
 
 _TERMINALS = (
     ("x-terminal-emulator", "-e"),
@@ -61,17 +61,39 @@ def sh(session: str, command: tuple[str, ...]) -> None:
 
     It has the session's environment and ports, and its exit code is passed on.
     """
-    found = client().get(session_path(session, "/environment"))
+    ao = client()
+    found = ao.get(session_path(session, "/environment"))
     env = os.environ | (found.get("env") or {})
-    argv = [*(command[1:] if command[:1] == ("--",) else command)] or [
-        env.get("AO_SHELL") or env.get("SHELL") or "/bin/sh"
-    ]
+    given = [*(command[1:] if command[:1] == ("--",) else command)]
+    if found.get("node"):
+        raise SystemExit(_run_there(ao, session, found["node"], given))
+    argv = given or [env.get("AO_SHELL") or env.get("SHELL") or "/bin/sh"]
     try:
         os.chdir(found["cwd"])
     except OSError:
         raise NotFound(f"the workspace {found['cwd']} is not there", f"`ao restore {session}` brings it back") from None
     env["PWD"] = found["cwd"]
     _become(argv, env)
+
+
+def _run_there(ao: Client, session: str, node: str, command: Sequence[str]) -> int:
+    """Run a command on the node where the session lives, and print what it prints."""
+    if not command:
+        raise UsageError(
+            f"{session} lives on node {node}, where there is no shell for you",
+            f"run commands there: ao sh {session} -- CMD; its agent's terminal: ao attach {session}",
+        )
+    import json
+
+    with ao.stream("POST", session_path(session, "/run"), {"command": list(command)}) as stream:
+        while (line := stream.line()) is not None:
+            said: dict[str, Any] = json.loads(line) if line.strip() else {"output": ""}
+            if "problem" in said:
+                raise error_of(said["problem"])
+            if "code" in said:
+                return int(said["code"])
+            print(out.clean(said["output"]), flush=True)
+    raise Broken("in the midst of the command")
 
 
 @click.command()
@@ -81,7 +103,9 @@ def path(session: str, as_json: bool) -> None:
     """Print where a session's workspace is."""
     found = client().get(session_path(session))
     where = _workspace(found)
-    out.print_json({"path": where}) if as_json else print(where)
+    if found["node"]:
+        out.note(f"on node {found['node']}")
+    out.print_json({"path": where, "node": found["node"]}) if as_json else print(where)
 
 
 @click.command("open")
@@ -107,6 +131,11 @@ def open_session(session: str, target: str | None, only_print: bool) -> int:
     import shlex
 
     where = _workspace(found)
+    if found["node"]:
+        raise UsageError(
+            f"the workspace of {found['id']} is on node {found['node']}",
+            f"see its change: ao diff {found['name']}; its terminal: ao open {found['name']} --terminal",
+        )
     if named := editor():
         return _run([*shlex.split(named), where], only_print)
     programs = ("code",) if target == "editor" else ("code", "xdg-open", "open")

@@ -53,6 +53,13 @@ def _pattern(value: str) -> str:
     return value
 
 
+def _database(value: str) -> str:
+    if value == "sqlite" or value.startswith(("postgresql://", "postgres://")):
+        return value
+    # Not quoted: there may be a password in it.
+    raise ValueError("this is no database; accepted: sqlite, or postgresql://user:password@host/name")
+
+
 def _one_of(known: tuple[str, ...]) -> BeforeValidator:
     def check(value: Any) -> Any:
         if isinstance(value, str) and value in known:
@@ -101,6 +108,7 @@ def _unit(parse: Any, example: str) -> tuple[Any, ...]:
 
 
 Text = Annotated[str, BeforeValidator(_text)]
+Database = Annotated[Text, AfterValidator(_database)]
 Texts = Annotated[tuple[Text, ...], BeforeValidator(_texts)]
 Inside = Annotated[Text, AfterValidator(_inside)]
 Insides = Annotated[tuple[Inside, ...], BeforeValidator(_texts)]
@@ -128,6 +136,7 @@ Permissions = Annotated[
 ]
 Mode = Annotated[Literal["tui", "headless"], _one_of(("tui", "headless"))]
 Sandbox = Annotated[Literal["none", "bwrap"], _one_of(("none", "bwrap"))]
+Engine = Annotated[Literal["auto", "docker", "podman"], _one_of(("auto", "docker", "podman"))]
 Network = Annotated[Literal["none", "allowlist", "host"], _one_of(("none", "allowlist", "host"))]
 Role = Annotated[Literal["worker", "reviewer"], _one_of(("worker", "reviewer"))]
 Approval = Annotated[Literal["person", "agent"], _one_of(("person", "agent"))]

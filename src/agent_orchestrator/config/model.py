@@ -20,7 +20,9 @@ from agent_orchestrator.config.kinds import (
     Condition,
     Conversation,
     Count,
+    Database,
     Duration,
+    Engine,
     Environment,
     Escalation,
     Extras,
@@ -126,6 +128,10 @@ class Docker(Model):
     allow: Texts = Field(default=(), description="hosts it may reach beyond the agent's own, for network allowlist")
     cpus: Annotated[float, Field(gt=0)] | None = Field(default=None, description="CPU limit")
     memory: Size | None = Field(default=None, description="memory limit")
+    mounts: Texts = Field(
+        default=(), description="your files and folders that it sees too: ~/.npmrc (to read), ~/.claude:rw"
+    )
+    engine: Engine = Field(default="auto", description="docker or podman; auto: the first that answers")
 
 
 class Coordinator(Model):
@@ -372,6 +378,16 @@ class Cluster(Model):
     address: Text = Field(default="auto", description="address of its head")
     labels: dict[str, Text] = Field(default={}, description="labels that a node must have")
     resources: Resources = Field(default=Resources(), description="what a session takes")
+    home: Text | None = Field(
+        default=None, description="folder of ours on every node, the same path on each; absent: one in /var/tmp"
+    )
+    url: Text | None = Field(
+        default=None, description="address at which nodes reach the daemon; absent: the one it listens on"
+    )
+    lease: Annotated[Duration, Field(ge=2)] = Field(
+        default=10.0, description="how long an agent on a node works on without word from the daemon"
+    )
+    checkpoint: Duration = Field(default=120.0, description="how often work on a node is saved to the daemon")
     max_parallel_agents: Positive | None = Field(
         default=None, description="how many agents may work at once on one machine, this one too; absent: no limit"
     )
@@ -399,7 +415,7 @@ class Config(Model):
     port: Port | None = Field(default=None, description="port of the daemon; absent: 3000, or the next free one")
     host: Text = Field(default="127.0.0.1", description="address it listens on")
     tls: Tls = Field(default=Tls(), description="how TCP is protected")
-    database: Text = Field(default="sqlite", description="sqlite, or a postgresql:// URL")
+    database: Database = Field(default="sqlite", description="sqlite, or a postgresql:// URL")
     cluster: Cluster | None = Field(default=None, description="for runtime ray, and what one machine bears")
     power: Power = Field(default=Power(), description="the machine's sleep")
     defaults: Defaults = Field(default=Defaults(), description="what holds for all projects of the file")

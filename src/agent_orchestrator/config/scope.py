@@ -85,6 +85,11 @@ class ConfigSet:
     # -- files ---------------------------------------------------------------------------------------------------------
 
     @property
+    def places(self) -> tuple[Path, Path | None]:
+        """The user's own file, whether it is there or not, and the one that the daemon was started with."""
+        return self._home, self._started_with
+
+    @property
     def files(self) -> tuple[Path, ...]:
         """The files in force; to be watched."""
         return tuple(self._loaded)

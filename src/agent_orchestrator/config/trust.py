@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from agent_orchestrator.config.model import Config, Coordinator, Defaults, Project, Reaction
+from agent_orchestrator.config.model import Config, Coordinator, Defaults, Docker, Project, Reaction
 
 _EXECUTING = re.compile(
     r"PATH|BASH_ENV|ENV|SHELL|EDITOR|VISUAL|PAGER|BROWSER|IFS|.*_COMMAND|.*_EDITOR|.*_PAGER|.*_ASKPASS"
@@ -61,9 +61,17 @@ def _of_project(project: Project) -> dict[str, Any]:
             "env": _executing(project.env),
             "reactions": _of_reactions(project.reactions),
             "hosts": _hosts(project),
+            "docker": _of_docker(project.docker),
             **_permissions(project),
         }
     )
+
+
+def _of_docker(docker: Docker) -> dict[str, Any]:
+    """What gets the agent's login, what of the user's it sees, and whether it reaches his machine."""
+    host = "host" if docker.network == "host" else None
+    named = {"image": docker.image, "dockerfile": docker.dockerfile, "mounts": list(docker.mounts), "network": host}
+    return _filled({**named, "allow": list(docker.allow)})
 
 
 def _of_coordinator(coordinator: Coordinator) -> dict[str, Any]:

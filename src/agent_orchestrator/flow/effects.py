@@ -87,6 +87,8 @@ class Runner:
         self.flow = flow
         self.effects = effects
         self._call_later = call_later
+        self.confirm: Callable[[], Awaitable[None]] | None = None
+        """Called before each effect; fails where it is not certain that nobody else carries it out."""
         self._lanes: dict[str, dict[str, Row]] = defaultdict(dict)
         self._busy: dict[str, asyncio.Task[None]] = {}
         self._timers: dict[str, Timer] = {}
@@ -116,7 +118,7 @@ class Runner:
         """New rows, or rows with a new due time."""
         lanes = set()
         for row in rows:
-            if row.state == "pending":
+            if row.state == "pending" and not self.flow.elsewhere(row.intent.session):
                 self._lanes[row.lane][row.intent.key] = row
                 lanes.add(row.lane)
         for lane in lanes:
@@ -173,6 +175,9 @@ class Runner:
         rows, key = self._lanes[row.lane], row.intent.key
         seen = self.flow.sessions.get(row.intent.session)
         try:
+            if self.confirm is not None and not await self._certain():
+                rows[key] = replace(row, due=self.flow.clock() + 1.0)
+                return
             after = await self._attempt(row)
             if after.state == "dropped":
                 self._forget(row)
@@ -189,6 +194,15 @@ class Runner:
         if row.intent.kind in FOR_THE_AGENT and seen and now and _moved(seen, now):
             after = replace(after, due=self.flow.clock())  # what it waits for may have come while it was being tried
         rows[key] = after
+
+    async def _certain(self) -> bool:
+        assert self.confirm is not None
+        try:
+            await self.confirm()
+        except AoError as error:
+            log.warning("an effect waits for the database", error=error.text)
+            return False
+        return True
 
     def _forget(self, row: Row) -> None:
         """It has come to its end; a row that was recorded anew under its key stays."""

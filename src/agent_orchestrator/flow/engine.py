@@ -75,11 +75,14 @@ class Flow:
         self._closing = False
         self._dirty: set[str] = set()
         self._saved = 0
+        self._folded: int | None = None
+        self.here = ""
+        """The name of this home, where several have one store."""
 
     async def start(self) -> list[Row]:
         """Fold what the store has; returns the rows that are still to be carried out."""
         self.seq = await self.store.open()
-        await self._load()
+        await self.follow()
         self._writer = asyncio.create_task(self._write_forever(), name="flow-writer")
         pending = await self.store.pending()
         await self.recheck(*self.sessions)
@@ -108,16 +111,24 @@ class Flow:
 
     # -- reading back ------------------------------------------------------------------------------------------------
 
-    async def _load(self) -> None:
-        snapshot = await self.store.snapshot()
-        if snapshot:
-            self.home, self.sessions = snapshot.home, dict(snapshot.sessions)
-        seq = snapshot.seq if snapshot else 0
-        self._saved = seq
-        while page := await self.store.events(after=seq, limit=5000):
+    async def follow(self) -> None:
+        """Fold what the store has and was not folded yet: before the start, as often as somebody else has written."""
+        if self._folded is None:
+            snapshot = await self.store.snapshot()
+            if snapshot:
+                self.home, self.sessions = snapshot.home, dict(snapshot.sessions)
+            self._folded = self._saved = snapshot.seq if snapshot else 0
+        while page := await self.store.events(after=self._folded, limit=5000):
             for event in page:
                 self._fold(event)
-            seq = page[-1].seq
+            self._folded = page[-1].seq
+
+    def elsewhere(self, session: str) -> str:
+        """The home that a session lives in, if that is neither this one nor a node: it can be seen and touched only there."""
+        facts = self.sessions.get(session)
+        if facts is None or facts.remote or facts.spec.home in ("", self.here):
+            return ""
+        return facts.spec.home
 
     def _fold(self, event: Event) -> None:
         self.home = reduce_home(self.home, event)

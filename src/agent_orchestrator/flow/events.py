@@ -168,6 +168,8 @@ class SessionCreated(Body):
     """Where its pull request is to be."""
     tracker: str = "local"
     """Where its issue is."""
+    home: str = ""
+    """The home it lives in, where several have one database."""
     files: tuple[str, ...] = ()
     """Files that it is expected to change, by whoever planned it; glob patterns too."""
     group: str = ""
@@ -226,6 +228,8 @@ class WorkspaceCreated(Body):
     notes: tuple[str, ...] = ()
     git_env: Mapping[str, str] = field(default_factory=dict)
     shared: bool = True
+    forgot: bool = False
+    """The agent's conversation could not be brought along: it begins anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,6 +305,101 @@ class SessionStopped(Body):
 @dataclass(frozen=True, slots=True)
 class RestoreRequested(Body):
     """The session is to be brought back: same branch, same work, same conversation."""
+
+
+# -- Nodes -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class NodeJoined(Body):
+    """A machine of the cluster is there, and takes sessions."""
+
+    node: str
+    address: str = ""
+    cpus: float = 0.0
+    memory: int = 0
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeUnreachable(Body):
+    """Nothing is heard of a node; its agents may work on until their leases end."""
+
+    node: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLost(Body):
+    """A node is gone for certain: the leases of its agents are over."""
+
+    node: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DrainRequested(Body):
+    """A node gets no new sessions, and those that it has are to go elsewhere; `now`: in the midst of their turns."""
+
+    node: str
+    now: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DrainEnded(Body):
+    """A node may get sessions again."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class SessionPlaced(Body):
+    """The node that the session lives on."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class SessionUnseen(Body):
+    """The session's node cannot be reached: what is known of it is as old as this."""
+
+    node: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSeen(Body):
+    """The session's node is there again."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkCheckpointed(Body):
+    """The session's work on its node is saved here: all its files as `commit`, which stands on `head`."""
+
+    commit: str
+    head: str
+
+
+@dataclass(frozen=True, slots=True)
+class MoveRequested(Body):
+    """The session is to leave its node: its agent ends, its work is saved, and it goes on elsewhere."""
+
+    node: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SessionDisplaced(Body):
+    """The session lives on that node no more; what it had there is saved, or lost with it."""
+
+    node: str
+    reason: str
+    lost: bool = False
+    """The node went with it: what was done since the last checkpoint is gone."""
+    restart: bool = True
+    """Its agent is started again elsewhere; otherwise at its next message."""
 
 
 # -- The agent ---------------------------------------------------------------------------------------------------------
@@ -448,6 +547,8 @@ class AgentExited(Body):
     signal: int | None = None
     output: str = ""
     """The last lines that it showed."""
+    reason: str = ""
+    """Why, where that is known: it ran out of memory …"""
 
 
 @dataclass(frozen=True, slots=True)

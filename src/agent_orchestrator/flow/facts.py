@@ -16,6 +16,9 @@ from agent_orchestrator.flow.fixes import Fix
 from agent_orchestrator.flow.plans import Plan
 from agent_orchestrator.flow.pull import Episode, Issue, PullRequest
 
+CLUSTER = "ray"
+"""The runtime whose sessions live on the nodes of a cluster."""
+
 VERSION = 9
 """Raised when the meaning of a fold changes: stored facts are then folded anew from the log."""
 
@@ -66,10 +69,14 @@ class Launch:
     """We ended it."""
     lost: str = ""
     """Why it is gone without its own doing."""
+    cut_short: bool = False
+    """It was in a turn then."""
     code: int | None = None
     signal: int | None = None
     ended_at: float | None = None
     output: str = ""
+    reason: str = ""
+    """Why it ended, where that is known."""
     inbox: bool = False
     """It takes its messages from its inbox file."""
     memo: Mapping[str, str] = field(default_factory=dict)
@@ -253,6 +260,22 @@ class SessionFacts:
     """Since when all that it waits for is its turn."""
     waived: tuple[str, ...] = ()
     """Sessions that it comes after and need not wait for, by a person's word."""
+    node: str | None = None
+    """Where it lives, if not on this machine."""
+    moving: str = ""
+    """Why it is to leave its node."""
+    moves: int = 0
+    """How often it left a node."""
+    losses: int = 0
+    """How many nodes were lost with it since it last ended a turn, or a person began it."""
+    displaced_at: float = 0.0
+    unseen: str = ""
+    """Why its node cannot be reached."""
+    unseen_since: float | None = None
+    checkpoint: Checkpoint | None = None
+    """Its work on its node, as last saved here."""
+    forgot: bool = False
+    """The agent's conversation is lost: the next launch begins anew."""
     place: Place | None = None
     branch: str = ""
     base: str = ""
@@ -322,6 +345,11 @@ class SessionFacts:
     """What a coordinating agent was told of."""
 
     @property
+    def remote(self) -> bool:
+        """It lives on a node of the cluster, or is to."""
+        return self.spec.runtime == CLUSTER
+
+    @property
     def name(self) -> str:
         """The short name, without the project's prefix."""
         return self.spec.name
@@ -389,6 +417,33 @@ class ProjectFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A session's work as it was last saved from its node: the files as one commit, and the commit that they stand on."""
+
+    commit: str
+    head: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """A machine of the cluster."""
+
+    name: str
+    address: str = ""
+    cpus: float = 0.0
+    memory: int = 0
+    labels: Mapping[str, str] = field(default_factory=dict)
+    since: float = 0.0
+    """When it came to be in its state."""
+    state: str = "ready"
+    """`ready`, `unreachable` or `gone`."""
+    reason: str = ""
+    drained: bool = False
+    """It gets no new sessions."""
+
+
+@dataclass(frozen=True, slots=True)
 class HomeFacts:
     """What belongs to no session: projects, tasks, trust."""
 
@@ -414,3 +469,5 @@ class HomeFacts:
     """Goals made into tasks, by id."""
     fixes: Mapping[str, Fix] = field(default_factory=dict)
     """Fixing runs, by id."""
+    nodes: Mapping[str, NodeFacts] = field(default_factory=dict)
+    """Machines of the cluster, by name."""

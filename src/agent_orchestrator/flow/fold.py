@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from agent_orchestrator.flow import events as e
-from agent_orchestrator.flow import fold_pull
+from agent_orchestrator.flow import fold_nodes, fold_pull
 from agent_orchestrator.flow.episodes import closed
 from agent_orchestrator.flow.events import Event
 from agent_orchestrator.flow.facts import (
@@ -39,7 +39,7 @@ from agent_orchestrator.flow.fixes import reduce_fixes
 from agent_orchestrator.flow.fold_pull import Step, reduce_issues
 from agent_orchestrator.flow.plans import reduce_plans
 from agent_orchestrator.flow.questions import question_in
-from agent_orchestrator.flow.status import derive
+from agent_orchestrator.flow.status import IN_TURN, derive
 
 KEPT_MESSAGES = 200
 """Settled messages that a session remembers."""
@@ -130,6 +130,9 @@ def reduce_home(facts: HomeFacts, event: Event) -> HomeFacts:
         case e.QuietHoursEnded():
             later_ones = tuple(one for one in facts.quiet.get(project, ()) if one.until > body.until)
             return replace(facts, quiet={**facts.quiet, project: later_ones})
+    nodes = fold_nodes.reduce_nodes(facts.nodes, event)
+    if nodes is not facts.nodes:
+        return replace(facts, nodes=nodes)
     fixes = reduce_fixes(facts.fixes, event)
     if fixes is not facts.fixes:
         return replace(facts, fixes=fixes)
@@ -260,7 +263,15 @@ def _workspace(facts: SessionFacts, _event: Event, body: e.WorkspaceCreated) -> 
     place = Place(body.path, body.base_commit, body.git_dir, body.git_env, shared=body.shared)
     if facts.place and body.base_commit == "":
         place = replace(place, base_commit=facts.place.base_commit)
-    return replace(facts, place=place, branch=body.branch, base=body.base, head=body.head, notes=notes)
+    return replace(
+        facts,
+        place=place,
+        branch=body.branch,
+        base=body.base,
+        head=body.head,
+        notes=notes,
+        forgot=facts.forgot or body.forgot,
+    )
 
 
 def _launched(facts: SessionFacts, event: Event, body: e.AgentLaunched) -> SessionFacts:
@@ -274,6 +285,7 @@ def _launched(facts: SessionFacts, event: Event, body: e.AgentLaunched) -> Sessi
         launched_run=facts.run,
         conversation=body.conversation or facts.conversation,
         activity=ActivityFact("starting", "process", event.time),
+        forgot=False,
         spoke=False,
         heard_at=0.0,
         spool=0,
@@ -298,7 +310,11 @@ def _stop(facts: SessionFacts, event: Event, body: e.StopRequested) -> SessionFa
 
 def _stopped(facts: SessionFacts, _event: Event, body: e.SessionStopped) -> SessionFacts:
     place = facts.place and replace(facts.place, present=body.kept)
-    return replace(_fail_pending(facts, "the session was stopped"), stopped=True, saved=body.saved, place=place)
+    node = facts.node if body.kept else None
+    stopped = _fail_pending(facts, "the session was stopped")
+    return replace(
+        stopped, stopped=True, saved=body.saved, place=place, node=node, moving="", unseen="", unseen_since=None
+    )
 
 
 def _restore(facts: SessionFacts, _event: Event, _body: e.RestoreRequested) -> SessionFacts:
@@ -313,6 +329,7 @@ def _restore(facts: SessionFacts, _event: Event, _body: e.RestoreRequested) -> S
         waiting_for="",
         turn_since=None,
         failure=None,
+        losses=0,
     )
 
 
@@ -371,6 +388,7 @@ def _turn_ended(facts: SessionFacts, event: Event, body: e.AgentTurnEnded) -> Se
         permission=None,
         said=body.text,
         spoke=True,
+        losses=0,
     )
 
 
@@ -458,6 +476,7 @@ def _exited(facts: SessionFacts, event: Event, body: e.AgentExited | e.AgentStop
         signal=body.signal,
         ended_at=event.time,
         output=body.output if isinstance(body, e.AgentExited) else "",
+        reason=body.reason if isinstance(body, e.AgentExited) else "",
     )
     how = "stopped" if stopped else "killed" if body.signal else f"exit {body.code}"
     limited_at = facts.limited_at if facts.activity.state == "limited" and not stopped else None
@@ -473,7 +492,8 @@ def _exited(facts: SessionFacts, event: Event, body: e.AgentExited | e.AgentStop
 def _lost(facts: SessionFacts, event: Event, body: e.AgentLost) -> SessionFacts:
     if facts.launch is None or facts.launch.ended:
         return facts
-    launch = replace(facts.launch, ended=True, lost=body.reason, ended_at=event.time)
+    in_turn = facts.activity.state in {*IN_TURN, "blocked"}
+    launch = replace(facts.launch, ended=True, lost=body.reason, cut_short=in_turn, ended_at=event.time)
     activity = ActivityFact("interrupted", event.source, event.time, body.reason)
     return replace(facts, launch=launch, activity=activity, permission=None)
 
@@ -599,6 +619,7 @@ def _bounded(messages: tuple[Message, ...]) -> tuple[Message, ...]:
 
 _STEPS: Mapping[type[e.Body], Step] = {
     **fold_pull.STEPS,
+    **fold_nodes.STEPS,
     e.SessionAdmitted: _admitted,
     e.SessionReassigned: _reassigned,
     e.SessionWaiting: _waiting,

@@ -43,7 +43,7 @@ from agent_orchestrator.flow.verdicts import review_in
 
 LIFECYCLE = frozenset(
     {
-        *("prepare", "launch", "deliver", "publish", "stop", "clean-up", "silence", "limit"),
+        *("place", "prepare", "launch", "deliver", "publish", "move", "stop", "clean-up", "silence", "limit"),
         *("push", "track", "open-pr", "ready-pr", "check", "compare", "land", "rebase"),
     }
 )
@@ -87,14 +87,26 @@ def needed(facts: SessionFacts, rules: Sequence[Rule] = ()) -> list[Intent]:
         return _to_land(facts) + _to_track(facts)
     if facts.wanted == "stop":
         return _to_stop(facts)
+    if facts.moving and not facts.failure:
+        return [_end_agent(facts) if facts.live else Intent("move", f"move:{facts.id}:{facts.moves}", facts.id)]
     if not facts.admitted or facts.failure:
         return []
     if facts.place is None or not facts.place.present:
-        return [Intent("prepare", f"prepare:{facts.id}:{facts.run}", facts.id)]
+        return _to_prepare(facts)
     if facts.live and facts.launched_run != facts.run:
         return [_end_agent(facts)]  # it is to be started anew
     of_branch = _to_track(facts) + _to_publish(facts) + _to_rebase(facts) + _for_change(facts)
     return of_branch + (_to_live(facts, rules) if facts.live else _to_launch(facts))
+
+
+def _to_prepare(facts: SessionFacts) -> list[Intent]:
+    """A workspace, on a node where that is its place. One that left its node at rest gets one when its agent is needed again."""
+    if facts.remote and facts.node is None:
+        if facts.place is not None and facts.moves and not _to_launch(facts):
+            return _to_track(facts) + _for_change(facts)
+        return [Intent("place", f"place:{facts.id}:{facts.run}:{facts.moves}", facts.id)]
+    again = f":{facts.moves}" if facts.moves else ""
+    return [Intent("prepare", f"prepare:{facts.id}:{facts.run}{again}", facts.id)]
 
 
 def _to_track(facts: SessionFacts) -> list[Intent]:

@@ -98,7 +98,15 @@ def derive(facts: SessionFacts, now: float, stuck_after: float = STUCK_AFTER) ->
         or _of_change(facts)
         or _quiet(facts)
     )
+    if facts.unseen_since is not None and facts.live:
+        status = _unseen(facts, status)
     return _called_for_word(facts, status) if facts.held_messages else status
+
+
+def _unseen(facts: SessionFacts, status: Status) -> Status:
+    """Not seen is not dead: all that changes is what it rests on."""
+    since = rfc3339(facts.unseen_since or 0.0)
+    return replace(status, why=f"{status.why}; node {facts.node} is unreachable since {since} ({facts.unseen})")
 
 
 def _called_for_word(facts: SessionFacts, status: Status) -> Status:
@@ -144,12 +152,16 @@ def _before_launch(facts: SessionFacts) -> Status | None:
         )
     if facts.failure:
         return None
+    if facts.moving:
+        return Status("starting", "daemon", facts.updated_at, f"leaves node {facts.node}: {facts.moving}")
     if not facts.admitted:
-        reason = facts.waiting_for or "a free place"
+        reason = facts.waiting_for or ("a node" if facts.remote and facts.node is None else "a free place")
         asked = any(one.trigger == DEPENDENCY_ENDED for one in facts.offers)
         return Status("queued", "scheduler", facts.updated_at, f"waits for {reason}", reason, asked)
     if facts.launched_run == facts.run:
         return None
+    if facts.remote and facts.node is None:
+        return Status("starting", "daemon", facts.updated_at, "a node is being chosen for it")
     if facts.place is None or not facts.place.present:
         return Status("starting", "daemon", facts.updated_at, "its workspace is being made")
     if facts.spec.defer and facts.launch is None and facts.next_message is None:
@@ -191,16 +203,17 @@ def _ended_badly(facts: SessionFacts) -> Status | None:
     launch, activity = facts.launch, facts.activity
     assert launch is not None
     at = launch.ended_at or activity.at
+    why = f": {launch.reason}" if launch.reason else ""
     if launch.lost:
         return Status("interrupted", activity.source, at, launch.lost, "ao restore, or a message")
     if launch.stopped:
         return Status("interrupted", activity.source, at, "its agent was stopped", "ao restore, or a message")
     if launch.signal:
         return Status(
-            "failed", activity.source, at, f"its agent was killed by signal {launch.signal}", "ao logs, ao restore"
+            "failed", activity.source, at, f"its agent was killed by signal {launch.signal}{why}", "ao logs, ao restore"
         )
     if launch.code:
-        return Status("failed", activity.source, at, f"its agent exited with {launch.code}", "ao logs, ao restore")
+        return Status("failed", activity.source, at, f"its agent exited with {launch.code}{why}", "ao logs, ao restore")
     if launch.code is None:
         return Status("failed", activity.source, at, "its agent ended, nobody saw how", "ao logs, ao restore")
     return None

@@ -21,9 +21,11 @@ from agent_orchestrator.server.routes import (
     config,
     events,
     fixes,
+    git,
     issues,
     live,
     login,
+    nodes,
     orchestrator,
     plans,
     projects,
@@ -76,11 +78,13 @@ def routes_only() -> App:
         projects,
         config,
         admin,
+        nodes,
         login,
         webhooks,
     ):
         app.include_router(part.router)
     app.router.routes.append(Route(PATH, Endpoint(), include_in_schema=False))
+    app.router.routes.append(Route(git.PATH, git.Endpoint(), include_in_schema=False))
     return app
 
 

@@ -7,6 +7,7 @@ What a browser sends by itself, the cookie, opens only what a page of ours asked
 
 from __future__ import annotations
 
+import base64
 import ipaddress
 import re
 import socket
@@ -20,10 +21,12 @@ LOCAL = Identity("local", "admin")
 """Whoever opened the Unix socket."""
 
 _OPEN = (("GET", "/healthz"), ("POST", "/api/login"))
-_RESERVED = ("api", "healthz", "mcp", "metrics", "openapi.json")
+_RESERVED = ("api", "git", "healthz", "mcp", "metrics", "openapi.json")
 _SEGMENT = re.compile(r"(?!\.)[\w.~@:+=,-]+")
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[\w.-]+)(:[0-9]{1,5})?", re.ASCII)
 _ONCE = (b"host", b"origin", b"authorization", b"content-type", b"sec-fetch-site")
+LINK = "/api/nodes/link"
+"""Where nodes of the cluster dial."""
 WEBSOCKET = "WebSocket"
 """Stands for the method where a WebSocket is to be opened; what may be sent in it is for the route to judge."""
 _ANYBODYS = ("/api/logout", "/mcp")
@@ -120,10 +123,16 @@ def cookie_name(headers: Mapping[bytes, bytes], secure: bool) -> str:
     return ("__Host-" if secure else "") + "ao_session" + (f"_{port}" if port.isdecimal() else "")
 
 
-def identify(tokens: Tokens, headers: Mapping[bytes, bytes], *, secure: bool) -> Identity:
-    """Who asks."""
+def is_git(path: str) -> bool:
+    """Whether Git asks: for a repository, with words that people read in its output."""
+    return path.startswith("/git/")
+
+
+def identify(tokens: Tokens, headers: Mapping[bytes, bytes], *, secure: bool, git: bool = False) -> Identity:
+    """Who asks; Git may show the token as a password."""
     if b"authorization" in headers:
-        identity = tokens.check(_bearer(headers[b"authorization"]))
+        shown = headers[b"authorization"]
+        identity = tokens.check(_password(shown) if git and shown[:6].lower() == b"basic " else _bearer(shown))
     elif cookies := sign_ins(headers, secure=secure):
         identity = next(filter(None, map(tokens.check_sign_in, cookies)), None)
     else:
@@ -154,6 +163,9 @@ def allow(identity: Identity, method: str, path: str) -> None:
     """Refuse what this identity may not do at all; routes for administrators say so themselves (`need`)."""
     if identity.kind == "session":
         _allow_session(identity, method, path)
+    elif identity.kind == "node":
+        if (method, path) != (WEBSOCKET, LINK):
+            raise Denied(f"the token of node {identity.name} opens its link to the daemon and nothing else", _TOKEN_REMEDY)
     elif method not in ("GET", WEBSOCKET) and path not in _ANYBODYS:
         need(identity, "operator")
 
@@ -166,7 +178,7 @@ def has(identity: Identity, role: str) -> bool:
 def need(identity: Identity, role: str) -> None:
     """Refuse whoever has less than this role."""
     if not has(identity, role):
-        have = f"role {identity.role}" if identity.role else "a session's own token"
+        have = f"role {identity.role}" if identity.role else f"a {identity.kind}'s own token"
         raise Denied(
             f"this needs the role {role}, and you have {have}", f"make a token with `ao token new NAME --role {role}`"
         )
@@ -211,7 +223,7 @@ def _allow_session(identity: Identity, method: str, path: str) -> None:
     """An agent may read what concerns its own session and judge a change (whether it was asked to, the route sees), and no more."""
     if method == "POST" and re.fullmatch(r"/api/sessions/[^/]+/review", path):
         return
-    if (method == "GET" and path == "/api/me") or path == "/mcp":
+    if (method == "GET" and path == "/api/me") or path == "/mcp" or is_git(path):
         return
     own = f"/api/sessions/{identity.session}"
     below = path.removeprefix(own)
@@ -226,6 +238,13 @@ def _allow_session(identity: Identity, method: str, path: str) -> None:
 def _bearer(value: bytes | None) -> str:
     scheme, _, token = (value or b"").decode("latin-1").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""
+
+
+def _password(value: bytes) -> str:
+    try:
+        return base64.b64decode(value[6:], validate=True).decode("latin-1").partition(":")[2]
+    except ValueError:
+        return ""
 
 
 def sign_ins(headers: Mapping[bytes, bytes], *, secure: bool) -> list[str]:

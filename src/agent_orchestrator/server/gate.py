@@ -92,7 +92,8 @@ class Gate:
             if started:
                 log.warning("answer broken off", path=quote(scope["path"]), error=str(error))
             else:
-                await problems.response(problems.of_error(error), problems.headers_of(error))(scope, receive, send)
+                answer = problems.in_words if auth.is_git(scope["path"]) else problems.as_document
+                await answer(error)(scope, receive, send)
         except Exception as error:
             # As text: a renderer that shows local variables would write secrets into the log.
             text = "".join(traceback.format_exception(error))
@@ -110,6 +111,9 @@ class Gate:
         else:
             identity = self._admit(headers, method, path, secure=scope["scheme"] in ("https", "wss"))
         if identity.kind == "session" and (facts := self._services.sessions.flow.sessions.get(identity.session or "")):
+            current = facts.generation + bool(facts.launch.lost) if facts.remote and facts.launch else 0
+            if (identity.generation or 0) < current and not auth.is_git(path):  # which says so in words that Git shows
+                raise auth.Unauthorized(f"launch {identity.generation} of {facts.id} is over")
             context = replace(context, only=facts.project)
         if auth.is_shell(method, path):
             await self._show_page(scope, receive, send)
@@ -121,7 +125,7 @@ class Gate:
         if identity.kind == "anonymous" and method == "POST":
             await self._for_stranger(scope, await self._limited(path, headers, receive), send)
             return
-        if scope["type"] == "http":
+        if scope["type"] == "http" and not auth.is_git(path):  # what is pushed goes to the disk as it comes
             receive = await self._limited(path, headers, receive)
             if context is not NOWHERE:
                 send = self._with_notices(context, send)
@@ -131,7 +135,7 @@ class Gate:
         """Who asks over the Unix socket: its owner, who may show a token to be less than that."""
         if b"authorization" not in headers:
             return self._coordinator(headers, method, path) or auth.LOCAL
-        identity = auth.identify(self._services.tokens, headers, secure=False)
+        identity = auth.identify(self._services.tokens, headers, secure=False, git=auth.is_git(path))
         if not auth.is_open(method, path):
             auth.allow(identity, method, path)
         return identity
@@ -169,7 +173,7 @@ class Gate:
             if method == "POST":
                 auth.need_json(headers)
             return Identity("anonymous")
-        identity = auth.identify(self._services.tokens, headers, secure=secure)
+        identity = auth.identify(self._services.tokens, headers, secure=secure, git=auth.is_git(path))
         if identity.kind == "login":
             auth.check_page(headers, method)
         auth.allow(identity, method, path)

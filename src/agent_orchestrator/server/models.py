@@ -345,6 +345,8 @@ class Environment(Shown):
 
     cwd: str
     env: dict[str, str]
+    node: str | None
+    """The machine of the cluster that it is on; none: this one."""
 
 
 class Attach(Shown):
@@ -916,7 +918,7 @@ class Token(Shown):
     name: str
     role: str
     created_at: str
-    kind: Literal["token", "login"]
+    kind: Literal["token", "login", "node"]
     expires_at: str | None
 
 
@@ -932,9 +934,72 @@ class MadeToken(Token):
     token: str
 
 
-class Health(Shown):
-    """The daemon runs."""
+class ActiveDaemon(Shown):
+    """The daemon that is active."""
 
-    status: Literal["ok"]
+    host: str
+    pid: int
+    since: str
+    url: str
+
+
+class Node(Shown):
+    """A machine of the cluster."""
+
+    name: str
+    state: Literal["ready", "draining", "unreachable", "gone"]
+    reason: str
+    address: str
+    labels: dict[str, str]
+    cpus: float
+    memory: int
+    """In bytes, as all sizes here."""
+    free_cpus: float
+    """Not reserved by sessions."""
+    free_memory: int
+    load: float | None
+    """Its load average of the last minute, as it tells just now."""
+    available_memory: int | None
+    """What it has left, as it tells just now."""
+    sessions: list[str]
+    since: str | None
+    draining: bool
+
+
+class Nodes(Shown):
+    """All machines of the cluster."""
+
+    nodes: list[Node]
+
+
+class Staying(Shown):
+    """A session that has not left yet."""
+
+    session: str
+    waits: str
+
+
+class Draining(Shown):
+    """How far a node is drained."""
+
+    node: Node
+    left: list[Staying]
+
+
+class MadeNode(Shown):
+    """What a machine needs to join; the token is shown this once."""
+
+    name: str
+    token: str
+    url: str
+    home: str
+    command: str
+
+
+class Health(Shown):
+    """The daemon runs. `standby`: another one is active on the same database, and everything else is to be asked of that one."""
+
+    status: Literal["ok", "standby"]
     version: str
     pid: int
+    active: ActiveDaemon | None = None

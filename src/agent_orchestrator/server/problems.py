@@ -56,6 +56,17 @@ def headers_of(error: AoError) -> dict[str, str]:
     return {"WWW-Authenticate": 'Bearer realm="agent-orchestrator"'} if error.http_status == 401 else {}
 
 
+def as_document(error: AoError) -> Response:
+    """An error as programs get it."""
+    return response(of_error(error), headers_of(error))
+
+
+def in_words(error: AoError) -> Response:
+    """An error as Git shows it to whoever runs it: a line of text."""
+    headers = {"WWW-Authenticate": 'Basic realm="agent-orchestrator"'} if error.http_status == 401 else {}
+    return Response(f"{error}\n", error.http_status, headers, "text/plain")
+
+
 def response(document: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> Response:
     """A problem document as an answer."""
     extra = dict(headers or {})
@@ -75,7 +86,7 @@ def install(app: FastAPI) -> None:
 async def _ao_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, AoError)
     request.app.state.refusals.of_error(request.scope, error)
-    return response(of_error(error), headers_of(error))
+    return as_document(error)
 
 
 async def _unexpected(_request: Request, _error: Exception) -> Response:

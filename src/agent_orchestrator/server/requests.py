@@ -359,6 +359,25 @@ class NewToken(Given):
     role: Literal["viewer", "operator", "admin"] = "operator"
 
 
+class RunCommand(Given):
+    """A command to be run in a session's workspace."""
+
+    command: list[str] = Field(min_length=1, description="The program and its arguments.")
+
+
+class NewNode(Given):
+    """A machine that is to join the cluster by hand."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$", description="Its name.")
+
+
+class DrainNode(Given):
+    """How a node is to be drained."""
+
+    undo: bool = Field(False, description="It may get sessions again.")
+    now: bool = Field(False, description="Interrupt turns that last.")
+
+
 class SignIn(Given):
     """What a browser signs in with: one of both."""
 

@@ -24,6 +24,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from agent_orchestrator.errors import AoError, Conflict, Denied, UsageError
 from agent_orchestrator.server.app import App
+from agent_orchestrator.server.auth import is_git
+from agent_orchestrator.server.standby import Entrance
 from agent_orchestrator.server.tls import Certificate
 from agent_orchestrator.services.logins import Recent
 
@@ -133,7 +135,7 @@ class Servers:
         self._unix_path = unix_path
         self._inode = unix_path.stat().st_ino if unix is not None and unix_path is not None else None
         self._servers: list[_Server] = []
-        self._apps: list[App] = []
+        self._apps: list[App | Entrance] = []
         self._closing = asyncio.Event()
         self.started = asyncio.Event()
         """Set once requests are answered."""
@@ -151,7 +153,7 @@ class Servers:
             raise
         return cls(unix, tcp, unix_path, certificate), url_of(tcp, host, secure=certificate is not None), note
 
-    async def serve(self, app_unix: App, app_tcp: App) -> None:
+    async def serve(self, app_unix: App | Entrance, app_tcp: App | Entrance) -> None:
         """Answer requests until `close` is called and those in progress are done."""
         pairs = [(app, sock) for app, sock in ((app_unix, self._unix), (app_tcp, self._tcp)) if sock is not None]
         self._apps = [app for app, _ in pairs]
@@ -187,7 +189,7 @@ class Servers:
 class _Server(uvicorn.Server):
     """uvicorn without its own signal handlers and without a tick: it waits for its end, so that idling costs nothing."""
 
-    def __init__(self, app: App, closing: asyncio.Event, certificate: Certificate | None) -> None:
+    def __init__(self, app: App | Entrance, closing: asyncio.Event, certificate: Certificate | None) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
@@ -268,6 +270,11 @@ class _Protocol(HttpToolsProtocol):
         self._in_head = False
         self._expect(BODY_SECONDS)
         super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        super().on_body(body)
+        if is_git(self.scope["path"]) and not self.cycle.response_complete:
+            self._expect(BODY_SECONDS)  # a pack may be long, if only it goes on coming
 
     def on_message_complete(self) -> Any:
         self._in_head, self._head = True, 0

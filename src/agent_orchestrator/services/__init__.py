@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from agent_orchestrator.services.live import Live
     from agent_orchestrator.services.logins import Logins
     from agent_orchestrator.services.merge_queue import MergeQueue
+    from agent_orchestrator.services.nodes import ClusterNodes
     from agent_orchestrator.services.permissions import Permissions
     from agent_orchestrator.services.planner import Planner
     from agent_orchestrator.services.projects import Projects
@@ -77,5 +78,6 @@ class Services:
     tokens: Tokens
     logins: Logins
     webhooks: Webhooks
+    nodes: ClusterNodes
     shutdown: Callable[[bool], Awaitable[None]]
     """End the daemon; true: stop all sessions first."""

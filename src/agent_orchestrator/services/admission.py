@@ -15,7 +15,16 @@ from agent_orchestrator.flow.engine import Change, Flow
 from agent_orchestrator.flow.events import Event
 from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.home import Home
-from agent_orchestrator.services.scheduler import Gate, Resources, Verdict, admit, holds_slot, same_reason, waiting
+from agent_orchestrator.services.scheduler import (
+    CHOOSING,
+    Gate,
+    Resources,
+    Verdict,
+    admit,
+    holds_slot,
+    same_reason,
+    waiting,
+)
 
 Expected = Callable[[Sequence[SessionFacts]], Awaitable[Mapping[str, frozenset[str]]]]
 """Sessions → the files that each is about."""
@@ -34,6 +43,8 @@ _CHATTER = (
     e.Reacted,
     e.CommentAdded,
     e.CheckStarted,
+    e.SessionSeen,
+    e.WorkCheckpointed,
 )
 """Events that make room for nobody."""
 
@@ -107,7 +118,9 @@ class Admission:
                 events.append(
                     self._event(e.SessionAdmitted(), facts.project, facts.id, f"admitted:{facts.id}:{facts.run}")
                 )
-            elif not same_reason(verdict.reason, facts.waiting_for) or verdict.turn != (facts.turn_since is not None):
+            elif verdict.reason != CHOOSING and (
+                not same_reason(verdict.reason, facts.waiting_for) or verdict.turn != (facts.turn_since is not None)
+            ):
                 body = e.SessionWaiting(verdict.reason, verdict.turn)
                 events.append(self._event(body, facts.project, facts.id, uuid.uuid4().hex))
         if events:

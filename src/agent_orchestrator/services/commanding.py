@@ -105,9 +105,10 @@ class Commanding:
     ) -> e.CommandFinished:
         project = self.plugins.project(facts.project)
         await self.projects.check_trust(project, facts.spec.profile, reactions=True)
-        if facts.place is None or not facts.place.present or not Path(facts.place.path).is_dir():
+        site = self.plugins.site_of(facts)
+        if facts.place is None or not facts.place.present or not await site.present(Path(facts.place.path)):
             raise Conflict(f"{facts.id} has no workspace", f"bring it back: ao restore {facts.id}")
-        await self.lifecycle.login_ready.wait()
+        await self.plugins.here.login_ready.wait()
         told.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         log = told.with_suffix(".log")
         told.write_text(json.dumps(dict(intent.args.get("variables") or {}), ensure_ascii=False), encoding="utf-8")
@@ -133,7 +134,7 @@ class Commanding:
                     file.write(f"{line}\n")
 
             try:
-                code = await self.host.stream(
+                code = await site.host.stream(
                     rule.command, report, cwd=Path(facts.place.path), env=env, timeout=rule.timeout, grace=2.0
                 )
             except Temporary:

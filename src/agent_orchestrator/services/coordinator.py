@@ -282,7 +282,7 @@ class Coordinators:
         if facts.place is None or not facts.place.present:
             return
         try:
-            git = Git(self.host, Path(facts.place.path))
+            git = Git(self.plugins.site_of(facts).host, Path(facts.place.path))
             await git.run("merge", "--quiet", "--ff-only", facts.base, ok=(0, 1, 128))
         except AoError as error:
             log.info("a coordinator's folder stays where it is", session=facts.id, error=str(error))

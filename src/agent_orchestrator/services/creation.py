@@ -11,7 +11,7 @@ from agent_orchestrator.config.effective import AgentSettings, ProjectConfig
 from agent_orchestrator.errors import Conflict, NotFound, UsageError
 from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.engine import Flow
-from agent_orchestrator.flow.facts import SessionFacts
+from agent_orchestrator.flow.facts import CLUSTER, SessionFacts
 from agent_orchestrator.flow.fold_pull import issue_of
 from agent_orchestrator.flow.plans import Plan
 from agent_orchestrator.flow.pull import Issue
@@ -38,6 +38,8 @@ class Creation:
         self.host = host
         self.views = views
         self.find = find
+        self.node_folder: Callable[[str], Path] = lambda project: home.worktrees / project
+        """Where a project's workspaces are on a node."""
 
     async def spec(
         self, request: Mapping[str, Any], project: ProjectConfig, settings: AgentSettings, runtime: str, workspace: str
@@ -50,14 +52,13 @@ class Creation:
         if request.get("pr"):
             request = {**self._of_pull_request(str(request["pr"]), project), **request}
         request, stack = self._stacked(request, project)
-        if request.get("node"):
-            raise NotFound(f"no node {request['node']}", "this machine is the only one: leave the node out")
         issue = naming.checked_issue(str(request["issue"])) if request.get("issue") else None
         known = self.issue(project.id, issue)
         if known is not None and known.state != "open":
             raise Conflict(f"issue {issue} is closed", f"open it again: ao issue reopen {issue}")
         title, prompt = _wording(request, issue, known, project.trusted_authors)
-        name, session = self._names(request, project, issue, _short_name(request, issue, known, title))
+        wanted = _short_name(request, issue, known, title)
+        name, session = self._names(request, project, issue, wanted, self._folder(project, runtime))
         base = str(request.get("base") or project.default_branch or detect(project.path).default_branch or "main")
         suggested = naming.suggested_branch(known.branch) if known and project.branch_pattern is None else None
         branch, existing = await self._branch(
@@ -92,10 +93,11 @@ class Creation:
             branch=branch,
             base=base,
             repo=str(project.path),
-            path=str(self._folder(project) / name),
-            link=str(project.path / ".worktrees" / name) if layout.top else None,
+            path=str(self._folder(project, runtime) / name),
+            link=str(project.path / ".worktrees" / name) if layout.top and runtime != CLUSTER else None,
             issue=issue,
             node=request.get("node"),
+            home="" if runtime == CLUSTER else self.flow.here,
             model=request.get("model"),
             existing=existing,
             defer=bool(request.get("defer")) and not prompt,
@@ -172,9 +174,9 @@ class Creation:
         return tuple(dict.fromkeys(tasks))
 
     def _names(
-        self, request: Mapping[str, Any], project: ProjectConfig, issue: str | None, wanted: str
+        self, request: Mapping[str, Any], project: ProjectConfig, issue: str | None, wanted: str, folder: Path
     ) -> tuple[str, str]:
-        prefix, folder = project.session_prefix, self._folder(project)
+        prefix = project.session_prefix
         taken = {
             facts.name: facts
             for facts in self.flow.sessions.values()
@@ -194,8 +196,10 @@ class Creation:
         name = naming.free_name(wanted, taken)
         return name, f"{prefix}-{name}"
 
-    def _folder(self, project: ProjectConfig) -> Path:
-        """Where a project's workspaces are."""
+    def _folder(self, project: ProjectConfig, runtime: str) -> Path:
+        """Where a project's workspaces are; on the nodes of a cluster they are in the same place on each."""
+        if runtime == CLUSTER:
+            return self.node_folder(project.id)
         return project.worktree_dir or self.home.worktrees / project.id
 
     def _refuse_second(self, project: str, issue: str) -> None:

@@ -173,6 +173,7 @@ def _permission(body: e.PermissionAsked, facts: SessionFacts | None, _me: Sessio
 
 def _exited(body: e.AgentExited, facts: SessionFacts | None, _me: SessionFacts) -> Line:
     how = f"signal {body.signal}" if body.signal else f"exit code {body.code}"
+    how += f", {body.reason}" if body.reason else ""
     good = body.code == 0 and not body.signal
     return ("its agent has ended" if good else f"its agent died ({how})"), "" if good else (facts.said if facts else "")
 

@@ -14,7 +14,9 @@ from agent_orchestrator.flow.engine import Flow
 from agent_orchestrator.git import Git
 from agent_orchestrator.home import Home
 from agent_orchestrator.host import Host
+from agent_orchestrator.plugins.runtimes import sandbox
 from agent_orchestrator.plugins.runtimes.auto import tmux_version
+from agent_orchestrator.plugins.runtimes.docker.engine import find as find_engine
 from agent_orchestrator.services.admission import resources
 from agent_orchestrator.services.agents import Agents
 from agent_orchestrator.services.projects import Projects
@@ -44,6 +46,8 @@ class Doctor:
             finding("python", "ok", platform.python_version()),
             await self._git(),
             await self._tmux(),
+            await self._engine(),
+            await self._sandbox(),
             self._home(fix),
             self._disk(),
             self._shell(),
@@ -75,6 +79,26 @@ class Doctor:
             if version >= OLDEST_TMUX
             else finding("tmux", "warning", f"{text} is too old", remedy)
         )
+
+    async def _sandbox(self) -> dict[str, Any]:
+        wanted = [project.id for project in self.projects.config.projects() if project.sandbox == "bwrap"]
+        try:
+            program = await sandbox.check(self.host)
+        except AoError as error:
+            state, detail = (
+                ("failed", f"{error.text}; {wanted[0]} wants it") if wanted else ("ok", f"none: {error.text}")
+            )
+            return finding("sandbox", state, detail, error.remedy if wanted else "")
+        return finding("sandbox", "ok", program)
+
+    async def _engine(self) -> dict[str, Any]:
+        """Asked for by runtime docker alone: that there is none is no fault."""
+        try:
+            engine = await find_engine(self.host)
+        except AoError as error:
+            used = any(project.runtime == "docker" for project in self.projects.config.projects())
+            return finding("containers", "warning" if used else "ok", error.text, error.remedy if used else "")
+        return finding("containers", "ok", f"{engine.name} {engine.version}{' (rootless)' if engine.rootless else ''}")
 
     def _home(self, fix: bool) -> dict[str, Any]:
         mode = stat.S_IMODE(self.home.path.stat().st_mode)

@@ -16,6 +16,7 @@ from pathlib import Path
 import structlog
 
 from agent_orchestrator import reports as r
+from agent_orchestrator.errors import AoError
 from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.engine import Flow
 from agent_orchestrator.flow.events import Event
@@ -23,12 +24,10 @@ from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.flow.fold import heard_key
 from agent_orchestrator.flow.questions import question_in
 from agent_orchestrator.git import Git
-from agent_orchestrator.home import Home
-from agent_orchestrator.host import Host
 from agent_orchestrator.protocols import AgentRun, Heard, Listens
 from agent_orchestrator.services.plugins import Plugins, handle_of
 from agent_orchestrator.services.prices import Prices
-from agent_orchestrator.watch import Watch
+from agent_orchestrator.watch import FileChanges, Watch
 
 RETRY_PAUSE = 1.0
 FINISH_WITHIN = 3.0
@@ -49,13 +48,13 @@ class Hearing:
         flow: Flow,
         told: Told,
         look_at_head: Callable[[], Awaitable[None]],
-        host: Host,
+        plugins: Plugins,
         prices: Prices,
     ) -> None:
         self.agent = agent
         self.run = run
         self.flow = flow
-        self.host = host
+        self.plugins = plugins
         self.prices = prices
         self._told = told
         self._look_at_head = look_at_head
@@ -131,11 +130,11 @@ class Hearing:
 
     async def _done(self, heard: Heard, report: r.TurnReport, number: int) -> Event | None:
         key = f"{self._key(heard, self.flow.clock(), number)}:done"
-        return await done_if_all_is_committed(self.flow, self.host, self.run.session, heard.source, key, report.text)
+        return await done_if_all_is_committed(self.flow, self.plugins, self.run.session, heard.source, key, report.text)
 
 
 async def done_if_all_is_committed(
-    flow: Flow, host: Host, session: str, source: str, key: str, said: str
+    flow: Flow, plugins: Plugins, session: str, source: str, key: str, said: str
 ) -> Event | None:
     """A finished turn that asks nothing and left everything committed is work that is ready to be looked at."""
 
@@ -146,67 +145,22 @@ async def done_if_all_is_committed(
     facts = flow.sessions[session]
     if question_in(said) or not waits():
         return None
-    status = await Git(host, Path(facts.spec.path)).run("status", "--porcelain", ok=(0, 128))
+    try:
+        git = Git(plugins.site_of(facts).host, Path(facts.spec.path))
+        status = await git.run("status", "--porcelain", ok=(0, 128))
+    except AoError:  # its node cannot be asked
+        return None
     if status.code or status.out.strip() or not waits():
         return None
     body = e.AgentDone(_summary(said))
     return Event(body, flow.clock(), source, key, facts.project, session, facts.generation)
 
 
-class FileChanges:
-    """`protocols.Changes` by the daemon's watch."""
-
-    def __init__(self, watch: Watch, ended: asyncio.Event) -> None:
-        self._watch = watch
-        self._ended = ended
-        self._changed = asyncio.Event()
-        self._stops: dict[Path, tuple[Path, Callable[[], None]]] = {}
-
-    def watch(self, path: Path) -> None:
-        """Look at it, or at the folder nearest to it that exists."""
-        if path not in self._stops:
-            self._arm(path)
-
-    def _arm(self, path: Path) -> None:
-        seen = next(parent for parent in (path, *path.parents) if parent.exists())
-        kept = self._stops.get(path)
-        if kept and kept[0] == seen:
-            return
-        if kept:
-            kept[1]()
-        ends = [self._watch.folder(seen, self.wake)] if seen.is_dir() else []
-        if not ends:
-            ends = [self._watch.file(seen, self.wake), self._watch.entry(seen, self.wake)]
-        self._stops[path] = (seen, lambda: [end() for end in ends].clear())
-        if seen != path and path.exists():
-            self._arm(path)  # it came to be meanwhile
-
-    async def next(self, within: float | None = None) -> bool:
-        """Until something changed, the time is up, or the agent has ended."""
-        if not self._ended.is_set():
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), within)
-        self._changed.clear()
-        for path in list(self._stops):
-            self._arm(path)
-        return not self._ended.is_set()
-
-    def wake(self) -> None:
-        """Something changed."""
-        self._changed.set()
-
-    def close(self) -> None:
-        """Look no more."""
-        for _, stop in self._stops.values():
-            stop()
-        self._stops.clear()
-
-
-def agent_run(facts: SessionFacts, home: Home, plugins: Plugins, watch: Watch) -> AgentRun:
+def agent_run(facts: SessionFacts, plugins: Plugins, watch: Watch) -> AgentRun:
     """A session's live launch, for its agent plugin."""
     handle = handle_of(facts)
     assert handle is not None and facts.launch is not None
-    ended = asyncio.Event()
+    home, ended = plugins.site_of(facts).home, asyncio.Event()
     return AgentRun(
         session=facts.id,
         generation=facts.generation,
@@ -221,6 +175,7 @@ def agent_run(facts: SessionFacts, home: Home, plugins: Plugins, watch: Watch) -
         changes=FileChanges(watch, ended),
         screen=lambda: plugins.runtime_of(facts).screen(handle),
         ended=ended,
+        inside=int(handle.address.get("inside", 0)),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -52,7 +52,7 @@ class Inspection:
         if facts.place is None:
             raise Conflict(f"{session} has no workspace yet", f"see it: ao status {session}")
         try:
-            return await at_its_work(self.flow, self.host, session, partial(self._diff, since=since))
+            return await at_its_work(self.flow, self.plugins, session, partial(self._diff, since=since))
         except (GitFailed, OSError) as error:
             raise Conflict(
                 f"the change of {session} cannot be read: {error}", f"look at it: ao path {session}"
@@ -145,7 +145,24 @@ class Inspection:
         """Where and with which variables a shell of this session runs."""
         facts = self.flow.sessions[session]
         path = self._workspace(facts)
-        return {"cwd": str(path), "env": self.lifecycle.environment(facts)}
+        return {"cwd": str(path), "env": self.lifecycle.environment(facts), "node": facts.node}
+
+    async def run(self, session: str, command: Sequence[str]) -> AsyncIterator[dict[str, Any]]:
+        """Run a command in its workspace, wherever that is: what it prints, line by line, and at last its exit code."""
+        facts = self.flow.sessions[session]
+        path, env = self._workspace(facts), self.lifecycle.environment(facts)
+        lines: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        host = self.plugins.site_of(facts).host
+        running = asyncio.ensure_future(
+            host.stream(command, lambda line: lines.put_nowait({"output": line}), cwd=path, env=env)
+        )
+        running.add_done_callback(lambda _: lines.put_nowait({}))
+        try:
+            while line := await lines.get():
+                yield line
+            yield {"code": await running}
+        finally:
+            running.cancel()
 
     def _workspace(self, facts: SessionFacts) -> Path:
         if facts.place is None or not facts.place.present:

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from agent_orchestrator import headless
 from agent_orchestrator.config.effective import AgentSettings
 from agent_orchestrator.errors import AoError, Conflict, Temporary
 from agent_orchestrator.flow import events as e
@@ -30,9 +28,11 @@ from agent_orchestrator.protocols import (
     AgentContext,
     AgentLaunch,
     AgentRun,
+    Container,
     Delivered,
     Delivers,
     Delivery,
+    Furnishes,
     Handle,
     Headless,
     Held,
@@ -45,11 +45,13 @@ from agent_orchestrator.protocols import (
     Undeliverable,
     WorkspaceSpec,
 )
-from agent_orchestrator.services import launches, prompting, rescue
+from agent_orchestrator.services import confinement, containers, launches, prompting
 from agent_orchestrator.services.environment import AGENT_SECRETS, agent_environment, session_variables
 from agent_orchestrator.services.hearing import agent_run
 from agent_orchestrator.services.plugins import Plugins, handle_of
 from agent_orchestrator.services.quota import Wait
+from agent_orchestrator.services.rescue import Rescue
+from agent_orchestrator.services.sites import Site
 from agent_orchestrator.services.tokens import Tokens
 from agent_orchestrator.watch import Watch
 
@@ -63,6 +65,12 @@ KNOWN_READY_WITHIN = 120.0
 INTERRUPTED_WITHIN = 3.0
 LONGEST_HOLD = 60.0
 """Seconds after which it is asked again whether an agent may be spoken to."""
+
+UNREACHABLE_PAUSE = 0.5
+"""Seconds after which it is looked again whether a session's node can be reached."""
+
+Carry = Callable[[Intent, int], Awaitable[Sequence[Event]]]
+"""Carries out an intent, given how often that was tried before."""
 
 Output = Callable[[str, str], None]
 """Session and a line of live output, for whoever waits."""
@@ -81,25 +89,43 @@ class Lifecycle:
         self.tokens = tokens
         self.watch = watch
         self.output = output
-        self.url = ""
         self.after_landing: Callable[[SessionFacts], Awaitable[str]] | None = None
         self.may_go: Callable[[SessionFacts], Wait | None] = lambda _facts: None
         """Asked before an agent is started or spoken to."""
-        self.login: Mapping[str, str] = os.environ
-        self.login_ready = asyncio.Event()
+        self.carry: Callable[[SessionFacts], Awaitable[bool]] = _nowhere
+        """Brings the agent's conversation to the session's node; false: it is lost."""
         self._submitting: set[asyncio.Task[None]] = set()
 
     def effects(self) -> dict[str, Effect]:
         """By kind of intent."""
         return {
-            "prepare": Effect(self.prepare, fatal="making its workspace"),
-            "launch": Effect(self.launch, fatal="starting its agent"),
+            "prepare": Effect(self.reaching(self.prepare), fatal="making its workspace"),
+            "launch": Effect(self.reaching(self.launch), fatal="starting its agent"),
             "deliver": Effect(self.deliver, ambiguous=True, even_if_stale=True),
-            "publish": Effect(self.publish),
-            "stop": Effect(self.stop, fatal="stopping its agent"),
-            "clean-up": Effect(self.clean_up, fatal="cleaning up"),
+            "publish": Effect(self.reaching(self.publish)),
+            "stop": Effect(self.reaching(self.stop), fatal="stopping its agent"),
+            "clean-up": Effect(self.reaching(self.clean_up), fatal="cleaning up"),
             "silence": Effect(self.silence),
         }
+
+    def reaching(self, run: Carry) -> Carry:
+        """An effect on a node that cannot be reached waits for it: either it comes back, or it is lost and the facts are others."""
+
+        async def carried(intent: Intent, attempts: int) -> Sequence[Event]:
+            try:
+                if not self._reachable(intent):
+                    raise Again(UNREACHABLE_PAUSE)
+                return await run(intent, attempts)
+            except Temporary:
+                if not self._reachable(intent):
+                    raise Again(UNREACHABLE_PAUSE) from None
+                raise
+
+        return carried
+
+    def _reachable(self, intent: Intent) -> bool:
+        facts = self._facts(intent)
+        return facts.node is None or self.plugins.site_of(facts).reachable
 
     def _facts(self, intent: Intent) -> SessionFacts:
         return self.flow.sessions[intent.session]
@@ -109,36 +135,39 @@ class Lifecycle:
 
     # -- workspace -----------------------------------------------------------------------------------------------------
 
-    def workspace_spec(self, facts: SessionFacts) -> WorkspaceSpec:
-        """What a session's workspace is to be."""
+    def workspace_spec(self, facts: SessionFacts, site: Site | None = None) -> WorkspaceSpec:
+        """What a session's workspace is to be, or was on another site."""
+        site = site or self.plugins.site_of(facts)
         project, spec = self.plugins.project(facts.project), facts.spec
         return WorkspaceSpec(
             session=facts.id,
             repo=Path(spec.repo),
             path=Path(spec.path),
             link=Path(spec.link) if spec.link else None,
-            private=self.home.session(facts.id),
+            private=site.home.session(facts.id),
             branch=facts.branch,
             base=facts.base,
             existing=spec.existing or facts.place is not None,
             copy=project.copy,
             symlinks=project.symlinks,
             post_create=project.post_create,
-            env=self.environment(facts),
+            env=self.environment(facts, site=site),
         )
 
     async def prepare(self, intent: Intent, _attempts: int) -> Sequence[Event]:
         """Make the workspace; on a restore, bring back what was saved."""
         facts = self._facts(intent)
-        await self.login_ready.wait()
-        private = self.home.session(facts.id)
-        private.mkdir(mode=0o700, parents=True, exist_ok=True)
-        spec = self.workspace_spec(facts)
+        await self.plugins.here.login_ready.wait()
+        self.home.session(facts.id).mkdir(mode=0o700, parents=True, exist_ok=True)
+        site, spec = self.plugins.site_of(facts), self.workspace_spec(facts)
         made = await self.plugins.workspace_of(facts).create(spec, lambda line: self.output(facts.id, line))
+        if isinstance(runtime := self.plugins.runtime_of(facts), Furnishes) and (container := self._container(facts)):
+            await runtime.furnish(container, lambda line: self.output(facts.id, line))
         notes = made.notes
-        if facts.rescues:
-            back = await rescue.bring_back(self.host, spec.repo, made.path, facts.id)
+        if facts.rescues or facts.moves:
+            back = await site.bring_back(spec)
             notes = (*notes, back.waiting) if back.waiting else notes
+        forgot = facts.remote and not await self.carry(facts)
         body = e.WorkspaceCreated(
             path=str(made.path),
             branch=made.branch,
@@ -149,6 +178,7 @@ class Lifecycle:
             notes=notes,
             git_env=dict(made.git_env),
             shared=made.shared,
+            forgot=forgot,
         )
         return [self._event(facts, body, f"{intent.key}:done")]
 
@@ -161,10 +191,17 @@ class Lifecycle:
 
     # -- agent ---------------------------------------------------------------------------------------------------------
 
-    def environment(self, facts: SessionFacts, generation: int | None = None) -> dict[str, str]:
-        """The whole environment of a session's agent, and of its shells."""
-        settings = self.plugins.settings(facts)
-        private = self.home.session(facts.id)
+    def environment(
+        self,
+        facts: SessionFacts,
+        generation: int | None = None,
+        *,
+        contained: bool = False,
+        site: Site | None = None,
+    ) -> dict[str, str]:
+        """The whole environment of a session's agent, and of its shells; `contained`: of an agent in a container."""
+        settings, site = self.plugins.settings(facts), site or self.plugins.site_of(facts)
+        private = site.home.session(facts.id)
         number = generation or max(1, facts.generation)
         own = session_variables(
             session=facts.id,
@@ -173,30 +210,43 @@ class Lifecycle:
             branch=facts.branch,
             base=facts.base,
             task_file=private / "task.md",
-            spool=self.home.spool(facts.id, number),
+            spool=site.home.spool(facts.id, number),
             inbox=private / "inbox.jsonl",
-            url=self.url,
+            url=site.url,
             token=self.tokens.for_session(facts.id, number),
             ports=facts.spec.ports,
         )
         git_env = dict(facts.place.git_env) if facts.place else {}
-        own["AO_HOME"] = str(self.home.path)  # its own `ao` asks this daemon, and starts no other
-        return agent_environment(self.login, settings.env, {**git_env, **own}, AGENT_SECRETS.get(settings.tool, ()))
+        own["AO_HOME"] = str(site.home.path)  # its own `ao` asks this daemon, and starts no other
+        secrets, login = AGENT_SECRETS.get(settings.tool, ()), site.login
+        if contained:
+            login = containers.login_inside(login, secrets, private)
+        return agent_environment(login, settings.env, {**git_env, **own}, secrets)
+
+    def _container(self, facts: SessionFacts, env: Mapping[str, str] | None = None) -> Container | None:
+        """The container that its agent is to live in."""
+        if facts.spec.runtime != containers.RUNTIME:
+            return None
+        project, settings = self.plugins.project(facts.project), self.plugins.settings(facts)
+        site, repo = self.plugins.site_of(facts), Path(facts.spec.repo)
+        return containers.container_of(project, settings, repo, site.home.session(facts.id), env or {}, site.url)
 
     async def launch(self, intent: Intent, _attempts: int) -> Sequence[Event]:
         """Start the agent: at first with its task, later with the message it is started for, or where it left off."""
         facts, generation = self._facts(intent), intent.generation
         assert facts.place is not None
-        if not Path(facts.place.path).is_dir():
+        if not await self.plugins.site_of(facts).present(Path(facts.place.path)):
             raise Conflict(
                 f"the workspace {facts.place.path} is not there any more", f"bring it back: ao restore {facts.id}"
             )
-        await self.login_ready.wait()
+        await self.plugins.here.login_ready.wait()
         facts = self._facts(intent)
         if (put_off := self._put_off(facts, intent)) is not None:
             return [put_off]
         first, private = facts.launch is None, self.home.session(facts.id)
-        env = self.environment(facts, generation)
+        if contained := facts.spec.runtime == containers.RUNTIME:
+            containers.tidy_home(private)
+        env = self.environment(facts, generation, contained=contained)
         begun = launches.kept(private, generation, facts.run)
         if begun is None:
             begun = await self._begin(facts, generation, env, first)
@@ -204,7 +254,7 @@ class Lifecycle:
         plan, prompt = begun.plan, begun.prompt
         taken = next((one for one in facts.messages if one.id == begun.message and one.pending), None)
         if taken and plan.paste is None:
-            self._append_to_inbox(facts, taken)  # before the program can look for it
+            await self._append_to_inbox(facts, taken)  # before the program can look for it
         handle = await self._start(facts, generation, plan, env)
         launched = e.AgentLaunched(
             asdict(handle),
@@ -244,9 +294,12 @@ class Lifecycle:
         task = first and bool(facts.spec.prompt)
         whole = prompting.first_prompt(facts.spec)
         prompt = whole if task or message is None else message.text
-        taken = message if message and prompt == message.text else None
-        self._write_files(facts, generation, prompt)
-        fresh = first and facts.spec.conversation is None
+        if facts.forgot and message is not None and facts.spec.prompt:
+            prompt = f"{whole}\n\n{message.text}"  # it knows nothing of its task any more
+        carries = message is not None and (prompt == message.text or (facts.forgot and prompt.endswith(message.text)))
+        taken = message if carries else None
+        await self.plugins.site_of(facts).write_files(facts.id, generation, prompt)
+        fresh = facts.forgot or (first and facts.spec.conversation is None)
         plan = await self._plan(facts, prompt, env, fresh, taken)
         return launches.Begun(plan, prompt, taken.id if taken else None)
 
@@ -258,7 +311,8 @@ class Lifecycle:
     async def _plan(
         self, facts: SessionFacts, prompt: str, env: Mapping[str, str], fresh: bool, taken: Message | None
     ) -> AgentLaunch:
-        settings, private = self.plugins.settings(facts), self.home.session(facts.id)
+        settings, site = self.plugins.settings(facts), self.plugins.site_of(facts)
+        private = site.home.session(facts.id)
         project = self.plugins.project(facts.project)
         commands = (*prompting.commands(project), *self.plugins.own_commands(facts))
         permissions, _ = prompting.granted(project, settings, facts.spec.runtime, facts.spec.kind)
@@ -287,27 +341,21 @@ class Lifecycle:
         )
         agent = self.plugins.agent_of(facts)
         if settings.mode == "headless" and isinstance(agent, Headless):
-            return headless.plan(context, settings.tool, settings.options, project.plugins, taken.id if taken else None)
+            confined = confinement.applies(project, facts.spec.runtime)
+            scratch = confinement.turns(private) if confined else None
+            message = taken.id if taken else None
+            return await site.headless(context, settings.tool, settings.options, project.plugins, message, scratch)
         return await agent.launch(context)
 
     def _mcp(self, facts: SessionFacts, settings: AgentSettings) -> str:
         """Where its agent finds our MCP server; nowhere, if it is to have none. A coordinating one cannot do without."""
-        wanted = settings.mcp or facts.spec.kind == COORDINATOR
-        return f"{self.url.rstrip('/')}/mcp" if wanted and self.url else ""
-
-    def _write_files(self, facts: SessionFacts, generation: int, prompt: str) -> None:
-        private = self.home.session(facts.id)
-        private.mkdir(mode=0o700, parents=True, exist_ok=True)
-        (private / "task.md").write_text(prompt, encoding="utf-8")
-        for file in (
-            self.home.spool(facts.id, generation),
-            private / "inbox.jsonl",
-            self.home.terminal_log(facts.id),
-        ):
-            file.touch(mode=0o600)
+        wanted, url = settings.mcp or facts.spec.kind == COORDINATOR, self.plugins.site_of(facts).url
+        if facts.spec.runtime == containers.RUNTIME and self.plugins.project(facts.project).docker.network == "none":
+            return ""
+        return f"{url.rstrip('/')}/mcp" if wanted and url else ""
 
     async def _start(self, facts: SessionFacts, generation: int, plan: AgentLaunch, env: Mapping[str, str]) -> Handle:
-        runtime, old = self.plugins.runtime_of(facts), handle_of(facts)
+        runtime, old, home = self.plugins.runtime_of(facts), handle_of(facts), self.plugins.site_of(facts).home
         if old is not None:
             await runtime.discard(old)
         spec = LaunchSpec(
@@ -316,11 +364,17 @@ class Lifecycle:
             argv=plan.argv,
             cwd=Path(facts.spec.path),
             env={**env, **plan.env},
-            private=self.home.session(facts.id),
-            log=self.home.terminal_log(facts.id),
+            private=home.session(facts.id),
+            log=home.terminal_log(facts.id),
             stdin=plan.stdin,
+            container=self._container(facts, {**env, **plan.env}),
         )
-        return await runtime.launch(spec)
+        project, agent = self.plugins.project(facts.project), self.plugins.agent_of(facts)
+        if not confinement.applies(project, facts.spec.runtime):
+            return await runtime.launch(spec)
+        own = self.plugins.settings(facts).env
+        spec = await confinement.confined(self.host, self.home, facts, agent, own, spec)
+        return confinement.seen(await runtime.launch(spec))
 
     # -- messages ------------------------------------------------------------------------------------------------------
 
@@ -331,13 +385,15 @@ class Lifecycle:
         if message is None or not message.pending:
             return []
         current = facts.live and facts.generation == intent.generation
+        if current and not self._reachable(intent):
+            raise Again(UNREACHABLE_PAUSE, *self._held(facts, message, f"node {facts.node} is unreachable"))
         if current:
             await self._hold_if_needed(facts, message)
         handle = handle_of(facts)
-        if handle is None or handle.generation != intent.generation:
+        if handle is None or handle.generation != intent.generation or (facts.remote and not facts.live):
             outcome: Delivery = Undeliverable("its terminal is gone", ambiguous=True)
         else:
-            self._append_to_inbox(facts, message)
+            await self._append_to_inbox(facts, message)
             outcome = await self._hand_over(facts, handle, message, interrupt=current and not attempts)
         return self._delivery(facts, message, intent, outcome)
 
@@ -395,7 +451,7 @@ class Lifecycle:
 
     def run_of(self, facts: SessionFacts) -> AgentRun:
         """A session's live launch, for its agent plugin."""
-        return agent_run(facts, self.home, self.plugins, self.watch)
+        return agent_run(facts, self.plugins, self.watch)
 
     def _delivery(self, facts: SessionFacts, message: Message, intent: Intent, outcome: Delivery) -> Sequence[Event]:
         generation = intent.generation
@@ -438,14 +494,11 @@ class Lifecycle:
             return []
         return [self._event(facts, e.MessageHeld(message.id, reason), f"held:{message.id}:{self.flow.clock():.3f}")]
 
-    def _append_to_inbox(self, facts: SessionFacts, message: Message) -> None:
+    async def _append_to_inbox(self, facts: SessionFacts, message: Message) -> None:
         """For programs that want to acknowledge; a message is there once, however often delivery is tried."""
-        inbox = self.home.session(facts.id) / "inbox.jsonl"
+        site = self.plugins.site_of(facts)
         line = json.dumps({"message": message.id, "text": message.text}, ensure_ascii=False)
-        known = inbox.read_text(encoding="utf-8") if inbox.exists() else ""
-        if line not in known.splitlines():
-            with inbox.open("a", encoding="utf-8") as file:
-                file.write(("" if known.endswith("\n") or not known else "\n") + line + "\n")
+        await site.append_line(site.home.session(facts.id) / "inbox.jsonl", line)
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
@@ -458,21 +511,38 @@ class Lifecycle:
         body = e.AgentStopped(gone.exit.code, gone.exit.signal)
         return [self._event(facts, body, ended_key(facts.id, handle.generation), handle.generation)]
 
+    async def leave(self, facts: SessionFacts) -> Rescue:
+        """Save everything that is in a session's workspace and remove it, for the session goes on on another node."""
+        site, spec, handle = self.plugins.site_of(facts), self.workspace_spec(facts), handle_of(facts)
+        if handle is not None:
+            await self.plugins.runtime_of(facts).discard(handle)
+        if facts.place is None or not facts.place.present or not await site.present(spec.path):
+            return await site.saved_before(spec)
+        report = await site.rescue(spec)
+        if reasons := await site.is_safe(spec):
+            raise Conflict(
+                f"{spec.path} on {site.node} cannot be left: {'; '.join(reasons)}",
+                f"look at it: ao sh {facts.id}; then stop it: ao stop {facts.id}",
+            )
+        await self.plugins.workspace_of(facts).remove(spec)
+        return report
+
     async def clean_up(self, intent: Intent, attempts: int) -> Sequence[Event]:
         """Save what is unsaved, then remove the workspace if nothing in it can be lost and nobody uses it."""
         facts = self._facts(intent)
-        handle = handle_of(facts)
-        events = await self._end_strays(facts, handle)
+        nowhere = facts.remote and facts.node is None
+        handle = None if nowhere else handle_of(facts)
+        events = [] if nowhere else await self._end_strays(facts, handle)
         saved: list[str] = []
         kept = False
         if facts.place is not None and facts.place.present:
-            spec, why = self.workspace_spec(facts), ""
-            if spec.path.is_dir():
-                await self._unless_in_use(spec.path, attempts, keep=facts.keep)
-                report = await rescue.rescue(self.host, spec.repo, spec.path, facts.id, spec.copy)
+            site, spec, why = self.plugins.site_of(facts), self.workspace_spec(facts), ""
+            if await site.present(spec.path):
+                await self._unless_in_use(site, spec.path, attempts, keep=facts.keep)
+                report = await site.rescue(spec)
                 kept, why = await self._remove(facts, spec)
             else:  # its removal was cut short, or somebody else removed it
-                report = await rescue.saved_before(self.host, spec.repo, facts.id)
+                report = await site.saved_before(spec)
                 await self.plugins.workspace_of(facts).remove(spec)
             if report.ref:
                 rescued = e.WorkRescued(report.ref, report.commit or "", tuple(report.saved))
@@ -480,6 +550,8 @@ class Lifecycle:
                 saved.append(f"{', '.join(report.saved)}: {report.ref}")
             if kept:
                 saved.append(f"the workspace stays ({why}): {spec.path}")
+            else:
+                confinement.forget(facts, self.home.session(facts.id))
         if facts.place is not None:
             saved.insert(0, f"commits: branch {facts.branch} in {facts.spec.repo}")
         if handle is not None:
@@ -503,8 +575,8 @@ class Lifecycle:
             events.append(self._event(facts, e.AgentStopped(gone.exit.code, gone.exit.signal), key, generation))
         return events
 
-    async def _unless_in_use(self, path: Path, attempts: int, *, keep: bool) -> None:
-        users = [] if keep else self.host.users_of(path)
+    async def _unless_in_use(self, site: Site, path: Path, attempts: int, *, keep: bool) -> None:
+        users = [] if keep else await site.users_of(path)
         if users and attempts < 2:
             pid, name = users[0]
             raise Temporary(f"{path} is in use by {name} (pid {pid})", "end it, or stop with --keep")
@@ -513,10 +585,11 @@ class Lifecycle:
         """Remove the workspace if that is safe; otherwise say why it stays."""
         if facts.keep:
             return True, "as asked"
-        if users := self.host.users_of(spec.path):
+        site = self.plugins.site_of(facts)
+        if users := await site.users_of(spec.path):
             pid, name = users[0]
             return True, f"{name}, pid {pid}, uses it"
-        reasons = await rescue.is_safe(self.host, spec.repo, spec.path, facts.id, spec.copy)
+        reasons = await site.is_safe(spec)
         if reasons:
             return True, "; ".join(reasons)
         await self.plugins.workspace_of(facts).remove(spec)
@@ -546,3 +619,8 @@ class Lifecycle:
             facts, e.TimerDue("silence"), f"silent:{facts.id}:{facts.generation}:{heard:.3f}", facts.generation
         )
         raise Again(threshold, due)
+
+
+async def _nowhere(_facts: SessionFacts) -> bool:
+    """There are no nodes."""
+    return True

@@ -10,7 +10,7 @@ from agent_orchestrator.errors import AoError
 from agent_orchestrator.flow.engine import Flow
 from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.git import Git
-from agent_orchestrator.host import Host
+from agent_orchestrator.services.plugins import Plugins
 
 T = TypeVar("T")
 
@@ -18,31 +18,29 @@ Look = Callable[[Git, SessionFacts, bool], Awaitable[T]]
 """Given Git, the session, and whether that Git is in its workspace."""
 
 
-async def at_its_work(flow: Flow, host: Host, session: str, look: Look[T]) -> T:
+async def at_its_work(flow: Flow, plugins: Plugins, session: str, look: Look[T]) -> T:
     """Look at a session's work in its workspace or, where that is not there, in its repository.
 
     What was seen of a workspace that was removed meanwhile is not believed: it is looked at again where it is now.
     """
     facts = flow.sessions[session]
-    while (folder := _folder(facts)) is not None and facts.place is not None:
+    while (folder := await _folder(plugins, facts)) and facts.place is not None:
+        host = plugins.site_of(facts).host
         try:
             seen = await look(Git(host, Path(facts.place.path)), facts, True)
         except (AoError, OSError):
-            if _folder(facts) == folder:
+            if await _folder(plugins, facts) == folder:
                 raise
         else:
-            if _folder(facts) == folder:
+            if await _folder(plugins, facts) == folder:
                 return seen
         facts = flow.sessions[session]
-    return await look(Git(host, Path(facts.spec.repo)), facts, False)
+    return await look(Git(plugins.here.host, Path(facts.spec.repo)), facts, False)
 
 
-def _folder(facts: SessionFacts) -> tuple[int, int] | None:
-    """Names the workspace's folder for good; none: there is none."""
-    if facts.place is None or not facts.place.present:
-        return None
-    try:
-        status = Path(facts.place.path).stat()
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
+async def _folder(plugins: Plugins, facts: SessionFacts) -> str:
+    """Names the workspace's folder for good; nothing: there is none, or none that could be looked at."""
+    if facts.place is None or not facts.place.present or (facts.remote and facts.node is None):
+        return ""
+    site = plugins.site_of(facts)
+    return await site.identity(Path(facts.place.path)) if site.reachable else ""

@@ -101,7 +101,7 @@ class Observer:
             eye.close()
             del self._eyes[facts.id]
             eye = None
-        if facts.live and eye is None:
+        if facts.live and eye is None and not self.flow.elsewhere(facts.id):
             self._open(facts)
 
     def _open(self, facts: SessionFacts) -> None:
@@ -117,9 +117,9 @@ class Observer:
         for folder in (git_dir, git_dir / "logs"):
             eye.stops.append(self.watch.folder(folder, lambda: self._spawn(self.look_at_head(facts.id))))
         if isinstance(agent, Listens) and not (facts.launch and facts.launch.inbox):
-            run = agent_run(facts, self.home, self.plugins, self.watch)
+            run = agent_run(facts, self.plugins, self.watch)
             eye.hearing = Hearing(
-                agent, run, self.flow, self._told, lambda: self.look_at_head(facts.id), self.plugins.host, self.prices
+                agent, run, self.flow, self._told, lambda: self.look_at_head(facts.id), self.plugins, self.prices
             )
         elif any((rules.ready, rules.busy, rules.blocked)):
             eye.stops.append(
@@ -164,9 +164,7 @@ class Observer:
         for event in events:
             if isinstance(event.body, e.AgentTurnEnded):
                 key = f"{event.key}:done"
-                done = await done_if_all_is_committed(
-                    self.flow, self.plugins.host, session, "spool", key, event.body.text
-                )
+                done = await done_if_all_is_committed(self.flow, self.plugins, session, "spool", key, event.body.text)
                 if done is not None:
                     await self._told([done])
 
@@ -204,7 +202,10 @@ class Observer:
             except AoError as error:
                 log.warning("the end of an agent cannot be watched; trying again", session=facts.id, error=str(error))
                 await asyncio.sleep(RETRY_PAUSE)
-        self._spawn(self.tell_end(facts.id, handle, gone.exit, lost="its terminal is gone" if gone.lost else ""))
+        lost = "its terminal is gone" if gone.lost else ""
+        if gone.exit.reason == "lease":
+            lost = f"node {facts.node} was cut off for longer than the agent's lease"
+        self._spawn(self.tell_end(facts.id, handle, gone.exit, lost=lost))
 
     async def tell_end(self, session: str, handle: Handle, end: Exit, *, lost: str = "") -> None:
         """Record a launch's end, after everything that it still reported."""
@@ -221,10 +222,10 @@ class Observer:
         body: e.Body
         if lost:
             body = e.AgentLost(lost)
-        elif facts.wanted == "stop":
+        elif facts.wanted == "stop" or facts.moving:
             body = e.AgentStopped(end.code, end.signal)
         else:
-            body = e.AgentExited(end.code, end.signal, last_lines(self.home.terminal_log(session)))
+            body = e.AgentExited(end.code, end.signal, last_lines(self.home.terminal_log(session)), end.reason)
         key = ended_key(session, handle.generation)
         event = Event(body, self.flow.clock(), "process", key, facts.project, session, handle.generation)
         while not await self._told([event]):  # noqa: ASYNC110 - the disk is full: there is nothing to wait on
@@ -283,7 +284,7 @@ class Observer:
             return
         await self.look_at_head(session)
         key = f"screen:{session}:{eye.generation}:{since:.6f}:done"
-        done = await done_if_all_is_committed(self.flow, self.plugins.host, session, "screen", key, "")
+        done = await done_if_all_is_committed(self.flow, self.plugins, session, "screen", key, "")
         if done is not None:
             await self._told([done])
 

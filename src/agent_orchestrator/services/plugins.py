@@ -9,13 +9,17 @@ from typing import cast
 from agent_orchestrator.config.effective import AgentSettings, ProjectConfig
 from agent_orchestrator.config.model import Check
 from agent_orchestrator.config.scope import ConfigSet
-from agent_orchestrator.errors import AoError, Conflict, Missing
+from agent_orchestrator.errors import AoError, Conflict, Missing, Temporary
 from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.home import Home
 from agent_orchestrator.host import Host
 from agent_orchestrator.plugins.runtimes.auto import OLDEST_TMUX, pick, tmux_version
+from agent_orchestrator.plugins.runtimes.docker.engine import find as find_engine
+from agent_orchestrator.plugins.runtimes.docker.inside import inside
 from agent_orchestrator.protocols import Agent, Handle, NeedsWorkspace, Runtime, Watchable, Workspace
 from agent_orchestrator.registry import Registry
+from agent_orchestrator.services.containers import RUNTIME as CONTAINED
+from agent_orchestrator.services.sites import Find, Here, Site, no_nodes
 
 
 class Plugins:
@@ -26,9 +30,14 @@ class Plugins:
         self.host = host
         self.config = config
         self._registries: dict[tuple[Path, ...], Registry] = {}
-        self._runtimes: dict[str, Runtime] = {}
+        self.here = Here(home, host)
+        self.node: Find = no_nodes
+        """The site of a node."""
+        self.elsewhere: Callable[[str], str] = lambda _session: ""
+        """The home that a session lives in, if it is neither this one nor a node."""
         self._auto: str | None = None
         self._has_tmux = False
+        self._has_engine = False
         self.own_commands: Callable[[SessionFacts], tuple[str, ...]] = lambda _facts: ()
         """What one session's agent may run without asking beside its project's commands."""
         self.own_checks: Callable[[SessionFacts], Mapping[str, Check]] = _none
@@ -53,13 +62,16 @@ class Plugins:
         return self._registries[key]
 
     async def runtime_name(self, wanted: str) -> str:
-        """The runtime that `auto` comes to on this machine; `Missing` where tmux is wanted and not there."""
+        """The runtime that `auto` comes to on this machine; `Missing` where tmux or a container is wanted and not to be had."""
         if wanted == "tmux" and not await self._new_enough():
             oldest = ".".join(map(str, OLDEST_TMUX))
             raise Missing(
                 f"tmux {oldest} or newer is not installed",
                 "install it, or use --runtime process (runtime: auto chooses)",
             )
+        if wanted == CONTAINED and not self._has_engine:
+            await find_engine(self.host)
+            self._has_engine = True
         if wanted != "auto":
             return wanted
         if self._auto is None:
@@ -72,20 +84,25 @@ class Plugins:
 
     def runtime(self, name: str, registry: Registry | None = None) -> Runtime:
         """A runtime; one for all sessions."""
-        if name not in self._runtimes:
-            made = (registry or Registry()).make("runtime", name, {"home": str(self.home.path)}, self.host)
-            self._runtimes[name] = cast("Runtime", made)
-        return self._runtimes[name]
+        return self.here.runtime(name, registry or Registry())
 
-    @property
-    def runtimes(self) -> dict[str, Runtime]:
-        """Those in use."""
-        return dict(self._runtimes)
+    def site_of(self, facts: SessionFacts) -> Site:
+        """Where a session lives; `Conflict` where it is to live on a node and has none just now, `Temporary` in another's home."""
+        if home := self.elsewhere(facts.id):
+            raise Temporary(f"{facts.id} lives in {home}", "it can be reached once the daemon there is the active one")
+        if not facts.remote:
+            return self.here
+        if facts.node is None:
+            raise Conflict(f"{facts.id} lives on no node just now", f"see what it waits for: ao status {facts.id}")
+        return self.node(facts.node)
+
+    def _registry_of(self, facts: SessionFacts) -> Registry:
+        project = self.config.project(facts.project)
+        return self.registry(project) if project else Registry()
 
     def runtime_of(self, facts: SessionFacts) -> Runtime:
         """A session's runtime."""
-        project = self.config.project(facts.project)
-        return self.runtime(facts.spec.runtime, self.registry(project) if project else None)
+        return self.site_of(facts).runtime(facts.spec.runtime, self._registry_of(facts))
 
     async def watched(self, facts: SessionFacts) -> bool:
         """Does a person look at the session's terminal just now? A runtime that cannot tell says no."""
@@ -100,9 +117,7 @@ class Plugins:
 
     def workspace_of(self, facts: SessionFacts) -> Workspace:
         """A session's workspace plugin."""
-        project = self.config.project(facts.project)
-        registry = self.registry(project) if project else Registry()
-        return cast("Workspace", registry.make("workspace", facts.spec.workspace, {}, self.host))
+        return self.site_of(facts).workspace(facts.spec.workspace, self._registry_of(facts))
 
     def workspace_name(self, project: ProjectConfig, settings: AgentSettings, wanted: str | None) -> str:
         """The workspace that is asked for, else the one that the agent needs, else a worktree; `NotFound` for one there is not."""
@@ -121,12 +136,16 @@ class Plugins:
         return found
 
     def agent(self, project: ProjectConfig, settings: AgentSettings) -> Agent:
-        """An agent plugin with its configuration."""
-        return cast("Agent", self.registry(project).make("agent", settings.tool, settings.options, self.host))
+        """An agent plugin of this machine with its configuration."""
+        return self.here.agent(settings.tool, settings.options, self.registry(project))
 
     def agent_of(self, facts: SessionFacts) -> Agent:
         """A session's agent plugin."""
-        return self.agent(self.project(facts.project), self.settings(facts))
+        project, settings = self.project(facts.project), self.settings(facts)
+        if facts.spec.runtime == CONTAINED:
+            made = self.registry(project).make("agent", settings.tool, settings.options, inside(self.host))
+            return cast("Agent", made)
+        return self.site_of(facts).agent(settings.tool, settings.options, self.registry(project))
 
 
 def _none(_facts: SessionFacts) -> Mapping[str, Check]:

@@ -12,6 +12,7 @@ from agent_orchestrator.config.effective import AgentSettings, ProjectConfig
 from agent_orchestrator.flow.events import SessionCreated
 from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.flow.reactions import COORDINATOR, REVIEWER
+from agent_orchestrator.services import confinement
 
 BASE = """\
 You are one of several coding agents. Each works alone, in a Git worktree and on a branch of its own.
@@ -69,7 +70,7 @@ def granted(project: ProjectConfig, settings: AgentSettings, runtime: str, kind:
     profile = project.profiles.get(settings.profile or "")
     if kind == REVIEWER and (profile is None or profile.permissions is None):
         return "plan", ""
-    apart = runtime == "docker" or project.sandbox != "none" or project.unsandboxed
+    apart = runtime == "docker" or confinement.applies(project, runtime) or project.unsandboxed
     wanted = project.coordinator.permissions if kind == COORDINATOR else settings.permissions
     if wanted != "full" or apart:
         return wanted, ""

@@ -13,7 +13,6 @@ from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.home import Home
 from agent_orchestrator.host import Host
 from agent_orchestrator.protocols import Handle
-from agent_orchestrator.services import rescue
 from agent_orchestrator.services.lifecycle import Lifecycle
 from agent_orchestrator.services.plugins import Plugins, handle_of
 
@@ -33,21 +32,32 @@ class Prune:
         removed: list[dict[str, str]] = []
         kept: list[dict[str, str]] = []
         for facts in list(self.flow.sessions.values()):
-            if facts.stopped and facts.place and Path(facts.place.path).is_dir():
+            if facts.stopped and facts.place and await self._there(facts):
                 await self._workspace(facts, dry_run, removed, kept)
         await self._terminals(dry_run, removed)
         self._strangers(kept)
         self._links(dry_run, removed)
         return {"removed": removed, "kept": kept, "dryRun": dry_run}
 
+    async def _there(self, facts: SessionFacts) -> bool:
+        """Is its workspace there? That of a node which cannot be asked is left alone."""
+        assert facts.place is not None
+        if facts.remote and facts.node is None:
+            return False
+        try:
+            return await self.plugins.site_of(facts).present(Path(facts.place.path))
+        except AoError:
+            return False
+
     async def _workspace(
         self, facts: SessionFacts, dry_run: bool, removed: list[dict[str, str]], kept: list[dict[str, str]]
     ) -> None:
         try:
             spec = self.lifecycle.workspace_spec(facts)
-            users = self.host.users_of(spec.path)
+            site = self.plugins.site_of(facts)
+            users = await site.users_of(spec.path)
             reasons = [f"{name} (pid {pid}) uses it" for pid, name in users[:1]]
-            reasons += await rescue.is_safe(self.host, spec.repo, spec.path, facts.id, spec.copy)
+            reasons += await site.is_safe(spec)
             if not reasons and not dry_run:
                 await self.plugins.workspace_of(facts).remove(spec)
                 now = self.flow.clock()
@@ -63,8 +73,9 @@ class Prune:
             )
 
     async def _terminals(self, dry_run: bool, removed: list[dict[str, str]]) -> None:
-        known: list[Handle] = [handle for facts in self.flow.sessions.values() if (handle := handle_of(facts))]
-        for name, runtime in self.plugins.runtimes.items():
+        here = (facts for facts in self.flow.sessions.values() if not facts.remote)
+        known: list[Handle] = [handle for facts in here if (handle := handle_of(facts))]
+        for name, runtime in self.plugins.here.runtimes.items():
             for stray in await runtime.leftovers([handle for handle in known if handle.runtime == name]):
                 if not dry_run:
                     await runtime.stop(stray)
@@ -81,7 +92,7 @@ class Prune:
     def _links(self, dry_run: bool, removed: list[dict[str, str]]) -> None:
         for facts in self.flow.sessions.values():
             link = Path(facts.spec.link) if facts.spec.link else None
-            if link and link.is_symlink() and not link.exists():
+            if link and link.is_symlink() and not link.exists() and not self.flow.elsewhere(facts.id):
                 if not dry_run:
                     link.unlink()
                 removed.append({"kind": "link", "what": str(link), "why": "it leads nowhere"})

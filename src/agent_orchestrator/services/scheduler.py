@@ -31,6 +31,9 @@ _FIGURE = re.compile(r"\d[\d,.]*|, \d+ about to start")
 MEASURED = ("memory (", "disk space (", "room in ", "tomorrow: ", "a greater budget: ")
 """How reasons begin whose figures are measured, and change all the time."""
 
+CHOOSING = "a node that is being chosen"
+"""Said by a gate of a moment that nobody need be told of."""
+
 Gate = Callable[[SessionFacts, Sequence[SessionFacts]], str]
 """Who wants to start, and those at work with those that may start now → what he is to wait for; nothing: this one lets him go."""
 
@@ -62,6 +65,8 @@ class Seat:
     node: str | None = None
     group: str = ""
     group_limit: int = 0
+    placed: bool = True
+    """Its machine is known; whoever gives it one looks at what that one bears."""
 
 
 def same_reason(one: str, other: str) -> bool:
@@ -75,7 +80,8 @@ def same_reason(one: str, other: str) -> bool:
 def seat_of(facts: SessionFacts) -> Seat:
     """What limits count a session by."""
     spec = facts.spec
-    return Seat(facts.project, spec.profile, spec.node, spec.group, spec.group_limit)
+    placed = not facts.remote or facts.node is not None
+    return Seat(facts.project, spec.profile, facts.node, spec.group, spec.group_limit, placed)
 
 
 class Places:
@@ -113,7 +119,11 @@ class Places:
         if mine is None:
             mine = [(number, one) for number, one in enumerate(self._limits) if seat.project in one.projects]
             self._of_project[seat.project] = mine
-        return (found for found in mine if found[1].profile in (None, seat.profile))
+        return (
+            found
+            for found in mine
+            if found[1].profile in (None, seat.profile) and (seat.placed or not found[1].machine)
+        )
 
 
 def _whose(seat: Seat, limit: Limit) -> str:
@@ -186,7 +196,7 @@ class _Decision:
         self.working = working
         self.places = Places(limits, map(seat_of, working))
         self.resources = resources
-        self.starting = sum(not facts.live for facts in working)
+        self.starting = sum(not facts.live and not facts.remote for facts in working)
         self.expected = expected
         self.gates = gates
         self.busy: dict[tuple[str, str], str] = {}
@@ -210,7 +220,7 @@ class _Decision:
         seat, worker = seat_of(facts), facts.spec.kind != COORDINATOR
         if worker and (full := self.places.full(seat)):
             return Verdict(facts.id, f"a free place{full} agents at work){collides}", turn=True)
-        if scarce := self._scarce():
+        if scarce := "" if facts.remote else self._scarce():
             return Verdict(facts.id, scarce, turn=True)
         for gate in self.gates:
             if reason := gate(facts, self.working):
@@ -219,7 +229,7 @@ class _Decision:
             return Verdict(facts.id)
         self.places.take(seat)
         self.working.append(facts)
-        self.starting += 1
+        self.starting += not facts.remote
         self._busy_with(facts)
         return Verdict(facts.id)
 

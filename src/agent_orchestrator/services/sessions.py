@@ -15,12 +15,12 @@ from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.engine import Change, Flow
 from agent_orchestrator.flow.episodes import RAISE_BUDGET
 from agent_orchestrator.flow.events import Event, rfc3339
-from agent_orchestrator.flow.facts import SessionFacts
+from agent_orchestrator.flow.facts import CLUSTER, SessionFacts
 from agent_orchestrator.flow.reactions import COORDINATOR
 from agent_orchestrator.home import Home
 from agent_orchestrator.host import Host
 from agent_orchestrator.registry import Registry
-from agent_orchestrator.services import naming
+from agent_orchestrator.services import confinement, naming
 from agent_orchestrator.services.backlog import profile_for
 from agent_orchestrator.services.creation import Creation, standing_rules
 from agent_orchestrator.services.plugins import Plugins
@@ -52,6 +52,8 @@ class Sessions:
         """Takes over a pull request at a forge."""
         self.learn_issue: Callable[[ProjectConfig, str], Awaitable[None]] = _nothing
         """Reads an issue that somebody names, where it is not ours."""
+        self.check_node: Callable[[str | None], None] = _no_cluster
+        """Refuses a node that nobody knows."""
         self.creation = Creation(flow, home, host, views, self.find)
         self._creating = asyncio.Lock()
         self._waiters: dict[str, set[asyncio.Event]] = defaultdict(set)
@@ -136,6 +138,8 @@ class Sessions:
             names = [one.id for one in self.flow.home.plans.values() if one.state != "discarded"]
         elif kind == "fixes":
             names = [*self.flow.home.fixes]
+        elif kind == "nodes":
+            names = [*self.flow.home.nodes]
         else:
             names = [facts.id for facts in self.flow.sessions.values() if not facts.stopped]
             names += [facts.name for facts in self.flow.sessions.values() if not facts.stopped]
@@ -157,9 +161,8 @@ class Sessions:
             await self.learn_issue(project, str(request["issue"]))
         settings = self._agent(project, request.get("agent") or self._routed(project, request))
         await self.projects.check_trust(project, settings.profile)
-        runtime = await self.plugins.runtime_name(request.get("runtime") or settings.runtime)
-        self.plugins.runtime(runtime, self.plugins.registry(project))
-        workspace = self.plugins.workspace_name(project, settings, request.get("workspace"))
+        runtime = await self._runtime(project, settings, request)
+        workspace = self._workspace(project, settings, request, runtime)
         scm = await self.forge_of(project)
         known_there: tuple[e.Body, ...] = ()
         if request.get("pr") and self.claim and scm != "local":
@@ -207,8 +210,10 @@ class Sessions:
         project, spec = self.plugins.project(facts.project), facts.spec
         settings = self._agent(project, request.get("agent") or spec.profile or spec.agent)
         await self.projects.check_trust(project, settings.profile)
-        runtime = await self.plugins.runtime_name(request.get("runtime") or settings.runtime)
-        self.plugins.runtime(runtime, self.plugins.registry(project))
+        runtime = await self._runtime(project, settings, {"runtime": spec.runtime if facts.remote else None, **request})
+        if (runtime == CLUSTER) != facts.remote:
+            place = "a node" if facts.remote else "this machine"
+            raise UsageError(f"{session} has its place on {place} already", "make another session: ao new")
         body = e.SessionReassigned(
             agent=settings.tool,
             runtime=runtime,
@@ -220,6 +225,30 @@ class Sessions:
         )
         await self.flow.append(Event(body, self.flow.clock(), "person", unique, facts.project, session))
         return self.view(session)
+
+    async def _runtime(self, project: ProjectConfig, settings: AgentSettings, request: Mapping[str, Any]) -> str:
+        """The runtime that is asked for, by a node's name too; refuses one that there is not."""
+        node = request.get("node")
+        wanted = request.get("runtime") or (CLUSTER if node else settings.runtime)
+        if node and wanted != CLUSTER:
+            raise UsageError(f"--node is for the runtime {CLUSTER}, not for {wanted}", "leave one of them out")
+        if wanted == CLUSTER:
+            self.check_node(node)
+            return CLUSTER
+        runtime = await self.plugins.runtime_name(wanted)
+        await confinement.check(self.plugins.host, project, runtime)
+        self.plugins.runtime(runtime, self.plugins.registry(project))
+        return runtime
+
+    def _workspace(
+        self, project: ProjectConfig, settings: AgentSettings, request: Mapping[str, Any], runtime: str
+    ) -> str:
+        wanted = request.get("workspace")
+        if runtime != CLUSTER:
+            return self.plugins.workspace_name(project, settings, wanted)
+        if wanted not in (None, "clone"):
+            raise UsageError(f"a session on a node works in a clone, not in a {wanted}", "leave --workspace out")
+        return "clone"
 
     async def _made_by(self, key: str | None) -> dict[str, Any] | None:
         """The session that a request with this key made before."""
@@ -334,7 +363,9 @@ class Sessions:
     async def stop_all(self, project: str | None, keep: bool = False, key: str | None = None) -> dict[str, Any]:
         """Stop every session of a project."""
         chosen = [
-            facts.id for facts in self.flow.sessions.values() if project in (None, facts.project) and not facts.stopped
+            facts.id
+            for facts in self.flow.sessions.values()
+            if project in (None, facts.project) and not facts.stopped and not self.flow.elsewhere(facts.id)
         ]
         return {"stopped": await asyncio.gather(*(self.stop(session, keep, key) for session in chosen))}
 
@@ -366,6 +397,10 @@ def _settled(facts: SessionFacts) -> bool:
     if not facts.admitted:
         return bool(facts.waiting_for)
     return facts.spec.defer and facts.place is not None and facts.place.present and facts.next_message is None
+
+
+def _no_cluster(node: str | None) -> None:
+    raise NotFound(f"no node {node}" if node else "there is no cluster", "see the nodes: ao nodes")
 
 
 async def _local(_project: ProjectConfig) -> str:

@@ -10,8 +10,8 @@ from agent_orchestrator.errors import AoError
 from agent_orchestrator.flow.engine import Flow
 from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.git import Git
-from agent_orchestrator.host import Host
 from agent_orchestrator.services.looking import at_its_work
+from agent_orchestrator.services.plugins import Plugins
 from agent_orchestrator.services.timeline import Story, entry_json, sentence
 from agent_orchestrator.services.view import Views
 from agent_orchestrator.services.work import Found, safety
@@ -25,9 +25,9 @@ PAGE = 2000
 class Stories:
     """Tells them; reads, and changes nothing."""
 
-    def __init__(self, flow: Flow, host: Host, views: Views) -> None:
+    def __init__(self, flow: Flow, plugins: Plugins, views: Views) -> None:
         self.flow = flow
-        self.host = host
+        self.plugins = plugins
         self.views = views
         self._stories: OrderedDict[str, Story] = OrderedDict()
 
@@ -56,7 +56,7 @@ class Stories:
 
     async def work(self, session: str) -> dict[str, Any]:
         """Where a session's work is, and whether it is safe."""
-        facts, found = await at_its_work(self.flow, self.host, session, self._found)
+        facts, found = await at_its_work(self.flow, self.plugins, session, self._found)
         place = facts.place
         return {
             "path": place.path if place and found.present else None,

@@ -68,6 +68,12 @@ LEFT_OUT: frozenset[type[e.Body]] = frozenset(
         e.PlanApplied,
         e.PlanRefused,
         e.PlanDiscarded,
+        e.NodeJoined,
+        e.NodeUnreachable,
+        e.NodeLost,
+        e.DrainRequested,
+        e.DrainEnded,
+        e.WorkCheckpointed,
         e.TimerDue,
         e.NotificationHeld,
         e.ReadingFailed,
@@ -251,6 +257,7 @@ def _exited(body: e.AgentExited) -> Entry:
     how = f"was killed by signal {body.signal}" if body.signal else f"exited with {body.code}"
     if body.code is None and not body.signal:
         how = "ended, nobody saw how"
+    how += f": {body.reason}" if body.reason else ""
     trigger = "agent-exited" if body.signal or body.code != 0 else ""
     return _entry("seen", f"The agent {how}", body.output, trigger)
 
@@ -332,6 +339,11 @@ _WORDS: Mapping[type[e.Body], Callable[[Any], Entry | None]] = {
     e.WorkRescued: lambda b: _entry("seen", f"Unsaved work saved as {b.ref}", _some(b.what, 10)),
     e.SessionStopped: lambda b: _entry("seen", "Stopped; its work is saved", "\n".join(b.saved)),
     e.RestoreRequested: lambda _: _entry("did", "Brought back"),
+    e.SessionPlaced: lambda b: _entry("decided", f"Lives on node {b.node}"),
+    e.SessionUnseen: lambda b: _entry("seen", f"Node {b.node} cannot be reached", b.reason),
+    e.SessionSeen: lambda b: _entry("seen", f"Node {b.node} is there again"),
+    e.MoveRequested: lambda b: _entry("decided", f"Is to leave node {b.node}", b.reason),
+    e.SessionDisplaced: lambda b: _entry("seen", f"Left node {b.node}", b.reason),
     e.AgentLaunched: _launched,
     e.AgentTurnEnded: _turn,
     e.PermissionAsked: _permission,

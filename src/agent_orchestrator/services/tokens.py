@@ -31,7 +31,7 @@ SIGN_IN_DAYS = 30
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who asks. `kind`: `local` (Unix socket), `cli`, `token`, `login` or `session`; the last has no role, only its session."""
+    """Who asks. `kind`: `local` (Unix socket), `cli`, `token`, `login`, `session` or `node`; the last two have no role, only themselves."""
 
     kind: str
     role: str | None = None
@@ -52,7 +52,7 @@ class _Named:
     hash: str
     createdAt: str  # noqa: N815 - as it stands in the file
     kind: str = "token"
-    """`token`, or `login`: a browser that signed in."""
+    """`token`, `login`: a browser that signed in, or `node`: a machine of the cluster."""
     expiresAt: str | None = None  # noqa: N815
     by: str | None = None
     """The token that it was signed in with, where it was one: when that goes, so does this."""
@@ -99,6 +99,22 @@ class Tokens:
         self._save({**named, id_: _Named(id_, name, role, _hash(token), self._at())})
         return id_, token
 
+    def for_node(self, node: str) -> str:
+        """The token that a worker of the cluster gets: opens nothing but its link to the daemon."""
+        return f"aon_{node}.{self._sign(f'node {node}')}"
+
+    def new_node(self, node: str) -> tuple[str, str]:
+        """Make a token for a machine that is started by hand, which can be revoked; one that it had before is worthless then."""
+        named = self._load()
+        gone = frozenset(key for key, other in named.items() if (other.kind, other.name) == ("node", node))
+        id_ = secrets.token_hex(4)
+        token = f"aot_{id_}.{secrets.token_urlsafe(32)}"
+        kept = {key: other for key, other in named.items() if key not in gone}
+        self._save({**kept, id_: _Named(id_, node, "node", _hash(token), self._at(), "node")})
+        for tell in self.on_end:
+            tell(gone)
+        return id_, token
+
     def sign_in(self, identity: Identity) -> tuple[str, Identity]:
         """Sign a browser in with this one's role, for as long as its token is good; returns the cookie's value, and who it is."""
         id_ = secrets.token_hex(4)
@@ -128,7 +144,7 @@ class Tokens:
         """Make a token, given by id or name, or a sign-in, given by id, worthless from now on."""
         named = self._load()
         for token in named.values():
-            if id == token.id or (id == token.name and token.kind == "token"):
+            if id == token.id or (id == token.name and token.kind != "login"):
                 gone = frozenset(key for key, other in named.items() if token.id in (key, other.by))
                 self._save({key: other for key, other in named.items() if key not in gone})
                 for tell in self.on_end:
@@ -140,8 +156,10 @@ class Tokens:
         """Who shows this token; none if nobody of ours. A sign-in is no token."""
         if token.startswith("aos_"):
             return self._check_session(token)
+        if token.startswith("aon_"):
+            return self._check_node(token)
         if token.startswith("aot_"):
-            return self._check_named(token, "token")
+            return self._check_named(token, "token") or self._check_named(token, "node")
         return Identity("cli", "admin", by=self._cli_name()) if _same(self.cli_token(), token) else None
 
     def check_sign_in(self, secret: str) -> Identity | None:
@@ -155,8 +173,9 @@ class Tokens:
         return self._who(entry)
 
     def _who(self, entry: _Named) -> Identity:
-        by = entry.id if entry.kind == "token" else entry.by
-        return Identity(entry.kind, entry.role, name=entry.name, id=entry.id, by=by)
+        by = entry.by if entry.kind == "login" else entry.id
+        role = None if entry.kind == "node" else entry.role
+        return Identity(entry.kind, role, name=entry.name, id=entry.id, by=by)
 
     def _holds(self, entry: _Named) -> bool:
         """Whether it is still in time, and so is what it was made with."""
@@ -174,6 +193,12 @@ class Tokens:
         if not session or not generation.isdecimal() or not _same(self._sign(subject), signature):
             return None
         return Identity("session", session=session, generation=int(generation))
+
+    def _check_node(self, token: str) -> Identity | None:
+        node, _, signature = token[4:].rpartition(".")
+        if not node or not _same(self._sign(f"node {node}"), signature):
+            return None
+        return Identity("node", name=node)
 
     def _sign(self, subject: str) -> str:
         if self._secret is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from agent_orchestrator.flow.engine import Change, Flow
@@ -32,7 +33,10 @@ class Views:
     def status(self, facts: SessionFacts, now: float | None = None) -> Status:
         """A session's status now."""
         rules = self.flow.rules(facts.project, facts.spec.profile)
-        return derive(facts, self.flow.clock() if now is None else now, stuck_after(rules))
+        status = derive(facts, self.flow.clock() if now is None else now, stuck_after(rules))
+        if (home := self.flow.elsewhere(facts.id)) and not facts.stopped:
+            status = replace(status, why=f"{status.why}; it lives in {home}, whose daemon is not the active one")
+        return status
 
     def session(self, facts: SessionFacts) -> dict[str, Any]:
         """One session; every key is always there."""
@@ -140,7 +144,7 @@ def session_json(facts: SessionFacts, status: Status, met: Met) -> dict[str, Any
         "agent": spec.agent,
         "profile": spec.profile,
         "runtime": spec.runtime,
-        "node": spec.node,
+        "node": facts.node,
         "pid": launch.handle.get("pid") if launch and not launch.ended else None,
         "exitCode": exit_code(facts),
         "issue": spec.issue,

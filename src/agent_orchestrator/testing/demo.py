@@ -1,6 +1,6 @@
 """The demo: five issues of a small shop, five scripted agents, and everything that lies between an issue and the base branch.
 
-    python -m agent_orchestrator.testing.demo [--all]
+    python -m agent_orchestrator.testing.demo [--all] [--database URL] [--runtime NAME] [--image IMAGE] [--cluster ADDRESS --host ADDRESS]
 
 One agent mends a failing test, one breaks the checks and repairs them, one gets a review comment, one collides with it and rebases, one
 asks the person. It tells what happens as it happens, and leaves the daemon running with the one that waits. `--all` goes on with a
@@ -73,7 +73,7 @@ SCRIPTS = {
     "currency": (
         "[[sleep: 0.7]] [[write: shop/report.py|def headline():\\n    return 'Orders (EUR)'\\n]] "
         "[[commit: Name the currency]] [[done: the headline names the currency]] [[wait]] "
-        "[[sh: git rebase main >/dev/null 2>&1; git checkout --ours shop/report.py 2>/dev/null; "
+        "[[sh: git fetch -q origin main:main 2>/dev/null; git rebase main >/dev/null 2>&1; git checkout --ours shop/report.py 2>/dev/null; "
         "printf \"def headline(month='November'):\\n    return f'Orders in {month} (EUR)'\\n\" > shop/report.py; "
         "git add -A; GIT_EDITOR=true git rebase --continue >/dev/null 2>&1]] [[done: rebased; both are named]]"
     ),
@@ -125,7 +125,7 @@ def _green(session: dict[str, Any]) -> bool:
     )
 
 
-def configuration(runtime: str, *, lands: bool = True, python: str = sys.executable) -> str:
+def configuration(runtime: str, *, lands: bool = True, python: str = sys.executable, image: str = "") -> str:
     """The shop's: one check a module, one scripted agent an issue; with `lands`, what is approved and green lands by itself."""
     checks = "\n".join(
         f"      {name}: {{command: {shlex.quote(python)} -m unittest -q tests.test_{name}}}"
@@ -134,11 +134,12 @@ def configuration(runtime: str, *, lands: bool = True, python: str = sys.executa
     profiles = "\n".join(
         f"  {name}:\n    tool: demo\n    script: |-\n      {script}" for name, script in SCRIPTS.items()
     )
+    docker = f"\n    docker: {{image: {image}}}" if image else ""
     return f"""\
 defaults: {{agent: demo, runtime: {runtime}}}
 projects:
   shop:
-    path: .
+    path: .{docker}
     ci:
 {checks}
 agents:
@@ -244,12 +245,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Play the demo in a folder of its own."""
     parser = argparse.ArgumentParser(prog="demo")
     parser.add_argument("--all", action="store_true", help="every trigger of a reaction, in a second act")
-    everything = parser.parse_args(argv).all
+    parser.add_argument("--database", metavar="URL", help="keep everything in this PostgreSQL database")
+    parser.add_argument("--runtime", default="tmux" if have_tmux() else "process", help="the runtime of its sessions")
+    parser.add_argument("--image", default="", help="the image of runtime docker; absent: the shipped one is built")
+    parser.add_argument("--cluster", metavar="ADDRESS", default="auto", help="the Ray cluster of runtime ray")
+    parser.add_argument("--host", metavar="ADDRESS", help="where nodes on other machines reach the daemon, by TLS")
+    options = parser.parse_args(argv)
+    everything = options.all
     folder = Path(tempfile.mkdtemp(prefix="ao-demo-"))
-    box = Sandbox(folder, "tmux" if have_tmux() else "process").__enter__()
+    box = Sandbox(folder, options.runtime).__enter__()
+    settings = [f"database: {options.database}"] if options.database else []
+    settings += [f"cluster: {{address: {options.cluster}}}"] if options.runtime == "ray" else []
+    settings += [f"host: {options.host}", "tls: {own: true}"] if options.host else []
+    box.home.path.mkdir(mode=0o700, parents=True)
+    box.home.config.write_text("".join(f"{line}\n" for line in settings))
     stage = Stage(box, _print)
     try:
-        prepare(box)
+        prepare(box, image=options.image)
         _print(f"A repository with a failing test: {box.repo}")
         _print("The daemon runs. Five issues, five agents, at once:")
         play(stage)

@@ -28,7 +28,7 @@ class Sessions:
         self.calls: list[tuple[Any, ...]] = []
         self.body = json.dumps({"sessions": [{"id": "app-fix"}]}).encode()
         self.release = asyncio.Event()
-        self.flow = SimpleNamespace(sessions={"app-fix": SimpleNamespace(project="app")})
+        self.flow = SimpleNamespace(sessions={"app-fix": SimpleNamespace(project="app", remote=False)})
 
     def list_body(self, project: str | None) -> bytes:
         self.calls.append(("list", project))

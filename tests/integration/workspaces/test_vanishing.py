@@ -18,6 +18,7 @@ from agent_orchestrator.home import Home
 from agent_orchestrator.host import Completed, LocalHost
 from agent_orchestrator.services.conflicts import Branch, Outlook
 from agent_orchestrator.services.inspection import Inspection
+from agent_orchestrator.services.plugins import Plugins
 from agent_orchestrator.services.stories import Stories
 from tests.integration.landing.world import write
 from tests.integration.rescue.world import git, make_repository
@@ -78,7 +79,10 @@ class Here:
 
     def inspection(self) -> Inspection:
         nothing = cast(Any, None)
-        return Inspection(self.flow, Home(self.place), self.host, nothing, nothing, nothing, nothing)
+        return Inspection(self.flow, Home(self.place), self.host, self.plugins(), nothing, nothing, nothing)
+
+    def plugins(self) -> Plugins:
+        return Plugins(Home(self.place), self.host, cast(Any, None))
 
     async def every_removal(self, when: str, look: Callable[[], Awaitable[Any]]) -> list[Any]:
         """What is seen when it is removed at the first, the second … command, until all were tried."""
@@ -126,7 +130,7 @@ async def test_the_change(here: Here, when: str, since: str | None) -> None:
 
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_where_the_work_is(here: Here, when: str) -> None:
-    stories = Stories(here.flow, here.host, cast(Any, None))
+    stories = Stories(here.flow, here.plugins(), cast(Any, None))
     seen = await here.every_removal(when, lambda: stories.work(here.session))
     assert len(seen) == 2
     for one in seen:

@@ -159,8 +159,8 @@ def test_an_empty_section_is_one_not_given() -> None:
 
 
 def test_variables_expand() -> None:
-    made = config('host: "${H}"\ndatabase: "${D:-sqlite}-$${X}"', H="0.0.0.0")
-    assert (made.host, made.database) == ("0.0.0.0", "sqlite-${X}")
+    made = config('host: "${H}"\ndatabase: "${D:-postgresql}://h/$${X}"', H="0.0.0.0")
+    assert (made.host, made.database) == ("0.0.0.0", "postgresql://h/${X}")
 
 
 def test_an_unset_variable_leaves_an_option_out_and_is_wrong_elsewhere() -> None:

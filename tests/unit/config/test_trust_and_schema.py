@@ -35,6 +35,9 @@ def test_nothing_that_runs_needs_no_trust() -> None:
     "text",
     [
         "projects: {a: {path: x, postCreate: [npm ci]}}",
+        "projects: {a: {path: x, docker: {image: somebody/elses}}}",
+        "projects: {a: {path: x, docker: {mounts: ['~/.ssh']}}}",
+        "projects: {a: {path: x, docker: {network: host}}}",
         "projects: {a: {path: x, ci: make test}}",
         "project: {ci: make test}",
         "agents: {a: {command: [cli]}}",

@@ -57,6 +57,10 @@ class HolderGone(Exception):
 class Process:
     """Agents in PTYs of our own."""
 
+    name = "process"
+    sockets = "pty"
+    """How the names of its holders' sockets begin."""
+
     def __init__(self, config: Mapping[str, Any], host: Host) -> None:
         if sys.platform == "win32":
             raise Missing("the process runtime does not run on Windows yet", "use it inside WSL")
@@ -69,7 +73,7 @@ class Process:
         """Start a holder with the process, or find the one that was started before."""
         launching.check(spec)
         launch = self._launch(spec)
-        holder, errors = _file(launch, "holder", ".json"), _file(launch, "holder", ".err")
+        holder, errors = launch_file(launch, "holder", ".json"), launch_file(launch, "holder", ".err")
         if not holder.exists():
             pid = await self._start_holder(spec, launch, errors)
             pause, until = 0.002, time.monotonic() + _STARTS_WITHIN
@@ -78,7 +82,7 @@ class Process:
                 if (self._host.process(pid) is None and not _locked(launch)) or time.monotonic() > until:
                     if holder.exists():
                         break
-                    said = (await asyncio.to_thread(_text, errors)).strip().splitlines() or ["it does not say why"]
+                    said = (await asyncio.to_thread(text_of, errors)).strip().splitlines() or ["it does not say why"]
                     raise Temporary(f"the terminal of session {spec.session} could not be started: {said[-1]}")
                 await asyncio.sleep(pause)
         errors.unlink(missing_ok=True)
@@ -92,7 +96,7 @@ class Process:
             "generation": str(spec.generation),
             "private": str(spec.private),
             "log": str(spec.log),
-            "socket": str(self._home.socket(f"pty-{digest}.sock")),
+            "socket": str(self._home.socket(f"{self.sockets}-{digest}.sock")),
         }
 
     async def _start_holder(self, spec: LaunchSpec, launch: Mapping[str, str], errors: Path) -> int:
@@ -101,20 +105,20 @@ class Process:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         launching.forget_others(spec.private, "spec")
         # Read by `leftovers`: what there is, also if the daemon forgets it right now.
-        _write(socket.with_suffix(".json"), json.dumps(launch).encode())
+        write_private(socket.with_suffix(".json"), json.dumps(launch).encode())
         told = Path(launch["private"], f"spec.{os.getpid()}.{time.monotonic_ns()}")
-        _write(told, _entries(spec, launch))
+        write_private(told, _entries(spec, launch))
         argv = [sys.executable, "-I", "-S", "-c", _HOLDER, str(_HERE), str(told)]
         return await self._host.spawn(argv, cwd=Path("/"), env={"LANG": "C.UTF-8"}, log=errors)
 
     def _handle(self, launch: Mapping[str, str]) -> Handle:
-        told = json.loads(_text(_file(launch, "holder", ".json")))
+        told = json.loads(text_of(launch_file(launch, "holder", ".json")))
         pid, started = int(told["agent"]), told["agentStarted"]
         if not started and (process := self._host.process(pid)):
             started = process.started
         address = {key: launch[key] for key in ("socket", "private", "log")}
         return Handle(
-            runtime="process",
+            runtime=self.name,
             session=launch["session"],
             generation=int(launch["generation"]),
             pid=pid,
@@ -147,12 +151,17 @@ class Process:
         pause, until = 0.002, time.monotonic() + _SETTLES_WITHIN
         while True:
             held = self._holder_lives(handle)
-            if (exit_status := _exit(handle)) is not None:
+            if (exit_status := self._exit(handle)) is not None:
                 return Gone(exit_status)
             if not held or time.monotonic() > until:
                 return Gone(lost=not held)
             await asyncio.sleep(pause)
             pause *= 2
+
+    def _exit(self, handle: Handle) -> Exit | None:
+        """How it ended, as its holder wrote it down."""
+        written = text_of(launch_file(launch_of(handle), "exit", ".json"))
+        return Exit(**json.loads(written)) if written else None
 
     def _holder_lives(self, handle: Handle) -> bool:
         process = self._host.process(int(handle.address["holder"]))
@@ -199,11 +208,11 @@ class Process:
 
     async def _delivered_before(self, handle: Handle, key: str) -> Delivery:
         """Without a holder: what it wrote down."""
-        if key in _text(_file(_of(handle), "delivered")).split():
+        if key in text_of(launch_file(launch_of(handle), "delivered")).split():
             return Delivered()
         if (await self._liveness(handle)) == Alive():
             return Undeliverable("its terminal is gone", ambiguous=True)
-        return Undeliverable("the agent has ended", ambiguous=_exit(handle) is None)
+        return Undeliverable("the agent has ended", ambiguous=self._exit(handle) is None)
 
     async def press(self, handle: Handle, keys: Sequence[str], *, once: str = "") -> None:
         """Press keys; the holder remembers what was pressed once as it remembers messages."""
@@ -241,8 +250,7 @@ class Process:
 
     def attach_command(self, handle: Handle, *, watch: bool = False) -> tuple[str, ...]:
         """A client of the holder; Ctrl-] detaches."""
-        client = (sys.executable, "-I", str(_HERE / "holding" / "attach.py"))
-        return (*client, handle.address["socket"], handle.session, *(["watch"] if watch else []))
+        return attach_command(Path(handle.address["socket"]), handle.session, watch=watch)
 
     # -- end -----------------------------------------------------------------------------------------------------------
 
@@ -264,13 +272,19 @@ class Process:
 
     async def leftovers(self, known: Sequence[Handle]) -> list[Handle]:
         """Agents with a holder of ours that no known handle names."""
-        sockets = {handle.address["socket"] for handle in known if handle.runtime == "process"}
+        sockets = {handle.address["socket"] for handle in known if handle.runtime == self.name}
         found = []
-        for path in sorted(self._home.socket("x").parent.glob("pty-*.json")):
-            launch = json.loads(_text(path) or "{}")
-            if launch and launch["socket"] not in sockets and _file(launch, "holder", ".json").exists():
+        for path in sorted(self._home.socket("x").parent.glob(f"{self.sockets}-*.json")):
+            launch = json.loads(text_of(path) or "{}")
+            if launch and launch["socket"] not in sockets and launch_file(launch, "holder", ".json").exists():
                 found.append(self._handle(launch))
         return found
+
+
+def attach_command(socket: Path, session: str, *, watch: bool = False) -> tuple[str, ...]:
+    """A client of the holder that this socket leads to."""
+    client = (sys.executable, "-I", str(_HERE / "holding" / "attach.py"))
+    return (*client, str(socket), session, *(["watch"] if watch else []))
 
 
 def _key(name: str) -> str:
@@ -281,27 +295,22 @@ def _agent(handle: Handle) -> ProcessId:
     return ProcessId(handle.pid, handle.started)
 
 
-def _of(handle: Handle) -> dict[str, str]:
+def launch_of(handle: Handle) -> dict[str, str]:
     return {**handle.address, "generation": str(handle.generation)}
 
 
-def _file(launch: Mapping[str, str], name: str, suffix: str = "") -> Path:
+def launch_file(launch: Mapping[str, str], name: str, suffix: str = "") -> Path:
     return Path(launch["private"], f"{name}.{launch['generation']}{suffix}")
 
 
-def _exit(handle: Handle) -> Exit | None:
-    written = _text(_file(_of(handle), "exit", ".json"))
-    return Exit(**json.loads(written)) if written else None
-
-
-def _text(path: Path) -> str:
+def text_of(path: Path) -> str:
     try:
         return path.read_text()
     except OSError:
         return ""
 
 
-def _write(path: Path, content: bytes) -> None:
+def write_private(path: Path, content: bytes) -> None:
     """A file for the owner only, there whole or not at all."""
     fresh = path.with_name(f"{path.name}.{os.getpid()}.{time.monotonic_ns()}")
     with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:  # noqa: PTH123 - a descriptor
@@ -314,7 +323,7 @@ def _locked(launch: Mapping[str, str]) -> bool:
     import fcntl
 
     try:
-        with _file(launch, "holder", ".lock").open("rb") as lock:
+        with launch_file(launch, "holder", ".lock").open("rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
         return False
@@ -330,4 +339,6 @@ def _entries(spec: LaunchSpec, launch: Mapping[str, str]) -> bytes:
     entries += [("g", launch["generation"]), ("c", str(spec.columns)), ("r", str(spec.rows))]
     if spec.stdin is not None:
         entries.append(("i", str(spec.stdin)))
+    if spec.lease is not None:
+        entries.append(("t", str(spec.lease)))
     return b"\0".join(os.fsencode(kind + value) for kind, value in entries)

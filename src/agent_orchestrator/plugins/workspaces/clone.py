@@ -2,7 +2,7 @@
 
 Borrowed objects must stay where they are: `refs/ao/keep/<session>` in the main repository holds the commit that the clone began
 at, whatever happens to the branches there, until the clone is removed. The session's branch exists in the main repository
-too; `publish` brings it up to what the clone has.
+too; `publish` brings it up to what the clone has (`publishing.py`).
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from pathlib import Path
 
 from agent_orchestrator.errors import Conflict
 from agent_orchestrator.git import ABSENT, Config, Git, GitFailed
-from agent_orchestrator.git_files import Layout, find_layout, ref_safe
+from agent_orchestrator.git_files import Layout, find_layout
 from agent_orchestrator.plugins.workspaces.base import Start
 from agent_orchestrator.plugins.workspaces.making import GitWorkspace, Source
+from agent_orchestrator.plugins.workspaces.publishing import brought_ref, follow, forget, keep_ref, published_ref
 from agent_orchestrator.plugins.workspaces.record import read_record
 from agent_orchestrator.protocols import WorkspaceSpec
 
@@ -40,26 +41,11 @@ class Clone(GitWorkspace):
         new = await inside.resolve(f"refs/heads/{spec.branch}")
         if new is None:
             return
-        branch, mark = f"refs/heads/{spec.branch}", _published(spec)
-        known = await main.refs(branch, mark)
-        if known.get(mark) != new:
-            await main.fetch(str(spec.path), [f"+{branch}:{mark}"], timeout=600)
-        old = known.get(branch)
-        if old == new:
-            return
-        ours = old is None or old == known.get(mark) or await main.is_ancestor(old, new)
-        if not ours:
-            raise Conflict(
-                f"branch {spec.branch} in {spec.repo} has commits that the workspace {spec.path} does not have",
-                f"its work is safe as {mark}; merge the two",
-            )
-        checkouts = [entry.path for entry in await main.worktrees() if entry.branch == spec.branch]
-        if checkouts:
-            raise Conflict(
-                f"branch {spec.branch} is checked out in {checkouts[0]} and cannot be moved",
-                f"the work is safe as {mark}; switch {checkouts[0]} to another branch",
-            )
-        await main.update_ref(branch, new, old or ABSENT, "ao: publish")
+        brought = brought_ref(spec.session)
+        before = (await main.refs(brought)).get(brought)
+        if before != new:
+            await main.fetch(str(spec.path), [f"+refs/heads/{spec.branch}:{brought}"], timeout=600)
+        await follow(main, spec.session, spec.branch, spec.path, before)
 
     async def remove(self, spec: WorkspaceSpec) -> None:
         """Publish the branch, then remove folder and symlink. The caller has made sure that nothing else in it is lost."""
@@ -76,13 +62,14 @@ class Clone(GitWorkspace):
                 raise Conflict(
                     f"branch {spec.branch} could not be made: {error.text}", "choose another with --branch"
                 ) from None
-        await main.update_refs([f"update {_keep(spec)} {start.commit}", f"update {_published(spec)} {start.commit}"])
+        marks = (keep_ref(spec.session), brought_ref(spec.session), published_ref(spec.session))
+        await main.update_refs([f"update {mark} {start.commit}" for mark in marks])
         inside = Git(self._host, spec.path)
         await main.run("init", "--quiet", "--template=", "--initial-branch", spec.branch, "--", str(spec.path))
         git_dir = spec.path / ".git"
         borrow(git_dir, source.layout)
         with (git_dir / "config").open("a", errors="surrogateescape") as stream:
-            stream.write(own_config(source, await main.config("--local")))
+            stream.write(own_config(source, await main.config("--local"), spec.origin))
         refs = refs_of_clone(await main.refs("refs/heads", "refs/remotes/origin", "refs/tags"), source.config)
         refs[branch] = start.commit
         await inside.update_refs([f"create {name} {sha}" for name, sha in refs.items()])
@@ -90,18 +77,7 @@ class Clone(GitWorkspace):
         return git_dir
 
     async def _unregister(self, spec: WorkspaceSpec, git: Git, layout: Layout) -> None:  # noqa: ARG002
-        found = await git.refs(_keep(spec), _published(spec))
-        for ref in (_keep(spec), _published(spec)):
-            if ref in found:
-                await git.delete_ref(ref, found[ref])
-
-
-def _keep(spec: WorkspaceSpec) -> str:
-    return f"refs/ao/keep/{ref_safe(spec.session)}"
-
-
-def _published(spec: WorkspaceSpec) -> str:
-    return f"refs/ao/clone/{ref_safe(spec.session)}"
+        await forget(git, spec.session)
 
 
 def borrow(git_dir: Path, layout: Layout) -> None:
@@ -125,10 +101,10 @@ def refs_of_clone(refs: dict[str, str], config: Config) -> dict[str, str]:
     return found
 
 
-def own_config(source: Source, local: Config) -> str:
+def own_config(source: Source, local: Config, origin: str = "") -> str:
     """The clone's configuration: where it pushes to, and what decides how files look."""
     config, layout = source.config, source.layout
-    url = config.last("remote.origin.url") or str(layout.top or layout.common)
+    url = origin or config.last("remote.origin.url") or str(layout.top or layout.common)
     settings = [("remote.origin.url", url), ("remote.origin.fetch", "+refs/heads/*:refs/remotes/origin/*")]
     settings += [(key, value) for key in ("user.name", "user.email") if (value := config.last(key))]
     for key, values in local.items():

@@ -8,7 +8,7 @@ import os
 import shutil
 import tempfile
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from agent_orchestrator.errors import AoError, Conflict, UsageError
@@ -91,12 +91,23 @@ async def share(git: Git, spec: WorkspaceSpec, layout: Layout, notes: list[str])
     placed = await asyncio.to_thread(_place, spec, layout.top, notes)
     if not placed:
         return
+    exclude(find_layout(spec.path) or layout, await shown(git, placed))
+
+
+async def shown(git: Git, placed: Sequence[str]) -> list[str]:
+    """Of what was put into a workspace, what Git would show: as patterns that exclude it."""
     listing = b"".join(os.fsencode(name) + b"\0" for name in placed)
     ignored = set((await git.run("check-ignore", "-z", "--stdin", input=listing, ok=(0, 1))).out.split(b"\0"))
     tracked = set((await git.run("ls-files", "-z", "--", *placed, env={"GIT_LITERAL_PATHSPECS": "1"})).out.split(b"\0"))
     known = ignored | tracked
-    own = find_layout(spec.path) or layout
-    exclude(own, [_as_pattern(name) for name in placed if os.fsencode(name) not in known])
+    return [_as_pattern(name) for name in placed if os.fsencode(name) not in known]
+
+
+def named(top: Path, patterns: Sequence[str]) -> list[Path]:
+    """The files of a checkout that `copy` names, Git's own left out."""
+    found = [path for pattern in patterns for path in _matches(top, _inside(pattern, "copy"))]
+    files = [one for path in found for one in (sorted(path.rglob("*")) if path.is_dir() else [path])]
+    return [one for one in dict.fromkeys(files) if one.is_file() and ".git" not in one.relative_to(top).parts]
 
 
 def _as_pattern(name: str) -> str:

@@ -52,7 +52,7 @@ class GitWorkspace(ABC):
 
     async def create(self, spec: WorkspaceSpec, report: Report) -> WorkspaceInfo:
         """Make the workspace, or finish what an earlier try began; leave nothing behind on failure."""
-        _check_names(spec)
+        check_names(spec)
         git, layout = await self._repository(spec)
         earlier = read_record(spec)
         if earlier and earlier.made and find_layout(spec.path) is not None:
@@ -61,12 +61,12 @@ class GitWorkspace(ABC):
             await self._wait_until_unused(spec.path)
             await self._undo(spec, git, layout, earlier)
         _check_way(spec)
-        config, refs = await asyncio.gather(_config(git, layout), git.refs(*wanted_refs(spec)))
+        config, refs = await asyncio.gather(config_of(git, layout), git.refs(*wanted_refs(spec)))
         if layout.top is not None and config.true("core.bare") and layout.common == layout.git_dir:
             layout = Layout(None, layout.git_dir, layout.common)
         continued = earlier is not None and earlier.made_branch and f"refs/heads/{spec.branch}" in refs
         source = Source(git, layout, config)
-        start = await self._start(source, spec, refs, continued=continued)
+        start = await find_start(source, spec, refs, continued=continued)
         record = Record(
             path=str(spec.path),
             branch=spec.branch,
@@ -129,25 +129,6 @@ class GitWorkspace(ABC):
                 )
             await asyncio.sleep(0.1)
 
-    async def _start(self, source: Source, spec: WorkspaceSpec, refs: dict[str, str], *, continued: bool) -> Start:
-        own = f"refs/heads/{spec.branch}"
-        if continued:
-            commit = refs[own]
-            return Start(commit, await source.git.merge_base(spec.base, commit) or commit, False)
-        if not spec.existing and own in refs:
-            raise Conflict(
-                f"branch {spec.branch} exists already in {spec.repo}",
-                f"continue it with --branch {spec.branch}, or choose another name with --name",
-            )
-        for ref in refs:
-            if own not in refs and (own.startswith(f"{ref}/") or ref.startswith(f"{own}/")):
-                other = ref.removeprefix("refs/heads/")
-                raise Conflict(
-                    f"branch {spec.branch} cannot be beside branch {other}: Git keeps one as a folder of the other",
-                    "choose another name with --branch",
-                )
-        return await choose_start(source.git, source.layout, spec, source.config, refs)
-
     async def _build(
         self, spec: WorkspaceSpec, source: Source, start: Start, record: Record, report: Report
     ) -> WorkspaceInfo:
@@ -190,7 +171,29 @@ class GitWorkspace(ABC):
         forget_record(spec)
 
 
-def _check_names(spec: WorkspaceSpec) -> None:
+async def find_start(source: Source, spec: WorkspaceSpec, refs: dict[str, str], *, continued: bool) -> Start:
+    """Where the branch begins: where it stands, where it is to be continued, or at its base. Raises `Conflict` if it cannot be made."""
+    own = f"refs/heads/{spec.branch}"
+    if continued:
+        commit = refs[own]
+        return Start(commit, await source.git.merge_base(spec.base, commit) or commit, False)
+    if not spec.existing and own in refs:
+        raise Conflict(
+            f"branch {spec.branch} exists already in {spec.repo}",
+            f"continue it with --branch {spec.branch}, or choose another name with --name",
+        )
+    for ref in refs:
+        if own not in refs and (own.startswith(f"{ref}/") or ref.startswith(f"{own}/")):
+            other = ref.removeprefix("refs/heads/")
+            raise Conflict(
+                f"branch {spec.branch} cannot be beside branch {other}: Git keeps one as a folder of the other",
+                "choose another name with --branch",
+            )
+    return await choose_start(source.git, source.layout, spec, source.config, refs)
+
+
+def check_names(spec: WorkspaceSpec) -> None:
+    """Refuse what is no name for a branch, a base or a place."""
     if not valid_branch(spec.branch):
         raise UsageError(f"{spec.branch!r} is not a name for a branch", "use letters, digits, '-', '_' and '/'")
     if not spec.base or spec.base.startswith("-"):
@@ -221,7 +224,7 @@ def _explained(error: BaseException, spec: WorkspaceSpec) -> BaseException:
 _configs: dict[Path, tuple[float, tuple[tuple[int, int], ...], Config]] = {}
 
 
-async def _config(git: Git, layout: Layout) -> Config:
+async def config_of(git: Git, layout: Layout) -> Config:
     """The configuration in force; asked for anew when a file of it changed, or after a while (files may include others)."""
     home = Path(os.environ.get("HOME") or "/")
     files = (

@@ -268,6 +268,22 @@ async def get_environment(services: TheServices, session: SessionId) -> Response
     return as_json(await services.inspection.environment(session))
 
 
+@router.post(
+    "/sessions/{id}/run",
+    responses=gives_text("One JSON object a line: `output`, at last `code`", "application/x-ndjson"),
+    dependencies=[admins_only],
+)
+async def run_command(
+    request: Request, services: TheServices, session: SessionId, body: requests.RunCommand
+) -> Response:
+    """Run a command in a session's workspace with its environment, on the machine where it lives; administrators only.
+
+    Each line holds `output` (a line that it printed) or, last, `code`, its exit code. An error on the way is a last line with `problem`.
+    """
+    lines = _lines(services.inspection.run(session, body.command))
+    return Stream(lines, request.app.state.closing, "application/x-ndjson")
+
+
 @router.get("/sessions/{id}/attach", responses=gives(models.Attach), dependencies=[local_only])
 async def get_attach_command(services: TheServices, session: SessionId) -> Response:
     """The command that shows a session's terminal; over the Unix socket only."""
@@ -300,7 +316,7 @@ async def list_tasks(services: TheServices) -> Response:
 
 @router.get("/completion/{kind}", responses=gives_text("One a line"))
 async def complete(
-    services: TheServices, kind: Literal["sessions", "projects", "agents", "plans", "fixes"], prefix: str = ""
+    services: TheServices, kind: Literal["sessions", "projects", "agents", "plans", "fixes", "nodes"], prefix: str = ""
 ) -> Response:
     """Names that begin so, for a shell's completion."""
     return Response("".join(f"{name}\n" for name in services.sessions.complete(kind, prefix)), media_type="text/plain")

@@ -49,11 +49,18 @@ def branch_of(facts: SessionFacts) -> Branch | None:
     return Branch(
         session=facts.id,
         base=facts.pr.base if facts.pr else facts.base,
-        head=facts.head,
+        head=_there(facts) if facts.remote else facts.head,
         start=facts.place.base_commit,
-        workspace=Path(facts.place.path) if facts.place.present else None,
+        workspace=Path(facts.place.path) if facts.place.present and not facts.remote else None,
         since=facts.created_at,
     )
+
+
+def _there(facts: SessionFacts) -> str | None:
+    """What is here of a session that lives on a node: its last checkpoint, or its commits where these are newer."""
+    known = facts.published or (facts.place.base_commit if facts.place else None)
+    checkpoint = facts.checkpoint
+    return checkpoint.commit if checkpoint is not None and checkpoint.head == (facts.published or facts.head) else known
 
 
 @dataclass(slots=True)

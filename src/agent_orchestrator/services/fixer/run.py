@@ -355,7 +355,7 @@ class Fixes:
     async def _measure(self, fix: Fix, number: int) -> None:
         project = self.plugins.project(fix.project)
         await self.projects.check_trust(project, None, ci=True)
-        await self.lifecycle.login_ready.wait()
+        await self.plugins.here.login_ready.wait()
         commit = await Git(self.host, project.path).resolve(f"refs/heads/{fix.base}")
         if commit is None:
             raise NotFound(f"{project.path} has no branch {fix.base} any more", "begin anew: ao fix")
@@ -381,7 +381,7 @@ class Fixes:
     async def _measured_at(
         self, fix: Fix, project: ProjectConfig, commit: str, spec_file: Path, *, again: bool
     ) -> None:
-        env = agent_environment(self.lifecycle.login, project.env, {})
+        env = agent_environment(self.plugins.here.login, project.env, {})
         check = CheckSpec(
             project=fix.project,
             repo=project.path,

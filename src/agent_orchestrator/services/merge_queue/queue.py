@@ -49,7 +49,7 @@ class MergeQueue:
         self.host = host
         self.plugins = plugins
         self.checking = Checking(flow, plugins, projects, checks, spec_of)
-        self.telling = Telling(flow, host)
+        self.telling = Telling(flow, plugins)
         self.collisions: Callable[[str], Sequence[Pair]] = lambda _project: ()
         """A project's predicted collisions."""
         self.call_off_elsewhere: Callable[[str, str], Awaitable[None]] | None = None

@@ -14,9 +14,9 @@ from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.flow.fold_pull import issue_of
 from agent_orchestrator.git import Git
 from agent_orchestrator.home import Home
-from agent_orchestrator.host import Host
 from agent_orchestrator.services import landing
 from agent_orchestrator.services.merge_queue.lane import Outcome, Refused
+from agent_orchestrator.services.plugins import Plugins
 
 MOST_LEFT = 100
 """Uncommitted files that a landing names."""
@@ -45,9 +45,9 @@ def landing_spec(home: Home, facts: SessionFacts) -> landing.LandingSpec:
 class Telling:
     """Makes the events; `key` is that of the intent to land."""
 
-    def __init__(self, flow: Flow, host: Host) -> None:
+    def __init__(self, flow: Flow, plugins: Plugins) -> None:
         self._flow = flow
-        self._host = host
+        self._plugins = plugins
 
     def event(self, facts: SessionFacts, body: e.Body, key: str, source: str = "forge") -> Event:
         """Something about a session's landing."""
@@ -140,10 +140,13 @@ class Telling:
     async def _left(self, facts: SessionFacts) -> tuple[str, ...]:
         """What is in its workspace, not committed, and so does not land."""
         place = facts.place
-        if place is None or not place.present or not Path(place.path).is_dir():
+        if place is None or not place.present:
             return ()
         try:
-            changes = await Git(self._host, Path(place.path)).status()
+            site = self._plugins.site_of(facts)
+            if not await site.present(Path(place.path)):
+                return ()
+            changes = await Git(site.host, Path(place.path)).status()
         except AoError:
             return ()  # nobody knows; what is there is saved before the workspace goes
         names = {os.fsencode(change.path).decode(errors="replace") for change in changes}

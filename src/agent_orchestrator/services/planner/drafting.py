@@ -175,7 +175,7 @@ class Drafting:
                 f"the daemon ended {attempts} times in the middle of it", "see its log, then ask for the plan again"
             )
         self.progress[plan.id] = "looking at the repository"
-        await self.lifecycle.login_ready.wait()
+        await self.plugins.here.login_ready.wait()
         project = self.plugins.project(plan.project)
         settings, agent = self.settings(project, plan.agent)
         await self.projects.check_trust(project, settings.profile)
@@ -252,7 +252,7 @@ class Drafting:
         self, plan: Plan, project: ProjectConfig, settings: AgentSettings, agent: Headless, scratch: Scratch
     ) -> Conversation:
         own = {"AO_PROJECT": project.id, "AO_HOME": str(self.home.path)}
-        whole = agent_environment(self.lifecycle.login, settings.env, own, AGENT_SECRETS.get(settings.tool, ()))
+        whole = agent_environment(self.plugins.here.login, settings.env, own, AGENT_SECRETS.get(settings.tool, ()))
         context = AgentContext(
             session=f"plan-{plan.id.lower()}",
             project=project.id,

@@ -6,10 +6,25 @@ back, `manifest.py` is what passes between them. Nothing here changes a workspac
     ├── parent: HEAD as it was
     └── parent: commit with `blobs/` (manifest, index, Git's state files, files byte for byte) and `keep/`
         └── parents: stashes, detached and other commits that no branch has, the session's earlier rescue
+
+`refs/ao/checkpoint/<session>` is the same of a session that works on, replaced by each next one: what a lost machine's session goes
+on from.
 """
 
-from agent_orchestrator.services.rescue.restore import BroughtBack, bring_back
-from agent_orchestrator.services.rescue.store import Rescue, is_safe, rescue, saved_before
+from agent_orchestrator.services.rescue.restore import BroughtBack, bring_back, from_checkpoint, settle
+from agent_orchestrator.services.rescue.store import Checkpoint, Rescue, checkpoint, is_safe, rescue, saved_before
 from agent_orchestrator.services.rescue.survey import unsaved
 
-__all__ = ["BroughtBack", "Rescue", "bring_back", "is_safe", "rescue", "saved_before", "unsaved"]
+__all__ = [
+    "BroughtBack",
+    "Checkpoint",
+    "Rescue",
+    "bring_back",
+    "checkpoint",
+    "from_checkpoint",
+    "is_safe",
+    "rescue",
+    "saved_before",
+    "settle",
+    "unsaved",
+]

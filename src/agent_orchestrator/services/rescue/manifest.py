@@ -27,6 +27,11 @@ def restored_ref(session: str) -> str:
     return f"refs/ao/restored/{ref_safe(session)}"
 
 
+def checkpoint_ref(session: str) -> str:
+    """Where a working session's state is saved from time to time."""
+    return f"refs/ao/checkpoint/{ref_safe(session)}"
+
+
 @dataclass(slots=True)
 class Entry:
     """One file, symlink (its blob is the target) or nested repository (a tar) of the workspace."""

@@ -13,7 +13,7 @@ from agent_orchestrator.errors import NotFound
 from agent_orchestrator.git import ABSENT, Git
 from agent_orchestrator.git_files import Layout, find_layout
 from agent_orchestrator.host import Host
-from agent_orchestrator.services.rescue.manifest import Entry, Manifest, rescue_ref, restored_ref
+from agent_orchestrator.services.rescue.manifest import Entry, Manifest, checkpoint_ref, rescue_ref, restored_ref
 from agent_orchestrator.services.rescue.store import holds, state_commit
 
 
@@ -31,52 +31,164 @@ class BroughtBack:
 
 async def bring_back(host: Host, repo: Path, workspace: Path, session: str) -> BroughtBack:
     """Put a session's saved work into its new workspace; safe to repeat until it is done. Overwrites no other work."""
-    main, git = Git(host, repo), Git(host, workspace)
-    ref = rescue_ref(session)
-    commit = await main.resolve(ref)
-    if commit is None:
+    saved = await _saved(host, repo, workspace, rescue_ref(session))
+    if saved is None:
         return BroughtBack()
-    layout = find_layout(workspace)
-    state = await state_commit(main, ref)
-    if layout is None or state is None:
-        raise NotFound(f"{workspace} is not a Git workspace", f"make it first; the saved work waits in {ref}")
-    begun = layout.git_dir / "ao-bringing-back"
-    if not begun.exists() or begun.read_text() != commit:
-        manifest = Manifest.load((await main.run("cat-file", "blob", f"{state}:blobs/manifest.json")).out)
-        if await holds(host, repo, workspace, session, [entry.path for entry in manifest.entries]):
-            return await _done(main, session, commit)
-        waiting = await _in_the_way(git, ref, manifest)
+    if not saved.begun:
+        if await saved.is_back():
+            return await _done(saved, session)
+        waiting = await _changed(saved) or await _moved(saved)
         if waiting:
-            return BroughtBack(ref=ref, waiting=waiting)
-        begun.write_text(commit)
-    with tempfile.TemporaryDirectory(prefix=".ao-bring-back-", dir=workspace.parent) as folder:
-        blobs = await _export(host, main, state, Path(folder))
-        manifest = Manifest.load((blobs / "manifest.json").read_bytes())
-        await _restore_head(git, manifest)
-        _restore_files(workspace, manifest, blobs)
-        await _restore_refs(git, main, manifest, blobs)
-        _restore_git_files(layout, manifest, blobs)
-    await _restore_stashes(git, manifest)
-    done = await _done(main, session, commit)
-    begun.unlink()
+            return BroughtBack(ref=saved.ref, waiting=waiting)
+    await _restore(saved)
+    done = await _done(saved, session)
+    saved.marker.unlink()
     return done
 
 
-async def _done(main: Git, session: str, commit: str) -> BroughtBack:
+async def from_checkpoint(host: Host, repo: Path, workspace: Path, session: str) -> BroughtBack:
+    """Put a session's last checkpoint into a new workspace, once; the checkpoint stays where it is. Overwrites no other work.
+
+    A branch that went on since then, or another way, keeps what it has: then only the uncommitted changes are put on top.
+    """
+    saved = await _saved(host, repo, workspace, checkpoint_ref(session))
+    if saved is None:
+        return BroughtBack()
+    words, finished = await saved.words(), saved.layout.git_dir / "ao-checkpoint-is-back"
+    if finished.exists() and finished.read_text() == saved.commit:
+        return BroughtBack(words, saved.ref)
+    if not saved.begun and not await saved.is_back():
+        waiting = await _changed(saved)
+        if waiting:
+            return BroughtBack(ref=saved.ref, waiting=waiting)
+        if await _moved(saved) and not await _catch_up(saved):
+            waiting = await _put_on_top(saved)
+            if waiting:
+                return BroughtBack(ref=saved.ref, waiting=waiting)
+        else:
+            await _restore(saved)
+    elif saved.begun:
+        await _restore(saved)
+    finished.write_text(saved.commit)
+    saved.marker.unlink(missing_ok=True)
+    return BroughtBack(words, saved.ref)
+
+
+async def settle(host: Host, repo: Path, session: str) -> None:
+    """A session's saved work was brought back elsewhere, from a copy of this repository: here it waits no more."""
+    main = Git(host, repo)
+    if commit := await main.resolve(rescue_ref(session)):
+        await _no_longer_waiting(main, session, commit)
+
+
+@dataclass(slots=True)
+class _Saved:
+    """What was saved, and where it is to go."""
+
+    host: Host
+    main: Git
+    git: Git
+    layout: Layout
+    ref: str
+    commit: str
+    state: str
+    manifest: Manifest
+
+    @property
+    def marker(self) -> Path:
+        """Says that bringing back has begun: from then on the workspace's changes are ours."""
+        return self.layout.git_dir / "ao-bringing-back"
+
+    @property
+    def begun(self) -> bool:
+        return self.marker.exists() and self.marker.read_text() == self.commit
+
+    async def is_back(self) -> bool:
+        """Is the workspace just as it was saved?"""
+        named = [entry.path for entry in self.manifest.entries]
+        return await holds(self.host, self.main.repo, self.git.repo, self.ref, named)
+
+    async def words(self) -> tuple[str, ...]:
+        """What was saved, in words."""
+        subject = await self.main.text("show", "-s", "--format=%s", self.commit)
+        return tuple(subject.partition(": ")[2].split(", "))
+
+
+async def _saved(host: Host, repo: Path, workspace: Path, ref: str) -> _Saved | None:
+    main = Git(host, repo)
+    commit = await main.resolve(ref)
+    if commit is None:
+        return None
+    layout, state = find_layout(workspace), await state_commit(main, ref)
+    if layout is None or state is None:
+        raise NotFound(f"{workspace} is not a Git workspace", f"make it first; the saved work waits in {ref}")
+    manifest = Manifest.load((await main.run("cat-file", "blob", f"{state}:blobs/manifest.json")).out)
+    return _Saved(host, main, Git(host, workspace), layout, ref, commit, state, manifest)
+
+
+async def _restore(saved: _Saved) -> None:
+    """Make the workspace what it was; again until it is, once begun."""
+    workspace, git = saved.git.repo, saved.git
+    saved.marker.write_text(saved.commit)
+    with tempfile.TemporaryDirectory(prefix=".ao-bring-back-", dir=workspace.parent) as folder:
+        blobs = await _export(saved.host, saved.main, saved.state, Path(folder))
+        await _restore_head(git, saved.manifest)
+        _restore_files(workspace, saved.manifest, blobs)
+        await _restore_refs(git, saved.main, saved.manifest, blobs)
+        _restore_git_files(saved.layout, saved.manifest, blobs)
+    await _restore_stashes(git, saved.manifest)
+
+
+async def _done(saved: _Saved, session: str) -> BroughtBack:
+    words = await saved.words()
+    await _no_longer_waiting(saved.main, session, saved.commit)
+    return BroughtBack(words, restored_ref(session))
+
+
+async def _no_longer_waiting(main: Git, session: str, commit: str) -> None:
     """The work is back: its rescue stays reachable under another name, so that it is not brought back a second time."""
-    words = (await main.text("show", "-s", "--format=%s", commit)).partition(": ")[2]
     await main.update_refs([f"update {restored_ref(session)} {commit}", f"delete {rescue_ref(session)} {commit}"])
-    return BroughtBack(tuple(words.split(", ")), restored_ref(session))
 
 
-async def _in_the_way(git: Git, ref: str, manifest: Manifest) -> str:
-    """What bringing back would overwrite: changes of the workspace's own, or a branch that has moved."""
-    changed = [change.path for change in await git.status()]
-    if changed:
-        return f"{git.repo} has changes of its own ({changed[0]} …): commit them; git cherry-pick -n -m 1 {ref} applies the saved work"
-    if manifest.head_ref and manifest.head and await git.resolve(manifest.head_ref) not in (None, manifest.head):
-        branch = manifest.head_ref.removeprefix("refs/heads/")
-        return f"branch {branch} has moved since the work was saved: git cherry-pick -n -m 1 {ref} applies it"
+async def _changed(saved: _Saved) -> str:
+    """Changes of the workspace's own, which bringing back would overwrite."""
+    changed = [change.path for change in await saved.git.status()]
+    if not changed:
+        return ""
+    return (
+        f"{saved.git.repo} has changes of its own ({changed[0]} …): commit them; "
+        f"git cherry-pick -n -m 1 {saved.ref} applies the saved work"
+    )
+
+
+async def _moved(saved: _Saved) -> str:
+    """A branch that is not where it was when the work was saved."""
+    name, head = saved.manifest.head_ref, saved.manifest.head
+    if not name or not head or await saved.git.resolve(name) in (None, head):
+        return ""
+    branch = name.removeprefix("refs/heads/")
+    return f"branch {branch} has moved since the work was saved: git cherry-pick -n -m 1 {saved.ref} applies it"
+
+
+async def _catch_up(saved: _Saved) -> bool:
+    """Bring a branch that is behind to where it was when the work was saved; false: it is not behind."""
+    name, head = saved.manifest.head_ref, saved.manifest.head
+    there = await saved.git.resolve(name) if name else None
+    if not name or not head or not there or not await saved.git.is_ancestor(there, head):
+        return False
+    saved.marker.write_text(saved.commit)
+    await saved.git.update_ref(name, head, there, "ao: brought back")
+    return True
+
+
+async def _put_on_top(saved: _Saved) -> str:
+    """Apply the uncommitted changes to a branch that went on without them; returns why not, if they do not fit."""
+    git = saved.git
+    done = await git.run("cherry-pick", "--no-commit", "-m", "1", saved.commit, config=git.filters(), ok=(0, 1, 128))
+    if done.code:
+        await git.run("reset", "--quiet", "--hard", config=git.filters())
+        return await _moved(saved)
+    await git.run("reset", "--quiet")
     return ""
 
 

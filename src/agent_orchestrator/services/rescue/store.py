@@ -10,12 +10,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent_orchestrator.errors import AoError
+from agent_orchestrator.errors import AoError, Temporary
 from agent_orchestrator.git import ABSENT, Git, GitFailed
 from agent_orchestrator.host import Host
-from agent_orchestrator.services.rescue.manifest import IDENTITY, Entry, Manifest, rescue_ref, restored_ref
+from agent_orchestrator.services.rescue.manifest import (
+    IDENTITY,
+    Entry,
+    Manifest,
+    checkpoint_ref,
+    rescue_ref,
+    restored_ref,
+)
 from agent_orchestrator.services.rescue.survey import Survey, survey
 
+_TRIES = 3
+"""How often a workspace is looked at whose files come and go meanwhile."""
 _ANY_OBJECT = "git -c uploadpack.allowAnySHA1InWant=true upload-pack"
 
 
@@ -35,6 +44,18 @@ class Rescue:
     """What could not be saved: while there is any, the workspace must stay."""
 
 
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A working session's state, as it was saved."""
+
+    ref: str
+    commit: str
+    changed: bool
+    """It is another than the last one."""
+    unsafe: tuple[str, ...] = ()
+    """What could not be saved."""
+
+
 async def rescue(host: Host, repo: Path, workspace: Path, session: str, named: Sequence[str] = ()) -> Rescue:
     """Save everything in the workspace that is nowhere else; `named` are patterns of ignored files to save too."""
     found = await survey(host, repo, workspace, named)
@@ -45,12 +66,34 @@ async def rescue(host: Host, repo: Path, workspace: Path, session: str, named: S
     ref = rescue_ref(session)
     with tempfile.TemporaryDirectory(prefix="ao-rescue-") as folder:
         try:
-            commit = await _save(found, ref, session, Path(folder), words)
+            about = f"Rescue of {session}: {', '.join(words)}\n\nao restore {session} brings it back.\n"
+            earlier = await found.main.resolve(ref) or await found.main.resolve(restored_ref(session))
+            commit = await _save(found, ref, session, Path(folder), about, [earlier] if earlier else [])
         except OSError as error:
             raise AoError(
                 f"{workspace} could not be saved: {error.strerror or error}", "mend that; nothing was removed"
             ) from None
     return Rescue(clean=False, saved=words, ref=ref, commit=commit, skipped=skipped, unsafe=unsafe)
+
+
+async def checkpoint(host: Host, repo: Path, workspace: Path, session: str, named: Sequence[str] = ()) -> Checkpoint:
+    """Save the state of a workspace while its agent works in it: also one without changes, so that it is never mistaken for what it
+    was before. Saves nothing if nothing changed since the last one.
+    """
+    ref = checkpoint_ref(session)
+    for attempt in range(_TRIES):
+        found = await survey(host, repo, workspace, named)
+        about = f"Checkpoint of {session}: {', '.join(found.needs_saving()) or 'nothing uncommitted'}\n"
+        before = await found.main.resolve(ref)
+        with tempfile.TemporaryDirectory(prefix="ao-checkpoint-") as folder:
+            try:
+                commit = await _save(found, ref, session, Path(folder), about, [])
+            except (OSError, GitFailed) as error:
+                if attempt == _TRIES - 1:
+                    raise Temporary(f"{workspace} could not be saved just now: {error}") from None
+            else:
+                return Checkpoint(ref, commit, commit != before, tuple(found.unsafe))
+    raise AssertionError("unreachable")
 
 
 async def saved_before(host: Host, repo: Path, session: str) -> Rescue:
@@ -67,18 +110,18 @@ async def is_safe(host: Host, repo: Path, workspace: Path, session: str, named: 
     """Why the workspace may not be removed yet; nothing: all of it is on a branch, pushed, or under the session's rescue ref."""
     found = await survey(host, repo, workspace, named)
     words = found.needs_saving()
-    if words and await _is_stored(found, session):
+    if words and await _is_stored(found, rescue_ref(session)):
         words = []
     return (*words, *found.unsafe)
 
 
-async def holds(host: Host, repo: Path, workspace: Path, session: str, named: Sequence[str]) -> bool:
-    """Is the workspace just as the session's rescue has it?"""
-    return await _is_stored(await survey(host, repo, workspace, named), session)
+async def holds(host: Host, repo: Path, workspace: Path, ref: str, named: Sequence[str]) -> bool:
+    """Is the workspace just as this ref has it?"""
+    return await _is_stored(await survey(host, repo, workspace, named), ref)
 
 
-async def _is_stored(found: Survey, session: str) -> bool:
-    stored = await _stored(found.main, rescue_ref(session))
+async def _is_stored(found: Survey, ref: str) -> bool:
+    stored = await _stored(found.main, ref)
     if stored is None:
         return False
     with tempfile.TemporaryDirectory(prefix="ao-rescue-") as folder:
@@ -100,14 +143,14 @@ async def state_commit(main: Git, ref: str) -> str | None:
     return (await main.text("show", "-s", "--format=%P", done.text.strip())).split()[-1]
 
 
-async def _save(found: Survey, ref: str, session: str, folder: Path, words: Sequence[str]) -> str:
+async def _save(found: Survey, ref: str, session: str, folder: Path, about: str, earlier: Sequence[str]) -> str:
+    """Put the workspace's state under a ref, which is not moved if it has that state; it goes on holding what was saved `earlier`."""
     main = found.main
     manifest = await _capture(found, folder)
     manifest_blob = await main.hash_bytes(manifest.dump())
     waiting = await main.resolve(ref)
     if waiting and await _stored(main, ref) == manifest_blob:
         return waiting
-    earlier = waiting or await main.resolve(restored_ref(session))
     blobs = {entry.blob for entry in manifest.entries} | {*manifest.git_files.values(), *manifest.tags.values()}
     listing = [("100644", "blob", sha, sha) for sha in sorted(blobs)]
     tree = [
@@ -124,13 +167,12 @@ async def _save(found: Survey, ref: str, session: str, folder: Path, words: Sequ
         keep.append(("100644", "blob", nothing, nothing))
     if keep:
         tree.append(("040000", "tree", await main.make_tree(keep), "keep"))
-    parents = [*_kept_commits(found), *([earlier] if earlier else [])]
+    parents = [*_kept_commits(found), *earlier]
     message = f"State of {session}\n\nRead by Agent Orchestrator.\n"
     state = await main.commit_tree(await main.make_tree(tree), list(dict.fromkeys(parents)), message, IDENTITY)
-    about = f"Rescue of {session}: {', '.join(words)}\n\nao restore {session} brings it back.\n"
     visible = await _visible_tree(found, manifest, folder)
     commit = await main.commit_tree(visible, [*([found.head] if found.head else []), state], about, IDENTITY)
-    await main.update_ref(ref, commit, waiting or ABSENT, "ao: rescue")
+    await main.update_ref(ref, commit, waiting or ABSENT, "ao: saved")
     return commit
 
 

@@ -27,6 +27,8 @@ _IN_PROGRESS = {
 _STATE_FOLDERS = ("rebase-merge", "rebase-apply", "sequencer")
 _NOT_STATE = {"FETCH_HEAD"}
 _WORKTREE_REFS = ("refs/bisect/", "refs/worktree/", "refs/rewritten/")
+_PASSING = ("refs/ao/keep/", "refs/ao/clone/", "refs/ao/published/", "refs/ao/checkpoint/")
+"""What goes with the workspace, or is overwritten by the next: holds nothing for good."""
 _OBJECT = re.compile(rb"\b(?:[0-9a-f]{64}|[0-9a-f]{40})\b")
 
 
@@ -284,7 +286,7 @@ async def _look_at_commits(found: Survey) -> None:
     main_refs = {
         name: sha
         for name, sha in (await found.main.refs()).items()
-        if not name.startswith((*_WORKTREE_REFS, "refs/ao/keep/", "refs/ao/clone/"))
+        if not name.startswith((*_WORKTREE_REFS, *_PASSING))
     }
     own_refs = await found.git.refs()
     if found.own_objects:

@@ -1,13 +1,14 @@
 """Holds one agent's terminal: a PTY, its log, its scrollback and its attachments. Runs alone, and outlives the daemon.
 
-`holder.py` is the process, `spec.py` what it is told and what it writes down, `terminal.py` what it knows of terminals; they import
-nothing but the standard library's cores (those beginning with an underscore: the public ones would triple the time to start) and
-each other. `attach.py` is the client for a person's terminal, a script of its own. They are started by `process.py`:
+`holder.py` is the process, `spec.py` what it is told and what it writes down, `terminal.py` what it knows of terminals, `lease.py` until
+when it may; they import nothing but the standard library's cores (those beginning with an underscore: the public ones would triple the
+time to start; what has a lease can afford `ctypes`) and each other. `attach.py` is the client for a person's terminal, a script of its
+own. They are started by `process.py`:
 
     python -I -S -c "…; from holding.holder import main; main()" FOLDER SPEC
 
 SPEC is a file of NUL-separated entries, a letter and a value each: `a` argument, `e` NAME=value, `d` working directory, `i` standard
-input, `l` log, `s` socket, `p` private folder, `g` generation, `c` columns, `r` rows. It is removed when read, for it holds the
+input, `l` log, `s` socket, `p` private folder, `g` generation, `c` columns, `r` rows, `t` lease. It is removed when read, for it holds the
 agent's environment.
 
 Files in the private folder, each written whole or not at all:
@@ -16,7 +17,11 @@ Files in the private folder, each written whole or not at all:
     holder.<g>.json    {"holder", "holderStarted", "agent", "agentStarted"}: written before the agent's program starts;
                        once it is there, this generation is not started again
     delivered.<g>      a line for each message id that was written to the terminal
-    exit.<g>.json      {"code", "signal"}: the agent has ended, and everything above is complete
+    exit.<g>.json      {"code", "signal"}: the agent has ended, and everything above is complete; with "reason" where we ended it
+
+The lease is a file with a deadline in nanoseconds since the machine started (sleep counts), replaced whole by whoever renews it. It is
+read when the deadline that was read before has come (`lease.py`); if that is not put off by then, the agent is killed with all that it
+started, however it tries to get away. That needs nobody but the holder, and a holder that is killed takes its agent with it.
 
 Frames to the holder, on its socket, are a letter, four bytes of length (big-endian) and that many bytes:
 

@@ -11,6 +11,7 @@ import sys
 import termios
 import time
 
+from .lease import end_family
 from .spec import Spec, append, lines, start, uint16, unlink, write_whole
 from .terminal import ANSWERS, Modes, Scrollback, without_answers
 
@@ -24,6 +25,9 @@ ENTER_AFTER_PASTE = 0.6
 LINGER = 2.0
 LAST_OUTPUT = 30
 REQUEST_LIMIT = 16777216
+LEASE_OVER = (
+    b"\r\n[the daemon was not heard of for too long: this agent is ended, and goes on where it is heard of]\r\n"
+)
 
 
 class Client:
@@ -75,6 +79,7 @@ class Holder:
         self.delivered = set(lines(spec.file("delivered")))
         self.ended = False
         self.give_up_at: float | None = None
+        self.reason = ""
         self.wakeup, wake = os.pipe()
         for end in (self.wakeup, wake, self.master):
             os.set_blocking(end, False)
@@ -84,6 +89,8 @@ class Holder:
         self.poll = select.poll()
         for end in (self.wakeup, self.master, listener.fileno()):
             self.poll.register(end, select.POLLIN)
+        if spec.lease is not None and spec.lease.timer is not None:
+            self.poll.register(spec.lease.timer, select.POLLIN)
 
     def on_signal(self, number: int, _frame: object) -> None:
         """Asked to end: hang up on the agent and see it out."""
@@ -106,11 +113,15 @@ class Holder:
                 elif end in self.clients:
                     self.on_client(self.clients[end], event)
             self.press_enter_when_due()
+            self.end_when_lease_is_over()
 
     def timeout(self) -> float | None:
         """Milliseconds until something is due; none: nothing is."""
-        due = [at for at in (self.enter_at, self.give_up_at) if at is not None]
-        return max(0, (min(due) - time.monotonic()) * 1000 + 1) if due else None
+        now = time.monotonic()
+        due = [at - now for at in (self.enter_at, self.give_up_at) if at is not None]
+        if self.spec.lease is not None and self.spec.lease.timer is None and not self.ended:
+            due.append(self.spec.lease.left())
+        return max(0, min(due) * 1000 + 1) if due else None
 
     def finished(self) -> bool:
         """Also gives up on attachments that do not take the last output."""
@@ -121,16 +132,19 @@ class Holder:
     # -- the agent
 
     def reap(self) -> None:
-        """Note the agent's end, after all its output."""
-        pid, status = (0, 0) if self.ended else os.waitpid(self.agent, os.WNOHANG)
+        """Note the agent's end, after all its output; others that ended here had nobody else to see them out."""
+        pid, status = _next_ended()
+        while pid and pid != self.agent:
+            pid, status = _next_ended()
         if not pid:
             return
         self.ended = True
         self.read_the_rest()
         code = os.waitstatus_to_exitcode(status)
         known, killed_by = (code, "null") if code >= 0 else ("null", -code)
+        why = f', "reason": "{self.reason}"' if self.reason else ""
         try:
-            write_whole(self.spec.file("exit") + ".json", f'{{"code": {known}, "signal": {killed_by}}}\n')
+            write_whole(self.spec.file("exit") + ".json", f'{{"code": {known}, "signal": {killed_by}{why}}}\n')
         except OSError:
             # A full disk: the end is seen, how it ended is not.
             pass
@@ -139,6 +153,18 @@ class Holder:
             self.poll.unregister(end)
         self.listener.close()
         unlink(self.spec.socket)
+
+    def end_when_lease_is_over(self) -> None:
+        """Nobody vouches for the agent any more: end it and all that it started, at once, whatever they think of it."""
+        if self.spec.lease is None or self.ended or not self.spec.lease.is_over():
+            return
+        if not self.reason:
+            self.keep(LEASE_OVER)
+        self.reason = "lease"
+        end_family(self.agent)
+        self.reap()
+        # Killed, and not gone: it hangs in the kernel, and comes back from there only to end.
+        self.spec.lease.look_again()
 
     def read_the_rest(self) -> None:
         """The last output; a child that still has the terminal open is not waited for."""
@@ -379,6 +405,8 @@ def main(told: str) -> None:
     lock = os.open(spec.file("holder") + ".lock", os.O_RDWR | os.O_CREAT, 0o600)
     if not take(lock) or lines(spec.file("holder") + ".json"):
         return
+    if spec.lease is not None and spec.lease.is_over():
+        raise SystemExit("its lease is over")
     _signal.signal(_signal.SIGHUP, _signal.SIG_IGN)
     unlink(spec.socket)
     listener = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
@@ -388,6 +416,8 @@ def main(told: str) -> None:
     log = os.open(spec.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     master, slave = os.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, uint16(spec.rows) + uint16(spec.columns) + b"\0\0\0\0")
+    if spec.lease is not None:
+        spec.lease.watch()
     agent = start(spec, slave)
     Holder(spec, (master, slave), agent, listener, log).run()
 
@@ -402,6 +432,14 @@ def take(lock: int) -> bool:
         else:
             return True
     return False
+
+
+def _next_ended() -> tuple[int, int]:
+    """A child that has ended, and how; 0: none has."""
+    try:
+        return os.waitpid(-1, os.WNOHANG)
+    except ChildProcessError:
+        return 0, 0
 
 
 def _read(end: int) -> bytes | None:

@@ -12,6 +12,8 @@ import os
 import sys
 import termios
 
+from .lease import Lease
+
 
 class Spec:
     """What to hold."""
@@ -33,6 +35,7 @@ class Spec:
             else:
                 values[kind] = value
         self.cwd, self.stdin, self.log = values[b"d"], values.get(b"i"), values[b"l"]
+        self.lease = Lease(os.fsdecode(values[b"t"])) if b"t" in values else None
         self.socket, self.private = os.fsdecode(values[b"s"]), os.fsdecode(values[b"p"])
         self.generation = int(values[b"g"])
         self.columns, self.rows = int(values[b"c"]), int(values[b"r"])
@@ -50,6 +53,8 @@ def start(spec: Spec, slave: int) -> int:
     if agent == 0:
         try:
             os.close(go)
+            if spec.lease is not None:
+                spec.lease.die_with_holder()
             take_terminal(spec, slave)
             os.write(ready, b"1")
             if os.read(child_waits, 1):

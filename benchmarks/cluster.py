@@ -1,0 +1,124 @@
+"""Sessions on the nodes of a Ray cluster: `python -m benchmarks.cluster`. Needs root and Ray, as `make test-cluster` does.
+
+Three nodes in network namespaces of one machine, so that the network costs what the kernel costs, and all of them share its cores.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+
+from benchmarks.measure import Figure, cpu_seconds, resident
+from tests.cluster.engine import have_ray
+from tests.cluster.fleet import Fleet, boot_time
+from tests.cluster.lab import Lab, lacking
+
+SPAWNS = 10
+KEYS = 200
+PAUSE = 0.05
+SESSIONS = 10
+WATCHED_FOR = 30.0
+
+
+def figures() -> Iterator[Figure]:
+    """All of them."""
+    with Lab(3) as lab, Fleet(lab, ray=True, lease=10.0, checkpoint=120.0) as fleet:
+        fleet.begin()
+        yield starting(fleet)
+        yield from echoing(fleet)
+        fleet.box.ao("stop", *(f"spawn{number}" for number in range(SPAWNS + 1)))
+        yield from costing(fleet)
+
+
+def starting(fleet: Fleet) -> Figure:
+    """From the request to the agent's own first word, on a node that has the repository."""
+    fleet.new("spawn0", "--node", "n1")
+    times = []
+    for number in range(1, SPAWNS + 1):
+        asked = boot_time()
+        fleet.new(f"spawn{number}", "--node", "n1")
+        fleet.until(lambda name=f"spawn{number}": bool(fleet.lives(name)), "its agent")  # type: ignore[misc]
+        times.append(fleet.lives(f"spawn{number}")[0].begin - asked)
+    note = f"median of {SPAWNS} {statistics.median(times):.2f} s"
+    return Figure("`ao new` → agent runs on a warm node (worst)", max(times), 2.0, "s", note=note)
+
+
+def echoing(fleet: Fleet) -> Iterator[Figure]:
+    """A key in the terminal's WebSocket → its echo."""
+    times = sorted(asyncio.run(_echoes(fleet, "app-spawn0")))
+    p50, p95 = times[len(times) // 2] * 1000, times[int(len(times) * 0.95)] * 1000
+    yield Figure("key → echo from a node (p95)", p95, 15.0, "ms", note=f"p50 {p50:.1f} ms, {len(times)} keys")
+
+
+async def _echoes(fleet: Fleet, session: str) -> list[float]:
+    import websockets
+
+    info = json.loads(fleet.box.home.info.read_text())
+    url = info["url"].replace("http", "ws", 1) + f"/api/sessions/{session}/terminal"
+    token = fleet.box.home.token.read_text().strip()
+    times = []
+    async with websockets.connect(url, additional_headers={"Authorization": f"Bearer {token}"}, proxy=None) as socket:
+        await asyncio.sleep(1.0)
+        for _ in range(KEYS):
+            with_pending = asyncio.create_task(socket.recv())
+            await asyncio.sleep(PAUSE)
+            while with_pending.done():  # what the agent itself shows
+                with_pending = asyncio.create_task(socket.recv())
+                await asyncio.sleep(PAUSE)
+            began = time.perf_counter()
+            await socket.send(b"z")
+            await asyncio.wait_for(with_pending, 5)
+            times.append(time.perf_counter() - began)
+        await socket.send(b"\x15")
+    return times
+
+
+def costing(fleet: Fleet) -> Iterator[Figure]:
+    """The daemon's CPU and memory for sessions here, then for as many on nodes; each writes twice and a half a second."""
+    cost = {}
+    for where, argv in (("here", ("--runtime", "process")), ("there", ())):
+        names = [f"{where}{number}" for number in range(SESSIONS)]
+        pid = fleet.box.daemon_pid()
+        assert pid is not None
+        memory = resident(pid)
+        idle = _cpu(pid)
+        for name in names:
+            fleet.new(name, *argv)
+        fleet.until(lambda names=names: all(fleet.beats(name) for name in names), "all agents", 120)  # type: ignore[misc]
+        time.sleep(5)
+        cost[where] = (_cpu(pid) - idle, resident(pid) - memory)
+        fleet.box.ao("stop", *names)
+    here, there = cost["here"], cost["there"]
+    note = f"{there[0] * 100 / SESSIONS:.2f} % ÷ {here[0] * 100 / SESSIONS:.2f} % of a core a session"
+    yield Figure("the daemon's CPU for a remote session ÷ a local one", there[0] / max(here[0], 1e-6), 2.0, note=note)
+    note = f"{there[1] / SESSIONS:.2f} MB a session; local {here[1] / SESSIONS:.2f} MB"
+    yield Figure("the daemon's memory for a remote session", there[1] / SESSIONS, 2.0, "MB", note=note)
+
+
+def _cpu(pid: int) -> float:
+    began, used = time.monotonic(), cpu_seconds(pid)
+    time.sleep(WATCHED_FOR)
+    return (cpu_seconds(pid) - used) / (time.monotonic() - began)
+
+
+def main() -> int:
+    """Print the table."""
+    if lack := lacking() or (None if have_ray() else "needs Ray: pip install 'agent-orchestrator[ray]'"):
+        print(lack)
+        return 2
+    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}\n")
+    print("| figure | measured | must be | holds | |\n|---|---|---|---|---|")
+    missed = 0
+    for figure in figures():
+        print(figure.row(), flush=True)
+        missed += not figure.holds
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

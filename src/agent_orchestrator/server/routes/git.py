@@ -1,0 +1,144 @@
+"""`/git/<project>.git`: a project's repository, for the Git of its sessions on other machines. Git's smart HTTP protocol.
+
+Nothing is kept in memory: what is fetched is sent as Git makes it, and what is pushed goes on as it comes. Whoever hangs up ends the Git
+that works for him.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+
+from starlette.requests import Request
+from starlette.types import Message, Receive, Scope, Send
+
+from agent_orchestrator.errors import AoError, Denied, NotFound, UsageError
+from agent_orchestrator.git import Git
+from agent_orchestrator.server import problems
+from agent_orchestrator.services import Services, sharing
+from agent_orchestrator.services.sharing import Rights, Source
+
+PATH = "/git/{project}.git/{rest:path}"
+_PIECE = 1 << 16
+
+
+class Endpoint:
+    """An ASGI app."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope)
+        body = _Body(request, receive)
+        begun = False
+
+        async def noting(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        answering = asyncio.create_task(self._answer(request, body, noting))
+        watching = asyncio.create_task(body.hung_up())
+        try:
+            await asyncio.wait({answering, watching}, return_when=asyncio.FIRST_COMPLETED)
+            if answering.done():
+                answering.result()
+        except AoError as error:
+            request.app.state.refusals.of_error(scope, error)
+            if begun:
+                raise  # the gate writes it down; what was sent is cut off, and Git says so
+            await problems.in_words(error)(scope, receive, send)
+        finally:
+            for task in (answering, watching):
+                task.cancel()
+            await asyncio.gather(answering, watching, return_exceptions=True)
+
+    async def _answer(self, request: Request, body: _Body, send: Send) -> None:
+        rights = _rights(request)
+        kind, content = _content(request, rights, body)
+        headers = [(b"content-type", kind.encode()), (b"cache-control", b"no-cache")]
+        async with aclosing(content):
+            # The first piece first: what goes wrong before it can still be told.
+            piece = await anext(content, b"")
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            while piece:
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+                piece = await anext(content, b"")
+        await send({"type": "http.response.body", "body": b""})
+
+
+def _rights(request: Request) -> Rights:
+    services: Services = request.app.state.services
+    plugins = services.sessions.plugins
+    return sharing.rights_of(
+        request.scope["state"]["identity"],
+        request.path_params["project"],
+        lambda project: plugins.project(project).path,
+        services.sessions.flow.sessions.get,
+    )
+
+
+def _content(request: Request, rights: Rights, body: _Body) -> tuple[str, AsyncGenerator[bytes, None]]:
+    """What is asked for, and of which kind it is."""
+    services: Services = request.app.state.services
+    git = Git(services.sessions.plugins.host, rights.repo)
+    protocol = request.headers.get("git-protocol", "")
+    match request.method, request.path_params["rest"]:
+        case "GET", "info/refs":
+            service = request.query_params.get("service", "")
+            if service == "git-upload-pack":
+                return f"application/x-{service}-advertisement", sharing.offer_reading(git, rights, protocol)
+            if service == "git-receive-pack":
+                return f"application/x-{service}-advertisement", sharing.offer_receiving(git, rights)
+            raise Denied("this repository is served by Git's smart protocol only", "use Git 1.6.6 or newer")
+        case "POST", "git-upload-pack":
+            return "application/x-git-upload-pack-result", sharing.read(git, rights, protocol, Source(body.pieces()))
+        case "POST", "git-receive-pack":
+            return "application/x-git-receive-pack-result", sharing.receive(git, rights, Source(body.pieces()))
+    raise NotFound(f"there is nothing at {request.url.path[:200]}", "fetch from it, or push to it, by git")
+
+
+class _HungUp(AoError):
+    """Nobody waits for the answer any more."""
+
+
+class _Body:
+    """What is sent with a request, as it comes."""
+
+    def __init__(self, request: Request, receive: Receive) -> None:
+        self._receive = receive
+        self._encoding = request.headers.get("content-encoding", "identity")
+        self._over = asyncio.Event()
+        if request.method == "GET":
+            self._over.set()
+
+    async def hung_up(self) -> None:
+        """Return when whoever asked is gone, once all that he sent was read."""
+        await self._over.wait()
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """The content, in pieces of a bearable size however well it was compressed."""
+        if self._encoding not in ("identity", "gzip", "x-gzip"):
+            raise UsageError(f"{self._encoding} is not a way to compress that is known here", "use gzip, or none")
+        unpack = None if self._encoding == "identity" else zlib.decompressobj(wbits=31)
+        more = True
+        while more:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise _HungUp("the connection was closed")
+            data, more = message.get("body", b""), message.get("more_body", False)
+            if not more:
+                self._over.set()
+            if unpack is None:
+                if data:
+                    yield data
+                continue
+            while data:
+                try:
+                    piece, data = unpack.decompress(data, _PIECE), unpack.unconsumed_tail
+                except zlib.error:
+                    raise UsageError("what was sent is not compressed as it says", "try again") from None
+                if piece:
+                    yield piece

@@ -1,0 +1,67 @@
+"""The machines of the cluster: which there are, who joins, who is drained; and the links by which they are spoken to."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Request, Response, WebSocket
+
+from agent_orchestrator.errors import AoError, Denied
+from agent_orchestrator.nodes.transports import StarletteTransport
+from agent_orchestrator.server import models, problems, requests
+from agent_orchestrator.server.context import TheIdentity, TheServices, admins_only
+from agent_orchestrator.server.describe import as_json, gives, gives_text
+from agent_orchestrator.server.streams import Stream
+
+router = APIRouter(prefix="/api/nodes", tags=["cluster"])
+
+NodeName = Annotated[str, Path(alias="name", description="The node's name.")]
+
+
+@router.get("", responses=gives(models.Nodes))
+async def list_nodes(services: TheServices) -> Response:
+    """The machines of the cluster: their state, labels, what they have left, and the sessions that live there."""
+    return as_json({"nodes": await services.nodes.list()})
+
+
+@router.post("", status_code=201, responses=gives(models.MadeNode, 201), dependencies=[admins_only])
+async def add_node(services: TheServices, body: requests.NewNode) -> Response:
+    """Let a machine join that is started by hand: gives its token, and the command that starts its worker. Administrators only."""
+    return as_json(services.nodes.add(body.name), 201)
+
+
+@router.post("/{name}/drain", responses=gives(models.Draining), dependencies=[admins_only])
+async def drain_node(services: TheServices, name: NodeName, body: requests.DrainNode) -> Response:
+    """Give a node no new sessions, and move those that it has to others; `undo` takes it back. Administrators only."""
+    return as_json(await services.nodes.drain(name, undo=body.undo, now=body.now))
+
+
+@router.get(
+    "/{name}/drain", responses=gives_text("One object of the kind that the POST gives a line", "application/x-ndjson")
+)
+async def follow_drain(services: TheServices, request: Request, name: NodeName) -> Response:
+    """How far a node is drained, again at each change until no session is left there."""
+    lines = _lines(services.nodes.follow_drain(name))
+    return Stream(lines, request.app.state.closing, "application/x-ndjson")
+
+
+@router.websocket("/link")
+async def open_link(websocket: WebSocket, services: TheServices, identity: TheIdentity) -> None:
+    """A node's link; its frames are the project's own."""
+    if identity.kind not in ("node", "local"):
+        raise Denied("only a node's own token opens this", "make one: ao nodes add NAME")
+    await websocket.accept()
+    address = websocket.client.host if websocket.client else ""
+    with contextlib.suppress(AoError):
+        await services.nodes.serve(StarletteTransport(websocket), identity, address)
+
+
+async def _lines(items: AsyncIterator[dict[str, Any]]) -> AsyncIterator[bytes]:
+    try:
+        async for item in items:
+            yield json.dumps(item, separators=(",", ":")).encode() + b"\n"
+    except AoError as error:
+        yield json.dumps({"problem": problems.of_error(error)}).encode() + b"\n"

@@ -1,0 +1,205 @@
+"""Sessions on a machine of the cluster, with one real worker that was started by hand: as here, and nothing of theirs is here."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_orchestrator.testing.sandbox import Sandbox
+from agent_orchestrator.testing.terminals import PersonsTerminal, eventually
+
+CONFIG = """\
+cluster: {home: HOME, lease: 30s, checkpoint: 1s, resources: {cpus: 0.1, memory: 10m}, maxParallelAgents: 3}
+"""
+
+
+class Cluster:
+    """A daemon, and a worker that may be killed and started again."""
+
+    def __init__(self, box: Sandbox) -> None:
+        self.box = box
+        made = box.json("nodes", "add", "n1")
+        self.home, self.url = Path(made["home"]), made["url"]
+        self.env = {**box.env, "AO_NODE_TOKEN": made["token"]}
+        del self.env["AO_HOME"]
+        self.worker = self.start()
+
+    def start(self) -> subprocess.Popen[bytes]:
+        argv = [sys.executable, "-m", "agent_orchestrator.nodes.worker", "--url", self.url, "--name", "n1"]
+        nothing = subprocess.DEVNULL
+        argv += ["--home", str(self.home), "--label", "region=here"]
+        self.worker = subprocess.Popen(argv, env=self.env, stdin=nothing, stdout=nothing, stderr=nothing)
+        self.box.until(lambda: self.node()["state"] in ("ready", "draining"), "the node", 30)
+        return self.worker
+
+    def node(self) -> dict[str, Any]:
+        found = [one for one in self.box.json("nodes")["nodes"] if one["name"] == "n1"]
+        return found[0] if found else {"state": "none"}
+
+    def kill(self) -> None:
+        self.worker.kill()
+        self.worker.wait()
+
+    def session(self, name: str) -> dict[str, Any]:
+        return self.box.session(f"app-{name}")
+
+    def until(self, name: str, *statuses: str) -> dict[str, Any]:
+        self.box.until(lambda: self.session(name)["status"] in statuses, f"{name} to be {statuses}", 30)
+        return self.session(name)
+
+    def refs(self, name: str) -> list[str]:
+        """What the main repository holds of a session beside its branch."""
+        found = self.box.git("for-each-ref", "--format=%(refname)", "refs/ao").split()
+        return [one.removeprefix("refs/ao/") for one in found if one.endswith(f"app-{name}") and "landing" not in one]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    folder = tmp_path_factory.mktemp("cluster")
+    with Sandbox(folder, "process") as box:
+        box.home.path.mkdir(parents=True)
+        box.home.config.write_text(CONFIG.replace("HOME", str(folder / "node")))
+        box.repository()
+        box.start()
+        cluster = Cluster(box)
+        try:
+            yield cluster
+        finally:
+            for one in box.sessions():
+                if one["status"] not in ("merged", "stopped"):
+                    box.ao("stop", one["id"], check=False)
+            cluster.kill()
+
+
+def test_work_on_a_node_lands_here(cluster: Cluster) -> None:
+    box = cluster.box
+    box.ao("new", "--node", "n1", "--name", "lands", "[[write: a.txt|one]] [[commit: first]] [[done: ready]]")
+    shown = cluster.until("lands", "review_pending")
+    assert (shown["node"], shown["runtime"]) == ("n1", "ray")
+    assert shown["workspacePath"] == str(cluster.home / "worktrees" / "app" / "lands")
+    assert not (box.repo / ".worktrees").exists() and not (box.home.worktrees / "app").exists()
+    assert "+one" in box.ao("diff", "lands").stdout
+    assert cluster.node()["sessions"] == ["app-lands"] and cluster.node()["labels"] == {"region": "here"}
+    sent = box.json("send", "lands", "--wait", "[[edit: a.txt|two]] [[commit: second]] [[done: again]]")
+    assert sent["state"] == "acknowledged"
+    box.until(lambda: "two" in box.git("show", "feature/lands:a.txt"), "the second commit here")
+    assert box.ao("sh", "lands", "--", "git", "log", "--format=%s", "-2").stdout.split() == ["second", "first"]
+    assert "ao sh app-lands -- CMD" in box.ao("sh", "app-lands", check=False).stderr
+    assert "[[" not in box.ao("logs", "lands").stdout.splitlines()[0]
+    box.ao("merge", "lands")
+    assert box.git("show", "main:a.txt").split() == ["one", "two"]
+    box.until(lambda: not Path(shown["workspacePath"]).exists(), "the workspace to go")
+    box.until(lambda: cluster.refs("lands") == [], "nothing of it to be left")
+    assert cluster.node()["sessions"] == []
+
+
+def test_what_is_not_committed_is_saved_here_and_comes_back(cluster: Cluster) -> None:
+    box = cluster.box
+    task = "[[write: loose.txt|kept]] [[sh: git stash list]] [[wait]]"
+    box.ao("new", "--runtime", "ray", "--name", "saved", task)
+    path = Path(cluster.until("saved", "idle", "needs_input", "working")["workspacePath"])
+    box.until(lambda: (path / "loose.txt").exists(), "its file")
+    box.until(lambda: "checkpoint/app-saved" in cluster.refs("saved"), "a checkpoint")
+    assert "kept" in box.git("show", "refs/ao/checkpoint/app-saved:loose.txt")
+    told = box.ao("stop", "saved").stdout
+    assert "1 untracked file: refs/ao/rescue/app-saved" in told
+    assert cluster.refs("saved") == ["rescue/app-saved"] and not path.exists()
+    assert cluster.session("saved")["node"] is None
+    box.ao("restore", "saved")
+    box.until(lambda: (path / "loose.txt").exists(), "its work")
+    assert cluster.session("saved")["node"] == "n1"
+    box.ao("stop", "saved")
+
+
+@pytest.mark.anyio
+async def test_its_terminal_is_a_persons_too(cluster: Cluster) -> None:
+    box = cluster.box
+    box.ao("new", "--runtime", "ray", "--name", "seen", "[[say: here I am]]")
+    ao = ["env", "-C", str(box.repo), f"AO_HOME={box.home.path}", sys.executable, "-m", "agent_orchestrator"]
+    person = PersonsTerminal([*ao, "attach", "app-seen"])
+    try:
+        await eventually(lambda: b"here I am" in person.output)
+        person.type(b"[[say: and here you are]]\r")
+        await eventually(lambda: "\n  and here you are" in box.ao("logs", "seen").stdout)
+        await eventually(lambda: person.output.count(b"and here you are") > 1)
+    finally:
+        await person.close()
+    box.ao("stop", "seen")
+
+
+def test_neither_the_workers_nor_the_daemons_death_is_the_agents(cluster: Cluster) -> None:
+    box = cluster.box
+    box.ao("new", "--runtime", "ray", "--name", "lives", "[[say: at rest]]")
+    agent = cluster.until("lives", "idle", "needs_input")["pid"]
+    cluster.kill()
+    box.until(lambda: cluster.node()["state"] == "unreachable", "it to be missed")
+    box.until(lambda: "node n1 is unreachable since" in box.ao("why", "lives").stdout, "it to be told")
+    sent = box.json("send", "lives", "[[say: heard]]")
+    cluster.start()
+    box.until(lambda: box.json("send", "lives", "--wait", "[[say: again]]")["state"] == "acknowledged", "an answer", 30)
+    port = int(cluster.url.rpartition(":")[2])
+    box.stop(signal.SIGKILL)
+    box.start(port=port)
+    box.until(lambda: cluster.node()["state"] == "ready", "the node to come back", 30)
+    assert box.json("send", "lives", "--wait", "[[say: once more]]")["state"] == "acknowledged"
+    os.kill(agent, 0)
+    said = box.home.terminal_log("app-lives").read_text()
+    assert [said.count(f"  {words}\n") for words in ("heard", "again", "once more")] == [1, 1, 1], (sent, said)
+    assert not [one for one in box.events("app-lives") if one["type"] == "agent-lost"]
+    box.ao("stop", "lives")
+
+
+def test_a_node_is_emptied_and_used_again(cluster: Cluster) -> None:
+    box = cluster.box
+    task = "[[write: a.txt|one]] [[commit: first]] [[write: loose.txt|two]] [[sleep: 1.5]] [[done: over]]"
+    box.ao("new", "--runtime", "ray", "--name", "moves", task)
+    began = cluster.session("moves")
+    told = box.ao("drain", "n1")
+    assert "app-moves waits for the end of its turn" in told.stderr and "n1 is drained" in told.stdout
+    assert not Path(began["workspacePath"]).exists() and cluster.node()["state"] == "draining"
+    box.until(lambda: cluster.session("moves")["waitingFor"] == "a node: n1 is being drained", "it to wait")
+    assert box.git("show", "refs/ao/rescue/app-moves:loose.txt") == "two"
+    assert box.ao("new", "--runtime", "ray", "--name", "later", "x", "--no-wait").returncode == 0
+    box.until(lambda: cluster.session("later")["waitingFor"] == "a node: n1 is being drained", "the other to wait")
+    box.ao("stop", "later")
+    box.ao("drain", "n1", "--undo")
+    box.until(lambda: cluster.session("moves")["node"] == "n1" and cluster.session("moves")["pid"], "it to go on", 30)
+    assert (Path(began["workspacePath"]) / "loose.txt").read_text().strip() == "two"
+    assert "resumed" in box.ao("logs", "moves").stdout
+    box.ao("stop", "moves")
+
+
+def test_what_cannot_be_is_told_in_one_line(cluster: Cluster) -> None:
+    box = cluster.box
+
+    def refused(*argv: str) -> str:
+        done = box.ao(*argv, check=False)
+        assert done.returncode in (2, 3) and done.stderr.count("\n") == 1
+        return done.stderr
+
+    assert refused("new", "--node", "n9", "x") == "ao: no node n9: known: n1; see them: ao nodes\n"
+    assert "--node is for the runtime ray" in refused("new", "--node", "n1", "--runtime", "process", "x")
+    assert "works in a clone" in refused("new", "--runtime", "ray", "--workspace", "worktree", "x")
+    assert "no node n9" in refused("drain", "n9")
+    assert "name" in refused("nodes", "add", "../etc")
+    assert box.ao("api", "GET", "/api/completion/nodes").stdout.split() == ["n1"]
+
+
+def test_a_nodes_token_opens_its_link_and_nothing_else(cluster: Cluster) -> None:
+    import urllib.error
+    import urllib.request
+
+    token = cluster.env["AO_NODE_TOKEN"]
+    for path in ("/api/sessions", "/api/nodes", "/git/app.git/info/refs?service=git-upload-pack"):
+        asked = urllib.request.Request(f"{cluster.url}{path}", headers={"Authorization": f"Bearer {token}"})
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(asked, timeout=10)
+        assert refused.value.code == 403
+        refused.value.close()

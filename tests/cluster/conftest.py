@@ -1,0 +1,48 @@
+"""Sessions on machines of their own. Needs root, for namespaces, and Ray: `make test-cluster` brings it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cluster.engine import have_ray
+from tests.cluster.fleet import Fleet
+from tests.cluster.lab import Lab, lacking
+
+LABELS = {"n1": "gpu=a100,region=eu", "n2": "region=eu", "n3": "region=us"}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def able() -> None:
+    """Nothing here runs without."""
+    if lack := lacking():
+        pytest.skip(lack)
+
+
+@pytest.fixture
+def by_hand() -> Iterator[Fleet]:
+    """Two machines whose workers are started by hand."""
+    with Lab(2) as lab, Fleet(lab, ray=False) as fleet:
+        fleet.begin()
+        yield fleet
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Fleet]:
+    """Three nodes of a Ray cluster; each test leaves them ready, and stops its sessions."""
+    if not have_ray():
+        pytest.skip("needs Ray: pip install 'agent-orchestrator[ray]'")
+    with Lab(3) as lab, Fleet(lab, ray=True) as fleet:
+        fleet.begin(labels=LABELS)
+        yield fleet
+
+
+@pytest.fixture
+def fleet(cluster: Fleet) -> Iterator[Fleet]:
+    """The cluster, for one test."""
+    yield cluster
+    for machine in cluster.lab.machines:
+        cluster.back(machine)
+    cluster.settle()
+    cluster.box.ao("stop", "--all", "-p", "app", check=False)

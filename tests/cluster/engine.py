@@ -1,0 +1,123 @@
+"""Ray in a lab: a head beside the daemon, which takes no session itself, and a node on each machine."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tests.cluster.lab import Lab, Machine, until
+
+TUNED = {
+    "RAY_health_check_initial_delay_ms": "1000",
+    "RAY_health_check_period_ms": "1000",
+    "RAY_health_check_timeout_ms": "1000",
+    "RAY_health_check_failure_threshold": "3",
+    "RAY_gcs_rpc_server_reconnect_timeout_s": "10",
+    "RAY_DISABLE_IMPORT_WARNING": "1",
+}
+"""A node that is gone counts as dead after about 4 s, instead of 15 (killed) or 65 (cut off)."""
+
+RAY = [sys.executable, "-c", "from ray.scripts.scripts import main; main()"]
+
+
+def have_ray() -> bool:
+    """Is the extra installed?"""
+    import importlib.util
+
+    return importlib.util.find_spec("ray") is not None
+
+
+class Engine:
+    """One cluster of Ray's."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.lab = lab
+        self.port = 20000 + int(lab.name[2:]) % 5000
+        self.address = f"{lab.address}:{self.port}"
+        self.cpus = 8
+        """Of each machine, as far as Ray knows."""
+        self._head: subprocess.Popen[bytes] | None = None
+        self._nodes: dict[str, subprocess.Popen[bytes]] = {}
+        lab.env.update(TUNED)
+
+    def start(self, labels: dict[str, str]) -> None:
+        """Head and nodes, with labels by machine: `gpu=a,region=b`."""
+        self.start_head()
+        for machine in self.lab.machines:
+            self.start_node(machine, labels.get(machine.name, ""))
+        for machine in self.lab.machines:
+            until(lambda one=machine: self._joined(one), f"Ray on {machine.name}", 60)  # type: ignore[misc]
+
+    def start_head(self) -> None:
+        """It needs its own process group, to be killed as one."""
+        argv = [*RAY, "start", "--head", "--block", "--disable-usage-stats", "--include-dashboard=false"]
+        argv += [f"--node-ip-address={self.lab.address}", f"--port={self.port}", f"--temp-dir={self.lab.ray_folder}"]
+        argv += ["--num-cpus=0", "--num-gpus=0", "--node-name=head", "--object-store-memory=80000000"]
+        log = self.lab.logs / "head.ray.log"
+
+        def started() -> bool:
+            # Ray looks for other clusters' processes, also on the machines of the lab: those of a head that is gone take a while to end.
+            if self._head is None or self._head.poll() is not None:
+                with log.open("wb") as out:
+                    self._head = subprocess.Popen(
+                        argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=self.lab.env, start_new_session=True
+                    )
+                self.lab.started.append(self._head)
+            return "Ray runtime started" in log.read_text()
+
+        until(started, "Ray's head", 60)
+
+    def kill_head(self) -> None:
+        """Head and driver's node at once."""
+        for pid in self.head_processes():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.lab.reap()
+
+    def head_processes(self) -> list[int]:
+        """What runs of Ray's beside the daemon: everything that names this lab's folder."""
+        here, found = Path("/proc/self/ns/net").stat().st_ino, []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit() and int(entry.name) != os.getpid():
+                with contextlib.suppress(OSError):
+                    if (entry / "ns/net").stat().st_ino == here and str(self.lab.ray_folder).encode() in (
+                        entry / "cmdline"
+                    ).read_bytes() + (entry / "environ").read_bytes().partition(b"RAY_SESSION")[2]:
+                        found.append(int(entry.name))
+        return found
+
+    def start_node(self, machine: Machine, labels: str = "", memory: int = 32 << 30) -> None:
+        """As whoever looks after a machine would, again after each start of it."""
+        argv = [
+            *RAY,
+            "start",
+            f"--address={self.address}",
+            "--block",
+            "--disable-usage-stats",
+            f"--num-cpus={self.cpus}",
+        ]
+        argv += [f"--node-ip-address={machine.address}", f"--node-name={machine.name}", "--num-gpus=0"]
+        argv += ["--object-store-memory=80000000", f"--memory={memory}", *([f"--labels={labels}"] if labels else [])]
+        self._nodes[machine.name] = machine.start(argv, "ray")
+
+    def runs(self, machine: Machine) -> bool:
+        """Is it there, or on its way?"""
+        return self._nodes[machine.name].poll() is None
+
+    def _joined(self, machine: Machine) -> bool:
+        log = self.lab.logs / f"{machine.name}.ray.log"
+        if (code := self._nodes[machine.name].poll()) is not None:
+            raise RuntimeError(f"Ray on {machine.name} ended with {code}: {log.read_text()[-2000:]}")
+        return "Ray runtime started" in log.read_text()
+
+    def stop(self) -> None:
+        """What is beside the daemon; the machines are the lab's."""
+        end = time.monotonic() + 10
+        while self.head_processes() and time.monotonic() < end:
+            self.kill_head()
+            time.sleep(0.05)

@@ -1,0 +1,53 @@
+"""The runtime of a node, by the contract that every runtime runs: over a link in memory, on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from agent_orchestrator.home import Home
+from agent_orchestrator.host import LocalHost
+from agent_orchestrator.nodes.calls import PROTOCOL, Hello
+from agent_orchestrator.nodes.link import Link, Reply, Request
+from agent_orchestrator.nodes.mirror import Mirror
+from agent_orchestrator.nodes.remote import RemoteNode
+from agent_orchestrator.nodes.serving import Serving
+from agent_orchestrator.protocols import Runtime
+from agent_orchestrator.testing.contracts.runtime import RuntimeContract
+from agent_orchestrator.watch import Watch
+from tests.integration.nodes.bench import Pipe
+
+
+async def renew(_request: Request) -> Reply:
+    """Everybody may work on."""
+    return Reply({"length": 30, "refused": []})
+
+
+def linked(home: Path) -> tuple[RemoteNode, asyncio.Task[None]]:
+    """A node with this home, and what serves it."""
+    host, watch, there, local = LocalHost(), Watch(), Home(home), Home(home.parent / "daemon")
+    there.make()
+    local.make()
+    mirror = Mirror(there, watch)
+    serving = Serving(there, host, watch, mirror)
+    out: asyncio.Queue[bytes | None] = asyncio.Queue(4)
+    back: asyncio.Queue[bytes | None] = asyncio.Queue(4)
+    end = Link(Pipe(out, back), serving.handlers, serving.channels, dialled=True, peer="the daemon")
+    node = RemoteNode(Hello("n1", host.boot_id(), "0", PROTOCOL, home, 1, 1), local)
+    node.handlers["lease.renew"] = renew
+    daemon = Link(Pipe(back, out), {}, dialled=False, peer="n1")
+    node.rebind(daemon)
+    end.start()
+    daemon.start()
+    return node, asyncio.get_running_loop().create_task(mirror.serve(end))
+
+
+class TestRemote(RuntimeContract):
+    def new_runtime(self, home: Path) -> Runtime:
+        self._nodes: list[tuple[RemoteNode, asyncio.Task[None]]] = [*getattr(self, "_nodes", []), linked(home)]
+        return self._nodes[-1][0].runtime()
+
+    async def close_runtime(self, runtime: Runtime, home: Path) -> None:  # noqa: ARG002 - the contract's
+        for node, serving in self._nodes:
+            await node.close()
+            await serving

@@ -1,0 +1,133 @@
+"""Three nodes of a Ray cluster: sessions go where they are asked to, and outlive what happens to Ray, to nodes and to the daemon."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections import Counter
+
+from tests.cluster.fleet import Fleet, boot_time, overlaps
+
+
+def test_sessions_go_where_labels_and_people_say(fleet: Fleet) -> None:
+    nodes = fleet.nodes()
+    assert nodes["n1"]["labels"] == {"gpu": "a100", "region": "eu"} and nodes["n1"]["cpus"] == 8
+    fleet.new("named", "--node", "n3")
+    assert fleet.node_of("named") == "n3" and fleet.lives("named")[0].machine == "n3"
+    refused = fleet.box.ao("new", "count", "--node", "n9", check=False)
+    assert refused.returncode == 3 and "no node n9" in refused.stderr and "n1, n2, n3" in refused.stderr
+
+
+def test_work_messages_and_terminal_are_as_here(fleet: Fleet) -> None:
+    fleet.new("plain")
+    fleet.until(lambda: any(life.committed for life in fleet.lives("plain")), "a commit")
+    fleet.until(lambda: "step" in fleet.landed("plain"), "the commit here")
+    fleet.box.ao("send", "plain", "hello there")
+    fleet.until(lambda: fleet.lives("plain")[0].messages == ("hello there",), "the message")
+    assert "ready" in fleet.box.ao("logs", "plain").stdout
+    assert "work.txt" in fleet.box.ao("diff", "plain").stdout
+
+
+def test_a_node_that_loses_its_power(fleet: Fleet) -> None:
+    fleet.new("power", "--node", "n2")
+    fleet.until(lambda: len(fleet.lives("power")[0].wrote) > 12, "some work")
+    fleet.lab.machine("n2").power_off()
+    back_elsewhere(fleet, "power", boot_time())
+
+
+def test_a_node_that_is_cut_off_ends_its_agents_before_others_begin(fleet: Fleet) -> None:
+    fleet.new("cut", "--node", "n2")
+    fleet.until(lambda: len(fleet.lives("cut")[0].wrote) > 12, "some work")
+    machine = fleet.lab.machine("n2")
+    machine.unplug()
+    back_elsewhere(fleet, "cut", boot_time())
+    assert machine.processes(str(fleet.witness)) == [] and not machine.processes("tests/cluster/agent.py")
+    was = len(fleet.lives("cut"))
+    machine.plug()
+    fleet.settle()
+    assert len(fleet.lives("cut")) == was, "who comes back too late starts nothing"
+
+
+def back_elsewhere(fleet: Fleet, name: str, gone: float) -> None:
+    """Within the lease and 15 s, on another machine, with what was saved."""
+    fleet.until(lambda: len(fleet.lives(name)) == 2, "another agent elsewhere", fleet.lease + 20)
+    first, second = fleet.lives(name)
+    assert second.machine != first.machine
+    assert not overlaps([first, second])
+    assert first.last - gone < fleet.lease + 0.5
+    assert second.begin - gone < fleet.lease + 1 + 15
+    assert all(at > gone - fleet.checkpoint - 3 for at, number in first.wrote if number > second.found)
+    assert all(at > gone - 3 for at, number in first.committed if number > second.found_committed)
+
+
+def test_drain_moves_sessions_away_with_their_work(fleet: Fleet) -> None:
+    fleet.new("drained", "--node", "n1")
+    fleet.until(lambda: len(fleet.lives("drained")[0].wrote) > 6, "some work")
+    done = json.loads(fleet.box.ao("drain", "n1", "--now", "--json").stdout)
+    assert done["left"] == []
+    try:
+        fleet.until(lambda: len(fleet.lives("drained")) == 2, "it to go on elsewhere")
+        first, second = fleet.lives("drained")
+        assert second.machine != "n1" and not overlaps([first, second])
+        assert second.found == first.wrote[-1][1], "nothing is lost where there was time to save it"
+        fleet.new("other")
+        assert fleet.node_of("other") != "n1"
+    finally:
+        fleet.box.ao("drain", "n1", "--undo")
+
+
+def test_the_actor_is_killed_and_nobody_notices(fleet: Fleet) -> None:
+    fleet.new("actor", "--node", "n3")
+    machine = fleet.lab.machine("n3")
+    [worker], [actor] = machine.processes("cluster.node"), machine.processes("ray::NodeActor")
+    os.kill(actor, signal.SIGKILL)
+    fleet.until(lambda: machine.processes("ray::NodeActor") not in ([], [actor]), "Ray to start another actor")
+    killed = boot_time()
+    fleet.until(lambda: fleet.beats("actor", killed + 3), "its agent to go on")
+    assert machine.processes("cluster.node") == [worker] and len(fleet.lives("actor")) == 1
+
+
+def test_the_worker_is_killed_and_its_agents_are_taken_up_again(fleet: Fleet) -> None:
+    fleet.new("worker", "--node", "n3")
+    machine = fleet.lab.machine("n3")
+    [worker] = machine.processes("cluster.node")
+    os.kill(worker, signal.SIGKILL)
+    killed = boot_time()
+    fleet.until(lambda: machine.processes("cluster.node") not in ([], [worker]), "another worker")
+    fleet.box.ao("send", "worker", "are you there")
+    fleet.until(lambda: fleet.lives("worker")[0].messages == ("are you there",), "the message")
+    fleet.until(lambda: fleet.beats("worker", killed + fleet.lease + 2), "its agent to go on")
+    assert len(fleet.lives("worker")) == 1
+
+
+def test_fifty_sessions_on_three_nodes(fleet: Fleet) -> None:
+    names = [f"many{number}" for number in range(50)]
+    asked = {name: ("n1", "n2", "n3")[number % 3] for number, name in enumerate(names) if number < 15}
+    for name in names:
+        fleet.new(name, "--no-wait", "--agent", "rests", *(["--node", asked[name]] if name in asked else []))
+    fleet.until(lambda: all(fleet.lives(name) for name in names), "all fifty agents", 240)
+    where = {name: fleet.lives(name)[0].machine for name in names}
+    assert {name: where[name] for name in asked} == asked
+    assert max(Counter(where.values()).values()) <= 20, "0.4 CPUs each, of eight"
+
+
+def test_ray_is_away_and_sessions_go_on(fleet: Fleet) -> None:
+    """The head is killed; the nodes' own parts of Ray end by themselves after a while."""
+    engine = fleet.engine
+    assert engine is not None
+    fleet.new("alone", "--node", "n1")
+    engine.kill_head()
+    killed = boot_time()
+    machine = fleet.lab.machine("n1")
+    fleet.until(lambda: not machine.processes("raylet/raylet"), "Ray on n1 to give up", 60)
+    fleet.until(lambda: fleet.beats("alone", killed + fleet.lease * 3), "its agent to go on", 60)
+    fleet.box.ao("send", "alone", "still there")
+    fleet.until(lambda: "still there" in fleet.lives("alone")[0].messages, "the message")
+    waiting = fleet.box.ao("new", "count", "--name", "waits", "--no-wait")
+    assert waiting.returncode == 0
+    fleet.until(lambda: "Ray" in fleet.box.ao("status").stdout, "it to say what it waits for", 20)
+    engine.start_head()
+    fleet.settle()
+    fleet.until(lambda: fleet.beats("waits"), "who waited to start", 60)
+    assert len(fleet.lives("alone")) == 1

@@ -1,0 +1,211 @@
+"""One link: calls and channels at once, both ways, and what a lost one leaves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from agent_orchestrator.errors import AoError, Conflict, NotFound, Temporary
+from agent_orchestrator.nodes import channel as channels
+from agent_orchestrator.nodes.link import Channel, Link, LinkLost, Reply, Request
+from tests.integration.nodes.bench import Pipe
+
+pytestmark = pytest.mark.anyio
+
+
+@dataclass
+class Pair:
+    """Both ends: the node's and the daemon's."""
+
+    node: Link
+    daemon: Link
+    pipes: tuple[Pipe, Pipe]
+    seen: list[Any] = field(default_factory=list)
+
+    async def cut(self) -> None:
+        await self.pipes[0].close()
+
+
+@pytest.fixture
+async def pair() -> AsyncIterator[Pair]:
+    there: asyncio.Queue[bytes | None] = asyncio.Queue(4)
+    back: asyncio.Queue[bytes | None] = asyncio.Queue(4)
+    pipes = (Pipe(there, back), Pipe(back, there))
+    made = Pair(
+        Link(pipes[0], {}, {}, dialled=True, peer="the daemon"),
+        Link(pipes[1], {}, {}, dialled=False, peer="the node n1"),
+        pipes,
+    )
+    made.node.start()
+    made.daemon.start()
+    yield made
+    for link in (made.node, made.daemon):
+        await link.close()
+
+
+async def echo(request: Request) -> Reply:
+    """Answers what it was asked."""
+    return Reply(request.body, request.data)
+
+
+async def test_calls_go_both_ways_at_once_with_json_and_bytes(pair: Pair) -> None:
+    pair.node.handlers = pair.daemon.handlers = {"echo": echo}
+    asked = [pair.node.call("echo", {"n": n, "ü": None}, bytes([n]) * n) for n in range(20)]
+    asked += [pair.daemon.call("echo", {"n": n, "ü": None}, bytes([n]) * n) for n in range(20)]
+    answers = await asyncio.gather(*asked)
+    assert [answer.body["n"] for answer in answers] == [*range(20)] * 2
+    assert [answer.data for answer in answers] == [bytes([n]) * n for n in range(20)] * 2
+
+
+async def test_a_small_call_does_not_wait_behind_a_large_answer(pair: Pair) -> None:
+    large = bytes(range(256)) * (64 << 10)  # 16 MB
+
+    async def get(_request: Request) -> Reply:
+        return Reply(None, large)
+
+    pair.daemon.handlers = {"large": get, "echo": echo}
+    slow = asyncio.create_task(pair.node.call("large"))
+    await asyncio.sleep(0)
+    await pair.node.call("echo", 1)
+    assert not slow.done()
+    assert (await slow).data == large
+    assert max(pair.pipes[1].sent) <= channels.CHUNK + 16
+
+
+async def test_errors_cross_as_what_they_are(pair: Pair) -> None:
+    async def refuse(_request: Request) -> Reply:
+        raise Conflict("it is there already", "choose another")
+
+    async def later(_request: Request) -> Reply:
+        raise Temporary("too often", until=12.5)
+
+    async def fault(_request: Request) -> Reply:
+        raise ZeroDivisionError("by zero")
+
+    pair.node.handlers = {"refuse": refuse, "later": later, "fault": fault}
+    with pytest.raises(Conflict) as refused:
+        await pair.daemon.call("refuse")
+    assert (refused.value.text, refused.value.remedy) == ("it is there already", "choose another")
+    with pytest.raises(Temporary) as told:
+        await pair.daemon.call("later")
+    assert told.value.until == 12.5 and not isinstance(told.value, LinkLost)
+    with pytest.raises(AoError, match="ZeroDivisionError: by zero"):
+        await pair.daemon.call("fault")
+    with pytest.raises(NotFound, match="nonsense"):
+        await pair.daemon.call("nonsense")
+
+
+async def test_what_is_told_before_an_answer_comes_in_order_and_before_it(pair: Pair) -> None:
+    async def tell(request: Request) -> Reply:
+        for number in range(50):
+            request.note(f"line {number}")
+        return Reply("done")
+
+    pair.node.handlers = {"tell": tell}
+    heard: list[str] = []
+    assert (await pair.daemon.call("tell", note=heard.append)).body == "done"
+    assert heard == [f"line {number}" for number in range(50)]
+
+
+async def test_who_gives_up_ends_the_work_on_the_other_side(pair: Pair) -> None:
+    ended: asyncio.Queue[str] = asyncio.Queue()
+
+    async def work(request: Request) -> Reply:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.put_nowait(request.body)
+        return Reply()
+
+    pair.node.handlers = {"work": work}
+    with pytest.raises(Temporary, match="within"):
+        await pair.daemon.call("work", "late", timeout=0.05)
+    assert await asyncio.wait_for(ended.get(), 5) == "late"
+    task = asyncio.create_task(pair.daemon.call("work", "cancelled"))
+    await asyncio.sleep(0.01)
+    task.cancel()
+    assert await asyncio.wait_for(ended.get(), 5) == "cancelled"
+
+
+async def test_a_lost_link_fails_what_is_under_way_on_both_sides(pair: Pair) -> None:
+    ended = asyncio.Event()
+
+    async def work(_request: Request) -> Reply:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        return Reply()
+
+    async def hold(_body: Any, channel: Channel) -> None:
+        await channel.read()
+
+    pair.node.handlers, pair.node.channels = {"work": work}, {"hold": hold}
+    asked = asyncio.create_task(pair.daemon.call("work", timeout=None))
+    channel = await pair.daemon.open("hold")
+    await asyncio.sleep(0.01)
+    await pair.cut()
+    with pytest.raises(LinkLost):
+        await asyncio.wait_for(asked, 5)
+    assert await asyncio.wait_for(channel.read(), 5) == b""
+    with pytest.raises(LinkLost):
+        await channel.send(b"x")
+    with pytest.raises(LinkLost):
+        await pair.daemon.call("work")
+    await asyncio.wait_for(ended.wait(), 5)
+    assert pair.node.closed.is_set() and pair.daemon.closed.is_set()
+
+
+async def test_a_channel_carries_bytes_both_ways_until_it_is_closed(pair: Pair) -> None:
+    async def shout(body: Any, channel: Channel) -> None:
+        await channel.send(str(body).encode())
+        while data := await channel.read():
+            await channel.send(data.upper())
+        pair.seen.append("over")
+
+    pair.node.channels = {"shout": shout}
+    channel = await pair.daemon.open("shout", "hello")
+    assert await channel.read() == b"hello"
+    await channel.send(b"abc")
+    assert await channel.read() == b"ABC"
+    await channel.close()
+    for _ in range(100):
+        await asyncio.sleep(0.001)
+    assert pair.seen == ["over"]
+    unknown = await pair.daemon.open("nonsense")
+    assert await asyncio.wait_for(unknown.read(), 5) == b""
+
+
+async def test_who_sends_waits_for_who_does_not_read_and_others_do_not(pair: Pair) -> None:
+    reading = asyncio.Event()
+    total = 0
+
+    async def slow(_body: Any, channel: Channel) -> None:
+        nonlocal total
+        await reading.wait()
+        while data := await channel.read():
+            total += len(data)
+        pair.seen.append(total)
+
+    pair.node.channels, pair.node.handlers = {"slow": slow}, {"echo": echo}
+    channel = await pair.daemon.open("slow")
+    sending = asyncio.create_task(channel.send(b"x" * (3 * channels.WINDOW)))
+    await asyncio.wait({sending}, timeout=0.05)
+    assert not sending.done() and sum(pair.pipes[1].sent) < 2 * channels.WINDOW
+    assert (await pair.daemon.call("echo", 1)).body == 1
+    reading.set()
+    await asyncio.wait_for(sending, 5)
+    await channel.close()
+    for _ in range(100):
+        await asyncio.sleep(0.001)
+    assert pair.seen == [3 * channels.WINDOW]
+
+
+@pytest.mark.parametrize("frame", [b"", b"\x00" * 9, b"\xff" * 40, b"\x00" + b"\0" * 8 + b"\0\0\0\x02no"])
+async def test_who_does_not_speak_our_language_is_hung_up_on(pair: Pair, frame: bytes) -> None:
+    await pair.pipes[0].send(frame)
+    await asyncio.wait_for(pair.daemon.closed.wait(), 5)

@@ -1,0 +1,176 @@
+"""What a session writes on a node is here exactly once, whatever happens on the way."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+
+import pytest
+
+from agent_orchestrator.errors import Denied
+from agent_orchestrator.home import Home
+from agent_orchestrator.nodes.link import Link, Reply, Request
+from agent_orchestrator.nodes.mirror import Receiver
+from agent_orchestrator.protocols import Exit, Gone
+from agent_orchestrator.testing.terminals import eventually
+from tests.integration.nodes.bench import Bench, bench, shell
+
+pytestmark = pytest.mark.anyio
+# Reports and prints numbered lines until it is told to end, then much at once.
+_TALKS = """
+import os, signal, sys, time
+going = [True]
+signal.signal(signal.SIGTERM, lambda *_: going.clear())
+spool = os.open(os.environ['AO_SPOOL'], os.O_WRONLY | os.O_APPEND)
+number = 0
+while going:
+    os.write(spool, b'{"event": "activity", "detail": "%d"}\\n' % number)
+    print('line', number, flush=True)
+    number += 1
+    time.sleep(0.002)
+for _ in range(20000):
+    print('x' * 98)
+os.write(spool, b'{"event": "done"}\\n')
+"""
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[Bench]:
+    async with bench() as made:
+        yield made
+
+
+def same(world: Bench) -> bool:
+    """Has everything arrived?"""
+    there = world.there
+    return (world.spool(), world.log()) == (
+        there.spool("app-fix", 1).read_bytes(),
+        there.terminal_log("app-fix").read_bytes(),
+    )
+
+
+async def test_all_that_is_written_arrives_once_over_lost_links_dead_workers_and_other_daemons(world: Bench) -> None:
+    node = await world.linked()
+    handle = await world.launch((sys.executable, "-I", "-S", "-c", _TALKS))
+    assert handle.generation == 1
+    await eventually(lambda: world.spool().count(b"\n") > 20)
+    for _ in range(4):
+        await world.cut()
+        await node.until_connected()
+        before = len(world.spool())
+        await eventually(lambda before=before: len(world.spool()) > before)  # type: ignore[misc]
+    world.kill_worker()
+    await asyncio.sleep(0.02)  # it talks on meanwhile
+    world.start_worker()
+    await world.restart_daemon()
+    await world.linked()
+    before = len(world.spool())
+    await eventually(lambda: len(world.spool()) > before)
+    first = world.local
+    await world.restart_daemon(Home(world.root / "another"))
+    node = await world.linked()
+    await eventually(lambda: len(world.spool()) > before)
+    os.kill(handle.pid, signal.SIGTERM)
+    # What was written before the end is here when the end is told: two megabytes at once, too.
+    assert await asyncio.wait_for(node.runtime().ended(handle), 20) == Gone(Exit(0))
+    assert same(world)
+    lines = world.spool().splitlines()
+    assert lines[:-1] == [b'{"event": "activity", "detail": "%d"}' % number for number in range(len(lines) - 1)]
+    assert world.log().count(b"x" * 98) == 20000
+    assert world.spool().startswith(first.spool("app-fix", 1).read_bytes())
+
+
+async def test_what_comes_from_another_node_stays_before_it_and_a_cut_file_does_not_stop_it(world: Bench) -> None:
+    node = await world.linked()
+    session = world.local.session("app-fix")
+    session.mkdir(parents=True)
+    world.local.terminal_log("app-fix").write_bytes(b"elsewhere\n")
+    handle = await world.launch(shell("echo here; exec cat"))
+    await eventually(lambda: world.log() == b"elsewhere\nhere\r\n")
+    # Nothing is asked or sent while nothing happens.
+    await asyncio.sleep(0.1)
+    asked: list[str] = []
+    handlers = node.link.handlers
+
+    async def note(request: Request) -> Reply:
+        asked.append(request.name)
+        return await handlers[request.name](request)
+
+    node.link.handlers = dict.fromkeys(handlers, note)
+    await asyncio.sleep(0.3)
+    assert set(asked) <= {"lease.renew"}
+    node.link.handlers = handlers
+    spool = world.there.spool("app-fix", 1)
+    with spool.open("ab") as file:
+        file.write(b"one\ntwo\n")
+    await eventually(lambda: world.spool() == b"one\ntwo\n")
+    os.truncate(spool, 0)
+    await asyncio.sleep(0.05)
+    with spool.open("ab") as file:
+        file.write(b"x\n")
+    await eventually(lambda: world.spool() == b"one\ntwo\nx\n")
+    await node.runtime().stop(handle, grace=0.0)
+    await node.runtime().discard(handle)
+    # Meanwhile it was somewhere else; then it comes back, with all that it once printed here.
+    with world.local.terminal_log("app-fix").open("ab") as file:
+        file.write(b"elsewhere again\n")
+    handle = await world.launch(shell("echo back"), generation=2)
+    await node.runtime().ended(handle)
+    assert world.log() == b"elsewhere\nhere\r\nelsewhere again\nback\r\n"
+    assert world.spool(generation=2) == b""
+    # A daemon that has nothing at all gets what is here, at the place where it belongs.
+    place = world.log().index(b"back")
+    await world.restart_daemon(Home(world.root / "another"))
+    await world.linked()
+    await eventually(lambda: world.log()[place:] == b"back\r\n")
+
+
+async def test_a_launch_without_a_say_is_not_heard(world: Bench) -> None:
+    node = await world.linked()
+    handle = await world.launch(shell("echo first; read line; echo second"))
+    await eventually(lambda: b"first" in world.log())
+    node.receiver.accepts = lambda session, generation: (session, generation) != ("app-fix", 1)
+    await node.runtime().deliver(handle, "m", "go")
+    assert (await node.runtime().ended(handle)).exit == Exit(0)
+    assert b"second" not in world.log() and b"second" in world.there.terminal_log("app-fix").read_bytes()
+    node.receiver.accepts = lambda _session, _generation: False
+    with pytest.raises(Denied, match="no say"):
+        await world.launch(shell("true"), generation=2)
+
+
+async def push(home: Home, data: bytes, offset: int, **asked: object) -> int:
+    """What a node pushes, and how much there is then."""
+    about = {"session": "s", "generation": 1, "name": "spool.1.jsonl", "offset": offset, "floor": 0, **asked}
+    link = Link.__new__(Link)
+    reply = await Receiver(home).handlers()["mirror.push"](
+        Request("mirror.push", about, data, lambda _note: None, link)
+    )
+    return int(reply.body["size"])
+
+
+async def test_what_is_pushed_again_is_there_once_and_what_leaves_a_gap_is_not_taken(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    home = Home(tmp_path_factory.mktemp("home"))
+    assert await push(home, b"one\n", 0) == 4
+    assert await push(home, b"one\n", 0) == 4
+    assert await push(home, b"ne\ntwo\n", 1) == 8
+    assert await push(home, b"four\n", 14) == 8
+    assert await push(home, b"three\n", 8) == 14
+    assert home.spool("s", 1).read_bytes() == b"one\ntwo\nthree\n"
+
+
+@pytest.mark.parametrize(
+    ("session", "name"),
+    [("../evil", "terminal.log"), ("s", "../../x"), ("s", "spool.2.jsonl"), ("..", "terminal.log"), ("s", "token")],
+)
+async def test_a_node_writes_nothing_but_what_is_mirrored(
+    tmp_path_factory: pytest.TempPathFactory, session: str, name: str
+) -> None:
+    home = Home(tmp_path_factory.mktemp("home"))
+    with pytest.raises(Denied):
+        await push(home, b"x", 0, session=session, name=name)
+    assert [*home.path.rglob("*")] == []
