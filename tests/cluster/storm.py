@@ -27,6 +27,7 @@ from tests.cluster.lab import Lab, Machine, lacking
 SAVED_WITHIN = 3.0
 """Seconds until a commit is on the branch here; and beyond the checkpoint's interval, until it is made and sent."""
 BACK_WITHIN = 15.0
+CALM_WITHIN = 20.0
 
 
 @dataclass(slots=True)
@@ -53,6 +54,8 @@ class Storm:
             kinds.append(self.actor)
         kind = self.chance.choice(kinds)
         self.counts[kind.__name__] += 1
+        if not self.calm():
+            self.broken.append(f"round {number}: commits did not come here within {CALM_WITHIN:g} s of calm")
         self.message(number)
         began, what = boot_time(), kind()
         all_work = lambda: all(self.fleet.beats(name, began) for name in self.sessions)  # noqa: E731
@@ -68,6 +71,21 @@ class Storm:
         say(f"{number:3} {what}; all at work after {took:.1f} s")
         for line in self.broken[before:]:
             say(f"    {line}")
+
+    def calm(self) -> bool:
+        """Wait until what was committed a while ago is on its branch here: whoever is lost now must lose no more than the last moments."""
+        end = time.monotonic() + CALM_WITHIN
+        while time.monotonic() < end:
+            if all(self._told(name) for name in self.sessions):
+                return True
+            time.sleep(0.2)
+        return False
+
+    def _told(self, name: str) -> bool:
+        life = self.fleet.lives(name)[-1]
+        old = [n for at, n in life.committed if at < boot_time() - SAVED_WITHIN]
+        title = self.fleet.landed(name)
+        return not old or (title.startswith("step ") and int(title.split()[-1]) >= old[-1])
 
     def message(self, number: int) -> None:
         """One to somebody, who may be about to be lost."""
@@ -95,7 +113,7 @@ class Storm:
             self.compare(f"round {number}: {what}: {name}", one, two, min(began, one.last))
             if two.machine != one.machine:
                 self.back.append(two.begin - one.last)
-        words = Counter(word for life in lives for word in life.messages)
+        words = Counter(word for life in lives for word in life.messages if word.startswith("word "))
         for word, times in words.items():
             if times > 1:
                 self.broken.append(f"round {number}: {what}: {name} got {word!r} {times} times")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -316,3 +317,4 @@ def test_the_demo_runs_on_it(url: str, server: Server, database: str) -> None:
         box = Sandbox(Path(home[1]).parent)
         box.ao("shutdown", "--sessions", check=False, cwd=Path("/"))
         box.clean_up()
+        shutil.rmtree(box.folder)

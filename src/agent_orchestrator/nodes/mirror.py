@@ -164,7 +164,7 @@ class Mirror:
         """Push by this link until it is lost."""
         self._link = link
         for one in self._sessions.values():
-            one.there.clear()
+            one.there = {}  # what is under way goes on with what it has
             one.head, one.refused = None, False
             self._start(one)
         try:
@@ -287,11 +287,11 @@ class Mirror:
                 return
             about = {"session": one.session, "generation": one.record.generation}
             try:
-                if not one.there:
-                    names = [*one.record.marks]
-                    one.there = dict((await link.call("mirror.sizes", {**about, "names": names})).body)
+                there = one.there
+                if names := [name for name in one.record.marks if name not in there]:
+                    there |= (await link.call("mirror.sizes", {**about, "names": names})).body
                 for name in [*one.record.marks]:
-                    await self._push_file(one, link, name, about)
+                    await self._push_file(one, link, name, about, there)
                 await self._push_head(one, link, about)
             except Denied as error:
                 one.refused = True
@@ -300,10 +300,12 @@ class Mirror:
                 one.wake.set()  # it is not all there yet
                 raise
 
-    async def _push_file(self, one: _Mirrored, link: Link, name: str, about: Mapping[str, Any]) -> None:
+    async def _push_file(
+        self, one: _Mirrored, link: Link, name: str, about: Mapping[str, Any], there: dict[str, int]
+    ) -> None:
         path, marks = self._path(one.session, one.record, name), one.record.marks[name]
         while True:
-            position = max(one.there[name], marks.base)
+            position = max(there[name], marks.base)
             offset = position - marks.base + marks.start
             size = _size(path)
             if size < offset:  # it was cut: what stands in it now is passed over, what is appended later is not
@@ -318,7 +320,7 @@ class Mirror:
             if name.startswith("spool."):
                 await self._push_head(one, link, about)  # what it says is done is what it committed before
             asked = {**about, "name": name, "offset": position, "floor": marks.base}
-            one.there[name] = int((await link.call("mirror.push", asked, data)).body["size"])
+            there[name] = int((await link.call("mirror.push", asked, data)).body["size"])
 
     async def _push_head(self, one: _Mirrored, link: Link, about: Mapping[str, Any]) -> None:
         layout = find_layout(Path(one.record.workspace)) if one.record.workspace else None

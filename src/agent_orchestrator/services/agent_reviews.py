@@ -272,7 +272,9 @@ class AgentReviews:
 
     async def _ask_again(self, target: SessionFacts, reviewer: SessionFacts, last: Review) -> None:
         assert target.head is not None and target.pr is not None and reviewer.place is not None
-        git = Git(self.plugins.site_of(reviewer).host, Path(reviewer.place.path))
+        site = self.plugins.site_of(reviewer)
+        await site.learn(reviewer.id, target.branch)
+        git = Git(site.host, Path(reviewer.place.path))
         moved = await git.run("checkout", "--quiet", "--detach", target.head, "--", ok=(0, 1, 128))
         how = "it is checked out here" if not moved.code else f"check it out: git checkout --detach {target.head}"
         text = _AGAIN.format(head=target.head[:12], how=how, before=last.head[:12])

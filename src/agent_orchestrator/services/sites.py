@@ -99,6 +99,10 @@ class Site(Protocol):
         """Append a line to a file, unless it is there already."""
         ...
 
+    async def learn(self, session: str, branch: str) -> None:
+        """Let a session's workspace see the commits of a branch of the main repository."""
+        ...
+
     async def rescue(self, spec: WorkspaceSpec) -> Rescue:
         """Save everything in the workspace that is nowhere else, in the main repository."""
         ...
@@ -185,6 +189,9 @@ class Here:
     async def append_line(self, path: Path, line: str) -> None:
         """A line is there once, however often this is tried."""
         append_line(path, line)
+
+    async def learn(self, session: str, branch: str) -> None:
+        """All workspaces here see the main repository's objects."""
 
     async def rescue(self, spec: WorkspaceSpec) -> Rescue:
         """Save what is nowhere else."""

@@ -65,8 +65,12 @@ class Server:
             "C",
             "--no-sync",
         ]
-        self._run("initdb", "-D", str(self._data), *options)
-        self.start()
+        try:
+            self._run("initdb", "-D", str(self._data), *options)
+            self.start()
+        except BaseException:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            raise
         return self
 
     def __exit__(

@@ -54,9 +54,9 @@ def carry_out(root: Path, step: tuple[str, str, bytes]) -> None:
     with contextlib.suppress(OSError):
         if what in ("write", "link"):
             path.parent.mkdir(parents=True, exist_ok=True)
-        if what == "write":
+        if what == "write" and not path.is_symlink():
             path.write_bytes(content)
-        elif what == "executable":
+        elif what == "executable" and not path.is_symlink():  # it may lead out, to what is not ours
             path.chmod(0o755)
         elif what == "link":
             path.symlink_to(os.fsdecode(content))

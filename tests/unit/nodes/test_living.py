@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 
+from agent_orchestrator.errors import Denied
 from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.engine import Flow
 from agent_orchestrator.flow.events import Event
@@ -17,13 +18,16 @@ from agent_orchestrator.flow.facts import HomeFacts, SessionFacts
 from agent_orchestrator.flow.fold import reduce, reduce_home
 from agent_orchestrator.flow.reactions import needed
 from agent_orchestrator.flow.status import derive
+from agent_orchestrator.home import Home
 from agent_orchestrator.nodes.calls import PROTOCOL, Hello
 from agent_orchestrator.nodes.remote import RemoteNode
+from agent_orchestrator.server import auth
 from agent_orchestrator.services.nodes.placement import HandPlacer, NodeInfo, Wish
 from agent_orchestrator.services.nodes.placing import CHOOSING_WITHIN, Placing
 from agent_orchestrator.services.nodes.registry import Nodes
 from agent_orchestrator.services.nodes.settings import ClusterSettings
 from agent_orchestrator.services.scheduler import CHOOSING
+from agent_orchestrator.services.tokens import Identity, Tokens
 from tests.unit.flow.world import SESSION, Time, created
 
 GB = 1 << 30
@@ -233,8 +237,6 @@ async def test_a_session_whose_nodes_are_lost_one_after_the_other_is_tried_less_
 
 
 def test_only_the_launch_that_is_the_sessions_own_may_go_on(tmp_path: Path) -> None:
-    from agent_orchestrator.home import Home
-
     sessions: dict[str, Any] = {}
     flow = cast(Flow, SimpleNamespace(sessions=sessions))
     nodes = Nodes(flow, Home(tmp_path), settings, cast(Any, lambda _remote: None))
@@ -249,3 +251,32 @@ def test_only_the_launch_that_is_the_sessions_own_may_go_on(tmp_path: Path) -> N
     assert not may("n1", SESSION, 1)
     hello = Hello("n1", "boot", "1", PROTOCOL, Path("/n"), 1, GB)
     assert RemoteNode(hello, Home(tmp_path)).connected is False
+
+
+# -- tokens ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_nodes_token_is_for_that_node_alone(tmp_path: Path) -> None:
+    tokens = Tokens(Home(tmp_path))
+    _, first = tokens.new_node("n1")
+    found = tokens.check(first)
+    assert found is not None and (found.kind, found.role, found.name) == ("node", None, "n1")
+    _, second = tokens.new_node("n1")
+    assert tokens.check(first) is None and tokens.check(second) is not None
+    tokens.revoke("n1")
+    assert tokens.check(second) is None
+    made = tokens.for_node("n2")
+    found = tokens.check(made)
+    assert found is not None and (found.kind, found.role, found.name) == ("node", None, "n2")
+    assert tokens.check(made.replace("n2", "n3")) is None
+    assert tokens.check(tokens.for_session("node n2", 1).replace("aos_", "aon_")) is None
+
+
+def test_a_node_may_open_nothing_but_its_link() -> None:
+    node = Identity("node", name="n1")
+    auth.allow(node, auth.WEBSOCKET, auth.LINK)
+    for method, path in (("GET", "/api/sessions"), ("POST", "/mcp"), (auth.WEBSOCKET, "/api/sessions/x/terminal")):
+        with pytest.raises(Denied):
+            auth.allow(node, method, path)
+    with pytest.raises(Denied):
+        auth.need(node, "viewer")

@@ -178,7 +178,7 @@ class ClusterNodes:
 
     async def list(self) -> list[dict[str, Any]]:
         """All nodes, as JSON."""
-        return await self.registry.list()
+        return await self.registry.list(self.placer.nodes())
 
     def add(self, name: str) -> dict[str, str]:
         """A token for a machine that is to join by hand, and the command that starts its worker."""

@@ -22,7 +22,7 @@ from agent_orchestrator.flow.reactions import Intent
 from agent_orchestrator.nodes.lease import MARGIN
 from agent_orchestrator.protocols import Exit
 from agent_orchestrator.services.lifecycle import Lifecycle
-from agent_orchestrator.services.nodes.registry import Known, Nodes
+from agent_orchestrator.services.nodes.registry import UNSEEN_AFTER, Known, Nodes
 from agent_orchestrator.services.observer import Observer
 from agent_orchestrator.services.plugins import handle_of
 
@@ -30,6 +30,8 @@ LOOK_EVERY = 0.5
 """Seconds between two looks at nodes that cannot be reached; while all are there nothing is looked at."""
 JOIN_WITHIN = 60.0
 """Seconds that a node which was chosen gets to come for the first time."""
+UNHEARD_AFTER = 5.0
+"""Seconds after the daemon's start until it is told that a node has not come back."""
 MOST_LOSSES = 5
 """Nodes that may be lost with a session, one after the other, until a person must look."""
 
@@ -106,7 +108,9 @@ class Loss:
         facts = self.flow.home.nodes.get(name)
         since = now if known.down is None else known.down
         try:
-            if now - since >= 1.0 and (sessions or (facts and facts.state == "ready")):
+            if now - since >= (UNSEEN_AFTER if known.joined else UNHEARD_AFTER) and (
+                sessions or (facts and facts.state == "ready")
+            ):
                 await self.nodes.unseen(known, "its link is gone" if known.joined else "it has not come yet")
             left = [one for one in sessions if not await self._lost(known, one)]
             patient = now - since < self._patience(known)

@@ -120,10 +120,10 @@ class Nodes:
         for name, known in self.known.items():
             hello, facts = known.remote.hello, self.flow.home.nodes.get(name)
             drained = facts is not None and facts.drained
-            ready = known.remote.connected and not drained
+            ready = known.site.reachable and not drained
             why = "is being drained" if drained else "" if ready else "is unreachable"
             if known.joined:
-                found.append(NodeInfo(name, float(hello.cpus), hello.memory, hello.labels, ready, why))
+                found.append(NodeInfo(name, *lent(hello), hello.labels, ready, why))
         return found
 
     # -- coming and going ----------------------------------------------------------------------------------------------
@@ -147,16 +147,15 @@ class Nodes:
                 self._left(known)
 
     async def _listen(self, remote: RemoteNode, link: Link) -> None:
-        """A machine that lost its power hangs up on nobody: one that says nothing is asked, and hung up on if it does not answer."""
-        pause = self.grants.length / RENEWALS
+        """A machine that lost its power hangs up on nobody: one that says nothing is asked, and hung up on when its leases are over."""
+        length = self.grants.length
         while True:
-            await asyncio.sleep(pause)
-            if time.monotonic() - link.heard < pause * 1.5:
-                continue
-            with contextlib.suppress(AoError, TimeoutError):
-                async with asyncio.timeout(pause):
-                    await remote.present(remote.home.path)
-            if time.monotonic() - link.heard > pause * 2:
+            await asyncio.sleep(length / RENEWALS)
+            if time.monotonic() - link.heard > length / 2:
+                with contextlib.suppress(AoError, TimeoutError):
+                    async with asyncio.timeout(length / RENEWALS):
+                        await remote.present(remote.home.path)
+            if time.monotonic() - link.heard > length:
                 await link.close()
 
     def _admit(self, hello: Hello, identity: Identity) -> RemoteNode:
@@ -186,14 +185,15 @@ class Nodes:
 
     async def _joined(self, known: Known) -> None:
         remote, hello = known.remote, known.remote.hello
+        known.site.in_order = False
         await known.site.come()
         try:
             await self.tidy(known.site, hello)
         except AoError as error:
             log.warning("a node could not be put in order", node=remote.name, error=str(error))
-        now = self.flow.clock()
+        known.site.in_order, now = True, self.flow.clock()
         known.down, known.joined, known.told = None, True, False
-        body = e.NodeJoined(remote.name, known.address, float(hello.cpus), hello.memory, dict(hello.labels))
+        body = e.NodeJoined(remote.name, known.address, *lent(hello), dict(hello.labels))
         events = [Event(body, now, "node", uuid.uuid4().hex)] if self._is_news(body) else []
         events += [
             Event(e.SessionSeen(remote.name), now, "node", uuid.uuid4().hex, facts.project, facts.id)
@@ -264,35 +264,35 @@ class Nodes:
 
     # -- showing -------------------------------------------------------------------------------------------------------
 
-    async def list(self) -> list[dict[str, Any]]:
-        """All nodes, as JSON."""
-        names = sorted({*self.flow.home.nodes, *self.known})
-        return list(await asyncio.gather(*(self.view(name) for name in names)))
+    async def list(self, placed_on: Sequence[NodeInfo] = ()) -> list[dict[str, Any]]:
+        """All nodes, as JSON, with those that sessions may be placed on although they have not come yet."""
+        told = {one.name: one for one in placed_on}
+        names = sorted({*self.flow.home.nodes, *self.known, *told})
+        return list(await asyncio.gather(*(self.view(name, told.get(name)) for name in names)))
 
-    async def view(self, name: str) -> dict[str, Any]:
-        """One node, as JSON."""
-        facts, known = self.flow.home.nodes.get(name), self.known.get(name)
-        hello, sessions = known.remote.hello if known else None, self.sessions(name)
-        wish = self.settings().wish
-        cpus = (hello.cpus if hello and hello.cpus else facts.cpus if facts else 0.0) or 0.0
-        memory = (hello.memory if hello and hello.memory else facts.memory if facts else 0) or 0
+    async def view(self, name: str, chosen_by: NodeInfo | None = None) -> dict[str, Any]:
+        """One node, as JSON; `chosen_by`: as whoever places sessions knows it, where nobody here has heard of it yet."""
+        facts, known, wish = self.flow.home.nodes.get(name), self.known.get(name), self.settings().wish
+        if facts is None:
+            told = chosen_by or NodeInfo(name, 0.0, 0)
+            facts = NodeFacts(name, "", told.cpus, told.memory, told.labels, 0.0, "unreachable", told.why)
         load, free = await self._measured(known)
-        reserved = wish.memory * len(sessions)
+        sessions = self.sessions(name)
         return {
             "name": name,
             "state": state_of(facts, connected=known is not None and known.remote.connected),
-            "reason": facts.reason if facts and facts.state != "ready" else "",
-            "address": (known.address if known else "") or (facts.address if facts else ""),
-            "labels": dict((hello.labels if hello and hello.version else facts.labels if facts else None) or {}),
-            "cpus": float(cpus),
-            "memory": memory,
-            "freeCpus": max(0.0, float(cpus) - wish.cpus * len(sessions)),
-            "freeMemory": max(0, memory - reserved),
+            "reason": facts.reason if facts.state != "ready" else "",
+            "address": facts.address,
+            "labels": dict(facts.labels),
+            "cpus": facts.cpus,
+            "memory": facts.memory,
+            "freeCpus": max(0.0, facts.cpus - wish.cpus * len(sessions)),
+            "freeMemory": max(0, facts.memory - wish.memory * len(sessions)),
             "load": load,
             "availableMemory": free,
             "sessions": [one.id for one in sessions],
-            "since": e.rfc3339(facts.since) if facts and facts.since else None,
-            "draining": facts is not None and facts.drained,
+            "since": e.rfc3339(facts.since) if facts.since else None,
+            "draining": facts.drained,
         }
 
     async def _measured(self, known: Known | None) -> tuple[float | None, int | None]:
@@ -324,17 +324,21 @@ class Nodes:
         task.add_done_callback(self._tasks.discard)
 
 
+def lent(hello: Hello) -> tuple[float, int]:
+    """How many cpus and bytes of memory a node has for sessions: what it says itself, else all that there are."""
+    given = hello.resources
+    return float(given.get("cpus", hello.cpus)), int(given.get("memory", hello.memory))
+
+
 async def _nothing(_site: NodeSite, _hello: Hello) -> None:
     """There is nothing to be put in order."""
 
 
-def state_of(facts: NodeFacts | None, *, connected: bool) -> str:
+def state_of(facts: NodeFacts, *, connected: bool) -> str:
     """`ready`, `draining`, `unreachable` or `gone`."""
-    if facts is not None and facts.state == "gone" and not connected:
-        return "gone"
     if not connected:
-        return "unreachable"
-    return "draining" if facts is not None and facts.drained else "ready"
+        return "gone" if facts.state == "gone" else "unreachable"
+    return "draining" if facts.drained else "ready"
 
 
 def _earlier(home: Home, lease: float) -> float:

@@ -63,6 +63,8 @@ class NodeSite:
         self.remote = remote
         self.around = around
         self.login: Mapping[str, str] = {}
+        self.in_order = False
+        """It holds nothing any more that is not its own."""
 
     @property
     def node(self) -> str | None:
@@ -71,8 +73,8 @@ class NodeSite:
 
     @property
     def reachable(self) -> bool:
-        """There is a link."""
-        return self.remote.connected
+        """There is a link, and what an earlier time left there is put in order."""
+        return self.remote.connected and self.in_order
 
     @property
     def home(self) -> Home:
@@ -186,6 +188,12 @@ class NodeSite:
         if await self.of_repository("publish", spec, **arguments) is not None:
             await publishing.follow(self.main(spec), spec.session, spec.branch, spec.path, before)
 
+    async def learn(self, session: str, branch: str) -> None:
+        """Bring a branch's commits to the node's copy, which the workspaces there see."""
+        project, access = self.around.project(session), self.access(session)
+        arguments: dict[str, Any] = {"project": project, "access": access, "session": session}
+        await self.remote.ask("repository.refresh", timeout=None, **arguments, branches=(branch,))
+
     # -- work that must not be lost ------------------------------------------------------------------------------------
 
     async def rescue(self, spec: WorkspaceSpec) -> Rescue:
@@ -217,11 +225,12 @@ class NodeSite:
         if there.get(ref) not in (None, here.get(ref)):
             return ("what was saved has not come to the main repository yet",)
         tip = await self.remote.git(spec.path).resolve(branch)
-        if tip is not None and here.get(branch) is not None and not await self._holds(spec, tip):
+        if tip is not None and here.get(branch) is not None and not await self.holds(spec, tip):
             return ("its commits have not come to the main repository yet",)
         return ()
 
-    async def _holds(self, spec: WorkspaceSpec, commit: str) -> bool:
+    async def holds(self, spec: WorkspaceSpec, commit: str) -> bool:
+        """Has the main repository this commit?"""
         done = await self.main(spec).run("cat-file", "-e", f"{commit}^{{commit}}", ok=(0, 1, 128))
         return done.code == 0
 

@@ -11,7 +11,9 @@ from pathlib import Path
 import structlog
 
 from agent_orchestrator.errors import AoError
+from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.engine import Flow
+from agent_orchestrator.flow.events import Event
 from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.git_files import ref_safe
 from agent_orchestrator.nodes.calls import Hello
@@ -37,7 +39,8 @@ class Stale:
             if facts is None or not facts.remote:
                 continue
             elsewhere = facts.node != node or facts.stopped or held.generation < facts.generation
-            if elsewhere or (facts.launch is not None and facts.launch.ended and held.generation == facts.generation):
+            over = facts.launch is not None and facts.launch.ended and held.generation == facts.generation
+            if held.alive and (elsewhere or over):
                 await self._end(site, held.session, held.generation)
         for facts in list(self.flow.sessions.values()):
             if facts.remote and facts.node != node and facts.place is not None:
@@ -65,11 +68,14 @@ class Stale:
                 log.warning("a stale workspace stays", node=site.node, session=facts.id, holds=saved.unsafe)
                 return
             name = f"refs/ao/stale/{ref_safe(facts.id)}/{ref_safe(site.node or '')}-{facts.moves}"
-            await site.of_repository("save", spec, ref=saved.ref, name=name)
+            if not await site.holds(spec, saved.commit):
+                await site.of_repository("save", spec, ref=saved.ref, name=name)
+                body = e.WorkRescued(name, saved.commit, (f"what was left on node {site.node}",))
+                await self.flow.append(Event(body, self.flow.clock(), "node", f"stale:{name}", facts.project, facts.id))
             plugin = site.remote.workspace(facts.spec.workspace, Registry().files)
             await plugin.remove(inside)
             await site.of_repository("forget", spec, session=facts.id, branch=spec.branch)
             await site.remote.remove(site.home.session(facts.id))
-            log.info("a stale workspace was saved and removed", node=site.node, session=facts.id, ref=name)
+            log.info("a stale workspace was removed", node=site.node, session=facts.id)
         except AoError as error:
             log.warning("a stale workspace stays", node=site.node, session=facts.id, error=str(error))
