@@ -165,7 +165,9 @@ def allow(identity: Identity, method: str, path: str) -> None:
         _allow_session(identity, method, path)
     elif identity.kind == "node":
         if (method, path) != (WEBSOCKET, LINK):
-            raise Denied(f"the token of node {identity.name} opens its link to the daemon and nothing else", _TOKEN_REMEDY)
+            raise Denied(
+                f"the token of node {identity.name} opens its link to the daemon and nothing else", _TOKEN_REMEDY
+            )
     elif method not in ("GET", WEBSOCKET) and path not in _ANYBODYS:
         need(identity, "operator")
 

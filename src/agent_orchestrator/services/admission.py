@@ -115,9 +115,11 @@ class Admission:
         for verdict in verdicts:
             facts = self.flow.sessions[verdict.session]
             if not verdict.reason:
-                events.append(
-                    self._event(e.SessionAdmitted(), facts.project, facts.id, f"admitted:{facts.id}:{facts.run}")
-                )
+                moved = (
+                    f":{facts.moves}" if facts.moves else ""
+                )  # who lost his node before he was started is admitted again
+                key = f"admitted:{facts.id}:{facts.run}{moved}"
+                events.append(self._event(e.SessionAdmitted(), facts.project, facts.id, key))
             elif verdict.reason != CHOOSING and (
                 not same_reason(verdict.reason, facts.waiting_for) or verdict.turn != (facts.turn_since is not None)
             ):

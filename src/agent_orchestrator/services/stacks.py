@@ -111,7 +111,9 @@ class Stacks:
         if onto is None:
             return []
         if facts.remote:
-            refused = e.RebaseRefused(facts.head or "", f"its workspace is on node {facts.node or 'none'}: its agent does it")
+            refused = e.RebaseRefused(
+                facts.head or "", f"its workspace is on node {facts.node or 'none'}: its agent does it"
+            )
             return [self._done(facts, intent, refused)]
         spec = landing.RebaseSpec(
             repo=Path(facts.spec.repo) if place.shared else Path(place.path),
