@@ -135,8 +135,9 @@ def test_the_specialists_take_what_is_theirs(tmp_path: Path) -> None:
     """The profiles of a first document: one runs, the other's runtime is not there, which is told and keeps nobody up."""
     tools = tmp_path / "tools"
     tools.mkdir()
-    for name in ("claude", "aider"):
-        (tools / name).write_text("#!/bin/sh\nexec sleep 300\n")
+    no_engine = "#!/bin/sh\necho 'Cannot connect' >&2\nexit 1\n"
+    for name in ("claude", "aider", "docker", "podman"):
+        (tools / name).write_text(no_engine if name in ("docker", "podman") else "#!/bin/sh\nexec sleep 300\n")
         (tools / name).chmod(0o755)
     with Sandbox(tmp_path / "box", "tmux", env={"PATH": f"{tools}:{os.environ['PATH']}"}) as box:
         box.folder.mkdir(exist_ok=True)
@@ -153,7 +154,7 @@ def test_the_specialists_take_what_is_theirs(tmp_path: Path) -> None:
         assert "it could not be taken: " in entries[2]["reasons"][0] and "docker" in entries[2]["reasons"][0]
         notices = [one["data"]["title"] for one in box.events() if one["type"] == "notified"]
         assert notices.count("issue 2: backend-specialist could not take it") == 1
-        refused(box.ao("new", "2", check=False), 3, "docker")
+        refused(box.ao("new", "2", check=False), 1, "no container engine answers", "docker")
 
 
 def taken(box: Sandbox, session: str, status: str, what: str) -> None:
