@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import agent_orchestrator
 from agent_orchestrator.testing.sandbox import Sandbox, have_bwrap
 
 pytestmark = pytest.mark.skipif(not have_bwrap(), reason="bubblewrap cannot make a sandbox here")
@@ -110,7 +111,8 @@ def box(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 def begin(box: Sandbox, name: str, script: str) -> None:
     """A session whose agent is this script."""
-    known = {"REPO": box.repo, "ESCAPED": box.folder / "escaped", "TOP": box.folder.parts[2]}
+    shown = {Path(path).parts[2] for path in (box.folder, agent_orchestrator.__file__) if str(path).startswith("/tmp/")}
+    known: dict[str, object] = {"REPO": box.repo, "ESCAPED": box.folder / "escaped", "TOP": " -e ".join(shown)}
     known["PID"] = box.session("app-other")["pid"] if "@PID@" in script else ""
     for word, value in known.items():
         script = script.replace(f"@{word}@", str(value))

@@ -3,11 +3,12 @@ cluster's tests.
 
 It counts. Every number becomes a line of `work.txt`, every fifth one a commit; what it finds in its workspace when it
 starts is what it goes on from. Its log says, by a clock that all machines of a lab share, when it lived, what it
-committed, and which messages it got.
+committed, and which messages it got, by its terminal or with its start. Each of them it acknowledges.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -47,6 +48,19 @@ def report(event: str, **data: object) -> None:
     os.close(descriptor)
 
 
+def got(text: str, *, at_start: bool = False) -> None:
+    """A message: it is written down, then acknowledged. What it is started with may be its task, which is none."""
+    known = ""
+    for line in Path(os.environ["AO_INBOX"]).read_text(encoding="utf-8").splitlines():
+        with contextlib.suppress(ValueError):  # the next one is just being written
+            sent = json.loads(line)
+            if text == sent["text"] or (at_start and text.endswith(sent["text"])):
+                known, text = sent["message"], sent["text"]
+    if known or not at_start:
+        log("message", text=text, message=known)
+        report("ack", message=known)
+
+
 def last_number(text: str) -> int:
     """Of what is written."""
     lines = text.split()
@@ -71,6 +85,7 @@ def main() -> int:
     committed = last_number(title) if title.startswith("step ") else 0
     log("begin", found=number, committed=committed, head=git("rev-parse", "HEAD"))
     report("activity", state="active")
+    got(Path(os.environ["AO_TASK_FILE"]).read_text(encoding="utf-8").strip(), at_start=True)
     os.write(1, b"ready\n")
     due, typed = time.monotonic() + PACE, b""
     while True:
@@ -82,7 +97,7 @@ def main() -> int:
             typed += data
             while b"\n" in typed:
                 line, _, typed = typed.partition(b"\n")
-                log("message", text=line.decode(errors="replace").strip())
+                got(line.decode(errors="replace").strip())
         if time.monotonic() >= due:
             due = time.monotonic() + PACE
             number += 1

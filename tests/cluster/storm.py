@@ -3,6 +3,7 @@
 Agents that count work on three machines; machines lose their power or their network, workers and the daemon are
 killed or frozen. After each round all must work again, and the agents' own logs must prove: never two of one session
 at once, no commit lost, of what was not committed at most what the last checkpoint did not have, no message twice.
+At the end each message that was accepted is accounted for: read once, or shown as failed with its reason.
 Ends with a report; the exit code is 1 if anything was broken.
 """
 
@@ -28,6 +29,8 @@ SAVED_WITHIN = 3.0
 """Seconds until a commit is on the branch here; and beyond the checkpoint's interval, until it is made and sent."""
 BACK_WITHIN = 15.0
 CALM_WITHIN = 20.0
+IN_DOUBT = "send it again if"
+"""So the reason ends where nobody can tell whether an agent that was lost had read a message."""
 
 
 @dataclass(slots=True)
@@ -43,6 +46,10 @@ class Storm:
     """Seconds from the end of the lease until a session worked elsewhere."""
     lost_lines: list[int] = field(default_factory=list)
     sent: list[tuple[str, str]] = field(default_factory=list)
+    """Sessions and ids of messages."""
+    fates: Counter[str] = field(default_factory=Counter)
+    doubts: Counter[str] = field(default_factory=Counter)
+    """Reasons of those that failed."""
     seen: dict[str, int] = field(default_factory=dict)
 
     # -- one round -----------------------------------------------------------------------------------------------------
@@ -56,8 +63,9 @@ class Storm:
         self.counts[kind.__name__] += 1
         if not self.calm():
             self.broken.append(f"round {number}: commits did not come here within {CALM_WITHIN:g} s of calm")
-        self.message(number)
+        self.message(f"word {number}")
         began, what = boot_time(), kind()
+        self.message(f"word {number} afterwards")
         all_work = lambda: all(self.fleet.beats(name, began) for name in self.sessions)  # noqa: E731
         try:
             self.fleet.until(all_work, f"all to work after {what}", self.fleet.lease + 1 + BACK_WITHIN + 30)
@@ -87,11 +95,11 @@ class Storm:
         title = self.fleet.landed(name)
         return not old or (title.startswith("step ") and int(title.split()[-1]) >= old[-1])
 
-    def message(self, number: int) -> None:
-        """One to somebody, who may be about to be lost."""
-        name, text = self.chance.choice(self.sessions), f"word {number}"
-        if not self.fleet.box.ao("send", name, text, check=False).returncode:
-            self.sent.append((name, text))
+    def message(self, text: str) -> None:
+        """One to somebody, who may be about to be lost, or just lost."""
+        name = self.chance.choice(self.sessions)
+        accepted = self.fleet.box.request("POST", f"/api/sessions/app-{name}/message", {"content": text})
+        self.sent.append((name, accepted["messageId"]))
 
     def mend(self) -> None:
         """Everything is switched on again, and in order."""
@@ -198,6 +206,7 @@ class Storm:
     def finish(self) -> None:
         """All that was ever committed must be in the repository here, and each message must be accounted for."""
         heads: dict[str, str] = {}
+        self.account()
         self.fleet.box.ao("stop", *self.sessions, check=False)
         for name in self.sessions:
             heads |= {line["head"]: name for line in self.fleet.log(name) if line["kind"] == "committed"}
@@ -208,9 +217,44 @@ class Storm:
             lost = Counter(heads[head] for head in missing)
             self.broken.append(f"{len(missing)} of {len(heads)} commits are nowhere here: {dict(lost)}")
         self.counts["commits"] = len(heads)
-        self.counts["messages"] = len(self.sent)
-        got = {(name, word) for name in self.sessions for life in self.fleet.lives(name) for word in life.messages}
-        self.counts["messages got"] = len(got)
+
+    def account(self) -> None:
+        """What became of each message, by the API and by the agents' own logs; what nobody waits for must be settled soon."""
+        end = time.monotonic() + CALM_WITHIN
+        while any(one["state"] in ("queued", "held") for one in self._shown().values()) and time.monotonic() < end:
+            time.sleep(0.2)
+        time.sleep(1.0)  # what was delivered just now is being read
+        shown = self._shown()
+        read = Counter(
+            line["message"] for name in self.sessions for line in self.fleet.log(name) if line["kind"] == "message"
+        )
+        for name, message in self.sent:
+            one = shown.get(message, {"state": "unknown", "reason": None, "content": message})
+            state, reason, times = one["state"], one["reason"] or "", read[message]
+            doubted = state == "failed" and IN_DOUBT in reason
+            fate = f"{state}{', in doubt' if doubted else ''}, {'read' if times else 'not read'}"
+            self.fates[fate] += 1
+            if state == "failed":
+                self.doubts[reason] += 1
+            waits = not times and not self.fleet.beats(name)
+            fits = {
+                "acknowledged": times == 1,
+                "failed": bool(reason) and times <= doubted,
+                "queued": waits,
+                "held": waits,
+            }
+            if not fits.get(state):
+                self.broken.append(
+                    f"{name}: message {one['content']!r} is {state} ({reason}), and was read {times} times"
+                )
+
+    def _shown(self) -> dict[str, dict[str, Any]]:
+        """All messages as the API shows them."""
+        found = {}
+        for name in self.sessions:
+            for one in self.fleet.box.request("GET", f"/api/sessions/app-{name}/messages")["messages"]:
+                found[one["messageId"]] = one
+        return found
 
     def _is_here(self, head: str) -> bool:
         try:
@@ -236,6 +280,8 @@ class Storm:
             else {},
             "linesLostAtMost": max(self.lost_lines, default=0),
             **dict(self.counts),
+            "messages": {"sent": len(self.sent), **self.fates},
+            "reasons": dict(self.doubts),
             "broken": self.broken,
         }
 

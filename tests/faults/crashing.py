@@ -34,6 +34,7 @@ from agent_orchestrator.store import database
 PRODUCT = str(Path(agent_orchestrator.__file__).parent) + os.sep
 PLUMBING = (
     "host.py",
+    "services/confinement.py",
     "git.py",
     "plugins/forges/http.py",
     "services/forges/patience.py",

@@ -106,6 +106,20 @@ async def test_a_verdict_is_recorded_when_it_is_another_one(stage: Stage, admiss
 
 
 @pytest.mark.anyio
+async def test_who_loses_his_node_before_he_is_started_is_admitted_again(stage: Stage, admission: Admission) -> None:
+    await stage.queue("a", runtime="ray", workspace="clone")
+    admission.start()
+    for number in range(3):
+        await stage.settle()
+        assert stage.flow.sessions["a"].admitted, f"after {number} losses"
+        lost = e.SessionDisplaced(f"n{number}", "it is lost", lost=True, restart=False)
+        await stage.tell("a", e.SessionPlaced(f"n{number}"), lost)
+    await stage.settle()
+    assert len(await stage.log(e.SessionAdmitted)) == 4
+    admission.close()
+
+
+@pytest.mark.anyio
 @pytest.mark.parametrize(
     "reason",
     [

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -13,7 +16,7 @@ from hypothesis import strategies as st
 from agent_orchestrator.errors import Temporary
 from agent_orchestrator.git import ABSENT, Change, Git, GitFailed, find_layout, read_head, repository_lock, valid_branch
 from agent_orchestrator.git_files import ref_safe
-from agent_orchestrator.host import LocalHost
+from agent_orchestrator.host import Completed, LocalHost
 from agent_orchestrator.testing.contracts.workspace import git_in
 
 pytestmark = pytest.mark.anyio
@@ -127,6 +130,30 @@ async def test_diff_up_to_the_files_as_they_are(git: Git, repo: Path) -> None:
     patch = await git.diff("main")
     assert "+changed" in patch and "+n" in patch and "3 files changed" in await git.diff("main", form="stat")
     assert (repo / ".git" / "index").read_bytes() == index
+
+
+class Elsewhere(LocalHost):
+    """Another machine: temporary files of programs there are its own."""
+
+    def __init__(self, temporary: Path) -> None:
+        super().__init__()
+        self.temporary = temporary
+        self.indexes: set[Path] = set()
+
+    async def run(self, argv: Sequence[str], **more: Any) -> Completed:
+        env = {**os.environ, **(more.pop("env", None) or {}), "TMPDIR": str(self.temporary)}
+        if index := env.get("GIT_INDEX_FILE"):
+            self.indexes.add(Path(index))
+        return await super().run(argv, **more, env=env)
+
+
+async def test_what_a_diff_needs_is_made_where_the_workspace_is(repo: Path, tmp_path: Path) -> None:
+    there = Elsewhere(tmp_path / "there")
+    there.temporary.mkdir()
+    (repo / "new").write_text("n\n")
+    assert "+n" in await Git(there, repo).diff("main")
+    assert there.indexes and all(index.is_relative_to(there.temporary) for index in there.indexes)
+    assert not list(there.temporary.iterdir())
 
 
 async def test_status_names_every_file(git: Git, repo: Path) -> None:

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
+from typing import Any, cast
 
+import pytest
+
+from agent_orchestrator.flow import events as e
+from agent_orchestrator.flow.effects import Again
+from agent_orchestrator.flow.engine import Flow
+from agent_orchestrator.flow.events import Event
+from agent_orchestrator.flow.fold import reduce
+from agent_orchestrator.home import Home
 from agent_orchestrator.protocols import AgentLaunch
-from agent_orchestrator.services.launches import Begun, keep, kept
+from agent_orchestrator.services.launches import Begun, given_before, keep, kept
+from agent_orchestrator.services.lifecycle import Lifecycle
+from tests.unit.flow.world import SESSION, Time, created
 
 
 def begun(conversation: str = "c-1", *, stdin: Path | None = None) -> Begun:
@@ -33,6 +45,16 @@ def test_another_launch_is_another_one(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["begun.2.1.json"]
 
 
+def test_on_another_node_a_launch_is_begun_anew_and_what_it_carried_is_known(tmp_path: Path) -> None:
+    keep(tmp_path, 2, 1, begun("c-1"), moves=0)
+    assert given_before(tmp_path, 2, 0) is None
+    assert kept(tmp_path, 2, 1, moves=1) is None and given_before(tmp_path, 2, 1) == "m-1"
+    assert given_before(tmp_path, 3, 1) is None
+    keep(tmp_path, 2, 1, begun("c-2"), moves=1)
+    assert kept(tmp_path, 2, 1, moves=1) == begun("c-2") and given_before(tmp_path, 2, 1) is None
+    assert given_before(tmp_path, 2, 2) == "m-1" and kept(tmp_path, 2, 1) is None
+
+
 def test_what_was_not_written_whole_counts_as_not_begun(tmp_path: Path) -> None:
     keep(tmp_path, 1, 1, begun())
     file = tmp_path / "begun.1.1.json"
@@ -40,3 +62,23 @@ def test_what_was_not_written_whole_counts_as_not_begun(tmp_path: Path) -> None:
     for text in ("", file.read_text()[:40], "{}", '{"plan": {"argv": ["x"]}}'):
         file.write_text(text)
         assert kept(tmp_path, 1, 1) is None
+
+
+def test_a_message_that_may_have_been_read_on_a_lost_node_is_not_given_twice(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    private = home.session(SESSION)
+    private.mkdir(parents=True)
+    flow = cast(Flow, SimpleNamespace(clock=Time()))
+    life = Lifecycle(flow, home, *cast(Any, (None, None, None, None, None)))
+    facts = reduce(None, created(runtime="ray", workspace="clone"))
+    queued = Event(e.MessageQueued("m-1", "hello"), 1001.0, "person", "m-1", "app", SESSION)
+    facts = reduce(facts, queued)
+    assert facts is not None
+    keep(private, 1, 1, begun())
+    life._doubt_given(facts, 1)  # the same node: it is the same launch
+    with pytest.raises(Again) as again:
+        life._doubt_given(replace(facts, moves=1), 1)
+    [event] = again.value.events
+    told = reduce(facts, event)
+    assert told is not None and told.messages[0].state == "failed" and "may have read it" in told.messages[0].reason
+    life._doubt_given(replace(told, moves=1), 1)

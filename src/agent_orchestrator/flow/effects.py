@@ -270,7 +270,9 @@ class Runner:
         if effect.fatal:
             body = SessionFailed(effect.fatal, text, remedy)
         elif intent.kind == "deliver":
-            body = MessageFailed(intent.args["message"], f"it could not be delivered: {text}")
+            tried = attempts > 1 or getattr(error, "retryable", False)
+            doubt = "; it cannot be told whether it was written all the same: send it again if it was not"
+            body = MessageFailed(intent.args["message"], f"it could not be delivered: {text}{doubt if tried else ''}")
         told = Event(body, now, "daemon", f"{intent.key}:failed", facts.project if facts else None, intent.session)
         return await self._record(row, [told], settled(row, "failed", now, text))
 

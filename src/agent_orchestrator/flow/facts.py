@@ -19,7 +19,7 @@ from agent_orchestrator.flow.pull import Episode, Issue, PullRequest
 CLUSTER = "ray"
 """The runtime whose sessions live on the nodes of a cluster."""
 
-VERSION = 9
+VERSION = 10
 """Raised when the meaning of a fold changes: stored facts are then folded anew from the log."""
 
 
@@ -39,6 +39,8 @@ class Message:
     """It waits for a person's word, and holds nobody else's message up."""
     delivered_at: float | None = None
     acknowledged_at: float | None = None
+    launch: int = 0
+    """The launch whose agent it was delivered to."""
 
     @property
     def pending(self) -> bool:

@@ -49,7 +49,9 @@ KEPT_HOLD = 3600.0
 LONGEST_LIMIT = 8 * 86400.0
 """A usage limit that is said to last longer than this, in seconds, has no reset time that could be believed."""
 
-_RANK = {"queued": 0, "held": 1, "failed": 2, "delivered": 3, "acknowledged": 4}
+_RANK = {"queued": 0, "held": 1, "failed": 2, "delivered": 3, "acknowledged": 5}
+_IN_DOUBT = 4
+"""Delivered, and failed all the same: its agent was lost before it took it up."""
 
 
 def reduce(facts: SessionFacts | None, event: Event) -> SessionFacts | None:
@@ -480,6 +482,8 @@ def _exited(facts: SessionFacts, event: Event, body: e.AgentExited | e.AgentStop
     )
     how = "stopped" if stopped else "killed" if body.signal else f"exit {body.code}"
     limited_at = facts.limited_at if facts.activity.state == "limited" and not stopped else None
+    if stopped and facts.moving:
+        facts = _doubted(facts, "was moved")
     facts = replace(facts, launch=launch, activity=ActivityFact("exited", event.source, event.time))
     facts = replace(facts, question="", permission=None, limited_at=limited_at)
     if facts.limited:
@@ -495,6 +499,7 @@ def _lost(facts: SessionFacts, event: Event, body: e.AgentLost) -> SessionFacts:
     in_turn = facts.activity.state in {*IN_TURN, "blocked"}
     launch = replace(facts.launch, ended=True, lost=body.reason, cut_short=in_turn, ended_at=event.time)
     activity = ActivityFact("interrupted", event.source, event.time, body.reason)
+    facts = _doubted(facts, f"was lost ({body.reason})")
     return replace(facts, launch=launch, activity=activity, permission=None)
 
 
@@ -569,7 +574,9 @@ def _released(facts: SessionFacts, _event: Event, body: e.MessageReleased) -> Se
 
 
 def _delivered(facts: SessionFacts, event: Event, body: e.MessageDelivered) -> SessionFacts:
-    facts = _raise_message(facts, body.message, "delivered", event.time)
+    facts = _raise_message(facts, body.message, "delivered", event.time, launch=event.generation)
+    if facts.launch and facts.launch.lost:
+        facts = _doubted(facts, f"was lost ({facts.launch.lost})")
     if facts.asked:
         facts = replace(facts, question="", asked="")
     if facts.live and facts.activity.state in ("waiting_input", "starting") and facts.activity.at <= event.time:
@@ -581,11 +588,18 @@ def _message_failed(facts: SessionFacts, event: Event, body: e.MessageFailed) ->
     return _raise_message(facts, body.message, "failed", event.time, body.reason)
 
 
-def _raise_message(facts: SessionFacts, message_id: str, state: str, at: float, reason: str = "") -> SessionFacts:
+def rank(message: Message) -> int:
+    """How far a message has come."""
+    return _IN_DOUBT if message.state == "failed" and message.delivered_at is not None else _RANK[message.state]
+
+
+def _raise_message(
+    facts: SessionFacts, message_id: str, state: str, at: float, reason: str = "", launch: int = 0
+) -> SessionFacts:
     """A message's state only rises; held may be held again for another reason."""
 
     def raised(message: Message) -> Message:
-        if message.id != message_id or _RANK[state] < _RANK[message.state]:
+        if message.id != message_id or _RANK[state] < rank(message):
             return message
         return replace(
             message,
@@ -593,9 +607,32 @@ def _raise_message(facts: SessionFacts, message_id: str, state: str, at: float, 
             reason=reason,
             delivered_at=message.delivered_at or (at if state in ("delivered", "acknowledged") else None),
             acknowledged_at=message.acknowledged_at or (at if state == "acknowledged" else None),
+            launch=launch or message.launch,
         )
 
     return replace(facts, messages=tuple(raised(message) for message in facts.messages))
+
+
+def _doubted(facts: SessionFacts, how: str) -> SessionFacts:
+    """What its agent, which is gone, was given and has not taken up may never have been read.
+
+    One that says what it takes up has not: that has failed. Of one that never says so only what came after its last sign is in doubt,
+    and stays delivered, with the reason.
+    """
+    assert facts.launch is not None
+    says = facts.acknowledges or facts.launch.inbox
+    sign = max(facts.activity.at, facts.heard_at)
+
+    def doubted(message: Message) -> Message:
+        if message.state != "delivered" or message.launch != facts.generation:
+            return message
+        if says:
+            text = f"its agent {how} before it said that it took the message up; send it again if it was not followed"
+            return replace(message, state="failed", reason=text)
+        silent = (message.delivered_at or 0.0) >= sign
+        return replace(message, reason=f"its agent {how}, and may not have read it") if silent else message
+
+    return replace(facts, messages=tuple(doubted(message) for message in facts.messages))
 
 
 def _fail_pending(facts: SessionFacts, reason: str, before: float | None = None) -> SessionFacts:

@@ -247,10 +247,11 @@ class Lifecycle:
         if contained := facts.spec.runtime == containers.RUNTIME:
             containers.tidy_home(private)
         env = self.environment(facts, generation, contained=contained)
-        begun = launches.kept(private, generation, facts.run)
+        begun = launches.kept(private, generation, facts.run, facts.moves)
         if begun is None:
+            self._doubt_given(facts, generation)
             begun = await self._begin(facts, generation, env, first)
-            launches.keep(private, generation, facts.run, begun)
+            launches.keep(private, generation, facts.run, begun, facts.moves)
         plan, prompt = begun.plan, begun.prompt
         taken = next((one for one in facts.messages if one.id == begun.message and one.pending), None)
         if taken and plan.paste is None:
@@ -278,13 +279,23 @@ class Lifecycle:
 
     def _put_off(self, facts: SessionFacts, intent: Intent) -> Event | None:
         """A start that may not be gives its place back; a message that an ended agent would be started for waits."""
-        later = None if launches.kept(self.home.session(facts.id), intent.generation, facts.run) else self.may_go(facts)
+        begun = launches.kept(self.home.session(facts.id), intent.generation, facts.run, facts.moves)
+        later = None if begun else self.may_go(facts)
         if later is None:
             return None
         if facts.launched_run != facts.run:
             return self._event(facts, e.StartPutOff(later.reason), f"{intent.key}:put-off")
         message = facts.next_message
         raise Again(self._pause(later), *(self._held(facts, message, f"waits for {later.reason}") if message else ()))
+
+    def _doubt_given(self, facts: SessionFacts, generation: int) -> None:
+        """A message that a launch was begun with on a node which was lost since may have been read there: it is not given twice."""
+        given = launches.given_before(self.home.session(facts.id), generation, facts.moves)
+        if given and any(one.id == given and one.pending for one in facts.messages):
+            text = (
+                "its agent was being started with it when the node was lost, and may have read it; send it again if not"
+            )
+            raise Again(0.0, self._event(facts, e.MessageFailed(given, text), f"undelivered:{given}"))
 
     def _pause(self, later: Wait) -> float:
         return min(max(later.until - self.flow.clock(), 0.2), LONGEST_HOLD)

@@ -470,6 +470,8 @@ def _so_far(
 def _fate(message: Message, noun: str, hour: Callable[[float], str]) -> list[str]:
     if message.needs_word and message.pending:
         return [f"{noun} held for your word"]
+    if message.state == "failed" and message.delivered_at is not None:
+        return [f"{noun} sent {hour(message.delivered_at)}, but {message.reason}"]
     if message.state == "failed":
         return [f"{noun} not delivered: {message.reason}"]
     if message.delivered_at is None and message.acknowledged_at is None:

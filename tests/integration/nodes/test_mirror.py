@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import sys
 from collections.abc import AsyncIterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from agent_orchestrator.errors import Denied
 from agent_orchestrator.home import Home
 from agent_orchestrator.nodes.link import Link, Reply, Request
-from agent_orchestrator.nodes.mirror import Receiver
+from agent_orchestrator.nodes.mirror import Mirror, Receiver
 from agent_orchestrator.protocols import Exit, Gone
 from agent_orchestrator.testing.terminals import eventually
+from agent_orchestrator.watch import Watch
 from tests.integration.nodes.bench import Bench, bench, shell
 
 pytestmark = pytest.mark.anyio
@@ -139,6 +144,48 @@ async def test_a_launch_without_a_say_is_not_heard(world: Bench) -> None:
     node.receiver.accepts = lambda _session, _generation: False
     with pytest.raises(Denied, match="no say"):
         await world.launch(shell("true"), generation=2)
+
+
+class Waits:
+    """A link on which the first piece of a file is answered only when the test says so."""
+
+    def __init__(self, home: Home) -> None:
+        self.closed = asyncio.Event()
+        self.answer, self.asked = asyncio.Event(), asyncio.Event()
+        self._handlers = Receiver(home).handlers()
+
+    async def call(self, name: str, body: object, data: bytes = b"") -> Reply:
+        if name == "mirror.push":
+            self.asked.set()
+            await self.answer.wait()
+        return await self._handlers[name](Request(name, body, data, lambda _note: None, cast(Link, self)))
+
+
+async def test_a_push_that_is_under_way_when_another_link_comes_goes_on(tmp_path: Path) -> None:
+    """As when a daemon is started anew: what it has of each file is asked again, and nobody forgets what he was about."""
+    here, there = Home(tmp_path / "here"), Home(tmp_path / "there")
+    private = there.session("app-fix")
+    private.mkdir(parents=True)
+    record = {"generation": 1, "workspace": "", "marks": {}}
+    for name in ("terminal.log", "spool.1.jsonl"):
+        (private / name).write_bytes(b"what it wrote\n")
+        record["marks"][name] = {"start": 0, "base": 0}  # type: ignore[index]
+    (private / "mirror.json").write_text(json.dumps(record))
+    nothing = SimpleNamespace(file=lambda *_: lambda: None, folder=lambda *_: lambda: None)
+    mirror, first, second = Mirror(there, cast(Watch, nothing)), Waits(here), Waits(here)
+    mirror.adopt()
+    pushing = asyncio.create_task(mirror.flush(cast(Link, first), "app-fix"))
+    await first.asked.wait()
+    serving = asyncio.create_task(mirror.serve(cast(Link, second)))
+    await asyncio.sleep(0)
+    first.answer.set()
+    second.answer.set()
+    await pushing
+    await mirror.flush(cast(Link, second), "app-fix")
+    for name in ("terminal.log", "spool.1.jsonl"):
+        assert (here.session("app-fix") / name).read_bytes() == b"what it wrote\n"
+    second.closed.set()
+    await serving
 
 
 async def push(home: Home, data: bytes, offset: int, **asked: object) -> int:

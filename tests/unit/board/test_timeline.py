@@ -107,6 +107,24 @@ def test_the_sentence_tells_how_far_a_trouble_is(told: list[tuple[e.Body, str, s
     assert said(*FAILED, *told) == words
 
 
+def test_a_message_that_came_to_an_agent_which_was_lost_is_called_that() -> None:
+    later = [
+        (e.AgentAck("other"), 1),
+        (e.MessageDelivered(MESSAGE), 1),
+        (e.AgentLost("node n1 is lost"), 1),
+        (e.AgentLaunched({}), 2),
+        (e.AgentActivity("idle"), 2),
+    ]
+    told = [Event(body, 1060.0, "spool", body.type, "app", "app-x", number) for body, number in later]
+    facts: SessionFacts | None = None
+    for event in [*log(*FAILED, *SENT), *told]:
+        facts = reduce(facts, event)
+    assert facts is not None
+    entries = story(*FAILED, *SENT).entries
+    words = sentence(facts, derive(facts, 1100.0), entries, DEFAULT_RULES, lambda at: f"at {at:g}")
+    assert "log sent at 1060, but its agent was lost (node n1 is lost) before it said" in words
+
+
 def test_without_trouble_the_sentence_is_the_status() -> None:
     assert said((e.AgentAsk("Which database?"), "spool", "q")) == "Asks: Which database?"
 

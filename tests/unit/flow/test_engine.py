@@ -107,6 +107,18 @@ async def test_the_next_launch_waits_until_it_is_known_whether_a_message_was_wri
     assert list(world.written.values()) == [1]
 
 
+@pytest.mark.parametrize(("faults", "doubt"), [(["after", *["before"] * 9], True), (["fatal"], False)])
+async def test_a_delivery_that_was_tried_in_vain_says_whether_it_may_have_come(
+    world: World, faults: list[str], doubt: bool
+) -> None:
+    await world.settle()
+    world.faults["deliver"] = faults
+    await world.send()
+    await world.settle()
+    [message] = world.flow.sessions[SESSION].messages
+    assert message.state == "failed" and ("send it again if it was not" in message.reason) is doubt
+
+
 async def test_an_intent_needed_again_while_its_drop_is_recorded_is_not_lost(world: World) -> None:
     await world.settle()
     world.kill_agent(e.AgentExited(0))

@@ -12,7 +12,7 @@ from agent_orchestrator.flow import codec
 from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.events import Event
 from agent_orchestrator.flow.facts import HomeFacts, SessionFacts
-from agent_orchestrator.flow.fold import _RANK, reduce, reduce_home
+from agent_orchestrator.flow.fold import rank, reduce, reduce_home
 from agent_orchestrator.flow.status import COLUMNS, derive
 from tests.unit.flow.drawn import ANY_BODY, LIKELY, MESSAGES, created, events, launched
 
@@ -71,9 +71,9 @@ def test_what_rose_does_not_fall_and_what_ended_stays_ended(sequence: list[Event
         assert facts.updated_at >= before.updated_at
         assert facts.generation >= before.generation
         assert facts.spool >= before.spool or facts.generation > before.generation
-        ranks = {message.id: _RANK[message.state] for message in facts.messages}
+        ranks = {message.id: rank(message) for message in facts.messages}
         for message in before.messages:
-            assert ranks[message.id] >= _RANK[message.state]
+            assert ranks[message.id] >= rank(message)
         if before.launch and before.launch.ended and facts.generation == before.generation:
             assert facts.launch == before.launch
             assert not facts.live
@@ -142,7 +142,7 @@ def test_a_messages_state_only_rises(sequence: list[Event]) -> None:
     for event in sequence:
         before, facts = facts, step(facts, replace(event, generation=0))
         for old, new in zip(before.messages, facts.messages, strict=True):
-            assert _RANK[new.state] >= _RANK[old.state]
+            assert rank(new) >= rank(old)
             assert old.delivered_at in (None, new.delivered_at)
             assert (new.delivered_at is None) == (new.state not in ("delivered", "acknowledged"))
 

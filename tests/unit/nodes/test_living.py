@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +21,7 @@ from agent_orchestrator.flow.reactions import needed
 from agent_orchestrator.flow.status import derive
 from agent_orchestrator.home import Home
 from agent_orchestrator.nodes.calls import PROTOCOL, Hello
+from agent_orchestrator.nodes.link import LinkLost
 from agent_orchestrator.nodes.remote import RemoteNode
 from agent_orchestrator.server import auth
 from agent_orchestrator.services.nodes.placement import HandPlacer, NodeInfo, Wish
@@ -111,6 +113,46 @@ def test_one_that_is_moved_keeps_its_messages_and_its_turn() -> None:
     assert (facts.node, facts.moving, facts.losses) == (None, "", 0) and not facts.admitted
     facts = told(facts, e.SessionAdmitted(), e.SessionPlaced("n2"), MADE)
     assert kinds(facts) == ["launch"]
+
+
+def given(facts: SessionFacts, *messages: str, at: float = 1002.0) -> SessionFacts:
+    for message in messages:
+        facts = told(facts, e.MessageQueued(message, message), at=at)
+        facts = told(facts, e.MessageDelivered(message), at=at, generation=facts.generation)
+    return facts
+
+
+@pytest.mark.parametrize("end", [e.AgentLost("node n1 is lost"), e.AgentStopped(143)])
+def test_what_a_lost_agent_was_given_and_did_not_take_up_has_failed(end: e.Body) -> None:
+    facts = told(given(working(), "m1", "m2"), e.AgentAck("m1"), at=1003.0, generation=1)
+    facts = told(facts, e.MessageQueued("m3", "m3"), e.MoveRequested("n1", "n1 is being drained"), at=1004.0)
+    facts = told(facts, end, at=1005.0, generation=1)
+    assert [one.state for one in facts.messages] == ["acknowledged", "failed", "queued"]
+    assert "send it again if it was not followed" in facts.messages[1].reason
+    again = told(facts, e.MessageDelivered("m2"), at=1005.0, generation=1)
+    assert [one.state for one in again.messages] == ["acknowledged", "failed", "queued"]
+    # What its next agent takes up without saying what is its own message, not the lost one's.
+    facts = told(facts, e.SessionDisplaced("n1", "lost", lost=True), e.SessionAdmitted(), e.SessionPlaced("n2"), MADE)
+    facts = told(facts, e.AgentLaunched({}), e.MessageDelivered("m3"), e.AgentAck(), at=1006.0, generation=2)
+    assert [one.state for one in facts.messages] == ["acknowledged", "failed", "acknowledged"]
+    # A word of the lost one that comes late is true all the same.
+    facts = told(facts, e.MessageDelivered("m2"), e.AgentAck("m2"), at=1007.0, generation=1)
+    assert [one.state for one in facts.messages] == ["acknowledged"] * 3
+
+
+def test_what_one_that_never_acknowledges_was_given_last_is_in_doubt() -> None:
+    facts = told(given(working(), "m1"), e.AgentActivity("active"), at=1003.0, generation=1)
+    lost = told(given(facts, "m2", at=1004.0), e.AgentLost("node n1 is lost"), at=1005.0, generation=1)
+    assert [one.state for one in lost.messages] == ["delivered", "delivered"]
+    assert [one.reason for one in lost.messages] == [
+        "",
+        "its agent was lost (node n1 is lost), and may not have read it",
+    ]
+
+
+def test_what_was_delivered_when_the_agent_was_lost_already_is_no_secret() -> None:
+    facts = told(given(working(), "m1"), e.AgentAck(), e.AgentLost("cut off"), at=1003.0, generation=1)
+    assert [one.state for one in given(facts, "m2", at=1004.0).messages] == ["acknowledged", "failed"]
 
 
 def test_a_person_who_wants_it_stopped_has_it_stopped_wherever_it_is() -> None:
@@ -221,6 +263,16 @@ async def test_the_gate_says_what_a_session_waits_for_once_that_lasts() -> None:
     full.close()
 
 
+def test_a_node_that_was_asked_for_is_where_a_session_begins() -> None:
+    flow = cast(Flow, SimpleNamespace(clock=Time(), sessions={}, on_change=[]))
+    placing = Placing(flow, placer(SMALL), settings)
+    facts = reduce(None, created(runtime="ray", workspace="clone", node="n1"))
+    assert facts is not None and placing.wish(facts).node == "n1"
+    facts = told(facts, e.SessionAdmitted(), e.SessionPlaced("n1"), e.SessionDisplaced("n1", "n1 is lost", lost=True))
+    assert placing.wish(facts).node is None
+    assert placing.wish(told(facts, e.SessionPlaced("n2"))).node == "n2"
+
+
 async def test_a_session_whose_nodes_are_lost_one_after_the_other_is_tried_less_and_less() -> None:
     clock = Time()
     flow = cast(Flow, SimpleNamespace(clock=clock, sessions={}, on_change=[]))
@@ -251,6 +303,40 @@ def test_only_the_launch_that_is_the_sessions_own_may_go_on(tmp_path: Path) -> N
     assert not may("n1", SESSION, 1)
     hello = Hello("n1", "boot", "1", PROTOCOL, Path("/n"), 1, GB)
     assert RemoteNode(hello, Home(tmp_path)).connected is False
+
+
+class Line:
+    """A link to a node that answers, or does not."""
+
+    def __init__(self, *, answers: bool) -> None:
+        self.heard = time.monotonic()
+        self.closed = asyncio.Event()
+        self.home = SimpleNamespace(path=Path("/n"))
+        self._answers = answers
+
+    async def present(self, _path: Path) -> bool:
+        if not self._answers:
+            await self.closed.wait()
+            raise LinkLost("it is gone")
+        self.heard = time.monotonic()
+        return True
+
+    async def close(self) -> None:
+        self.closed.set()
+
+
+async def test_a_node_that_says_nothing_is_hung_up_on_when_its_leases_are_over(tmp_path: Path) -> None:
+    lease = 0.2
+    nodes = Nodes(cast(Flow, None), Home(tmp_path), lambda: replace(settings(), lease=lease), cast(Any, None))
+    silent, answers = Line(answers=False), Line(answers=True)
+    began = time.monotonic()
+    listening = [asyncio.create_task(nodes._listen(cast(Any, one), cast(Any, one))) for one in (silent, answers)]
+    await asyncio.wait_for(silent.closed.wait(), 5)
+    assert time.monotonic() - began > lease
+    await asyncio.sleep(lease)
+    assert not answers.closed.is_set()
+    for one in listening:
+        one.cancel()
 
 
 # -- tokens ------------------------------------------------------------------------------------------------------------
