@@ -32,7 +32,7 @@ test: setup      ## all tests that need nothing but this machine
 	@scripts/install-tmux
 	@scripts/install-bwrap
 	@# Most of the time they wait for other programs: one more at a time than there are cores.
-	@$(BIN)/python -m pytest -n $$($(BIN)/python -c 'import os; print((os.cpu_count() or 1) + 1)')
+	@$(BIN)/python -m pytest --dist worksteal -n $$($(BIN)/python -c 'import os; print((os.cpu_count() or 1) + 1)')
 
 check: setup lint types imports test docs-test dashboard test-dashboard   ## every gate
 

@@ -196,7 +196,7 @@ class Assembly:
         self.admission = Admission(self.flow, self.home, self.config, self.conflicts.expected)
         self.admission.gates += [self.quota.gate, self.budgets.gate, self.nodes.gate]
         self.nodes.on_placed.append(self.admission.look)
-        self.quota.on_release.append(self.admission.look)
+        self.quota.on_release += [self.admission.look, self.runner.hurry]
         self.issues = Issues(self.flow, self.pulls.numbering)
         self.issues.elsewhere = self.tracking
         self.backlog = Backlog(self.flow, self.config)

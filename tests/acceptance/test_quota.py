@@ -109,7 +109,7 @@ def test_a_message_to_a_held_session_waits_and_says_why(box: Sandbox) -> None:
     assert "the usage limit of home" in held()[0]["reason"]
     assert "the usage limit of home" in box.ao("why", "app-idle").stdout
     box.ao("usage", "--release", "home")
-    box.until(lambda: not held(), "the message to go", 90.0)
+    box.until(lambda: not held(), "the message to go", PATIENCE)
 
 
 def test_a_limit_of_one_model_holds_that_model(box: Sandbox) -> None:

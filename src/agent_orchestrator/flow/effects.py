@@ -124,6 +124,15 @@ class Runner:
         for lane in lanes:
             self._pump(lane)
 
+    def hurry(self) -> None:
+        """Whatever waits to start an agent or to speak to one is tried now: what it waits for may be over."""
+        now = self.flow.clock()
+        for lane, rows in list(self._lanes.items()):
+            for key, row in rows.items():
+                if row.due > now and row.intent.kind in FOR_THE_AGENT:
+                    rows[key] = replace(row, due=now)
+            self._pump(lane)
+
     def _on_change(self, changes: Sequence[Change]) -> None:
         """What waited for another activity, or is not needed any more, need not wait for its time."""
         for change in changes:

@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
 from agent_orchestrator.client import Client
+from agent_orchestrator.errors import AoError
 from agent_orchestrator.home import Home
 
 T = TypeVar("T")
@@ -198,8 +199,18 @@ class Sandbox:
             if value := holds():
                 return value
             if time.monotonic() > end:
-                raise TimeoutError(f"waited {timeout:g} s in vain for {what}; the daemon's log:\n{self._log_tail()}")
+                raise TimeoutError(
+                    f"waited {timeout:g} s in vain for {what}; the last events:\n{self._last_events()}\n"
+                    f"the daemon's log:\n{self._log_tail()}"
+                )
             time.sleep(0.02)
+
+    def _last_events(self) -> str:
+        try:
+            last = self.request("GET", "/api/events?limit=20")["events"][-20:]
+        except (AoError, OSError):
+            return "(none)"
+        return "\n".join(f"{one['time']} {one['type']} {one['session']} {str(one['data'])[:160]}" for one in last)
 
     def _log_tail(self) -> str:
         with contextlib.suppress(OSError):
