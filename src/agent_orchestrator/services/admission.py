@@ -115,9 +115,8 @@ class Admission:
         for verdict in verdicts:
             facts = self.flow.sessions[verdict.session]
             if not verdict.reason:
-                moved = (
-                    f":{facts.moves}" if facts.moves else ""
-                )  # who lost his node before he was started is admitted again
+                # Who lost his node before he was started is admitted again.
+                moved = f":{facts.moves}" if facts.moves else ""
                 key = f"admitted:{facts.id}:{facts.run}{moved}"
                 events.append(self._event(e.SessionAdmitted(), facts.project, facts.id, key))
             elif verdict.reason != CHOOSING and (
