@@ -8,6 +8,7 @@ cost. The process that they are forked from is started with the first one and en
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import signal
@@ -48,7 +49,14 @@ def launch(argv: Sequence[str], env: Mapping[str, str]) -> Daemon:
 @cache
 def _parent() -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "agent_orchestrator.testing.preloaded"]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    parent = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    atexit.register(_end, parent)
+    return parent
+
+
+def _end(parent: subprocess.Popen[bytes]) -> None:
+    with parent:  # closes its standard input, by which it ends
+        pass
 
 
 def main() -> None:
