@@ -19,6 +19,8 @@ from agent_orchestrator.flow.pull import Episode, Issue, PullRequest
 CLUSTER = "ray"
 """The runtime whose sessions live on the nodes of a cluster."""
 
+STEADY = 600.0
+"""Seconds after which a launch is not to blame for the end of its machine."""
 VERSION = 10
 """Raised when the meaning of a fold changes: stored facts are then folded anew from the log."""
 
@@ -365,6 +367,11 @@ class SessionFacts:
     def limited(self) -> bool:
         """It met its account's usage limit and waits for the end of that; its agent may have ended with it."""
         return self.limited_at is not None and self.activity.state in ("limited", "exited")
+
+    def losses_with(self, now: float) -> int:
+        """Nodes lost with it one after the other, if another is lost now; one that it worked on for long begins a new row."""
+        steady = self.launch is not None and now - self.launch.at >= STEADY
+        return 1 if steady else self.losses + 1
 
     @property
     def live(self) -> bool:

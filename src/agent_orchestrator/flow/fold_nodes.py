@@ -83,7 +83,7 @@ def _displaced(facts: SessionFacts, event: Event, body: e.SessionDisplaced) -> S
         node=None,
         moving="",
         moves=facts.moves + 1,
-        losses=facts.losses + body.lost,
+        losses=facts.losses_with(event.time) if body.lost else facts.losses,
         displaced_at=event.time,
         unseen="",
         unseen_since=None,

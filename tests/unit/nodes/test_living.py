@@ -89,6 +89,10 @@ def test_a_lost_node_costs_what_was_not_published() -> None:
     assert launch.generation == 2
     facts = told(facts, e.AgentLaunched({}), generation=2)
     assert told(facts, e.AgentTurnEnded("done"), generation=2).losses == 0
+    lost = e.SessionDisplaced("n2", "node n2 is lost", lost=True)
+    soon = told(facts, lost, at=facts.launch.at + 30) if facts.launch else facts
+    late = told(facts, lost, at=facts.launch.at + 3600) if facts.launch else facts
+    assert (soon.losses, late.losses) == (2, 1), "who worked for long on it is not to blame"
 
 
 def test_one_at_rest_gets_a_workspace_elsewhere_when_it_is_needed() -> None:

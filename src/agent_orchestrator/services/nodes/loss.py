@@ -149,7 +149,7 @@ class Loss:
             await self.observer.tell_end(facts.id, handle, Exit(), lost=reason)
         facts = self.flow.sessions[facts.id]
         wanted = facts.wanted == "run" and bool(facts.launch and facts.launch.lost)
-        often = facts.losses + 1 >= MOST_LOSSES
+        often = facts.losses_with(self.flow.clock()) >= MOST_LOSSES
         now, unique = self.flow.clock(), f"{facts.id}:{facts.moves}"
         body = e.SessionDisplaced(node, reason, lost=True, restart=wanted and not often)
         events = [Event(body, now, "node", f"displaced:{unique}", facts.project, facts.id)]
