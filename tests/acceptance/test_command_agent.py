@@ -224,7 +224,8 @@ def test_the_prompt_by_file_and_by_standard_input(cli: Sandbox, way: str) -> Non
 def test_the_prompt_is_pasted_once_the_program_is_ready(cli: Sandbox) -> None:
     cli.ao("new", "type me", "--agent", "by-paste", "--name", "pasted")
     now = _until(cli, "p-pasted", activity="idle")
-    cli.until(lambda: (Path(now["workspacePath"]) / "lines.txt").exists(), "the prompt")
+    lines = Path(now["workspacePath"]) / "lines.txt"
+    cli.until(lambda: lines.exists() and lines.read_text(), "the prompt")
     assert _inside(now, "lines.txt").splitlines() == ["type me"]
     assert _inside(now, "first.txt") == "\n"
 
