@@ -2,10 +2,12 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+SETUP  ?= setup
+EPOCH  := 1580601600
 BUILT  := src/agent_orchestrator/server/dist/index.html
 PAGES  := $(shell find dashboard -name node_modules -prune -o -type f -print)
 
-.PHONY: help setup dashboard test-dashboard demo test check lint types imports docs-test bench faults crashes test-agents test-forges test-browser test-docker test-cluster test-postgres screenshots lock clean
+.PHONY: help setup dashboard test-dashboard demo test check lint types imports docs-test bench faults crashes test-agents test-forges test-browser test-docker test-cluster test-postgres test-rescue screenshots wheel test-wheel lock clean
 
 help:            ## what can be done here
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -72,6 +74,9 @@ test-postgres: setup ## the store and two daemons on a real PostgreSQL 15, start
 	@scripts/install-postgres
 	@$(BIN)/python -m pytest tests/postgres -p no:xdist $(ARGS)
 
+test-rescue: setup   ## a thousand random workspaces saved, removed and brought back, byte for byte: make test-rescue EXAMPLES=500 (each of two kinds)
+	@AO_RESCUE_EXAMPLES=$(or $(EXAMPLES),500) $(BIN)/python -m pytest tests/integration/rescue/test_any_workspace.py -n 2 $(ARGS)
+
 screenshots: setup   ## the pictures of docs/dashboard.md
 	@scripts/install-chromium
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-browser.lock
@@ -94,6 +99,15 @@ crashes: setup   ## kill -9 of the daemon at every statement that touches the ou
 
 bench: setup     ## the figures of docs/benchmarks.md, as ratios measured in one run
 	@$(BIN)/python -m benchmarks
+
+wheel: $(SETUP)     ## the wheel in dist/, its bill of materials and their digests; the same sources give the same bytes
+	@rm -rf dist && mkdir dist
+	@SOURCE_DATE_EPOCH=$(EPOCH) PYTHONDONTWRITEBYTECODE=1 $(BIN)/python -m hatchling build --target wheel --directory dist
+	@$(BIN)/python scripts/sbom.py dist/sbom.cdx.json
+	@cd dist && sha256sum * > SHA256SUMS && cat SHA256SUMS
+
+test-wheel: setup   ## two wheels, made in two places and times, are one; and what is in it
+	@$(BIN)/python -m tests.supply.wheel
 
 lock: setup      ## pin the dependencies anew
 	@scripts/lock $(BIN)

@@ -9,7 +9,7 @@ import contextlib
 import os
 import platform
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,7 @@ from agent_orchestrator.services.admission import Admission
 from agent_orchestrator.services.agent_reviews import AgentReviews
 from agent_orchestrator.services.agents import Agents
 from agent_orchestrator.services.assigning import Assigning
+from agent_orchestrator.services.audit import Audit
 from agent_orchestrator.services.backlog import Backlog
 from agent_orchestrator.services.base_states import BaseStates
 from agent_orchestrator.services.bases import Bases
@@ -57,6 +58,7 @@ from agent_orchestrator.services.inbox import Inbox
 from agent_orchestrator.services.inspection import Inspection
 from agent_orchestrator.services.issues import Issues
 from agent_orchestrator.services.lifecycle import Lifecycle
+from agent_orchestrator.services.listing import PluginListing
 from agent_orchestrator.services.live import Live
 from agent_orchestrator.services.logins import Logins
 from agent_orchestrator.services.material import Gathering
@@ -78,6 +80,7 @@ from agent_orchestrator.services.reacting import Reacting
 from agent_orchestrator.services.reactions import Reactions
 from agent_orchestrator.services.reporting import Reporting
 from agent_orchestrator.services.reviews import Reviews
+from agent_orchestrator.services.secrets import learn_configuration, learn_environment
 from agent_orchestrator.services.sessions import Sessions
 from agent_orchestrator.services.spawning import Spawning
 from agent_orchestrator.services.stacks import Stacks
@@ -97,10 +100,14 @@ if TYPE_CHECKING:
 class Assembly:
     """All parts of one daemon."""
 
-    def __init__(self, home: Home, config_file: Path | None = None) -> None:
+    def __init__(self, home: Home, config_file: Path | None = None, *, foreign: bool = False) -> None:
+        """`foreign`: the file came with a repository."""
         self.home = home
         self.host = Guarded()
+        learn_environment(os.environ)
         self.config = ConfigSet(home.config, os.environ, config_file)
+        self.config.on_change = lambda: learn_configuration(self.config.data(), os.environ)
+        self.config.foreign = foreign
         self.config_file = config_file
         self.early = early_settings(self.config)
         """What had to be known of the daemon's settings before the store is opened; none: nothing."""
@@ -115,7 +122,8 @@ class Assembly:
         self.tokens = Tokens(home)
         self.views = Views(self.flow)
         self.projects = Projects(self.flow, home, self.host, self.config, self.watch)
-        self.projects.on_reload.append(self.views.forget)
+        self.projects.on_reload += [self.views.forget, self.plugins.forget]
+        self.plugins.admit, self.plugins.loaded = self.projects.admits, self.projects.note_plugin
         self.sessions = Sessions(self.flow, home, self.host, self.plugins, self.projects, self.views)
         self.lifecycle = Lifecycle(
             self.flow, home, self.host, self.plugins, self.tokens, self.watch, self.sessions.print
@@ -194,7 +202,9 @@ class Assembly:
         self.permissions = Permissions(self.flow, self.plugins, self.lifecycle)
         self.observer = Observer(self.flow, self.home, self.plugins, self.watch)
         self.admission = Admission(self.flow, self.home, self.config, self.conflicts.expected)
-        self.admission.gates += [self.quota.gate, self.budgets.gate, self.nodes.gate]
+        self.admission.gates += [self.quota.gate, self.budgets.gate, self.nodes.gate, self._trust_gate]
+        self.projects.on_reload.append(self.admission.look)
+        self.lifecycle.distrust = self._distrust
         self.nodes.on_placed.append(self.admission.look)
         self.quota.on_release += [self.admission.look, self.runner.hurry]
         self.issues = Issues(self.flow, self.pulls.numbering)
@@ -208,6 +218,7 @@ class Assembly:
     def _shown(self) -> None:
         """What people and programs see and ask for."""
         self.feed = Feed(self.flow)
+        self.audit = Audit(self.flow)
         self.inbox = Inbox(self.flow, self.home, self.permissions, self.sessions, self.views)
         self.fixes = Fixes(
             self.flow,
@@ -253,6 +264,14 @@ class Assembly:
         """Why a session may use no model just now; who may has his account's next turn."""
         return self.budgets.wait(facts) or self.quota.take(facts)
 
+    def _distrust(self, facts: SessionFacts) -> str:
+        project = self.config.project(facts.project)
+        return self.projects.distrust(project, facts.spec.profile) if project else ""
+
+    def _trust_gate(self, facts: SessionFacts, _others: Sequence[SessionFacts]) -> str:
+        used = self._distrust(facts)
+        return f"your trust in its configuration ({used}): ao trust" if used else ""
+
     def _model_of(self, facts: SessionFacts) -> str:
         settings = self.config.agent(facts.project, facts.spec.profile or facts.spec.agent)
         return (settings and settings.model) or ""
@@ -281,11 +300,13 @@ class Assembly:
             planner=self.planner,
             fixes=self.fixes,
             feed=self.feed,
+            audit=self.audit,
             live=self.live,
             stories=Stories(self.flow, self.plugins, self.views),
             stats=Stats(self.flow),
             coordinators=self.coordinators,
             projects=self.projects,
+            plugins=PluginListing(self.plugins, self.projects),
             config=Configuration(self.home, self.projects),
             agents=self.agents,
             doctor=self.doctor,

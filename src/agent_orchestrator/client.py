@@ -300,7 +300,7 @@ class Client:
 
     @property
     def _look(self) -> str:
-        return f"see {self.log}, or run `ao start --foreground`"
+        return f"see {self.log}, or run `ao start --foreground`; where $AO_HOME is damaged, `ao doctor --repair`"
 
     def _another(self) -> bool:
         """Whether another daemon holds the lock: it is starting, or just ending."""

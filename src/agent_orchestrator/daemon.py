@@ -31,14 +31,16 @@ from agent_orchestrator import __version__
 from agent_orchestrator.assembly import Assembly
 from agent_orchestrator.client import alive
 from agent_orchestrator.config.scope import DaemonConfig
-from agent_orchestrator.errors import AoError, Conflict
+from agent_orchestrator.errors import AoError, Conflict, machine_short
 from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.events import Event, rfc3339
 from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.flow.outbox import Row
 from agent_orchestrator.flow.status import IN_TURN
 from agent_orchestrator.home import Home
+from agent_orchestrator.host import LocalHost
 from agent_orchestrator.protocols import Gone, Handle, Liveness, Unseen
+from agent_orchestrator.redaction import KNOWN
 from agent_orchestrator.server import tls
 from agent_orchestrator.server.app import create_app
 from agent_orchestrator.server.serve import Servers
@@ -46,6 +48,8 @@ from agent_orchestrator.server.standby import Entrance, Standby
 from agent_orchestrator.services.environment import login_environment
 from agent_orchestrator.services.landing import settle
 from agent_orchestrator.services.plugins import handle_of
+from agent_orchestrator.services.projects import foreign
+from agent_orchestrator.services.secrets import learn_environment
 
 if TYPE_CHECKING:
     from agent_orchestrator.store.postgres import Postgres
@@ -55,6 +59,8 @@ FOLLOWING = 0.2
 """Seconds between two looks at what the active daemon has written."""
 PATIENCE = 10.0
 """Seconds that effects under way have to finish when the daemon ends."""
+TOLD_AGAIN = 60.0
+"""Seconds in which what the machine lacks is told once."""
 DYING_WITHIN = 10.0
 """Seconds that a killed daemon gets to be gone."""
 
@@ -64,14 +70,15 @@ log = structlog.get_logger()
 class Daemon(Assembly):
     """One run of the daemon."""
 
-    def __init__(self, home: Home, config_file: Path | None = None) -> None:
-        super().__init__(home, config_file)
+    def __init__(self, home: Home, config_file: Path | None = None, *, foreign: bool = False) -> None:
+        super().__init__(home, config_file, foreign=foreign)
         self.ending = asyncio.Event()
         self.deposed: AoError | None = None
         self._background: list[asyncio.Task[None]] = []
 
     async def run(self, host: str | None, port: int | None, wanted: tls.Wanted | None = None) -> None:
         """Serve until told to end."""
+        asyncio.get_running_loop().set_exception_handler(_Unheard())
         doors = None
         if self.shared is not None and self.early is not None:
             doors = await self._doors(self.early, host, port, wanted)
@@ -80,8 +87,8 @@ class Daemon(Assembly):
         login = asyncio.create_task(self._login())
         pending = await self.flow.start()
         if self.config_file:
-            self.config.add(self.config_file)
-        self.projects.start()
+            await self.projects.take(self.config_file)
+        await self.projects.start()
         doors = doors or await self._doors(self.config.daemon, host, port, wanted)
         servers, url, note, certificate = doors.servers, doors.url, doors.note, doors.certificate
         self.plugins.here.url = self.checkup.url = url
@@ -186,7 +193,9 @@ class Daemon(Assembly):
             log.warning(line)
 
         try:
-            self.plugins.here.login = await login_environment(self.host, None, os.environ, note)
+            login = await login_environment(self.host, None, os.environ, note)
+            learn_environment(login)
+            self.plugins.here.login = login
         finally:
             self.plugins.here.login_ready.set()
 
@@ -342,6 +351,22 @@ class Daemon(Assembly):
             await self.flow.append(Event(body, self.flow.clock(), "daemon", uuid.uuid4().hex))
 
 
+class _Unheard:
+    """What went wrong where nobody waits for it. That the machine lacks something is one line, and not again and again."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, float] = {}
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        short = error if isinstance(error, AoError) else machine_short(error) if error else None
+        if short is None:
+            loop.default_exception_handler(context)
+        elif self._told.get(short.text, 0.0) < loop.time() - TOLD_AGAIN:
+            self._told[short.text] = loop.time()
+            log.warning(str(context.get("message") or "something could not be done"), error=str(short))
+
+
 @dataclass(slots=True)
 class _Doors:
     """What is listened on, and what is behind it."""
@@ -399,19 +424,29 @@ def _lock_or_holder(file: TextIO) -> str | None:
     return None
 
 
+class _Formatter(logging.Formatter):
+    """Without secrets."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return KNOWN.text(super().format(record))
+
+
 def set_up_log(home: Home, foreground: bool) -> None:
-    """One line an entry, with time and level; to the terminal or to the log file."""
+    """One line an entry, with time and level and no secret; to the terminal or to the log file."""
     stream = sys.stderr if foreground else home.log.open("a", buffering=1)
     if not foreground:
         home.log.chmod(0o600)
         os.dup2(stream.fileno(), 2)
-    logging.basicConfig(stream=stream, level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(_Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    logging.basicConfig(handlers=[handler], level=logging.WARNING)
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso"),
-            structlog.processors.ExceptionPrettyPrinter(),
+            structlog.processors.format_exc_info,
             structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "event"], bool_as_flag=False),
+            lambda _logger, _level, line: KNOWN.text(str(line)),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
         logger_factory=structlog.WriteLoggerFactory(file=stream),
@@ -437,7 +472,7 @@ def main() -> int:
         with locked(home):
             asyncio.run(_run(home, options))
     except AoError as error:
-        sys.stderr.write(f"ao: {error}\n")
+        sys.stderr.write(KNOWN.text(f"ao: {error}\n"))
         return error.exit_code
     except OSError as error:
         sys.stderr.write(f"ao: {home.path} cannot be used: {error}\n")
@@ -447,7 +482,10 @@ def main() -> int:
 
 async def _run(home: Home, options: argparse.Namespace) -> None:
     wanted = tls.Wanted(options.tls, options.tls_cert, options.tls_key, options.insecure)
-    await Daemon(home, options.config).run(options.host, options.port, wanted if wanted != tls.Wanted() else None)
+    daemon = Daemon(
+        home, options.config, foreign=bool(options.config) and await foreign(LocalHost(), home, options.config)
+    )
+    await daemon.run(options.host, options.port, wanted if wanted != tls.Wanted() else None)
 
 
 if __name__ == "__main__":

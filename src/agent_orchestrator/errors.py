@@ -15,6 +15,8 @@ An error's text is one line that says what is wrong; `remedy` says what to do ne
 
 from __future__ import annotations
 
+import errno
+
 
 class AoError(Exception):
     """Something failed; the text says what, `remedy` what to do."""
@@ -95,3 +97,23 @@ class Temporary(AoError):
         super().__init__(text, remedy)
         self.until = until
         """When trying again may work, where that is known: a rate limit's end."""
+
+
+_SHORT = {
+    errno.ENOSPC: "free some disk space",
+    errno.EDQUOT: "free some disk space, or ask for more of it",
+    errno.EROFS: "see why the disk is read-only, and mount it for writing",
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+    errno.ENFILE: "raise the machine's limit of open files",
+    errno.EIO: "see what the system's log says about the disk",
+    errno.ENOMEM: "free some memory",
+    errno.EAGAIN: "end some processes, or raise their limit (ulimit -u)",
+}
+
+
+def machine_short(error: BaseException) -> Temporary | None:
+    """What the machine lacks this moment, where that is what an error says: the same may work later."""
+    if isinstance(error, AoError) or not isinstance(error, OSError) or error.errno not in _SHORT:
+        return None
+    where = f": {error.filename}" if error.filename else ""
+    return Temporary(f"{error.strerror}{where}", _SHORT[error.errno])

@@ -11,6 +11,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, runtime_checkable
 
+from agent_orchestrator.plain import clean_text, one_line
+
+
+def _as_text(told: object, lines: str = "", texts: str = "") -> None:
+    """What a forge tells is written by others: it is kept as plain text, whichever plugin it comes through."""
+    for names, plain in ((lines, one_line), (texts, clean_text)):
+        for name in names.split():
+            if value := getattr(told, name):
+                object.__setattr__(told, name, plain(value))
+    if (url := getattr(told, "url", None)) and not url.startswith(("https://", "http://")):
+        object.__setattr__(told, "url", "" if isinstance(told, PullState) else None)
+    for name in ("labels", "attachments"):
+        if some := getattr(told, name, ()):
+            object.__setattr__(told, name, tuple(one_line(one) for one in some))
+
 
 @dataclass(frozen=True, slots=True)
 class Author:
@@ -21,6 +36,9 @@ class Author:
     """`person`, `bot`, or `agent`: ourselves, with the daemon's own login and mark."""
     write_access: str = "unknown"
     """May he write to the repository: `yes`, `no` or `unknown`."""
+
+    def __post_init__(self) -> None:
+        _as_text(self, lines="name")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +57,9 @@ class PullCheck:
     log: str = ""
     """The file that its output was written to, here."""
 
+    def __post_init__(self) -> None:
+        _as_text(self, lines="name url", texts="summary")
+
 
 @dataclass(frozen=True, slots=True)
 class PullReview:
@@ -51,6 +72,9 @@ class PullReview:
     body: str
     head: str
     at: float
+
+    def __post_init__(self) -> None:
+        _as_text(self, texts="body")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +94,9 @@ class PullComment:
     resolved: bool = False
     mark: str = ""
     """The key that we said it with."""
+
+    def __post_init__(self) -> None:
+        _as_text(self, texts="body")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +133,9 @@ class PullState:
     """The repository that its branch is in, where that is another one."""
     unread: tuple[str, ...] = ()
     """What could not be read this time, of `checks`, `reviews`, `comments`, `labels`: what was known of it stays."""
+
+    def __post_init__(self) -> None:
+        _as_text(self, lines="title url blocked")
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,6 +374,9 @@ class TrackerComment:
     body: str
     at: float
 
+    def __post_init__(self) -> None:
+        _as_text(self, texts="body")
+
 
 @dataclass(frozen=True, slots=True)
 class Issue:
@@ -365,6 +398,9 @@ class Issue:
     branch: str | None = None
     """The branch that the tracker suggests."""
     updated_at: float = 0.0
+
+    def __post_init__(self) -> None:
+        _as_text(self, lines="title url assignee", texts="body")
 
 
 @dataclass(frozen=True, slots=True)

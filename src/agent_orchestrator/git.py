@@ -1,7 +1,8 @@
 """Every Git command there is, typed.
 
-Nothing here asks a question: no prompt, no pager, no hook, no file-system monitor, no garbage collection. What can be read
-from Git's files without a process is in `git_files.py`.
+Nothing here asks a question: no prompt, no pager, no hook, no file-system monitor, no garbage collection. No remote is a command
+(`ext::`), no submodule is entered unasked, no object is another than it is named. What can be read from Git's files without a process is
+in `git_files.py`.
 """
 
 from __future__ import annotations
@@ -55,10 +56,30 @@ _QUIET = {
     "GCM_INTERACTIVE": "never",
     "GIT_EDITOR": ":",
     "GIT_PAGER": "cat",
+    "GIT_NO_REPLACE_OBJECTS": "1",
     "LC_ALL": "C",
 }
-_SETTINGS = {"core.hookspath": os.devnull, "core.fsmonitor": "false", "gc.auto": "0", "maintenance.auto": "false"}
+_SETTINGS = {
+    "core.hookspath": os.devnull,
+    "core.fsmonitor": "false",
+    "gc.auto": "0",
+    "maintenance.auto": "false",
+    "protocol.ext.allow": "never",
+    "submodule.recurse": "false",
+}
 _ALWAYS = tuple(part for key, value in _SETTINGS.items() for part in ("-c", f"{key}={value}"))
+LONG = 1800.0
+"""Seconds after which what takes long is taken to hang: on a pipe in the place of a file, say."""
+_ODD = (
+    "badDate",
+    "badTimezone",
+    "missingEmail",
+    "missingNameBeforeEmail",
+    "missingSpaceBeforeDate",
+    "missingSpaceBeforeEmail",
+) + (("zeroPaddedFilemode", "missingTaggerEntry", "nullSha1", "badTagName", "zeroPaddedDate", "missingTypeEntry"))
+CHECKED = ("fetch.fsckObjects=true", *(f"fetch.fsck.{name}=warn" for name in _ODD))
+"""Configuration for fetching from where an agent writes objects: none that would deceive Git, but what old histories are odd in."""
 LFS_OFF = ("filter.lfs.smudge=", "filter.lfs.clean=", "filter.lfs.process=", "filter.lfs.required=false")
 """Configuration that keeps large-file pointers as they are, for machines without git-lfs."""
 
@@ -257,7 +278,7 @@ class Git:
 
     async def is_ancestor(self, older: str, newer: str) -> bool:
         """Does `newer` contain `older`?"""
-        return (await self.run("merge-base", "--is-ancestor", older, newer, ok=(0, 1))).code == 0
+        return (await self.run("merge-base", "--is-ancestor", "--end-of-options", older, newer, ok=(0, 1))).code == 0
 
     async def merge_base(self, a: str, b: str) -> str | None:
         """The best common ancestor."""
@@ -292,12 +313,12 @@ class Git:
         plain = [line for line in lines if line not in odd]
         if plain:
             stdin = os.fsencode("".join(f"{line}\n" for line in plain))
-            done = await self.run("hash-object", "-w", "--no-filters", "--stdin-paths", input=stdin, timeout=None)
+            done = await self.run("hash-object", "-w", "--no-filters", "--stdin-paths", input=stdin, timeout=LONG)
             found.update(zip(plain, done.text.split(), strict=True))
         strange = sorted(odd)
         for start in range(0, len(strange), 100):
             some = strange[start : start + 100]
-            done = await self.run("hash-object", "-w", "--no-filters", "--", *some, timeout=None)
+            done = await self.run("hash-object", "-w", "--no-filters", "--", *some, timeout=LONG)
             found.update(zip(some, done.text.split(), strict=True))
         return [found[line] for line in lines]
 
@@ -336,7 +357,7 @@ class Git:
     async def merge_tree(self, ours: str, theirs: str) -> tuple[str, tuple[str, ...]]:
         """Merge two commits without a checkout (Git 2.38): the tree, and the files that conflict. Needs a common ancestor."""
         options = ("--write-tree", "-z", "--name-only", "--no-messages")
-        done = await self.run("merge-tree", *options, ours, theirs, ok=(0, 1), timeout=None)
+        done = await self.run("merge-tree", *options, "--end-of-options", ours, theirs, ok=(0, 1), timeout=LONG)
         tree, *files = os.fsdecode(done.out).rstrip("\0").split("\0")
         return tree, tuple(dict.fromkeys(files))
 
@@ -381,7 +402,7 @@ class Git:
     async def fill(self, *, config: Sequence[str] = (), env: Mapping[str, str] | None = None) -> None:
         """Write HEAD's files into the checkout, with as many workers as there are cores."""
         settings = ("checkout.workers=0", *self.filters(), *config)
-        await self.run("reset", "--quiet", "--hard", "--no-recurse-submodules", config=settings, env=env, timeout=None)
+        await self.run("reset", "--quiet", "--hard", "--no-recurse-submodules", config=settings, env=env, timeout=LONG)
 
     def filters(self) -> tuple[str, ...]:
         """Configuration that keeps a missing git-lfs from failing whatever touches files."""
@@ -395,11 +416,15 @@ class Git:
         timeout: float,
         config: Config | None = None,
         env: Mapping[str, str] | None = None,
+        checked: bool = False,
     ) -> None:
-        """Fetch exactly these, asking nobody anything. Raises `GitFailed` or, when time runs out, `Temporary`."""
+        """Fetch exactly these, asking nobody anything; `checked`: an agent may have made the objects. Raises `GitFailed` or, when
+        time runs out, `Temporary`.
+        """
         options = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", "--no-recurse-submodules")
         await self.run(
             *("fetch", *options, "--end-of-options", remote, *refspecs),
+            config=CHECKED if checked else (),
             env={**ssh_without_questions(config), **(env or {})},
             timeout=timeout,
         )
@@ -428,7 +453,7 @@ class Git:
         """What differs from HEAD and index; every untracked file; a folder that ends in `/` is a repository of its own."""
         options = ("--porcelain=v2", "-z", "--untracked-files=all", "--ignore-submodules=none", "--no-renames")
         wanted = (*options, "--ignored=matching") if ignored else options
-        done = await self.run("status", *wanted, config=self.filters(), timeout=None)
+        done = await self.run("status", *wanted, config=self.filters(), timeout=LONG / 3)
         return [change for entry in done.out.split(b"\0") if entry and (change := _change(os.fsdecode(entry)))]
 
     async def diff(

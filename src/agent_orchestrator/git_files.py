@@ -7,6 +7,13 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from agent_orchestrator.safe_files import read_plain
+
+LONGEST = 1 << 20
+"""Bytes that a file of Git's may have for us, but for the list of packed refs."""
+LONGEST_LIST = 256 << 20
+_DEEPEST = 5
+_OBJECT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _BAD_IN_REF = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//")
 
 
@@ -47,8 +54,8 @@ def find_layout(path: Path) -> Layout | None:
         return Layout(path, dot, _common(dot))
     if dot.is_file():
         try:
-            pointer = dot.read_bytes().decode(errors="surrogateescape").strip()
-        except FileNotFoundError:  # removed this very moment
+            pointer = _text(dot)
+        except OSError:  # removed this very moment, or not what it was
             return None
         if not pointer.startswith("gitdir: "):
             return None
@@ -61,19 +68,30 @@ def find_layout(path: Path) -> Layout | None:
 
 def _common(git_dir: Path) -> Path:
     try:
-        pointer = (git_dir / "commondir").read_bytes().decode(errors="surrogateescape").strip()
+        pointer = _text(git_dir / "commondir")
     except OSError:
         return git_dir
     return Path(os.path.normpath(git_dir / pointer))
 
 
+def _text(path: Path, longest: int = LONGEST) -> str:
+    """One of Git's files. An agent may write there: a pipe, a device or a symlink in its place is not read."""
+    return read_plain(path, longest).decode(errors="surrogateescape").strip()
+
+
+def _is_ref(name: str) -> bool:
+    """Is it the name of a ref, and not of any other file?"""
+    return name.startswith("refs/") and valid_branch(name)
+
+
 def read_symbolic_head(git_dir: Path) -> str | None:
     """The ref that HEAD names (`refs/heads/main`); none when it is detached or cannot be read from files."""
     try:
-        text = (git_dir / "HEAD").read_bytes().decode(errors="surrogateescape").strip()
+        text = _text(git_dir / "HEAD")
     except OSError:
         return None
-    return text[5:] if text.startswith("ref: ") and text != "ref: refs/heads/.invalid" else None
+    ref = text.removeprefix("ref:").strip()
+    return ref if text.startswith("ref:") and _is_ref(ref) else None
 
 
 def read_head(git_dir: Path) -> str | None:
@@ -82,24 +100,32 @@ def read_head(git_dir: Path) -> str | None:
     if ref is not None:
         return read_ref(git_dir, ref)
     try:
-        text = (git_dir / "HEAD").read_text().strip()
-    except (OSError, ValueError):
-        return None
-    return text if re.fullmatch(r"[0-9a-f]{40,64}", text) else None
-
-
-def read_ref(git_dir: Path, ref: str) -> str | None:
-    """The object that a ref names, read from loose and packed refs without a process."""
-    common = _common(git_dir)
-    for folder in (git_dir, common):
-        try:
-            text = (folder / ref).read_text().strip()
-        except (OSError, ValueError):
-            continue
-        return read_ref(git_dir, text[5:]) if text.startswith("ref: ") else text
-    wanted = b" " + os.fsencode(ref)
-    try:
-        packed = (common / "packed-refs").read_bytes()
+        text = _text(git_dir / "HEAD")
     except OSError:
         return None
-    return next((line[: -len(wanted)].decode() for line in packed.splitlines() if line.endswith(wanted)), None)
+    return text if _OBJECT.fullmatch(text) else None
+
+
+def read_ref(git_dir: Path, ref: str, deep: int = 0) -> str | None:
+    """The object that a ref names, read from loose and packed refs without a process."""
+    common = _common(git_dir)
+    if not _is_ref(ref) or deep > _DEEPEST:
+        return None
+    for folder in (git_dir, common):
+        try:
+            text = _text(folder / ref)
+        except OSError:
+            continue
+        if text.startswith("ref:"):
+            return read_ref(git_dir, text.removeprefix("ref:").strip(), deep + 1)
+        if _OBJECT.fullmatch(text):
+            return text
+    wanted = b" " + os.fsencode(ref)
+    try:
+        packed = read_plain(common / "packed-refs", LONGEST_LIST)
+    except OSError:
+        return None
+    found = next(
+        (line[: -len(wanted)].decode(errors="replace") for line in packed.splitlines() if line.endswith(wanted)), ""
+    )
+    return found if _OBJECT.fullmatch(found) else None

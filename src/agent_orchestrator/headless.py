@@ -23,6 +23,7 @@ from typing import Any
 from agent_orchestrator import reports as r
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.host import LocalHost
+from agent_orchestrator.odd import read_line
 from agent_orchestrator.protocols import Activity, AgentContext, AgentLaunch, Headless, Permission
 from agent_orchestrator.registry import Registry
 from agent_orchestrator.spool import SpoolReader, clean_text, line
@@ -84,7 +85,7 @@ class Driver:
 
     def __init__(self, plan: Mapping[str, Any], spool: Path, inbox: Path) -> None:
         self.host = LocalHost()
-        registry = Registry([{"path": path} for path in plan["plugins"]])
+        registry = Registry([{"path": path} for path in plan["plugins"]], installed=[("agent", plan["agent"])])
         made = registry.make("agent", plan["agent"], plan["options"], self.host)
         if not isinstance(made, Headless):
             raise AoError(f"{plan['agent']} has no headless mode", "set mode: tui")
@@ -162,7 +163,7 @@ class Driver:
         last: list[str] = []
 
         def report(text: str) -> None:
-            read = self.agent.read_turn(text)
+            read = read_line(self.agent, text)
             if read.show:
                 self._show(read.show)
                 last[:] = [read.show]

@@ -54,6 +54,11 @@ class Home:
         return self.path / "token"
 
     @property
+    def trusted(self) -> Path:
+        """Digests of what files that came with a repository may decide for the daemon as a whole."""
+        return self.path / "trusted"
+
+    @property
     def prices(self) -> Path:
         """The user's own prices of models, if there are any."""
         return self.path / "prices.json"

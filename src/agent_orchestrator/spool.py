@@ -1,14 +1,13 @@
 """What agents report: JSON lines appended to `$AO_SPOOL`, read from bytes to typed reports.
 
 `SpoolReader` finds complete lines, `parse` turns one line into one report and never raises: what it cannot use becomes an
-`InvalidReport` that says why. All keys but `event` are optional. `clean_text` is what every text from outside goes through.
+`InvalidReport` that says why. All keys but `event` are optional.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import stat
 from collections.abc import Callable, Mapping
 from dataclasses import fields
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_orchestrator.flow.verdicts import VERDICTS, review_of
+from agent_orchestrator.plain import clean_text as clean_text
 from agent_orchestrator.protocols import Activity
 from agent_orchestrator.reports import (
     AckReport,
@@ -45,21 +45,6 @@ MAX_NUMBER = 2**53
 
 REPORTED = frozenset(Activity) - {Activity.EXITED, Activity.UNKNOWN}
 """The states an agent may report of itself; that it exited is its process's word."""
-
-_NOT_TEXT = re.compile(
-    r"\x1b\][^\x07\x1b\n]*(?:\x07|\x1b\\)"  # OSC: titles, links
-    r"|\x1b[PX^_][^\x1b\n]*\x1b\\"  # DCS, SOS, PM, APC
-    r"|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor, the brackets of a paste
-    r"|\x1b[ -/]*[0-~]?"
-    r"|[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
-)
-_LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
-
-
-def clean_text(text: str) -> str:
-    """Strip what a terminal would obey or a reader would not see: only text, line feeds and tabs stay."""
-    text = text.replace("\r\n", "\n").replace("\r", "\n")
-    return _LONE_SURROGATE.sub("\ufffd", _NOT_TEXT.sub("", text))
 
 
 def parse(line: bytes) -> Report:
@@ -116,6 +101,11 @@ class _Fields:
         if not isinstance(value, str):
             raise _Unusable(f"`{key}` is not text")
         return _cut(value, MAX_TEXT)
+
+    def exact(self, key: str) -> str:
+        """A text with nothing taken out: what is decided about is what is run."""
+        self.text(key)
+        return str(self._data.get(key) or "")
 
     def number(self, key: str) -> float | None:
         value = self._data.get(key)
@@ -219,7 +209,7 @@ def _review(fields: _Fields) -> Report:
 def _permission(fields: _Fields) -> Report:
     return PermissionReport(
         fields.text("tool") or "a tool",
-        fields.text("command"),
+        fields.exact("command"),
         fields.text("reason"),
         fields.text("request"),
         fields.moment("time"),

@@ -91,8 +91,9 @@ class Answer(NamedTuple):
 
 def error_of(problem: Mapping[str, Any], status: int = 500) -> AoError:
     """A problem document as the error that was raised in the daemon."""
-    status = problem.get("status") or status
-    kind = _CATEGORIES.get(problem.get("category") or "") or _STATUSES.get(status, AoError)
+    if isinstance(problem.get("status"), int):
+        status = problem["status"]
+    kind = _CATEGORIES.get(str(problem.get("category"))) or _STATUSES.get(status, AoError)
     detail = problem.get("detail") or problem.get("title") or f"the daemon answered {status}"
     error = kind(detail if isinstance(detail, str) else json.dumps(detail), str(problem.get("remedy") or ""))
     if isinstance(problem.get("exitCode"), int):
@@ -182,7 +183,7 @@ class Stream:
         self._chunked = self.headers.get("transfer-encoding", "").lower() == "chunked"
         length = self.headers.get("content-length")
         self._until_close = not self._chunked and length is None and self.status not in (204, 304)
-        self._left = 0 if self._chunked else int(length or 0)
+        self._left = 0 if self._chunked else _size(length or "0", 10)
         self._text = b""
         self._event: dict[str, str] = {}
         self.last_id = ""
@@ -279,10 +280,17 @@ def _next_chunk(connection: Connection) -> int:
     """Read a chunk's size, past the end of the one before it; after the last one, read the trailers too."""
     while not (size := connection.line()):
         pass
-    try:
-        length = int(size.partition(b";")[0], 16)
-    except ValueError:
-        raise Broken("a chunk without a size") from None
+    length = _size(size.partition(b";")[0].decode("latin-1").strip(), 16)
     while not length and connection.line():
         pass
     return length
+
+
+def _size(text: str, base: int) -> int:
+    try:
+        size = int(text, base)
+    except ValueError:
+        size = -1
+    if size < 0:
+        raise Broken("a piece without a size")
+    return size

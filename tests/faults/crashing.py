@@ -192,11 +192,12 @@ def _count_transactions(counter: Counter) -> None:
     write, insert = database.Database._write, database._insert
     names: list[str] = [""]
 
-    def inserted(connection: Any, batch: Any) -> None:
+    def inserted(connection: Any, batch: Any, head: Any) -> Any:
         told = [one.type for one in batch.events] + [f"{row.intent.kind} {row.state}" for row in batch.rows]
         names[0] = told[0] if told else "nothing"
-        insert(connection, batch)
+        after = insert(connection, batch, head)
         counter.point(f"insert: {names[0]}")
+        return after
 
     def written(store: Any, compute: Any) -> Any:
         answer = write(store, compute)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import base64
-import importlib.util
 from collections import Counter
 from collections.abc import Callable
 
-from tests.faults.forge_server import ForgeServer
+from tests.faults.forge_server import PRESENT, ForgeServer
 from tests.faults.scenarios import Scenario, Stage
-from tests.forges import fetch
 
 
 class AtForge(Scenario):
@@ -199,6 +197,5 @@ class AskedAtForge(AtForge):
         return wrong + stage.once("app-asked", [])
 
 
-PRESENT = fetch.GRAPHQL.present and importlib.util.find_spec("graphql") is not None
 FORGES: dict[str, Callable[[str], Scenario]] = {"forge": ThroughForge, "asked": AskedAtForge} if PRESENT else {}
-"""None where what GitHub publishes is not there: `make test-forges` fetches it."""
+"""None where what GitHub publishes is not there."""

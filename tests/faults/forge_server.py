@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import signal
 from collections.abc import Callable
@@ -16,6 +17,8 @@ from agent_orchestrator.testing.github.graphql import load
 from tests.forges import fetch
 
 REPO = "acme/app"
+PRESENT = fetch.GRAPHQL.present and importlib.util.find_spec("graphql") is not None
+"""False where what GitHub publishes is not there: `make test-forges` fetches it."""
 PEOPLE = {"dev": "write", "rev": "write"}
 
 
@@ -76,6 +79,12 @@ class Town:
     def __init__(self, forge: GitHubServer) -> None:
         self.forge = forge
         self.told: list[tuple[str, ...]] = []
+        self.pushed: list[tuple[str, str, str]] = []
+        """Branch, what it was before, and after."""
+        self.judged: dict[str, bool] = {}
+        """Commit → did its check pass?"""
+        self._down = False
+        self._seen = self._times = 0
         self.repo = forge.repository(REPO, {"README.md": "# app\n"}, people=PEOPLE)
         plain: Callable[..., None] = forge.world.hooks.happened
 
@@ -86,6 +95,8 @@ class Town:
         forge.world.hooks.happened = happened  # type: ignore[method-assign]
 
     def _note(self, event: str, payload: dict[str, Any]) -> None:
+        if event == "push":
+            self.pushed.append((payload["ref"], payload["before"], payload["after"]))
         about = payload.get("pull_request") or payload.get("issue") or {}
         who, action = payload["sender"]["login"], str(payload.get("action", ""))
         more = {"labeled": "label", "unlabeled": "label"}.get(action)
@@ -102,6 +113,7 @@ class Town:
 
         def run(_repo: Any, sha: str) -> None:
             broken = "broken.txt" in bare.git(self.repo.path, "ls-tree", "--name-only", sha)
+            self.judged[sha] = not broken
             log = "E   assert broken\n" if broken else "ok\n"
             self.forge.check(self.repo, sha, "tests", "failure" if broken else "success", log=log)
 
@@ -169,6 +181,65 @@ class Town:
     def record(self) -> list[tuple[str, ...]]:
         """Everything that happened, in its order."""
         return self.told
+
+    def pushes(self) -> list[tuple[str, str, str]]:
+        """Every push, in order."""
+        return self.pushed
+
+    def landings(self) -> list[dict[str, Any]]:
+        """Every pull request: whose branch it is of, and what of it was merged, judged how, approved at which commits."""
+        with self.forge.world.lock:
+            return [
+                {
+                    "number": one.number,
+                    "branch": one.head_ref,
+                    "head": one.head_sha,
+                    "merged": one.merged,
+                    "passed": self.judged.get(one.head_sha),
+                    "approved": [review.commit_id for review in one.reviews if review.state == "APPROVED"],
+                    "comments": [comment.body for comment in one.comments],
+                }
+                for one in self.repo.pulls()
+            ]
+
+    def tell(self, address: str, secret: str) -> None:
+        """Send webhooks there."""
+        self.forge.hook(REPO, address, secret)
+
+    def fail(self, what: int | str, times: int, more: dict[str, Any]) -> None:
+        """Let the next requests of the daemon fail."""
+        self._times = times
+        self.forge.fail(what, next=times, **more)
+
+    def mend(self) -> int:
+        """No more of that; how many requests it hit."""
+        hit = sum(self._times - fault.left for fault in self.forge.ledger.faults)
+        self.forge.mend()
+        return hit
+
+    def down(self) -> None:
+        """Nobody listens."""
+        if not self._down:
+            self._down = True
+            self.forge.down()
+
+    def up(self) -> None:
+        """Somebody does again."""
+        if self._down:
+            self._down = False
+            self.forge.up()
+
+    def hooks(self, order: str) -> int:
+        """From now on webhooks are `lost`, `doubled`, `reordered`, or as they should be; how many there were since the last word."""
+        hooks = self.forge.hooks
+        count, self._seen = len(hooks.sent) - self._seen, len(hooks.sent)
+        hooks._drop = 1_000_000 if order == "lost" else 0
+        hooks._double = 1_000_000 if order == "doubled" else 0
+        if order == "reordered":
+            hooks.hold()
+        else:
+            hooks.release("reversed")
+        return count
 
     def faults(self) -> list[str]:
         """What went wrong inside of it."""

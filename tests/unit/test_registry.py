@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from agent_orchestrator.errors import NotFound, UsageError
+from agent_orchestrator.errors import Denied, NotFound, UsageError
 from agent_orchestrator.host import LocalHost
-from agent_orchestrator.registry import BUILT_IN, Registry
+from agent_orchestrator.registry import BUILT_IN, Code, Registry, declared_in, installed
 
 NOTIFIER = """
 class Pager:
@@ -43,17 +45,76 @@ def test_the_built_in_path_reads_no_installed_metadata(monkeypatch: pytest.Monke
     Registry().get("agent", "demo")
 
 
-def test_an_installed_plugin_loads_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "my_pager.py").write_text(NOTIFIER)
+@pytest.fixture
+def pager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Somebody's package with a plugin, installed; its module tells whether it was run."""
+    text = f"from pathlib import Path\nPath({str(tmp_path / 'was-run')!r}).touch()\n{NOTIFIER}    permissions = ['network']\n"
+    (tmp_path / "my_pager.py").write_text(text)
     info = tmp_path / "my_pager-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: my-pager\nVersion: 1.0\n")
+    (info / "RECORD").write_text("my_pager.py,,\n")
     (info / "entry_points.txt").write_text("[agent_orchestrator.notifier]\npager = my_pager:Pager\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    registry = Registry()
-    assert "pager" in registry.names("notifier")
+    yield tmp_path
+    sys.modules.pop("my_pager", None)
+
+
+def test_an_installed_plugin_loads_alike_where_it_is_named(pager: Path) -> None:
+    told: list[Code] = []
+    registry = Registry(installed=[("notifier", "pager"), ("notifier", "not-installed")], loaded=told.append)
+    assert registry.names("notifier") == ["pager"]
+    assert told == [] and not (pager / "was-run").exists()
     assert registry.make("notifier", "pager", {"a": 1}, LocalHost()).config == {"a": 1}
-    monkeypatch.delitem(sys.modules, "my_pager")
+    [code] = told
+    assert (code.origin, code.version, code.permissions) == ("the package my-pager", "1.0", ("network",))
+    assert code.digest == hashlib.sha256((pager / "my_pager.py").read_bytes()).hexdigest()
+
+
+def test_an_installed_plugin_that_nobody_named_is_not_run(pager: Path) -> None:
+    registry = Registry(installed=[("agent", "pager")])
+    assert registry.names("notifier") == []
+    with pytest.raises(Denied, match=r"of the package my-pager is installed, but your configuration does not name it"):
+        registry.make("notifier", "pager", {}, LocalHost())
+    assert installed("notifier")["pager"].permissions == ("network",), "known without running it"
+    assert "my_pager" not in sys.modules and not (pager / "was-run").exists()
+
+
+def test_a_file_is_run_only_with_the_content_that_was_admitted(tmp_path: Path) -> None:
+    entry = write(tmp_path, "mine.py", NOTIFIER)
+    seen: list[bytes] = []
+    told: list[Code] = []
+
+    def admit(_path: Path, data: bytes) -> bool:
+        seen.append(data)
+        (tmp_path / "mine.py").write_text("raise SystemExit('swapped in the last moment')")
+        return len(seen) == 1
+
+    registry = Registry([entry], tmp_path, admit=admit, loaded=told.append)
+    assert registry.names("notifier") == ["mine"], "what was admitted is what is run"
+    assert [(one.origin, one.permissions) for one in told] == [(str(tmp_path / "mine.py"), None)]
+    again = Registry([entry], tmp_path, admit=admit, loaded=told.append)
+    assert "changed since it was trusted" in again.problems()[0].text and len(told) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "permissions"),
+    [
+        ("class A:\n    permissions = ('network', 'files')", ("network", "files")),
+        ("class A:\n    permissions: list[str] = ['secrets', 'nonsense']", ("secrets",)),
+        ("class A:\n    permissions = 'processes'", ("processes",)),
+        ("class A:\n    permissions = ()", ()),
+        ("class A:\n    permissions = open('/etc/passwd').read()", None),
+        ("class A: pass", None),
+        ("def broken(:", None),
+    ],
+)
+def test_declared_permissions_are_read_without_running_the_file(
+    tmp_path: Path, text: str, permissions: tuple[str, ...] | None
+) -> None:
+    file = tmp_path / "p.py"
+    file.write_text(text)
+    assert declared_in(file) == permissions
 
 
 @pytest.mark.parametrize(

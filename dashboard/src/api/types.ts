@@ -62,6 +62,54 @@ export interface Attach {
   env: Record<string, string>;
 }
 
+/** Where the log is not what was written. */
+export interface AuditBreak {
+  seq: number;
+  reason: string;
+}
+
+/** Who did what, when and why. */
+export interface AuditEntry {
+  seq: number;
+  time: string;
+  actor: string;
+  type: string;
+  session: string | null;
+  project: string | null;
+  /** The entry that it was done because of. */
+  cause: number | null;
+  causeType: string | null;
+  /** What the event says; a text where it cannot be read any more. */
+  data: unknown;
+  source: string;
+  key: string;
+  generation: number;
+  /** The time in seconds since the epoch, just as it is kept. */
+  at: number;
+  /** SHA-256 over the digest before it and the entry. */
+  digest: string;
+}
+
+/** The last entry. */
+export interface AuditHead {
+  seq: number;
+  digest: string;
+}
+
+/** Entries in order. */
+export interface AuditLog {
+  entries: AuditEntry[];
+}
+
+/** What came of following the chain of digests. */
+export interface AuditVerdict {
+  /** How many fit. */
+  entries: number;
+  /** The last one that fits. */
+  head: AuditHead;
+  broken: AuditBreak | null;
+}
+
 /** Open issues in the order that they would be taken. */
 export interface Backlog {
   entries: BacklogEntry[];
@@ -841,6 +889,23 @@ export interface Plans {
   plans: Plan[];
 }
 
+/** A plugin, and whether it may be used. */
+export interface Plugin {
+  slot: string | null;
+  name: string;
+  origin: string;
+  version: string | null;
+  permissions: string[] | null;
+  digest: string | null;
+  inForce: boolean;
+  problem: string | null;
+}
+
+/** All plugins. */
+export interface Plugins {
+  plugins: Plugin[];
+}
+
 /** What went wrong, and what to do (RFC 9457). */
 export interface Problem {
   type: string;
@@ -1288,12 +1353,14 @@ export interface Tokens {
 export interface Trust {
   project: string;
   commands: unknown[];
+  digest: string;
   trusted: boolean;
 }
 
-/** The project whose commands may run; without a path, the one of the caller's folder. */
+/** The project whose commands may run; without a path, the one of the caller's folder. With the `digest` that was shown, nothing else is trusted: 409 where something changed since. */
 export interface Trusted {
   path?: string | null;
+  digest?: string | null;
 }
 
 /** The change that takes a landing back; it lands like any other. */

@@ -66,11 +66,16 @@ MORE = {
     "conflicts": Entry("conflicts:conflicts", "Show which sessions will collide, and on what."),
     "reactions": Entry("reactions:reactions", "Show the reaction rules in force, and what one would do."),
     "undo": Entry("review:undo", "Take a landing back by a new change."),
+    "plugins": Entry(
+        "plugins:plugins",
+        "List the plugins: where each comes from, what it declares that it needs, and whether it is in force.",
+    ),
     "agents": Entry("projects:agents", "List the agents and where they were found."),
     "permissions": Entry("answer:permissions", "Show, or take back, what you allowed agents for good."),
     "usage": Entry("usage:usage", "Show the tokens and dollars that agents used."),
     "logs": Entry("history:logs", "Show what a session's agent said and did."),
     "events": Entry("history:events", "Show the event log, follow it, or replay one."),
+    "audit": Entry("audit:audit", "Show who did what, when and why; export it; see that nobody changed it."),
     "why": Entry("history:why", "Explain a session's status and last reactions."),
     "sh": Entry("workspace:sh", "Run a shell or a command in a session's workspace."),
     "path": Entry("workspace:path", "Print where a session's workspace is."),
@@ -80,6 +85,7 @@ MORE = {
     "config-help": Entry("config:config_help", "Explain every key of the configuration."),
     "nodes": Entry("nodes:nodes", "List the machines of the cluster."),
     "drain": Entry("nodes:drain", "Move all sessions away from a machine of the cluster."),
+    "secret": Entry("secrets:secret", "Keep secrets in the system's keyring: `${keyring:NAME}` in the configuration."),
     "token": Entry("tokens:token", "Make, list and revoke tokens; list and end the browsers that are signed in."),
     "mcp": Entry("mcp:mcp", "Serve tools and resources to an MCP client, over standard input and output."),
     "api": Entry("api:api", "Send one request to the daemon's HTTP API."),
@@ -226,10 +232,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _tell(text: str, code: int) -> int:
     try:
-        print(f"ao: {' '.join(text.split())}", file=sys.stderr)
+        print(f"ao: {_visible(' '.join(text.split()))}", file=sys.stderr)
     except BrokenPipeError:
         pass
     return code
+
+
+def _visible(text: str) -> str:
+    """What is wrong may quote strangers: nothing of it is for the terminal to obey."""
+    return text if text.isprintable() else "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def _usage(error: click.UsageError) -> str:

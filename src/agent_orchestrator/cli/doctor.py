@@ -11,21 +11,36 @@ import click
 from agent_orchestrator.cli import out
 from agent_orchestrator.cli.common import client, json_option
 from agent_orchestrator.client import Client
-from agent_orchestrator.errors import Unreachable
+from agent_orchestrator.errors import AoError, Unreachable, UsageError
 
 Check = dict[str, Any]
 
-_MARKS = {"ok": ("ok", "green"), "warning": ("warning", "yellow"), "failed": ("failed", "red")}
+_MARKS = {
+    "ok": ("ok", "green"),
+    "repaired": ("repaired", "green"),
+    "damaged": ("damaged", "red"),
+    "warning": ("warning", "yellow"),
+    "failed": ("failed", "red"),
+}
 
 
 @click.command()
 @click.option("--fix", is_flag=True, help="Mend what can be mended safely.")
+@click.option("--repair", is_flag=True, help="Put a damaged $AO_HOME in order, while no daemon runs.")
+@click.option("-n", "--dry-run", is_flag=True, help="With --repair: only say what is damaged.")
 @json_option
-def doctor(fix: bool, as_json: bool) -> int:
+def doctor(fix: bool, repair: bool, dry_run: bool, as_json: bool) -> int:
     """Check every prerequisite, each with its remedy.
 
     Where the daemon cannot start, it says why, and checks what can be checked without it.
+
+    --repair looks at the database, tokens, files and worktrees of a home that was damaged by a full disk, a power cut or a
+    slip of the hand. Whatever it changes is kept in $AO_HOME/damaged as it was. It exits with 1 if something is left to do.
     """
+    if repair:
+        return _repair(dry_run, as_json)
+    if dry_run:
+        raise UsageError("--dry-run goes with --repair", "ao doctor --repair --dry-run")
     ao = client()
     try:
         checks: list[Check] = ao.get("/api/doctor", {"fix": fix}, timeout=120.0)["checks"]
@@ -39,6 +54,32 @@ def doctor(fix: bool, as_json: bool) -> int:
     else:
         out.show(line for check in checks for line in check_lines(check))
     return 1 if any(check["state"] == "failed" for check in checks) else 0
+
+
+def _repair(dry_run: bool, as_json: bool) -> int:
+    """Repair the home, in a process of its own: what it takes is too much to load for every command."""
+    import json
+    import subprocess
+
+    ao = client(start=False)
+    command = [sys.executable, "-m", "agent_orchestrator.services.repair", *(["--dry-run"] if dry_run else [])]
+    done = subprocess.run(command, env={**os.environ, "AO_HOME": ao.home}, capture_output=True)
+    try:
+        answer = json.loads(done.stdout)
+    except ValueError:
+        words = done.stderr.decode(errors="replace").strip().splitlines() or [f"it ended with {done.returncode}"]
+        raise AoError(f"the repair failed: {words[-1]}", f"copy {ao.home} to a safe place, and report this") from None
+    if "error" in answer:
+        error = AoError(answer["error"], answer["remedy"])
+        error.exit_code = answer["exit"]
+        raise error
+    if as_json:
+        out.print_json(answer)
+    else:
+        out.show(line for check in answer["checks"] for line in check_lines(check))
+        if answer["kept"]:
+            out.note(f"what was changed is kept as it was in {answer['kept']}")
+    return 1 if any(check["state"] in ("failed", "damaged") for check in answer["checks"]) else 0
 
 
 def check_lines(check: Check) -> list[str]:

@@ -24,10 +24,16 @@ _WIDE = (
     (0x1F300, 0x1FAFF),
     (0x20000, 0x3FFFD),
 )
-_CONTROL = {code: None for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"} | dict.fromkeys(
-    (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
+_UNSEEN = (
+    *((0x00AD, 0x00AD), (0x034F, 0x034F), (0x061C, 0x061C), (0x115F, 0x1160), (0x17B4, 0x17B5), (0x180B, 0x180F)),
+    *((0x200B, 0x200B), (0x200E, 0x200F), (0x2028, 0x202E), (0x2060, 0x206F), (0x3164, 0x3164), (0xFEFF, 0xFEFF)),
+    *((0xFFA0, 0xFFA0), (0xFFF0, 0xFFFB), (0x1BCA0, 0x1BCA3), (0x1D173, 0x1D17A), (0xE0000, 0xE0FFF)),
 )
-_CONTROL_ONE_LINE = _CONTROL | {9: " ", 10: " "}
+"""Characters that nobody sees: directions, zero widths, fillers, tags."""
+_CONTROL = {code: None for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"} | {
+    code: None for first, last in _UNSEEN for code in range(first, last + 1)
+}
+_CONTROL_ONE_LINE = _CONTROL | dict.fromkeys((9, 10, 13, 0x2028, 0x2029), " ")
 
 
 def clean(text: object) -> str:

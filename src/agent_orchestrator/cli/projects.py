@@ -96,7 +96,8 @@ def trust(path: str | None, yes: bool, as_json: bool) -> None:
         out.show(f"  {out.one_line(_command_text(each))}" for each in commands)
     if not yes and interactive() and not click.confirm("Trust them?"):
         raise Denied("nothing was trusted", "the commands do not run")
-    trusted = ao.post("/api/projects/trust", {} if where is None else {"path": where})
+    shown = {"digest": found.get("digest")} | ({} if where is None else {"path": where})
+    trusted = ao.post("/api/projects/trust", shown)
     out.print_json(trusted) if as_json else print("Trusted.")
 
 

@@ -14,11 +14,12 @@ from typing import Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
-from ruamel.yaml.error import YAMLError
+from ruamel.yaml.error import CommentMark, YAMLError
+from ruamel.yaml.tokens import CommentToken
 from ruamel.yaml.util import load_yaml_guess_indent
 
 from agent_orchestrator.config.detect import Detected
-from agent_orchestrator.config.load import keys_at, load, load_text, model_at
+from agent_orchestrator.config.load import keys_at, load_text, model_at, read
 from agent_orchestrator.config.problems import did_you_mean
 from agent_orchestrator.errors import ConfigError, UsageError
 
@@ -26,8 +27,9 @@ from agent_orchestrator.errors import ConfigError, UsageError
 def get_value(path: Path, key: str, environ: Mapping[str, str]) -> Any:
     """What a file says under a dotted key, as written there; else the default."""
     steps = split_key(key)
-    loaded = load(path, environ)
-    document = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8-sig")) or {}
+    text = read(path)
+    loaded = load_text(text, path, environ)
+    document = YAML(typ="safe", pure=True).load(text) or {}
     found, value = _look(document, steps)
     if found:
         return value
@@ -40,7 +42,7 @@ def get_value(path: Path, key: str, environ: Mapping[str, str]) -> Any:
 def set_value(path: Path, key: str, value: str, environ: Mapping[str, str]) -> None:
     """Set a dotted key to a value written as YAML. The result is checked first, and written as a whole or not at all."""
     steps = split_key(key)
-    text = path.read_text(encoding="utf-8-sig") if path.exists() else ""
+    text = read(path) if path.exists() else ""
     changed = _changed(text, steps, _value(value), path)
     load_text(changed, path, environ)
     write_atomically(path, changed)
@@ -154,7 +156,7 @@ def _set(document: Any, steps: list[str], value: Any) -> None:
     for position, step in enumerate(steps):
         last = position == len(steps) - 1
         if isinstance(current, CommentedSeq):
-            if not step.isdigit() or int(step) >= len(current):
+            if not step.isdecimal() or int(step) >= len(current):
                 raise UsageError(
                     f'"{".".join(steps[: position + 1])}" is not in the file', f"it has {len(current)} items"
                 )
@@ -164,11 +166,33 @@ def _set(document: Any, steps: list[str], value: Any) -> None:
         else:
             raise UsageError(f'"{".".join(steps[:position])}" has a plain value', "set that key itself")
         if last:
-            current[place] = value
+            _put(current, place, value)
         else:
             if isinstance(current, CommentedMap) and current.get(place) is None:
                 current[place] = CommentedMap()
             current = current[place]
+
+
+def _put(owner: Any, place: Any, value: Any) -> None:
+    """Set a value; the comment behind the one that it replaces is mostly about what comes next, and stays."""
+    known = isinstance(owner, CommentedSeq) or place in owner
+    behind = _behind(owner[place]) if known else ""
+    owner[place] = value
+    if behind:
+        slot = 0 if isinstance(owner, CommentedSeq) else 2
+        own = owner.ca.items.setdefault(place, [None, None, None, None])
+        said = own[slot].value.rstrip("\n") if own[slot] else ""
+        own[slot] = CommentToken(f"{said}\n{behind}", CommentMark(0))
+
+
+def _behind(value: Any) -> str:
+    """The lines of comment that the file has after the last thing in a list or mapping."""
+    while isinstance(value, CommentedMap | CommentedSeq) and value:
+        place = next(reversed(value)) if isinstance(value, CommentedMap) else len(value) - 1
+        if said := value.ca.items.get(place, [None] * 3)[2 if isinstance(value, CommentedMap) else 0]:
+            return str(said.value.partition("\n")[2])
+        value = value[place]
+    return ""
 
 
 def _look(document: Any, steps: list[str]) -> tuple[bool, Any]:
@@ -179,7 +203,7 @@ def _look(document: Any, steps: list[str]) -> tuple[bool, Any]:
             if place not in current:
                 return False, None
             current = current[place]
-        elif isinstance(current, list) and step.isdigit() and int(step) < len(current):
+        elif isinstance(current, list) and step.isdecimal() and int(step) < len(current):
             current = current[int(step)]
         else:
             return False, None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,7 +31,7 @@ BUILT_IN: Mapping[str, tuple[str, ...]] = {
     "scm": ("auto", "local", "github", "gitlab"),
     "agent": (
         *("claude-code", "codex", "aider", "cursor", "opencode", "kimicode", "gemini", "copilot", "goose"),
-        *("command", "demo"),
+        *("amp", "auggie", "crush", "droid", "qwen", "command", "demo"),
     ),
 }
 """Names of the plugins that come with the product; others may be installed."""
@@ -43,6 +44,8 @@ class Loaded:
     path: Path
     config: Config
     warnings: tuple[str, ...] = ()
+    variables: tuple[str, ...] = ()
+    """Names that were filled in from the environment."""
 
     def given(self, key: str) -> bool:
         """Whether the file itself sets a top-level field."""
@@ -51,8 +54,14 @@ class Loaded:
 
 def load(path: Path, environ: Mapping[str, str]) -> Loaded:
     """Read and check a file. Raises `ConfigError`, which names file, line and key of everything that is wrong."""
+    return load_text(read(path), path, environ)
+
+
+def read(path: Path) -> str:
+    """A file's text. Raises `ConfigError` where there is none."""
     try:
         with path.open("rb") as file:
+            _check_owner(path, os.fstat(file.fileno()))
             content = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
         raise ConfigError(f"{path} is not there", "write one with ao init") from None
@@ -61,11 +70,10 @@ def load(path: Path, environ: Mapping[str, str]) -> Loaded:
     if len(content) > MAX_BYTES:
         raise ConfigError(f"{path} is larger than {MAX_BYTES} bytes", "is it a configuration at all?")
     try:
-        text = content.decode("utf-8-sig")
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise ConfigError(f"{path}:{line}: not UTF-8 text", "save the file as UTF-8") from None
-    return load_text(text, path, environ)
 
 
 def load_text(text: str, path: Path, environ: Mapping[str, str]) -> Loaded:
@@ -87,7 +95,20 @@ def load_text(text: str, path: Path, environ: Mapping[str, str]) -> Loaded:
         _check_paths(config, tree, notes)
         _check_triggers(config, tree, notes)
     notes.check()
-    return Loaded(path, config, notes.warnings)
+    return Loaded(path, config, notes.warnings, tuple(sorted(notes.variables)))
+
+
+def _check_owner(path: Path, status: os.stat_result) -> None:
+    """Refuse what another user of the machine could have written."""
+    if os.name != "posix":
+        return
+    if status.st_uid not in (os.geteuid(), 0):
+        raise ConfigError(
+            f"{path} belongs to another user: nothing in it is used",
+            f"if you mean it, make it yours: chown {os.geteuid()}",
+        )
+    if status.st_mode & 0o002:
+        raise ConfigError(f"{path} can be written by everybody: nothing in it is used", f"chmod o-w {path}")
 
 
 # -- errors ------------------------------------------------------------------------------------------------------------

@@ -48,17 +48,19 @@ class Notes:
         self._problems: list[Problem] = []
         self._warnings: list[str] = []
         self._told: set[str] = set()
+        self.variables: set[str] = set()
+        """Names that were filled in from the environment."""
 
     def problem(self, line: int, key: str, text: str, remedy: str = "") -> None:
         """Something is wrong."""
-        self._problems.append(Problem(line, key, text, remedy))
+        self._problems.append(Problem(line, _visible(key), _visible(text), _visible(remedy)))
 
     def warn(self, line: int, key: str, text: str, once: str = "") -> None:
         """Something is odd; told once for each `once`."""
         if once and once in self._told:
             return
         self._told.add(once)
-        self._warnings.append(Problem(line, key, text).at(self.file))
+        self._warnings.append(Problem(line, _visible(key), _visible(text)).at(self.file))
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -70,6 +72,11 @@ class Notes:
         if self._problems:
             ordered = sorted(dict.fromkeys(self._problems), key=lambda p: p.line)
             raise InvalidConfig(self.file, ordered[:20])
+
+
+def _visible(words: str) -> str:
+    """Words of the file as a terminal may show them: it may come from a stranger, and be there to be obeyed."""
+    return "".join(letter if letter.isprintable() else "?" for letter in words)
 
 
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:

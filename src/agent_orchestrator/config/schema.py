@@ -253,7 +253,8 @@ one and keeps its comments, `ao config schema` prints its JSON Schema.
   line, key and the nearest valid key. All errors of a file are told at once, the first line is the main one.
 - **Units.** Durations: `30s`, `10m`, `1h30m`, `2d`, or seconds. Sizes: `512m`, `4g`, or bytes. Amounts: `5 USD`, or
   `2M tokens`. A pause: `30s..10m`.
-- **Environment.** `${{NAME}}` and `${{NAME:-default}}` expand from the environment; `$${{` is a literal `${{`. A variable that
+- **Environment.** `${{NAME}}` and `${{NAME:-default}}` expand from the environment, `${{keyring:NAME}}` from the system's
+  keyring (`ao secret set NAME`, see [secrets](../secrets.md)); `$${{` is a literal `${{`. A variable that
   is not set leaves an option of a plugin (`notifiers`, `tracker`, `scm`, `cluster`) or an `env` entry out, with a
   warning; anywhere else it is an error.
 - **Paths** of projects and plugins are relative to the file; `worktreeDir` and `agentRulesFile` to the repository.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,13 @@ from agent_orchestrator.config.effective import AgentSettings, ProjectConfig, ag
 from agent_orchestrator.config.load import Loaded, expand_user, load
 from agent_orchestrator.config.merge import overlay, rules
 from agent_orchestrator.config.model import DAEMON_KEYS, Cluster, Config, Power, Profile, Project, Tls
+from agent_orchestrator.config.trust import Around, harmless
 from agent_orchestrator.config.values import Amount
 from agent_orchestrator.errors import ConfigError
 from agent_orchestrator.flow.rules import Rule
 
 DEFAULT_PORT = 3000
+_NOTHING = Config()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,15 @@ class ConfigSet:
         self._entries: dict[str, _Entry] = {}
         self._without: dict[Path, frozenset[str]] = {}
         self._cache: dict[str, ProjectConfig] = {}
+        self._rules: dict[tuple[str, str | None], tuple[Rule, ...]] = {}
         self._limits: tuple[Limit, ...] | None = None
+        self._in_force: dict[Path, Config] = {}
+        self.trusts: Callable[[Loaded], bool] = lambda _loaded: True
+        """May a file use its powers?"""
+        self.foreign = False
+        """The file that the daemon was started with came with a repository: it has no say in what concerns the whole daemon."""
+        self.on_change: Callable[[], None] = lambda: None
+        """Called when other content is in force."""
         self.broken: dict[Path, str] = {}
         """Files that are wrong now, with what is wrong; their last good content is in force."""
 
@@ -151,7 +161,7 @@ class ConfigSet:
         for path in (self._home, self._started_with):
             loaded = self._loaded.get(_key(path)) if path else None
             if loaded:
-                given = {key: getattr(loaded.config, key) for key in DAEMON_KEYS if loaded.given(key)}
+                given = {key: getattr(loaded.config, key) for key in self._for_daemon(loaded) if loaded.given(key)}
                 if "tls" in given and path != self._home:
                     given["tls"] = _without_insecure(given["tls"])
                 merged = overlay(merged, Config.model_construct(set(given), **given))
@@ -166,7 +176,12 @@ class ConfigSet:
             return None
         if project_id not in self._cache:
             self._cache[project_id] = project_config(
-                project_id, entry.project, entry.root, entry.file, self._configs(entry.file), self.environ
+                project_id,
+                self._settings(project_id, entry),
+                entry.root,
+                entry.file,
+                self._configs(entry.file),
+                self.environ,
             )
         return self._cache[project_id]
 
@@ -182,11 +197,14 @@ class ConfigSet:
 
     def rules(self, project_id: str, profile: str | None = None) -> tuple[Rule, ...]:
         """The reaction rules in force: defaults, then global, then project, then profile, merged field by field."""
-        project = self.project(project_id)
-        levels = list(project.reactions) if project else [c.reactions for c in self._configs(None)]
-        if project and profile and profile in project.profiles:
-            levels.append(project.profiles[profile].reactions)
-        return rules(*levels)
+        kept = self._rules  # that of this moment: what is worked out from it is not kept beyond a change
+        if (project_id, profile) not in kept:
+            project = self.project(project_id)
+            levels = list(project.reactions) if project else [c.reactions for c in self._configs(None)]
+            if project and profile and profile in project.profiles:
+                levels.append(project.profiles[profile].reactions)
+            kept[project_id, profile] = rules(*levels)
+        return kept[project_id, profile]
 
     def profile(self, project_id: str, name: str) -> Profile | None:
         """The profile of that name, if there is one."""
@@ -269,12 +287,38 @@ class ConfigSet:
         loaded = self._loaded.get(key)
         return set(self._entries_of(loaded)) if loaded else set()
 
+    def around(self, loaded: Loaded) -> Around:
+        """What a file's powers are measured by."""
+        home = self._loaded.get(_key(self._home))
+        own = home.config if home and home.path != loaded.path else _NOTHING
+        return Around(loaded.path.absolute().parent, own, self.environ)
+
+    def _force(self, key: Path) -> Config:
+        """What of a file is in force: without its powers, where nobody trusts it."""
+        if key not in self._in_force:
+            loaded = self._loaded[key]
+            trusted = self.trusts(loaded)
+            self._in_force[key] = loaded.config if trusted else harmless(loaded, self.around(loaded))
+        return self._in_force[key]
+
+    def _settings(self, project_id: str, entry: _Entry) -> Project:
+        if entry.file is None or entry.file not in self._loaded:
+            return entry.project
+        config = self._force(entry.file)
+        return config.projects.get(project_id) or config.project or entry.project
+
     def _entries_of(self, loaded: Loaded) -> dict[str, _Entry]:
         key, folder = _key(loaded.path), loaded.path.absolute().parent
         if loaded.config.projects:
-            return {
-                name: _Entry(project, folder / expand_user(project.path or ".", self.environ), key)
+            trusted, here = self.trusts(loaded), folder.resolve()
+            roots = {
+                name: folder / expand_user(project.path or ".", self.environ)
                 for name, project in loaded.config.projects.items()
+            }
+            return {
+                name: _Entry(loaded.config.projects[name], root, key)
+                for name, root in roots.items()
+                if trusted or root.resolve().is_relative_to(here)
             }
         own = loaded.config.project
         if key == _key(self._home):
@@ -286,7 +330,8 @@ class ConfigSet:
         if root is None:
             return {}
         if own and own.path:
-            root = folder / expand_user(own.path, self.environ)
+            named = folder / expand_user(own.path, self.environ)
+            root = named if self.trusts(loaded) or named.resolve().is_relative_to(folder.resolve()) else root
         return {slug(root.resolve().name): _Entry(own or Project(), root, key)}
 
     def _refuse_clash(self, name: str, file: Path | None, root: Path) -> None:
@@ -311,14 +356,30 @@ class ConfigSet:
         )
         return replace(loaded, warnings=(*loaded.warnings, text))
 
+    def _for_daemon(self, loaded: Loaded) -> tuple[str, ...]:
+        """Which of the keys that concern the whole daemon a file may set."""
+        foreign = self.foreign and self._started_with is not None and _key(loaded.path) == _key(self._started_with)
+        return ("port", "power") if foreign else DAEMON_KEYS
+
     def _configs(self, file: Path | None) -> tuple[Config, ...]:
         """The files that speak for a project of `file`, the weakest first; never none."""
         paths = dict.fromkeys([_key(self._home), *([file] if file else [])])
-        return tuple(self._loaded[p].config for p in paths if p in self._loaded) or (Config(),)
+        return tuple(self._force(p) for p in paths if p in self._loaded) or (Config(),)
+
+    def trust_changed(self) -> None:
+        """What may be used is to be asked anew."""
+        self._changed()
 
     def _changed(self) -> None:
         self._cache.clear()
+        self._rules = {}
+        self._in_force.clear()
         self._limits = None
+        self.on_change()
+
+    def data(self) -> list[dict[str, Any]]:
+        """What each file in force says, as JSON data."""
+        return [one.config.model_dump(mode="json", by_alias=True, exclude_unset=True) for one in self._loaded.values()]
 
 
 def slug(name: str) -> str:

@@ -10,6 +10,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
+from agent_orchestrator import keyrings
 from agent_orchestrator.config.problems import Notes
 from agent_orchestrator.config.values import shown
 
@@ -17,7 +18,8 @@ MAX_NODES = 20_000
 MAX_DEPTH = 60
 
 _TAG = "tag:yaml.org,2002:"
-_VARIABLE = re.compile(r"\$(\$\{)|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_VARIABLE = re.compile(r"\$(\$\{)|\$\{((?:keyring:)?[A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_KEYRING = "keyring:"
 _RUN_OF_BRACKETS = re.compile(r"(?:[\[{]\s*){100}")
 """The YAML library takes seconds to give up on these."""
 
@@ -94,6 +96,7 @@ def parse(text: str, notes: Notes) -> Section:
         notes.problem(1, "", "nested too deeply")
         return Section()
     yaml = YAML(typ="safe", pure=True)
+    yaml.composer.warn_double_anchors = False
     try:
         node = yaml.compose(text)
         if node is None:
@@ -235,7 +238,7 @@ def _line(node: Node) -> int:
 
 
 def expand(tree: Section, environ: Mapping[str, str], notes: Notes) -> None:
-    """Replace `${NAME}` and `${NAME:-default}` in all texts, and `$${` by `${`.
+    """Replace `${NAME}`, `${keyring:NAME}` and `${NAME:-default}` in all texts, and `$${` by `${`.
 
     A variable that is not set leaves a plugin's option or an environment variable out, with a warning; anywhere else it
     is a problem.
@@ -254,7 +257,7 @@ def _expand_section(section: Section, environ: Mapping[str, str], notes: Notes, 
     for key in list(section):
         value, here = section[key], (*path, key)
         if isinstance(value, str):
-            text, missing = _expanded(value, environ)
+            text, missing = _expanded(value, environ, notes)
             if missing and optional:
                 notes.warn(section.lines[key], ".".join(here), _LEFT_OUT.format(missing))
                 section.drop(key)
@@ -271,7 +274,7 @@ def _expand_inside(value: Any, environ: Mapping[str, str], notes: Notes, path: t
         for position, item in enumerate(value):
             here = (*path, str(position))
             if isinstance(item, str):
-                text, missing = _expanded(item, environ)
+                text, missing = _expanded(item, environ, notes)
                 value[position] = _required(text, missing, value.lines[position], here, notes)
             else:
                 _expand_inside(item, environ, notes, here)
@@ -284,13 +287,17 @@ def _required(text: str, missing: str, line: int, path: tuple[str, ...], notes: 
     return text
 
 
-def _expanded(text: str, environ: Mapping[str, str]) -> tuple[str, str]:
+def _expanded(text: str, environ: Mapping[str, str], notes: Notes) -> tuple[str, str]:
     missing: list[str] = []
 
     def replace(match: re.Match[str]) -> str:
         if match[1]:
             return "${"
-        value = environ.get(match[2]) or match[3]
+        name = match[2].removeprefix(_KEYRING)
+        found = environ.get(name) if name == match[2] else keyrings.read(name)
+        value = found or match[3]
+        if found:
+            notes.variables.add(match[2])
         if value is None:
             if match[2] in environ:
                 return ""

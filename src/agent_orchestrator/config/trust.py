@@ -1,6 +1,9 @@
-"""What a configuration would run on the user's machine, in a form that can be shown, compared and trusted.
+"""What a configuration would run, or open, of the user's: in a form that can be shown, compared and trusted.
 
-Trust holds for content: as long as the digest stays the same, nothing else would run. Who is trusted is the daemon's to say.
+Every key of the models stands in `KEYS`, either with why it needs no trust or as a `Power`: a value that runs something, hands something
+of the user's to somebody, or has things done without a person. Trust holds for content: as long as the digest stays the same, no other
+powers are used. A power of a file that nobody trusted is taken out (`harmless`), or stays and is refused where it would be used
+(`guarded`): a check that vanished would let a change land unchecked. Who is trusted is the daemon's to say.
 """
 
 from __future__ import annotations
@@ -8,111 +11,452 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
-from agent_orchestrator.config.model import Config, Coordinator, Defaults, Docker, Project, Reaction
+from pydantic import BaseModel
 
-_EXECUTING = re.compile(
-    r"PATH|BASH_ENV|ENV|SHELL|EDITOR|VISUAL|PAGER|BROWSER|IFS|.*_COMMAND|.*_EDITOR|.*_PAGER|.*_ASKPASS"
-    r"|(LD|DYLD|GIT|SSH|NODE|NPM|PYTHON|PERL5|RUBY|JAVA|BASH_FUNC|AO)_?.*",
-    re.IGNORECASE,
-)
-"""Variables that decide which programs run."""
+from agent_orchestrator.config import model as m
+from agent_orchestrator.config.detect import detect, parse_remote
+from agent_orchestrator.config.load import BUILT_IN, Loaded, expand_user
+from agent_orchestrator.errors import ConfigError
+from agent_orchestrator.flow.rules import DEFAULT_RULES
+
+RANKS = ("plan", "default", "auto-edit", "full")
+"""Permissions, the least first."""
 _OF_GITHUB = re.compile(r"(https://|git@|ssh://git@)github\.com[/:]", re.IGNORECASE)
+_TELLING = frozenset({"notify", "send-to-agent", "escalate", "hold", "clean-up"})
+"""Actions that change nothing but what an agent or a person reads."""
+_DEFAULTS = {rule.name: rule for rule in DEFAULT_RULES}
 
 
-def commands_of(config: Config, project: str | None = None) -> dict[str, Any]:
-    """Everything that a file would run, for one of its projects or for all; empty when there is nothing."""
-    projects = {name: p for name, p in config.projects.items() if project in (None, name)}
-    if config.project:
-        projects["."] = config.project
-    found: dict[str, Any] = {
-        "projects": _filled({name: _of_project(p) for name, p in projects.items()}),
-        "agents": _filled({name: _of_profile(config, name) for name in config.agents}),
-        "defaults": _filled({"hosts": _hosts(config.defaults), **_permissions(config.defaults)}),
-        "reactions": _of_reactions(config.reactions),
-        "plugins": [entry.path for entry in config.plugins],
-        "coordinator": _filled(
-            {
-                **_of_coordinator(config.orchestrator.coordinator),
-                **_filled({name: _of_coordinator(p.coordinator) for name, p in projects.items()}),
-            }
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What the powers of a file are measured by."""
+
+    folder: Path = field(default_factory=Path)
+    """Where the file lies."""
+    own: m.Config = field(default_factory=m.Config)
+    """The user's own file."""
+    environ: Mapping[str, str] = field(default_factory=dict)
+    profiles: Collection[str] = ()
+    """The file's own."""
+
+
+Find = Callable[[Any, Any, Around], Any]
+"""A value, the section it stands in and what is around → what of it is to be trusted; nothing: nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Power:
+    """A key that needs trust."""
+
+    why: str
+    find: Find = lambda value, _section, _around: value
+    when: str = ""
+    """Which of its values need it; nothing: all."""
+    guarded: bool = False
+    """It stays in force, and whatever would use it asks for trust first."""
+
+
+# -- which values ------------------------------------------------------------------------------------------------------
+
+
+def _third(slot: str) -> Find:
+    """A plugin that does not come with the product."""
+
+    def find(value: Any, _section: Any, around: Around) -> Any:
+        name = value.plugin if isinstance(value, m.Plugin) else value
+        own = getattr(around.own.defaults, slot)
+        known = [*BUILT_IN.get(slot, ("auto",)), own.plugin if isinstance(own, m.Plugin) else own]
+        return None if name in known else name
+
+    return find
+
+
+def _agent(value: Any, section: Any, around: Around) -> Any:
+    profiles = (*around.profiles, *around.own.agents)
+    return None if value in profiles else _third("agent")(value, section, around)
+
+
+def _runtime(value: Any, section: Any, around: Around) -> Any:
+    """One that is no container where the user wants one."""
+    return value if around.own.defaults.runtime == "docker" != value else _third("runtime")(value, section, around)
+
+
+def _forge(slot: str) -> Find:
+    """Where a token of the user's would be sent because the file says so, and what a webhook is known by."""
+
+    def find(value: Any, section: Any, around: Around) -> Any:
+        given = value.options
+        named = [str(given[key]) for key in ("apiUrl", "url", "host", "repo") if given.get(key)]
+        held = {key: given[key] for key in ("token", "email", "fork", "webhook") if given.get(key)}
+        return _filled({"plugin": _third(slot)(value, section, around), "hosts": _elsewhere(named), **held})
+
+    return find
+
+
+def _repo(value: Any, section: Any, around: Around) -> Any:
+    """A repository that the checkout did not come from, or a host that tokens are not for."""
+    if value is None:
+        return None
+    root = _at(around.folder, section.path or ".", around)
+    origin = detect(root).remote if root.is_dir() else None
+    written = parse_remote(value)[0] if "://" in value or "@" in value else value
+    if origin and written and written.casefold() != origin.casefold():
+        return value
+    return value if _elsewhere([value]) else None
+
+
+def _at(folder: Path, text: str, around: Around) -> Path:
+    try:
+        return folder / expand_user(text, around.environ)
+    except ConfigError:  # nobody's home
+        return Path("/") / text
+
+
+def _elsewhere(named: list[str]) -> list[str]:
+    far = [one for one in named if "://" in one or "@" in one or one.count(".") > one.count("/")]
+    return [one for one in dict.fromkeys(far) if not _OF_GITHUB.match(one)]
+
+
+def _outside(value: Any, _section: Any, around: Around) -> Any:
+    """A path that leads out of the folder in which the file lies."""
+    if value is None:
+        return None
+    root = around.folder.resolve()
+    path = _at(root, value, around).resolve()
+    return None if path.is_relative_to(root) else value
+
+
+def _more_than_own(value: Any, _section: Any, around: Around) -> Any:
+    """More than the user's own file allows, or everything."""
+    own = around.own.defaults.agent_config.permissions
+    return value if value == "full" or (value and RANKS.index(value) > RANKS.index(own)) else None
+
+
+def _only(*values: Any) -> Find:
+    return lambda value, _section, _around: value if value in values else None
+
+
+def _by_itself(rule: m.Reaction, name: str) -> Any:
+    """What a rule does that changes anything, without asking a person."""
+    default = _DEFAULTS.get(name)
+    auto = rule.auto if rule.auto is not None else (default.auto if default else True)
+    action = rule.action or (default.action if default else "notify")
+    said = rule.model_fields_set & {"auto", "action"}
+    does = action if said and auto and action not in _TELLING else None
+    return _filled({"action": does, "agent": rule.agent if does else None, "command": rule.command})
+
+
+def _rules(value: Any, _section: Any, _around: Around) -> Any:
+    return _filled({name: _by_itself(rule, name) for name, rule in value.items()})
+
+
+def _told(value: Any, _section: Any, around: Around) -> Any:
+    return [name for name in value if name not in ("desktop", *around.own.defaults.notifiers, *around.own.notifiers)]
+
+
+def _code(value: Any, _section: Any, _around: Around) -> Any:
+    return [_filled({"path": one.path, "name": one.name}) for one in value]
+
+
+def _where_told(value: Any, _section: Any, _around: Around) -> Any:
+    return {name: one.model_dump(mode="json") for name, one in value.items()}
+
+
+_FREE_AGENT = "what it reads, it could read in any file of the repository"
+_LIMIT = "a limit; those of your own file hold too"
+_NAME = "a name that is shown"
+_HOW = "how something is done that is allowed otherwise"
+_DAEMON = "counts only in your own file, or in one that you started the daemon with"
+_INNER = ""
+"""A section: its own keys tell."""
+
+_STARTED: dict[str, str | Power] = {
+    "runtime": Power(
+        "code of others, or less of a wall than you want", _runtime, "not ours, or none where you have `docker`"
+    ),
+    "agent": Power("code of others", _agent, "no agent of ours and no profile"),
+    "workspace": Power("code of others", _third("workspace"), "not ours"),
+    "tracker": Power(
+        "sends tokens", _forge("tracker"), "another host, a token, a webhook's secret, or not ours", guarded=True
+    ),
+    "scm": Power("sends tokens", _forge("scm"), "another host, a token, a webhook's secret, or not ours", guarded=True),
+    "notifiers": Power("tells somebody else", _told, "neither `desktop` nor one of yours"),
+    "terminal": Power("code of others", _third("terminal"), "not ours"),
+    "agent_config": _INNER,
+}
+KEYS: Mapping[type[BaseModel], Mapping[str, str | Power]] = {
+    m.Config: {
+        "port": _DAEMON,
+        "host": Power("opens the daemon", when="in a file that you started the daemon with", guarded=True),
+        "tls": Power("opens the daemon", when="in a file that you started the daemon with", guarded=True),
+        "database": Power("gives everything away", when="in a file that you started the daemon with", guarded=True),
+        "cluster": Power("runs elsewhere", when="in a file that you started the daemon with", guarded=True),
+        "power": _DAEMON,
+        "defaults": _INNER,
+        "projects": _INNER,
+        "project": _INNER,
+        "agents": _INNER,
+        "orchestrator": _INNER,
+        "reactions": Power(
+            "does it without you", _rules, "it runs a command, lands, starts, stops or repeats something by itself"
         ),
-    }
-    return _filled(found)
+        "notifiers": Power("sends what happens somewhere", _where_told),
+        "notification_routing": "which of those that may be told are told",
+        "quiet_hours": "when you are told",
+        "plugins": Power("code: holds for the files' content too", _code),
+    },
+    m.Defaults: _STARTED,
+    m.Project: {
+        **_STARTED,
+        "name": _NAME,
+        "repo": Power("pushes and comments there", _repo, "not the checkout's own remote", guarded=True),
+        "path": Power("another repository of yours", _outside, "outside the folder in which the file lies"),
+        "default_branch": "what lands there, lands by your word",
+        "session_prefix": _NAME,
+        "ci": Power("runs", lambda value, _s, _a: {name: check.command for name, check in value.items()}, guarded=True),
+        "commands": Power("agents run it without asking"),
+        "symlinks": Power("shares files of your checkout with agents"),
+        "copy_": Power("hands files of your checkout to agents"),
+        "post_create": Power("runs", guarded=True),
+        "ports": "numbers that agents are told",
+        "env": Power("decides what programs do, and whom they ask"),
+        "worktree_dir": Power("writes there"),
+        "branch_pattern": _NAME,
+        "agent_rules": _FREE_AGENT,
+        "agent_rules_file": Power(
+            "shows a file of yours to agents", _outside, "outside the folder in which the file lies"
+        ),
+        "trusted_authors": Power("lets strangers speak to agents"),
+        "review": _INNER,
+        "fix": _INNER,
+        "budget": _LIMIT,
+        "docker": _INNER,
+        "sandbox": Power("takes the walls away", _only("none"), "`none`"),
+        "max_parallel_agents": _LIMIT,
+        "coordinator": _INNER,
+        "reactions": Power("does it without you", _rules, "as those of the file"),
+    },
+    m.AgentConfig: {
+        "model": _HOW,
+        "permissions": Power("asks you less", _more_than_own, "`full`, or more than your own file says"),
+        "mode": _HOW,
+        "mcp": "its own tools, for its own session",
+    },
+    m.Profile: {
+        "tool": Power("code of others", _third("agent"), "not ours"),
+        "role": _HOW,
+        "runtime": Power("code of others, or less of a wall than you want", _runtime, "as in `defaults`"),
+        "workspace": Power("code of others", _third("workspace"), "not ours"),
+        "skills": _FREE_AGENT,
+        "filters": _INNER,
+        "model": _HOW,
+        "permissions": Power("asks you less", _more_than_own, "`full`, or more than your own file says"),
+        "mode": _HOW,
+        "rules": _FREE_AGENT,
+        "env": Power("decides what programs do, and whom they ask"),
+        "account": _NAME,
+        "max_parallel_agents": _LIMIT,
+        "budget": _LIMIT,
+        "reactions": Power("does it without you", _rules, "as those of the file"),
+        "command": Power("runs", guarded=True),
+        "prompt": _HOW,
+        "resume": Power("runs", guarded=True),
+        "screen": _HOW,
+        "script": Power("runs", guarded=True),
+        "options": Power("arguments and settings of programs"),
+    },
+    m.Docker: {
+        "image": Power("gets what your agent logs in with", guarded=True),
+        "dockerfile": Power("is built: holds for the file's content too", guarded=True),
+        "network": Power("reaches your machine", _only("host"), "`host`", guarded=True),
+        "allow": Power("may be told what the agent knows", guarded=True),
+        "cpus": _LIMIT,
+        "memory": _LIMIT,
+        "mounts": Power("shows files of yours to agents", guarded=True),
+        "engine": _HOW,
+    },
+    m.Coordinator: {
+        "agent": "a profile or an agent of ours",
+        "auto": Power("starts by itself", _only(True), "`true`"),
+        "model": _HOW,
+        "permissions": Power("asks you less", _only("auto-edit", "full"), "`auto-edit` or `full`"),
+        "rules": _FREE_AGENT,
+        "may": Power("decides for you"),
+        "max_sessions": _LIMIT,
+        "digest": _HOW,
+        "conversation": _HOW,
+    },
+    m.Orchestrator: {
+        "max_parallel_agents": _LIMIT,
+        "auto_assign": Power("starts agents by itself", _only(True), "`true`"),
+        "budget": _LIMIT,
+        "coordinator": _INNER,
+        "planner": _INNER,
+    },
+    m.Planner: dict.fromkeys(("agent", "model", "max_tasks", "attempts", "timeout"), _HOW),
+    m.Review: {"max_rounds": _LIMIT, "approval": Power("an agent's approval is enough", _only("agent"), "`agent`")},
+    m.Fix: {"commands": Power("runs", guarded=True), "timeout": _LIMIT, "parallel": _LIMIT},
+    m.Filters: dict.fromkeys(("labels", "exclude_labels", "languages", "paths"), "which work it takes"),
+}
+"""Each section's keys: why one needs no trust, or what it would do."""
 
 
-def digest(commands: Mapping[str, Any]) -> str:
-    """A stable digest of what would run; "" when there is nothing."""
-    if not commands:
+# -- finding and taking out --------------------------------------------------------------------------------------------
+
+
+def powers(loaded: Loaded, around: Around | None = None) -> dict[str, Any]:
+    """Everything that a file would run or open; empty when there is nothing."""
+    around = _inside(loaded, around)
+    found = _section(loaded.config, around)
+    for name in sorted(_daemon_keys()):
+        found.pop(name, None)
+    return _filled({**found, "variables": list(loaded.variables)})
+
+
+def _inside(loaded: Loaded, around: Around | None) -> Around:
+    return replace(around or Around(loaded.path.absolute().parent), profiles=tuple(loaded.config.agents))
+
+
+def started_with(loaded: Loaded) -> dict[str, Any]:
+    """What a file would decide for the daemon as a whole, beside its port."""
+    dumped = loaded.config.model_dump(mode="json", by_alias=True, include=_daemon_keys(), exclude_unset=True)
+    return _filled(dumped)
+
+
+def digest(found: Mapping[str, Any]) -> str:
+    """A stable digest of powers; "" when there are none."""
+    if not found:
         return ""
-    text = json.dumps(commands, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
+    text = json.dumps(found, sort_keys=True, ensure_ascii=True, separators=(",", ":"), default=str)
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
 
 
-def _of_project(project: Project) -> dict[str, Any]:
-    return _filled(
-        {
-            "postCreate": list(project.post_create),
-            "ci": {name: check.command for name, check in project.ci.items()},
-            "commands": list(project.commands),
-            "fix": list(project.fix.commands),
-            "env": _executing(project.env),
-            "reactions": _of_reactions(project.reactions),
-            "hosts": _hosts(project),
-            "docker": _of_docker(project.docker),
-            **_permissions(project),
-        }
-    )
+def harmless(loaded: Loaded, around: Around | None = None) -> m.Config:
+    """The same file without its powers, but for those that whoever uses them asks about."""
+    around = _inside(loaded, around)
+    config = _without(loaded.config, around, told=not loaded.variables)
+    assert isinstance(config, m.Config)
+    return config
 
 
-def _of_docker(docker: Docker) -> dict[str, Any]:
-    """What gets the agent's login, what of the user's it sees, and whether it reaches his machine."""
-    host = "host" if docker.network == "host" else None
-    named = {"image": docker.image, "dockerfile": docker.dockerfile, "mounts": list(docker.mounts), "network": host}
-    return _filled({**named, "allow": list(docker.allow)})
+def code(loaded: Loaded, around: Around) -> list[Path]:
+    """The files of code that a file names: whoever trusts it trusts their content too."""
+    config = loaded.config
+    named = [_at(around.folder, one.path, around) for one in config.plugins]
+    projects = [*config.projects.values(), *([config.project] if config.project else [])]
+    named += [
+        _at(around.folder, one.path or ".", around) / one.docker.dockerfile for one in projects if one.docker.dockerfile
+    ]
+    return list(dict.fromkeys(named))
 
 
-def _of_coordinator(coordinator: Coordinator) -> dict[str, Any]:
-    """An agent that starts by itself, or may do more than plan, start and steer."""
-    full = "full" if coordinator.permissions == "full" else None
-    return _filled({"auto": coordinator.auto, "may": list(coordinator.may), "permissions": full})
+def content(path: Path) -> str:
+    """A digest of a file of code where it stands; of one that cannot be read too."""
+    return file_digest(path, _read(path))
 
 
-def _hosts(part: Defaults) -> list[str]:
-    """Where a token of the user's would be sent because the file says so, and not because that is where such tokens are for."""
-    options = [one.options for one in (part.scm, part.tracker)]
-    named = [str(given[key]) for given in options for key in ("apiUrl", "url", "host", "repo") if given.get(key)]
-    repo = part.repo if isinstance(part, Project) else None
-    elsewhere = [one for one in (*named, repo or "") if "://" in one or "@" in one or one.count(".") > one.count("/")]
-    return [one for one in dict.fromkeys(elsewhere) if not _OF_GITHUB.match(one)]
+def sha256(path: Path) -> str:
+    """The SHA-256 of a file, as other programs print it."""
+    return hashlib.sha256(_read(path)).hexdigest()
 
 
-def _of_profile(config: Config, name: str) -> dict[str, Any]:
-    profile = config.agents[name]
-    return _filled(
-        {
-            "command": list(profile.command),
-            "resume": list(profile.resume),
-            "script": profile.script,
-            "env": _executing(profile.env),
-            "permissions": "full" if profile.permissions == "full" else None,
-            "reactions": _of_reactions(profile.reactions),
-        }
-    )
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        return type(error).__name__.encode()
 
 
-def _permissions(owner: Defaults) -> dict[str, Any]:
-    return {"permissions": "full"} if owner.agent_config.permissions == "full" else {}
+def file_digest(path: Path, data: bytes) -> str:
+    """A digest of a file with this content."""
+    return hashlib.sha256(f"{path}\0".encode(errors="surrogatepass") + hashlib.sha256(data).digest()).hexdigest()
 
 
-def _of_reactions(reactions: Mapping[str, Reaction]) -> dict[str, Any]:
-    return {name: reaction.command for name, reaction in reactions.items() if reaction.command}
+def _daemon_keys() -> set[str]:
+    return {name for name, told in KEYS[m.Config].items() if isinstance(told, Power) and "daemon" in told.when}
 
 
-def _executing(env: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in env.items() if _EXECUTING.fullmatch(name)}
+def _table(section: BaseModel) -> Mapping[str, str | Power]:
+    return KEYS.get(type(section), {})
+
+
+def _shown(section: BaseModel, name: str) -> str:
+    return type(section).model_fields[name].alias or name
+
+
+def _section(section: BaseModel, around: Around) -> dict[str, Any]:
+    """The powers of a section and of those in it."""
+    found: dict[str, Any] = {}
+    for name in type(section).model_fields:
+        if name not in section.model_fields_set:
+            continue
+        value, told = getattr(section, name), _table(section).get(name, _INNER)
+        if isinstance(told, Power):
+            found[_shown(section, name)] = _plain(told.find(value, section, around))
+        elif told is _INNER:
+            found[_shown(section, name)] = _filled({key: _section(one, around) for key, one in _sections(value)})
+    if isinstance(section, m.AgentConfig) and section.options:
+        found["options"] = section.options
+    return _filled({key: value.get("", value) if isinstance(value, dict) else value for key, value in found.items()})
+
+
+def _sections(value: Any) -> Iterator[tuple[str, BaseModel]]:
+    if isinstance(value, BaseModel):
+        yield "", value
+    elif isinstance(value, Mapping):
+        yield from ((str(key), one) for key, one in value.items() if isinstance(one, BaseModel))
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else dict(value) if isinstance(value, Mapping) else value
+
+
+def _without(section: BaseModel, around: Around, told: bool) -> BaseModel:
+    """A section without the powers in it that are not guarded; `told`: its reactions may speak, for nothing is filled in."""
+    kept: dict[str, Any] = {}
+    given = set(section.model_fields_set)
+    for name, known in type(section).model_fields.items():
+        value, entry = getattr(section, name), _table(section).get(name, _INNER)
+        if name not in given:
+            kept[name] = value
+        elif not isinstance(entry, Power):
+            kept[name] = _inner_without(value, around, told) if entry is _INNER else value
+        elif entry.find is _rules and told:
+            kept[name] = {key: _telling(rule, key) for key, rule in value.items()}
+        elif isinstance(value, m.Plugin):
+            kept[name] = m.Plugin() if entry.find(value, section, around).get("plugin") else _unsigned(value)
+        elif entry.guarded or not (entry.find is _rules or entry.find(value, section, around)):
+            kept[name] = value
+        else:
+            kept[name] = known.get_default(call_default_factory=True)
+            given.discard(name)
+    return type(section).model_construct(given, **kept)
+
+
+def _inner_without(value: Any, around: Around, told: bool) -> Any:
+    if isinstance(value, BaseModel):
+        return _without(value, around, told)
+    if isinstance(value, Mapping):
+        return {key: _without(one, around, told) if isinstance(one, BaseModel) else one for key, one in value.items()}
+    return value
+
+
+def _unsigned(value: m.Plugin) -> m.Plugin:
+    """A forge or tracker whose webhooks nobody can sign."""
+    return m.Plugin(plugin=value.plugin, **{key: one for key, one in value.options.items() if key != "webhook"})
+
+
+def _telling(rule: m.Reaction, name: str) -> m.Reaction:
+    """A rule without what it would do by itself: its default does."""
+    if not _by_itself(rule, name):
+        return rule
+    given = rule.model_fields_set - {"auto", "action", "command", "agent", "timeout"}
+    return m.Reaction.model_construct(given, **{key: getattr(rule, key) for key in given})
 
 
 def _filled(parts: Mapping[str, Any]) -> dict[str, Any]:

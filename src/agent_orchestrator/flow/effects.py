@@ -16,7 +16,8 @@ from typing import Protocol
 
 import structlog
 
-from agent_orchestrator.errors import AoError
+from agent_orchestrator.errors import AoError, machine_short
+from agent_orchestrator.flow.behalf import DAEMON, acting
 from agent_orchestrator.flow.engine import Change, Flow
 from agent_orchestrator.flow.events import Body, EffectDelayed, EffectFailed, Event, MessageFailed, SessionFailed
 from agent_orchestrator.flow.facts import SessionFacts
@@ -187,14 +188,18 @@ class Runner:
             if self.confirm is not None and not await self._certain():
                 rows[key] = replace(row, due=self.flow.clock() + 1.0)
                 return
-            after = await self._attempt(row)
-            if after.state == "dropped":
-                self._forget(row)
-                await self._needed_again(row.intent)
+            with acting(_actor(row.intent), row.cause):
+                after = await self._attempt(row)
+                if after.state == "dropped":
+                    self._forget(row)
+                    await self._needed_again(row.intent)
         except asyncio.CancelledError:
             return
-        except Exception:  # the store cannot be written: nothing was recorded, so try again later
-            log.exception("the result of an effect could not be recorded", intent=key)
+        except Exception as error:  # nothing was recorded, so try again later
+            known = isinstance(error, AoError)
+            (log.warning if known else log.exception)(
+                "the result of an effect could not be recorded", intent=key, error=str(error)
+            )
             after = replace(rows.get(key, row), due=self.flow.clock() + 1.0)
         if after.state != "pending":
             self._forget(row)
@@ -263,6 +268,7 @@ class Runner:
 
     async def _failed(self, row: Row, effect: Effect, error: Exception) -> Row:
         now = self.flow.clock()
+        error = machine_short(error) or error
         if not isinstance(error, AoError):
             log.error("an effect failed unexpectedly", intent=row.intent.key, exc_info=error)
         attempts = row.attempts + (not effect.ambiguous)
@@ -290,6 +296,12 @@ class Runner:
             return after
         await self.flow.append(*events, rows=[after])
         return after
+
+
+def _actor(intent: Intent) -> str:
+    """Who carries it out: a rule, where one called for it."""
+    rule = intent.args.get("rule")
+    return f"rule {rule}" if rule else DAEMON
 
 
 def _moved(before: SessionFacts, after: SessionFacts) -> bool:

@@ -13,16 +13,22 @@ from dataclasses import dataclass, field, replace
 import structlog
 
 from agent_orchestrator.errors import AoError, Temporary
+from agent_orchestrator.flow.behalf import DAEMON, Behalf, actor_by, current
 from agent_orchestrator.flow.events import Event
 from agent_orchestrator.flow.facts import HomeFacts, SessionFacts
 from agent_orchestrator.flow.fold import reduce, reduce_home
 from agent_orchestrator.flow.outbox import Batch, Known, Row, Snapshot, Store
 from agent_orchestrator.flow.reactions import Intent, concerned, decide, needed, react_to, react_to_issue
 from agent_orchestrator.flow.rules import Rule
+from agent_orchestrator.flow.secrets import row_without_secrets, without_secrets
 from agent_orchestrator.protocols import Clock
 
 SNAPSHOT_EVERY = 500
 """Events after which changed facts are saved, so that a start need not fold the whole log."""
+TRY_AGAIN = 0.5
+"""Seconds after which a store that could not be written is tried again."""
+SLICE = 10
+"""Sessions whose facts are saved at one go: whoever has something to tell need not wait for those of a whole fleet."""
 
 RulesFor = Callable[[str, str | None], Sequence[Rule]]
 """Project and profile → the rules in force."""
@@ -43,6 +49,7 @@ class Change:
 class _Job:
     events: Sequence[Event]
     rows: Sequence[Row]
+    behalf: Behalf | None
     answer: asyncio.Future[list[Event]]
 
 
@@ -73,8 +80,12 @@ class Flow:
         self._wake = asyncio.Event()
         self._writer: asyncio.Task[None] | None = None
         self._closing = False
+        self._hindered = False
         self._dirty: set[str] = set()
         self._saved = 0
+        self._as_of = (0, HomeFacts())
+        """What the store's saved facts are complete up to: an event, and the home's facts then."""
+        self._saving: asyncio.Task[None] | None = None
         self._folded: int | None = None
         self.here = ""
         """The name of this home, where several have one store."""
@@ -97,6 +108,8 @@ class Flow:
         self._wake.set()
         await self._writer
         self._writer = None
+        if self._saving is not None:
+            await self._saving
         if self._dirty or self._saved != self.seq:
             await self._save()
 
@@ -105,7 +118,10 @@ class Flow:
         if self._writer is None or self._writer.done():
             raise Temporary("nothing is recorded any more: the daemon is stopping", "try again once it runs")
         answer: asyncio.Future[list[Event]] = asyncio.get_running_loop().create_future()
-        self._jobs.append(_Job(events, rows, answer))
+        behalf = current()
+        if behalf is not None:
+            behalf.told += len(events)
+        self._jobs.append(_Job([*map(without_secrets, events)], [*map(row_without_secrets, rows)], behalf, answer))
         self._wake.set()
         return await answer
 
@@ -117,6 +133,7 @@ class Flow:
             snapshot = await self.store.snapshot()
             if snapshot:
                 self.home, self.sessions = snapshot.home, dict(snapshot.sessions)
+                self._as_of = (snapshot.seq, snapshot.home)
             self._folded = self._saved = snapshot.seq if snapshot else 0
         while page := await self.store.events(after=self._folded, limit=5000):
             for event in page:
@@ -131,12 +148,19 @@ class Flow:
         return facts.spec.home
 
     def _fold(self, event: Event) -> None:
-        self.home = reduce_home(self.home, event)
-        if event.session:
-            after = reduce(self.sessions.get(event.session), event)
-            if after is not None:
-                self.sessions[event.session] = after
-                self._dirty.add(event.session)
+        """What the log has. A record that was damaged, or that a newer version meant otherwise, does not keep all others from being seen."""
+        try:
+            home = reduce_home(self.home, event)
+            before = self.sessions.get(event.session or "")
+            known = before is not None and event.seq <= before.seq  # saved later than the rest
+            after = reduce(before, event) if event.session and not known else None
+        except Exception as error:
+            log.error("an event is not understood, and left out", seq=event.seq, type=event.type, error=repr(error))
+            return
+        self.home = home
+        if event.session and after is not None:
+            self.sessions[event.session] = after
+            self._dirty.add(event.session)
 
     async def recheck(self, *sessions: str) -> None:
         """Record what these sessions call for by today's rules and nobody recorded, or what was dropped meanwhile."""
@@ -166,10 +190,11 @@ class Flow:
                 for job in jobs:  # one of them cannot be recorded: the others need not suffer for it
                     await self._commit([job])
                 return
-            for job in jobs:
-                if not job.answer.done():
-                    job.answer.set_exception(error)
+            await self._put_off(jobs, error)
             return
+        if self._hindered:
+            self._hindered = False
+            log.info("the store can be written again")
         self.home = outcome.home
         self.sessions.update(outcome.sessions)
         self._dirty.update(outcome.sessions)
@@ -178,8 +203,22 @@ class Flow:
             if not job.answer.done():
                 job.answer.set_result(stored)
         self._tell(outcome)
-        if self.seq - self._saved >= SNAPSHOT_EVERY:
-            await self._save()
+        if self.seq - self._saved >= SNAPSHOT_EVERY and (self._saving is None or self._saving.done()):
+            self._saving = asyncio.create_task(self._save(), name="flow-saving")
+
+    async def _put_off(self, jobs: list[_Job], error: Exception) -> None:
+        """Whoever asked is told that it could not be written; what nobody would say again is kept, and written as soon as possible."""
+        patient = [job for job in jobs if not self._closing and isinstance(error, Temporary) and not _asked(job.behalf)]
+        for job in jobs:
+            if job not in patient and not job.answer.done():
+                job.answer.set_exception(error)
+        if patient:
+            if not self._hindered:
+                log.warning("the store cannot be written; it is tried again", error=str(error), waiting=len(patient))
+            self._hindered = True
+            self._jobs[:0] = patient
+            self._wake.set()
+            await asyncio.sleep(TRY_AGAIN)
 
     def _tell(self, outcome: _Outcome) -> None:
         """What a listener does wrong must not end the writing."""
@@ -210,7 +249,8 @@ class Flow:
                     continue
                 told.add(event.key)
                 seq += 1
-                stored.append(numbered := replace(event, seq=seq))
+                numbered = replace(event, seq=seq, actor=_actor(event, job.behalf), cause=_cause(event, job.behalf))
+                stored.append(numbered)
                 for intent in self._apply(numbered, outcome):
                     intents.setdefault(intent.key, _row(intent, seq, len(intents)))
             outcome.stored.append(stored)
@@ -247,15 +287,44 @@ class Flow:
         return self.rules(facts.project, facts.spec.profile)
 
     async def _save(self) -> None:
-        """Only spares the next start some folding: a failure is told, and made good by the next save."""
-        changed, self._saved = sorted(self._dirty), self.seq
+        """Only spares the next start some folding: a failure is told, and made good by the next save.
+
+        What is written meanwhile comes between the slices. So until the last one there are sessions in the store that are further than
+        what it counts as complete, which folding minds.
+        """
+        changed, as_of = sorted(self._dirty), (self.seq, self.home)
+        self._saved, self._dirty = self.seq, set()
+        slices = [changed[at : at + SLICE] for at in range(0, len(changed), SLICE)] or [[]]
         try:
-            await self.store.save_snapshot(Snapshot(self.seq, self.home, dict(self.sessions)), changed)
+            for number, part in enumerate(slices, 1):
+                known = as_of if number == len(slices) else self._as_of
+                facts = {session: self.sessions[session] for session in part}
+                await self.store.save_snapshot(Snapshot(*known, facts), part)
+            self._as_of = as_of
         except Exception as error:
+            self._dirty.update(changed)
             log.warning("the facts could not be saved; the log has them", error=str(error))
-        else:
-            self._dirty.clear()
 
 
 def _row(intent: Intent, cause: int, order: int) -> Row:
     return Row(intent, cause, cause * 100 + order, intent.due)
+
+
+def _asked(behalf: Behalf | None) -> bool:
+    """Does somebody wait for it who can be told that it was not recorded?"""
+    return behalf is not None and behalf.actor.partition(" ")[0] not in (DAEMON, "node", "rule")
+
+
+def _actor(event: Event, behalf: Behalf | None) -> str:
+    """Whoever acts; but what the daemon or a node does for a rule, or hears of an agent, is theirs."""
+    if event.actor:
+        return event.actor
+    told = actor_by(event.source, event.session)
+    for_others = behalf is not None and behalf.actor.partition(" ")[0] in (DAEMON, "node")
+    if behalf is None or (for_others and told.startswith(("rule ", "agent "))):
+        return told
+    return behalf.actor
+
+
+def _cause(event: Event, behalf: Behalf | None) -> int | None:
+    return event.cause if event.cause is not None or behalf is None else behalf.cause

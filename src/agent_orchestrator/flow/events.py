@@ -1,8 +1,9 @@
 """What happened: typed, appended, never changed.
 
-An `Event` says who saw it (`source`), when it happened (`time`), whom it is about (`project`, `session`, and the launch
-`generation` it speaks of), and carries an idempotency `key`: the same thing told twice is stored once. Its `body` is one of
-the classes below; the body's name in the log is its class name in kebab-case (`AgentExited` → `agent-exited`).
+An `Event` says who saw it (`source`), on whose behalf it was recorded (`actor`) and because of which event (`cause`), when it
+happened (`time`), whom it is about (`project`, `session`, and the launch `generation` it speaks of), and carries an idempotency
+`key`: the same thing told twice is stored once. Its `body` is one of the classes below; the body's name in the log is its class
+name in kebab-case (`AgentExited` → `agent-exited`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from dataclasses import MISSING, dataclass, field, fields
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any
+
+from agent_orchestrator.plain import clean_text
 
 
 def _camel(name: str) -> str:
@@ -56,6 +59,10 @@ class Event:
     """The launch it speaks of; 0 where that does not matter."""
     seq: int = 0
     """Its place in the log, given by the store."""
+    actor: str = ""
+    """Who acted: `local anna`, `token ci`, `agent app-1`, `rule ci-failed`, `daemon` …; given when it is recorded (`behalf.py`)."""
+    cause: int | None = None
+    """The event that it was done because of."""
 
     @property
     def type(self) -> str:
@@ -177,6 +184,10 @@ class SessionCreated(Body):
     group_limit: int = 0
     account: str = ""
     """Whose usage limits it shares; nothing: the agent's own login."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "prompt", clean_text(self.prompt))
+        object.__setattr__(self, "title", " ".join(clean_text(self.title).split()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -581,6 +592,9 @@ class MessageQueued(Body):
     """It is the session's first prompt."""
     hold: str = ""
     """Why it waits for a person's word."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "text", clean_text(self.text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -1376,6 +1390,130 @@ class ReadingResumed(Body):
     """It can be read again, or need not be any more."""
 
     name: str
+
+
+# -- Access ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SignedIn(Body):
+    """A browser signed in, by a one-time link or by a token."""
+
+    id: str
+    name: str
+    role: str
+    how: str
+    peer: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SignedOut(Body):
+    """A browser signed out."""
+
+    id: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class SignInRefused(Body):
+    """Somebody tried to sign in, and was not let in; `more` were refused since the last one that is written down."""
+
+    reason: str
+    peer: str = ""
+    more: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LoginLinkMade(Body):
+    """A link was made that signs in the browser which opens it first."""
+
+    role: str
+
+
+@dataclass(frozen=True, slots=True)
+class TokenMade(Body):
+    """A token was made; `kind` is `token`, or `node` for a machine of the cluster."""
+
+    name: str
+    role: str = ""
+    id: str = ""
+    kind: str = "token"
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRevoked(Body):
+    """A token or a sign-in is worthless from now on."""
+
+    id: str
+    name: str
+    role: str
+
+
+@dataclass(frozen=True, slots=True)
+class AccessRefused(Body):
+    """Somebody asked for what he may not; `more` were refused since the last one that is written down."""
+
+    method: str
+    path: str
+    reason: str
+    peer: str = ""
+    more: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentRead(Body):
+    """Somebody was given a session's environment, secrets included."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommandRun(Body):
+    """Somebody ran a command in a session's workspace."""
+
+    command: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TerminalTaken(Body):
+    """Somebody got hold of an agent's terminal: by the first key `typed` in a browser, or `attached` on this machine."""
+
+    how: str
+
+
+@dataclass(frozen=True, slots=True)
+class SettingChanged(Body):
+    """A value of a configuration file was changed through the daemon."""
+
+    name: str
+    file: str
+
+
+@dataclass(frozen=True, slots=True)
+class PluginLoaded(Body):
+    """Code of somebody else was loaded, as the configuration says: its file or package, the SHA-256 of its file, what it declares."""
+
+    plugin: str
+    origin: str
+    version: str = ""
+    digest: str = ""
+    permissions: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ShutdownRequested(Body):
+    """Somebody ended the daemon; `sessions`: and stopped all sessions."""
+
+    sessions: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ActionTaken(Body):
+    """Somebody asked for a change, and it was made; for changes that no other event tells of."""
+
+    action: str
+    detail: str = ""
+
+
+# -- The daemon --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ A row's `attempts` is written before an effect that could not tell by itself whe
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
@@ -66,6 +66,23 @@ class Snapshot:
     sessions: dict[str, SessionFacts] = field(default_factory=dict)
 
 
+Entry = Mapping[str, Any]
+"""An event just as it is kept: `data` as text, `at` in seconds, with its `digest` (`ledger.py`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which entries of the log are meant; none: any."""
+
+    session: str | None = None
+    project: str | None = None
+    actor: str | None = None
+    """One, or all whose name begins with this word: `rule`, `agent`."""
+    kind: str | None = None
+    since: float | None = None
+    until: float | None = None
+
+
 class Store(Protocol):
     """Where events, outbox and snapshots are kept. One writer; whoever calls needs to know no SQL."""
 
@@ -100,6 +117,14 @@ class Store(Protocol):
 
     async def event_by_key(self, key: str) -> Event | None:
         """The event with this idempotency key."""
+        ...
+
+    async def entries(self, wanted: Wanted, after: int = 0, limit: int = 1000, *, newest: bool = False) -> list[Entry]:
+        """Events as they are kept, in order; `newest`: the last ones instead of the first."""
+        ...
+
+    async def types(self, seqs: Sequence[int]) -> dict[int, str]:
+        """The kinds of these events."""
         ...
 
     async def pending(self) -> list[Row]:

@@ -1,79 +1,151 @@
-"""May it, without asking a person? `permitted(…) -> why`. Pure.
+"""May it, without asking a person? `permitted(…) -> Verdict`. Pure.
 
-An agent's own settings decide first; what still comes as a request is looked at here, the same for every agent. Only what is exactly
-the same as something allowed counts: a command with anything added to it is another command.
+An agent's own settings decide first; what still comes as a request is looked at here, the same for every agent. Only what a person would
+read it to be counts: the very same as something allowed, or plain words that are known one by one. Everything else is asked.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 
-GIT = (
-    "add",
-    "blame",
-    "commit",
-    "diff",
-    "log",
-    "ls-files",
-    "mv",
-    "restore",
-    "rev-parse",
-    "rm",
-    "show",
-    "stash",
-    "status",
+from agent_orchestrator.flow.git_commands import inside, own_branch
+from agent_orchestrator.flow.shell_words import Word, commands, visible
+
+SHELLS = frozenset(("Bash", "bash", "shell", "Shell", "run_shell_command"))
+"""What agents call the tool that runs a command line."""
+LONGEST = 20_000
+
+_STEERS = frozenset(
+    (
+        ".agents",
+        ".aider.conf.yml",
+        ".claude",
+        ".claude.json",
+        ".codex",
+        ".copilot",
+        ".cursor",
+        ".devcontainer",
+        ".envrc",
+        ".gemini",
+        ".gitmodules",
+        ".goose",
+        ".goosehints",
+        ".husky",
+        ".kimi",
+        ".kimi-code",
+        ".mcp.json",
+        ".opencode",
+        ".qwen",
+        ".vscode",
+        "opencode.json",
+        "opencode.jsonc",
+    )
 )
-"""Git commands that stay on the session's own branch."""
+"""Files of a workspace by which a program is told what to run, or an agent what it may: to change them is more than to edit."""
 
-_PLAIN_GIT = re.compile(rf"git (?:{'|'.join(GIT)})(?: [^;&|<>`$\\\n()]*)?")
-_UP_TO_DATE = re.compile(
-    r"(?:GIT_EDITOR=(?:true|:) )?git (?:rebase|merge)"
-    r"(?: --(?:continue|abort|skip|no-edit|autostash))*(?: [A-Za-z0-9][\w./-]*)?"
-)
-"""The own branch brought up to date with one other: `git rebase A B` would move B."""
-_NOT_PLAIN = re.compile(r"--(?:output|ext-diff|textconv|open-files-in-pager|exec)|(?:^| )-[cCO]")
-"""Options by which a harmless Git command writes elsewhere or runs another program."""
-
-_LOOKING = re.compile(
-    r"ao (?:status|list|ls|why|logs|events|diff|path|queue|conflicts|issues|backlog|checks|usage|projects|agents)"
-    r"(?: [^;&|<>`$\\\n()]*)?"
-)
-_NOT_LOOKING = re.compile(r"(?:^| )(?:-f|--follow|--watch|--run|--replay)\b")
-"""Options by which such a command does something, or never ends."""
-
-_INSIDE = re.compile(
-    r"(?!/|~|[A-Za-z]:|\\)(?:(?!\.\.?(?:/|$)|(?i:\.git)(?:/|$))[^/\\\n]+/)*(?!\.\.?$|(?i:\.git)$)[^/\\\n]+"
-)
-"""A path below the workspace, by its letters alone, and none of Git's own files."""
+_LOOKING = {
+    **dict.fromkeys(("status", "list", "ls"), "--prompt --done -p --project -A --all-projects --json"),
+    **dict.fromkeys(("why", "path", "projects", "agents"), "--json"),
+    **dict.fromkeys(("queue", "conflicts", "backlog"), "-p --project -A --all-projects --json"),
+    "logs": "--raw -n --lines",
+    "events": "-n --lines --after -p --project -A --all-projects --json",
+    "diff": "--stat --json",
+    "issues": "--next --label --closed -p --project -A --all-projects --json",
+    "checks": "--log --json",
+    "usage": "--by --since -p --project -A --all-projects --json",
+}
+"""`ao` commands that change nothing and come to an end, each with the options with which that is so."""
 
 
-def permitted(tool: str, command: str, mode: str, commands: Iterable[str], allowed: Iterable[tuple[str, str]]) -> str:
-    """Why this may be done without asking; nothing: a person must be asked."""
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Why it may be done; nothing: a person must be asked. `paths` must not lead out of the workspace: whoever sees its files looks."""
+
+    why: str = ""
+    paths: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.why)
+
+
+ASK = Verdict()
+
+
+def told(command: str) -> str:
+    """A command as it is kept, shown and compared: whole, or by its digest too; whatever is not seen is written as its number."""
+    if len(command) > LONGEST:
+        digest = hashlib.sha256(command.encode(errors="surrogatepass")).hexdigest()
+        return f"{visible(command[:LONGEST])}⟦… {len(command)} characters in all, sha256 {digest}⟧"
+    return visible(command)
+
+
+def permitted(
+    tool: str,
+    command: str,
+    mode: str,
+    own: Iterable[str],
+    allowed: Iterable[tuple[str, str]],
+    workspace: str = "",
+) -> Verdict:
+    """May this be done without asking? `own` are the project's commands, `allowed` what a person allowed for good."""
     if (tool, command) in set(allowed):
-        return "a person allowed it for good"
+        return Verdict("a person allowed it for good")
     if mode == "full":
-        return "everything is allowed"
+        return Verdict("everything is allowed")
     if mode != "auto-edit" or not command:
-        return ""
+        return ASK
     if tool == "continue":
-        return "it only goes on with its work"
-    if tool in ("edit", "read") and _INSIDE.fullmatch(command):
-        return "it is a file of its workspace"
-    if command in set(commands):
-        return "it is the project's own command"
-    if plain_git(command):
-        return "it is Git on its own branch"
-    return ""
+        return Verdict("it only goes on with its work")
+    if tool in ("edit", "read"):
+        return _files(tool, command)
+    if tool not in SHELLS:
+        return ASK
+    if command in set(own):
+        return Verdict("it is the project's own command")
+    paths = plain_git(command, workspace)
+    return ASK if paths is None else Verdict("it is Git on its own branch", paths)
+
+
+def _files(tool: str, command: str) -> Verdict:
+    """Files below the workspace by their letters, and none of Git's own. Several are told with commas between them."""
+    names = tuple(dict.fromkeys((command, *command.split(", "))))
+    for name in names:
+        parts = name.split("/")
+        if visible(name) != name or "\n" in name or "\t" in name or re.match(r"[A-Za-z]:|\s", name):
+            return ASK
+        if inside(Word(name), "") is None or any(part in ("", ".") for part in parts) or name.endswith(" "):
+            return ASK
+        if tool == "edit" and any(part.casefold() in _STEERS for part in parts):
+            return ASK
+    return Verdict("it is a file of its workspace", names)
 
 
 def only_looks(command: str) -> bool:
     """A single `ao` command that changes nothing."""
-    return bool(_LOOKING.fullmatch(command)) and not _NOT_LOOKING.search(command)
+    lines = commands(command)
+    if lines is None or len(lines) != 1 or lines[0][0] != Word("ao") or len(lines[0]) < 2 or lines[0][1].quoted:
+        return False
+    known = _LOOKING.get(lines[0][1].text)
+    if known is None:
+        return False
+    options = [word.text.partition("=")[0] for word in lines[0][2:] if word.text.startswith("-")]
+    return all(option in known.split() for option in options) and not any(word.several for word in lines[0])
 
 
-def plain_git(command: str) -> bool:
-    """A single Git command that changes nothing but the session's own branch and files."""
-    if _UP_TO_DATE.fullmatch(command):
-        return True
-    return bool(_PLAIN_GIT.fullmatch(command)) and not _NOT_PLAIN.search(command)
+def plain_git(command: str, workspace: str = "") -> tuple[str, ...] | None:
+    """The paths that Git commands name, where they change nothing but the session's own branch and files; none: it is more than that."""
+    lines = commands(command)
+    if lines is None:
+        return None
+    if workspace and len(lines) > 1 and lines[0] == [Word("cd"), Word(workspace)]:
+        lines = lines[1:]
+    paths: list[str] = []
+    for words in lines:
+        named = own_branch(words, workspace)
+        if named is None:
+            return None
+        paths += named
+    return tuple(paths)

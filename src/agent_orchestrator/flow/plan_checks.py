@@ -15,6 +15,7 @@ from itertools import pairwise
 from typing import Any
 
 from agent_orchestrator.flow.plans import EFFORTS, PlannedTask
+from agent_orchestrator.plain import UNSEEN
 
 LONGEST_TITLE, LONGEST_TEXT, LONGEST_LINE, LONGEST_LABEL = 200, 20_000, 500, 80
 MOST_LINES = 50
@@ -28,7 +29,7 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}", re.ASCII)
 _FENCE = re.compile(r"^[ \t]*```[a-zA-Z]*[ \t]*$", re.MULTILINE)
 LONGEST_ANSWER = 2_000_000
 """Characters of an answer, from its end, that are looked at."""
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_CONTROL = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff{UNSEEN}]")
 
 
 @dataclass(frozen=True, slots=True)

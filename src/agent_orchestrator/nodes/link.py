@@ -252,9 +252,13 @@ class Link:
         start = _LENGTH.size + length
         body, data = json.loads(message[_LENGTH.size : start]), message[start:]
         if kind in (_CALL, _OPEN):
+            if not isinstance(body, dict) or not isinstance(body.get("name"), str) or number in self._serving:
+                raise ValueError("a call without a name, or with a number that is taken")
             if kind == _OPEN:  # before the next frame is read, which may be for it
-                self._open[number] = Channel(self, number)
-            work = self._serve(number, body, data) if kind == _CALL else self._serve_channel(number, body)
+                channel = self._open[number] = Channel(self, number)
+                work = self._serve_channel(channel, body)
+            else:
+                work = self._serve(number, body, data)
             task = self._serving[number] = asyncio.get_running_loop().create_task(work)
             task.add_done_callback(lambda _: self._serving.pop(number, None))
         elif (waiting := self._waiting.get(number)) is not None and not waiting.answer.done():
@@ -297,8 +301,7 @@ class Link:
             for _ in due:
                 notes.task_done()
 
-    async def _serve_channel(self, number: int, asked: Mapping[str, Any]) -> None:
-        channel = self._open[number]
+    async def _serve_channel(self, channel: Channel, asked: Mapping[str, Any]) -> None:
         try:
             handler = self.channels.get(asked["name"])
             if handler is not None:

@@ -287,7 +287,8 @@ class _Answering(RemoteAgent):
 
 def remote_agent(node: RemoteNode, tool: str, options: Mapping[str, Any], plugins: tuple[Path, ...]) -> Agent:
     """A proxy that can what the plugin's own class can, and no more."""
-    alike = Registry([{"path": str(path)} for path in plugins]).make("agent", tool, options, LocalHost())
+    registry = Registry([{"path": str(path)} for path in plugins], installed=[("agent", tool)])
+    alike = registry.make("agent", tool, options, LocalHost())
     abilities = ((Listens, _Listening), (Delivers, _Delivering), (Answers, _Answering))
     bases = tuple(part for ability, part in abilities if isinstance(alike, ability))
     made: Agent = type("RemoteAgent", bases or (RemoteAgent,), {})(node, tool, options, plugins, alike)

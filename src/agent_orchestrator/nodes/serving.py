@@ -52,7 +52,7 @@ class Serving:
         self.mirror = mirror
         self.runtime = Process({"home": str(home.path)}, host)
         self._handles: dict[tuple[str, int], Handle] = {}
-        self._registries: dict[tuple[str, ...], Registry] = {}
+        self._registries: dict[tuple[tuple[str, ...], str, str], Registry] = {}
         self.leases = Leases()
         self.repositories = Repositories(home, host)
         self.ca: Path | None = None
@@ -253,9 +253,11 @@ class Serving:
 
     def _plugin(self, slot: str, of: Mapping[str, Any]) -> Any:
         files = tuple(self._files(of))
-        if files not in self._registries:
-            self._registries[files] = Registry([{"path": path} for path in files])
-        return self._registries[files].make(slot, of["name"], of["options"], self.host)
+        wanted = (files, slot, str(of["name"]))
+        if wanted not in self._registries:
+            # The daemon has decided that its project may use it.
+            self._registries[wanted] = Registry([{"path": path} for path in files], installed=[wanted[1:]])
+        return self._registries[wanted].make(slot, of["name"], of["options"], self.host)
 
     # -- streams -------------------------------------------------------------------------------------------------------
 

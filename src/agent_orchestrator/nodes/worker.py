@@ -40,6 +40,7 @@ from agent_orchestrator.nodes.mirror import Mirror
 from agent_orchestrator.nodes.repository import pin_of
 from agent_orchestrator.nodes.serving import Serving
 from agent_orchestrator.nodes.transports import SocketTransport
+from agent_orchestrator.redaction import KNOWN
 from agent_orchestrator.watch import Watch
 
 PATH = "/api/nodes/link"
@@ -291,8 +292,9 @@ def _set_up_log() -> None:
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso"),
-            structlog.processors.ExceptionPrettyPrinter(),
+            structlog.processors.format_exc_info,
             structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "event"], bool_as_flag=False),
+            lambda _logger, _level, line: KNOWN.text(str(line)),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
         logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),

@@ -18,6 +18,7 @@ from agent_orchestrator.server.mcp.endpoint import PATH, Endpoint
 from agent_orchestrator.server.refusals import Refusals
 from agent_orchestrator.server.routes import (
     admin,
+    audit,
     config,
     events,
     fixes,
@@ -74,6 +75,7 @@ def routes_only() -> App:
         plans,
         orchestrator,
         events,
+        audit,
         live,
         projects,
         config,
@@ -105,7 +107,7 @@ def create_app(
     app = routes_only()
     app.state.services = services
     app.state.closing = asyncio.Event()
-    app.state.refusals = Refusals()
+    app.state.refusals = Refusals(services.audit.tell_soon)
     app.state.url = url
     app.gate = Gate(
         partial(FastAPI.__call__, app),

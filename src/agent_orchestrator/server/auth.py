@@ -123,6 +123,20 @@ def cookie_name(headers: Mapping[bytes, bytes], secure: bool) -> str:
     return ("__Host-" if secure else "") + "ao_session" + (f"_{port}" if port.isdecimal() else "")
 
 
+def actor_of(identity: Identity, user: str = "", peer: str = "") -> str:
+    """Whom the log names: the user at the other end of the Unix socket, the token, the browser, the agent, the node."""
+    match identity.kind:
+        case "local":
+            return f"local {user}"
+        case "session":
+            return f"agent {identity.session}"
+        case "login":
+            return f"browser {identity.name}"
+        case "anonymous":
+            return f"anonymous {peer}"
+    return f"{identity.kind} {identity.name}" if identity.name else identity.kind
+
+
 def is_git(path: str) -> bool:
     """Whether Git asks: for a repository, with words that people read in its output."""
     return path.startswith("/git/")

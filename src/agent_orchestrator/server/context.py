@@ -37,17 +37,17 @@ def _path(headers: Mapping[bytes, bytes], name: bytes) -> Path | None:
     return Path(os.fsdecode(raw)) if raw else None
 
 
-def _services(connection: HTTPConnection) -> Services:
+async def _services(connection: HTTPConnection) -> Services:
     services: Services = connection.app.state.services
     return services
 
 
-def _identity(connection: HTTPConnection) -> Identity:
+async def _identity(connection: HTTPConnection) -> Identity:
     identity: Identity = connection.scope["state"]["identity"]
     return identity
 
 
-def _context(connection: HTTPConnection) -> Context:
+async def _context(connection: HTTPConnection) -> Context:
     context: Context = connection.scope["state"]["context"]
     return context
 

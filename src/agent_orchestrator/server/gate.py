@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 import traceback
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -17,11 +18,16 @@ from fastapi import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agent_orchestrator.errors import AoError, NotFound, Temporary, UsageError
+from agent_orchestrator.flow.behalf import Behalf, acting
 from agent_orchestrator.flow.reactions import COORDINATOR
+from agent_orchestrator.redaction import KNOWN
 from agent_orchestrator.server import auth, problems
+from agent_orchestrator.server.audited import accounting
 from agent_orchestrator.server.context import context_of, scope_of
 from agent_orchestrator.server.page import Page
-from agent_orchestrator.server.refusals import Refusals
+from agent_orchestrator.server.peers import user_name
+from agent_orchestrator.server.redacting import without_secrets
+from agent_orchestrator.server.refusals import Refusals, peer_of
 from agent_orchestrator.services import Services
 from agent_orchestrator.services.projects import NOWHERE, Context
 from agent_orchestrator.services.tokens import Identity
@@ -78,38 +84,49 @@ class Gate:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
+        with acting(self._asker(scope)) as behalf:
+            await self._answer(behalf, scope, receive, send)
+
+    def _asker(self, scope: Scope) -> str:
+        """Who asks, before he has shown a token."""
+        if self._trusted:
+            return auth.actor_of(auth.LOCAL, scope.get("state", {}).get("user") or user_name(os.getuid()))
+        return auth.actor_of(Identity("anonymous"), peer=peer_of(scope))
+
+    async def _answer(self, behalf: Behalf, scope: Scope, receive: Receive, send: Send) -> None:
         started = False
 
         async def noting(message: Message) -> None:
             nonlocal started
             started = True
-            await send(_private(message))
+            await clean(_private(message))
 
+        clean = without_secrets(scope, send)
         try:
-            await self._enter(scope, receive, noting)
+            await self._enter(behalf, scope, receive, noting)
         except AoError as error:
             self._refusals.of_error(scope, error)
             if started:
                 log.warning("answer broken off", path=quote(scope["path"]), error=str(error))
             else:
                 answer = problems.in_words if auth.is_git(scope["path"]) else problems.as_document
-                await answer(error)(scope, receive, send)
+                await answer(error)(scope, receive, clean)
         except Exception as error:
             # As text: a renderer that shows local variables would write secrets into the log.
             text = "".join(traceback.format_exception(error))
             log.error("request failed", path=quote(scope["path"]), traceback=text)
             if not started:
-                await problems.response(problems.unexpected())(scope, receive, send)
+                await problems.response(problems.unexpected())(scope, receive, clean)
 
-    async def _enter(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _enter(self, behalf: Behalf, scope: Scope, receive: Receive, send: Send) -> None:
         headers = auth.single(scope["headers"])
         path, method = scope["path"], scope.get("method", auth.WEBSOCKET)
         identity, context = auth.LOCAL, NOWHERE
         if self._trusted:
             context = context_of(headers)
-            identity = self._known(headers, method, path)
+            identity = self._known(behalf, headers, method, path)
         else:
-            identity = self._admit(headers, method, path, secure=scope["scheme"] in ("https", "wss"))
+            identity = self._admit(behalf, headers, method, path, secure=scope["scheme"] in ("https", "wss"))
         if identity.kind == "session" and (facts := self._services.sessions.flow.sessions.get(identity.session or "")):
             current = facts.generation + bool(facts.launch.lost) if facts.remote and facts.launch else 0
             if (identity.generation or 0) < current and not auth.is_git(path):  # which says so in words that Git shows
@@ -122,6 +139,7 @@ class Gate:
             await self._list_sessions(headers, context, wanted, send)
             return
         scope.setdefault("state", {}).update(identity=identity, context=context)
+        send = accounting(self._services, behalf, scope, send)
         if identity.kind == "anonymous" and method == "POST":
             await self._for_stranger(scope, await self._limited(path, headers, receive), send)
             return
@@ -131,16 +149,17 @@ class Gate:
                 send = self._with_notices(context, send)
         await self._while_known(identity, scope, receive, send)
 
-    def _known(self, headers: Mapping[bytes, bytes], method: str, path: str) -> Identity:
+    def _known(self, behalf: Behalf, headers: Mapping[bytes, bytes], method: str, path: str) -> Identity:
         """Who asks over the Unix socket: its owner, who may show a token to be less than that."""
         if b"authorization" not in headers:
-            return self._coordinator(headers, method, path) or auth.LOCAL
+            return self._coordinator(behalf, headers, method, path) or auth.LOCAL
         identity = auth.identify(self._services.tokens, headers, secure=False, git=auth.is_git(path))
+        behalf.actor = auth.actor_of(identity)
         if not auth.is_open(method, path):
             auth.allow(identity, method, path)
         return identity
 
-    def _coordinator(self, headers: Mapping[bytes, bytes], method: str, path: str) -> Identity | None:
+    def _coordinator(self, behalf: Behalf, headers: Mapping[bytes, bytes], method: str, path: str) -> Identity | None:
         """The coordinating agent whose command this is; none: somebody else's."""
         token = headers.get(b"x-ao-token")
         known = self._services.tokens.check(unquote(token.decode("latin-1"))) if token else None
@@ -150,6 +169,7 @@ class Gate:
         facts = sessions.flow.sessions.get(known.session)
         if facts is None or facts.spec.kind != COORDINATOR:
             return None
+        behalf.actor = auth.actor_of(known)
         auth.allow_coordinator(facts.id, sessions.plugins.project(facts.project).coordinator.may, method, path)
         if method != "GET" and path != "/mcp":  # whose launch is over has nothing to say any more
             self._services.reporting.check(facts.id, known.generation or 0)
@@ -164,8 +184,11 @@ class Gate:
         finally:
             self._strangers -= 1
 
-    def _admit(self, headers: Mapping[bytes, bytes], method: str, path: str, *, secure: bool) -> Identity:
+    def _admit(
+        self, behalf: Behalf, headers: Mapping[bytes, bytes], method: str, path: str, *, secure: bool
+    ) -> Identity:
         if method == "POST" and path.startswith("/api/webhooks/"):
+            behalf.actor = f"webhook {path.removeprefix('/api/webhooks/')[:40]}"
             return Identity("anonymous")  # whatever name it is reached by: who sends it signs it
         api = not auth.is_shell(method, path) and path != "/healthz"
         self._names.check(headers, api=api, scheme="https" if secure else "http")
@@ -174,6 +197,7 @@ class Gate:
                 auth.need_json(headers)
             return Identity("anonymous")
         identity = auth.identify(self._services.tokens, headers, secure=secure, git=auth.is_git(path))
+        behalf.actor = auth.actor_of(identity)
         if identity.kind == "login":
             auth.check_page(headers, method)
         auth.allow(identity, method, path)
@@ -247,7 +271,7 @@ class Gate:
 
     def _notices(self, context: Context) -> list[tuple[bytes, bytes]]:
         notices = [] if context is NOWHERE else self._services.projects.notices(context)
-        return [(b"x-ao-notice", ",".join(quote(notice) for notice in notices).encode())] if notices else []
+        return [(b"x-ao-notice", ",".join(quote(KNOWN.text(notice)) for notice in notices).encode())] if notices else []
 
     def _with_notices(self, context: Context, send: Send) -> Send:
         async def with_notices(message: Message) -> None:

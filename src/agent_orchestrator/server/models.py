@@ -825,6 +825,7 @@ class Trust(Shown):
 
     project: str
     commands: list[Any]
+    digest: str
     trusted: bool
 
 
@@ -865,6 +866,30 @@ class Agents(Shown):
     """All agents that we know of, and the profiles of all projects."""
 
     agents: list[Agent]
+
+
+class Plugin(Shown):
+    """A plugin, and whether it may be used."""
+
+    slot: str | None
+    """None: it is known once its file is run."""
+    name: str
+    origin: str
+    """`built in`, an installed package, or a file."""
+    version: str | None
+    permissions: list[str] | None
+    """What it declares that it needs: `network`, `files`, `processes`, `secrets`; null: it declares nothing."""
+    digest: str | None
+    """SHA-256 of its file."""
+    in_force: bool
+    problem: str | None
+    """Why it is not in force."""
+
+
+class Plugins(Shown):
+    """All plugins."""
+
+    plugins: list[Plugin]
 
 
 class Task(Shown):

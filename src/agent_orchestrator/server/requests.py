@@ -318,9 +318,12 @@ class NewProject(Given):
 
 
 class Trusted(Given):
-    """The project whose commands may run; without a path, the one of the caller's folder."""
+    """The project whose commands may run; without a path, the one of the caller's folder.
+
+    With the `digest` that was shown, nothing else is trusted: 409 where something changed since."""
 
     path: str | None = None
+    digest: str | None = None
 
 
 class Setting(Given):

@@ -25,6 +25,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from agent_orchestrator.errors import AoError, Conflict, Denied, UsageError
 from agent_orchestrator.server.app import App
 from agent_orchestrator.server.auth import is_git
+from agent_orchestrator.server.peers import peer_user
 from agent_orchestrator.server.standby import Entrance
 from agent_orchestrator.server.tls import Certificate
 from agent_orchestrator.services.logins import Recent
@@ -231,12 +232,15 @@ class _Server(uvicorn.Server):
 class _Protocol(HttpToolsProtocol):
     """HTTP with limits that neither the parser nor uvicorn has: how long a request's head is, how long it takes, how many come."""
 
+    _user = ""
     _head = 0
     _in_head = True
     _due: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
+        if self.client is None:
+            self._user = peer_user(transport.get_extra_info("socket"))
         self._expect(HEAD_SECONDS)
         if self.client is not None and len(self.connections) > _most_connections():
             if not _full.wait(""):
@@ -258,6 +262,8 @@ class _Protocol(HttpToolsProtocol):
         self._fields = 0
         self._expect(HEAD_SECONDS)
         super().on_message_begin()
+        if self._user:
+            self.scope["state"]["user"] = self._user
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._fields += len(name) + len(value)

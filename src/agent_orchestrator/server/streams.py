@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any
 
 from fastapi import Response
 from starlette.types import Receive, Scope, Send
@@ -15,11 +15,11 @@ SEND_LIMIT = 10.0
 BEGIN_LIMIT = 1.0
 """Seconds after which an answer begins even if its source has said nothing yet."""
 
-_END = object()
-
 
 class Stream(Response):
-    """Sends what a source gives as it comes; `pulse` is sent whenever `idle` seconds brought nothing."""
+    """Sends what a source gives as it comes; `pulse` is sent whenever `idle` seconds brought nothing.
+
+    A piece costs one wake-up and one write: who waits for the reader's and the daemon's end does so once, not for each piece."""
 
     def __init__(
         self,
@@ -35,71 +35,68 @@ class Stream(Response):
         del self.headers["content-length"]
         self._source, self._closing = source, closing
         self._first, self._pulse, self._idle = first, pulse, idle
+        self._begun = self._sending = False
+        self._sent_at = 0.0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI's shape
-        enough = [asyncio.create_task(_gone(receive)), asyncio.create_task(self._closing.wait())]
-        self._begun = False
+        parts: list[Coroutine[Any, Any, object]] = [
+            self._send_all(send),
+            *([] if self._first and self._idle is None else [self._beat(send)]),
+            _gone(receive),
+            self._closing.wait(),
+        ]
+        tasks = [asyncio.create_task(part) for part in parts]
         try:
-            if self._first:
-                await self._send(send, self._first)
-            async with aclosing(
-                _items(self._source, enough, self._idle, self._idle if self._first else BEGIN_LIMIT)
-            ) as items:
-                async for item in items:
-                    async with asyncio.timeout(SEND_LIMIT):
-                        await self._send(send, item or self._pulse)
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            ends = await asyncio.gather(*tasks, return_exceptions=True)
+            if (close := getattr(self._source, "aclose", None)) is not None:
+                await close()
+        faults = [end for end in ends if isinstance(end, Exception)]
+        try:
+            if faults:
+                raise faults[0]
+            await self._send(send, b"", more=False)
         except TimeoutError:
             return
-        finally:
-            for task in enough:
-                task.cancel()
-            await asyncio.gather(*enough, return_exceptions=True)
-        await self._send(send, b"", more=False)
+
+    async def _send_all(self, send: Send) -> None:
+        if self._first:
+            await self._send(send, self._first)
+        async for item in self._source:
+            if item:
+                await self._send(send, item)
+
+    async def _beat(self, send: Send) -> None:
+        """Begin where the source is slow to, and break silence."""
+        if not self._first:
+            await asyncio.sleep(BEGIN_LIMIT)
+            if not self._begun:
+                await self._send(send, self._pulse)
+        while self._idle is not None:
+            wait = self._sent_at + self._idle - asyncio.get_running_loop().time()
+            if wait > 0:
+                await asyncio.sleep(wait)
+            elif self._sending:  # to somebody slow, who has not much time left
+                await asyncio.sleep(self._idle)
+            else:
+                await self._send(send, self._pulse)
 
     async def _send(self, send: Send, body: bytes, more: bool = True) -> None:
         """The answer begins with its first bytes: a source that fails before that still gets a proper error."""
-        if not self._begun:
-            self._begun = True
-            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        if body or not more:
-            await send({"type": "http.response.body", "body": body, "more_body": more})
+        self._sending = True
+        async with asyncio.timeout(SEND_LIMIT):
+            if not self._begun:
+                self._begun = True
+                await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            if body or not more:
+                await send({"type": "http.response.body", "body": body, "more_body": more})
+        self._sending = False
+        self._sent_at = asyncio.get_running_loop().time()
 
 
 async def _gone(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-async def _items(
-    source: AsyncIterator[bytes], enough: Sequence[asyncio.Task[object]], idle: float | None, patience: float | None
-) -> AsyncGenerator[bytes, None]:
-    """What the source gives until one of `enough` is done; empty bytes when it is silent for `patience`, then for each `idle`."""
-    step: asyncio.Task[object] | None = None
-    try:
-        while True:
-            if step is None:
-                step = asyncio.create_task(_next(source))
-            await asyncio.wait([step, *enough], timeout=patience, return_when=asyncio.FIRST_COMPLETED)
-            patience = idle
-            if any(task.done() for task in enough):
-                return
-            if not step.done():
-                yield b""
-                continue
-            item = step.result()
-            step = None
-            if item is _END:
-                return
-            assert isinstance(item, bytes)
-            if item:
-                yield item
-    finally:
-        if step is not None:
-            step.cancel()
-            await asyncio.gather(step, return_exceptions=True)
-        if (close := getattr(source, "aclose", None)) is not None:
-            await close()
-
-
-async def _next(source: AsyncIterator[bytes]) -> object:
-    return await anext(source, _END)

@@ -3,8 +3,8 @@
 Binary frames carry keystrokes in and output out, for who only watches only out; the text frame `{"resize": [columns, rows]}`
 sets the size. Nothing is read from the PTY while the socket is slow, nor from the socket while the PTY is, so neither side
 piles up here. A browser takes from its socket whatever comes, shown or not: it says `{"ack": bytes}` when so much more has
-been shown, and from its first such word on is sent no more than `WINDOW` ahead. Closing ends the attach command and nothing
-else: the session goes on.
+been shown, and from its first such word on is sent no more than `WINDOW` ahead. Secrets are shown as asterisks. Closing ends the
+attach command and nothing else: the session goes on.
 """
 
 from __future__ import annotations
@@ -14,14 +14,17 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import struct
 import sys
 import termios
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from fastapi import WebSocket
 from starlette.websockets import WebSocketDisconnect, WebSocketState
+
+from agent_orchestrator.redaction import KNOWN
 
 CHUNK = 1 << 16
 WINDOW = 1 << 19
@@ -29,12 +32,18 @@ WINDOW = 1 << 19
 _END_GRACE = 2.0
 _STUCK = 30.0
 """Seconds after which a command that reads no keystrokes is given up."""
+_HELD_FOR = 0.25
+"""Seconds that an end of the output is held back because a secret may begin there."""
 _HIDDEN = ("TMUX", "TMUX_PANE", "AO_SESSION", "AO_TOKEN")
 # A terminal becomes a process's own only from inside that process. A child that does so and then becomes the command is
 # safe where a function between fork and exec is not: the daemon has threads.
 _TAKE_TERMINAL = (
     "import fcntl,os,sys,termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execvp(sys.argv[1], sys.argv[1:])"
 )
+
+
+_BY_ITSELF = re.compile(rb"(\x1b\[[?>=]?[\d;]*[cnRIOt]|\x1b[P\]][^\x07\x1b]*(\x07|\x1b\\))+")
+"""What a terminal says without anybody's pressing a key: who it is, its size and colours, whether it has the focus."""
 
 
 async def serve_terminal(
@@ -44,10 +53,12 @@ async def serve_terminal(
     columns: int,
     rows: int,
     refuse: Callable[[str], None] | None = None,
+    typed: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
     """Run the command in a PTY and connect it with the socket until one of them ends.
 
-    `refuse`: whoever it is may only watch; keystrokes close the socket, and this is told why.
+    `refuse`: whoever it is may only watch; keystrokes close the socket, and this is told why. `typed` is called once, before the
+    first key that somebody pressed.
     """
     master, slave = os.openpty()
     try:
@@ -62,7 +73,7 @@ async def serve_terminal(
     try:
         with contextlib.suppress(WebSocketDisconnect):  # gone before it began
             await websocket.accept()
-            await _connect(websocket, master, refuse)
+            await _connect(websocket, master, refuse, typed)
     finally:
         os.close(master)
         await asyncio.shield(_end(process))
@@ -82,12 +93,17 @@ async def _start(argv: Sequence[str], env: Mapping[str, str], slave: int) -> asy
     )
 
 
-async def _connect(websocket: WebSocket, master: int, refuse: Callable[[str], None] | None) -> None:
+async def _connect(
+    websocket: WebSocket,
+    master: int,
+    refuse: Callable[[str], None] | None,
+    typed: Callable[[], Awaitable[None]] | None,
+) -> None:
     """Carry bytes both ways until either side ends."""
     ahead = _Ahead()
     ways = [
         asyncio.create_task(_show(websocket, master, ahead)),
-        asyncio.create_task(_type(websocket, master, ahead, refuse)),
+        asyncio.create_task(_type(websocket, master, ahead, refuse, typed)),
     ]
     try:
         await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
@@ -130,24 +146,47 @@ class _Ahead:
 
 async def _show(websocket: WebSocket, master: int, ahead: _Ahead) -> None:
     loop = asyncio.get_running_loop()
-    while True:
+    secrets, open_ = KNOWN.stream(), True
+    while open_:
         await ahead.room()
-        await _ready(master, loop.add_reader, loop.remove_reader)
         try:
-            output = os.read(master, CHUNK)
+            async with asyncio.timeout(_HELD_FOR if secrets.holds else None):
+                await _ready(master, loop.add_reader, loop.remove_reader)
+            read = _read(master)
+            open_, output = bool(read), secrets.feed(read)
+        except TimeoutError:
+            output = secrets.rest()
         except BlockingIOError:
             continue
         except OSError:  # Linux's way to say that the last program has closed the terminal
-            return
-        if not output:
-            return
+            open_, output = False, b""
+        output += b"" if open_ else secrets.rest()
         if websocket.application_state is WebSocketState.DISCONNECTED:  # `_type` closed it this moment
             return
-        ahead.sent(len(output))
-        await websocket.send_bytes(output)
+        if output:
+            ahead.sent(len(output))
+            await websocket.send_bytes(output)
 
 
-async def _type(websocket: WebSocket, master: int, ahead: _Ahead, refuse: Callable[[str], None] | None) -> None:
+def _read(master: int) -> bytes:
+    """All that there is, up to a chunk: a PTY gives but a few kilobytes at a time, and each frame has its cost."""
+    output = piece = os.read(master, CHUNK)
+    while piece and len(output) < CHUNK:
+        try:
+            piece = os.read(master, CHUNK - len(output))
+        except OSError:  # nothing more now, or ever: the next call tells
+            break
+        output += piece
+    return output
+
+
+async def _type(
+    websocket: WebSocket,
+    master: int,
+    ahead: _Ahead,
+    refuse: Callable[[str], None] | None,
+    typed: Callable[[], Awaitable[None]] | None,
+) -> None:
     while True:
         message = await websocket.receive()
         if message["type"] == "websocket.disconnect":
@@ -157,6 +196,9 @@ async def _type(websocket: WebSocket, master: int, ahead: _Ahead, refuse: Callab
                 refuse("who may only watch cannot type")
                 await websocket.close(1008, "the role viewer may watch, and not type")
                 return
+            if typed is not None and not _BY_ITSELF.fullmatch(keys):
+                await typed()
+                typed = None
             await _write(master, keys)
             continue
         told = _told(message.get("text") or "")

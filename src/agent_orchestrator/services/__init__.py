@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from agent_orchestrator.home import Home
     from agent_orchestrator.services.agent_reviews import AgentReviews
     from agent_orchestrator.services.agents import Agents
+    from agent_orchestrator.services.audit import Audit
     from agent_orchestrator.services.backlog import Backlog
     from agent_orchestrator.services.configuration import Configuration
     from agent_orchestrator.services.conflicts import Conflicts
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from agent_orchestrator.services.inbox import Inbox
     from agent_orchestrator.services.inspection import Inspection
     from agent_orchestrator.services.issues import Issues
+    from agent_orchestrator.services.listing import PluginListing
     from agent_orchestrator.services.live import Live
     from agent_orchestrator.services.logins import Logins
     from agent_orchestrator.services.merge_queue import MergeQueue
@@ -66,11 +68,13 @@ class Services:
     planner: Planner
     fixes: Fixes
     feed: Feed
+    audit: Audit
     live: Live
     stories: Stories
     stats: Stats
     coordinators: Coordinators
     projects: Projects
+    plugins: PluginListing
     config: Configuration
     agents: Agents
     doctor: Doctor

@@ -9,7 +9,10 @@ import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
+import structlog
+
 from agent_orchestrator.config.scope import ConfigSet
+from agent_orchestrator.errors import AoError
 from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.engine import Change, Flow
 from agent_orchestrator.flow.events import Event
@@ -25,6 +28,8 @@ from agent_orchestrator.services.scheduler import (
     same_reason,
     waiting,
 )
+
+log = structlog.get_logger()
 
 Expected = Callable[[Sequence[SessionFacts]], Awaitable[Mapping[str, frozenset[str]]]]
 """Sessions → the files that each is about."""
@@ -93,7 +98,11 @@ class Admission:
     async def _decide(self) -> None:
         async with self._deciding:  # two at a time would give the same place away twice
             self._due = False
-            await self._record(await self.verdicts())
+            try:
+                await self._record(await self.verdicts())
+            except (AoError, OSError) as error:
+                log.warning("nobody could be let start; it is tried again", error=str(error))
+                self._look_later()
 
     async def verdicts(self) -> list[Verdict]:
         """Who may start now. Only where some may and some may not does it matter which files each is about."""
@@ -127,9 +136,12 @@ class Admission:
         if events:
             await self.flow.append(*events)
         if any(verdict.reason for verdict in verdicts):
-            if self._again:
-                self._again.cancel()
-            self._again = asyncio.get_running_loop().call_later(LOOK_AGAIN, self.look)
+            self._look_later()
+
+    def _look_later(self) -> None:
+        if self._again:
+            self._again.cancel()
+        self._again = asyncio.get_running_loop().call_later(LOOK_AGAIN, self.look)
 
     def _event(self, body: e.Body, project: str, session: str, key: str) -> Event:
         return Event(body, self.flow.clock(), "scheduler", key, project, session)

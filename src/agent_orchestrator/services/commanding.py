@@ -25,6 +25,7 @@ from agent_orchestrator.flow.rules import Rule
 from agent_orchestrator.home import Home
 from agent_orchestrator.host import Host
 from agent_orchestrator.plugins.runtimes.stopping import stop_family
+from agent_orchestrator.redaction import KNOWN
 from agent_orchestrator.services.lifecycle import Lifecycle
 from agent_orchestrator.services.plugins import Plugins
 from agent_orchestrator.services.projects import Projects
@@ -113,7 +114,7 @@ class Commanding:
         log = told.with_suffix(".log")
         told.write_text(json.dumps(dict(intent.args.get("variables") or {}), ensure_ascii=False), encoding="utf-8")
         env = {
-            **self.lifecycle.environment(facts),
+            **self.lifecycle.environment(facts, agent=False),
             "AO_RULE": rule.name,
             "AO_TRIGGER": rule.trigger,
             "AO_ATTEMPT": str(intent.args.get("attempt", 1)),
@@ -131,7 +132,7 @@ class Commanding:
                 last.append(clean_text(line)[:500])
                 kept += len(line) + 1
                 if kept <= LONGEST_LOG:
-                    file.write(f"{line}\n")
+                    file.write(KNOWN.text(f"{line}\n"))
 
             try:
                 code = await site.host.stream(

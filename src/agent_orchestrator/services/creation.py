@@ -16,10 +16,12 @@ from agent_orchestrator.flow.fold_pull import issue_of
 from agent_orchestrator.flow.plans import Plan
 from agent_orchestrator.flow.pull import Issue
 from agent_orchestrator.flow.reactions import CHANGELESS, COORDINATOR
+from agent_orchestrator.flow.secrets import KEPT
 from agent_orchestrator.git import Git
 from agent_orchestrator.git_files import Layout, find_layout, read_head, read_ref
 from agent_orchestrator.home import Home
 from agent_orchestrator.host import Host
+from agent_orchestrator.redaction import KNOWN
 from agent_orchestrator.services import naming
 from agent_orchestrator.services.issues import find_issue, task_text
 from agent_orchestrator.services.prompting import skills_text
@@ -44,6 +46,7 @@ class Creation:
     async def spec(
         self, request: Mapping[str, Any], project: ProjectConfig, settings: AgentSettings, runtime: str, workspace: str
     ) -> tuple[e.SessionCreated, e.TaskCreated, str]:
+        request = KNOWN.tree(request, KEPT)  # a name and a branch are made of its words
         layout = find_layout(project.path)
         if layout is None:
             raise UsageError(
@@ -318,8 +321,13 @@ def standing_rules(project: ProjectConfig, settings: AgentSettings) -> str:
     """The project's and the profile's standing rules, and what the profile is good at."""
     parts = [project.agent_rules.strip(), settings.rules.strip(), skills_text(project.path, settings.skills)]
     if project.agent_rules_file is not None:
+        file, root = project.agent_rules_file, project.path
+        if file.is_relative_to(root) and not file.resolve().is_relative_to(root.resolve()):
+            raise UsageError(
+                f"agentRulesFile {file} is a link that leads out of the repository", "name the file itself"
+            )
         try:
-            parts.insert(1, project.agent_rules_file.read_text(encoding="utf-8").strip())
+            parts.insert(1, file.read_text(encoding="utf-8").strip())
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(
                 f"agentRulesFile {project.agent_rules_file} cannot be read: {error}", "correct its path"

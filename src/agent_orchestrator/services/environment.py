@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent_orchestrator.errors import AoError
+from agent_orchestrator.redaction import shaped
 
 if TYPE_CHECKING:
     from agent_orchestrator.host import Host
@@ -84,6 +85,7 @@ _SECRET_WORDS = frozenset(
 )
 _SECRET_ENDS = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "APIKEY", "API_KEY")
 _NOT_SECRET = frozenset({"PWD", "OLDPWD"})
+_PROXIES = frozenset({"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "FTP_PROXY"})
 
 _FOREIGN = re.compile(
     r"AO_.*|TMUX.*|STY|WINDOW|COLUMNS|LINES|SHLVL|PWD|OLDPWD|_"
@@ -178,13 +180,21 @@ def agent_environment(
     extra: Mapping[str, str],
     allow: Collection[str] = (),
 ) -> dict[str, str]:
-    """What an agent's process gets: `login` less what looks secret (unless in `allow`), then `project_env`, then `extra`."""
+    """What an agent's process gets: `login` less what is secret (unless in `allow`), then `project_env`, then `extra`.
+
+    Secret is what is called so, and what is one by its looks, whatever it is called: a token, a private key, an address with a
+    password. Only a proxy's password stays: without it there is no network.
+    """
     kept = {
         name: value
         for name, value in login.items()
-        if not _FOREIGN.fullmatch(name) and (name in allow or not looks_secret(name))
+        if not _FOREIGN.fullmatch(name) and (name in allow or not (looks_secret(name) or _holds_secret(name, value)))
     }
     return {**kept, "TERM": "xterm-256color", "COLORTERM": "truecolor", **project_env, **extra}
+
+
+def _holds_secret(name: str, value: str) -> bool:
+    return name.upper() not in _PROXIES and shaped(value)
 
 
 def session_variables(

@@ -60,23 +60,27 @@ class Feed:
             if isinstance(event.body, e.Notified)
         ]
 
-    async def subscribe(self, after: int | None = None) -> AsyncIterator[Event]:
-        """Past events after a number, then each new one; ends when the reader is too slow or the daemon stops."""
+    async def subscribe(self, after: int | None = None) -> AsyncIterator[Sequence[Event]]:
+        """Past events after a number, then the new ones, those that came together at once; ends when the reader is too slow or the
+        daemon stops.
+        """
         queue: asyncio.Queue[Event | None] = asyncio.Queue(BACKLOG + 1)
         self._readers.add(queue)
         try:
             seen = self.flow.seq if after is None else after
             while seen < self.flow.seq and (past := await self.flow.store.events(seen, 500)):
-                for event in past:
-                    yield event
-                    seen = event.seq
+                yield past
+                seen = past[-1].seq
             while not self._closed:
-                live = await queue.get()
-                if live is None:
+                found = [await queue.get()]
+                while not queue.empty():
+                    found.append(queue.get_nowait())
+                fresh = [event for event in found if event is not None and event.seq > seen]
+                if fresh:
+                    yield fresh
+                    seen = fresh[-1].seq
+                if None in found:
                     return
-                if live.seq > seen:
-                    yield live
-                    seen = live.seq
         finally:
             self._readers.discard(queue)
 

@@ -22,7 +22,9 @@ from agent_orchestrator.flow.engine import Flow
 from agent_orchestrator.flow.events import Event
 from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.flow.fold import heard_key
+from agent_orchestrator.flow.permissions import told
 from agent_orchestrator.flow.questions import question_in
+from agent_orchestrator.flow.shell_words import visible
 from agent_orchestrator.git import Git
 from agent_orchestrator.protocols import AgentRun, Heard, Listens
 from agent_orchestrator.services.plugins import Plugins, handle_of
@@ -210,8 +212,8 @@ def _known(report: r.Report, facts: SessionFacts) -> bool:
         case r.PermissionReport():
             asked = facts.permission
             return asked is not None and (asked.tool, asked.command, asked.request) == (
-                report.tool,
-                report.command,
+                visible(report.tool),
+                told(report.command),
                 report.request,
             )
     return False
@@ -281,7 +283,7 @@ def body_of(report: r.Report, facts: SessionFacts, key: str, prices: Prices) -> 
         case r.TurnReport():
             return e.AgentTurnEnded(report.text)
         case r.PermissionReport():
-            return e.PermissionAsked(report.tool, report.command, report.reason, report.request)
+            return e.PermissionAsked(visible(report.tool), told(report.command), report.reason, report.request)
         case r.ConversationReport():
             return e.AgentConversation(report.conversation)
         case r.TookReport():

@@ -13,7 +13,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from agent_orchestrator.config.effective import AgentSettings
-from agent_orchestrator.errors import AoError, Conflict, Temporary
+from agent_orchestrator.errors import AoError, Conflict, Denied, Temporary
 from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.effects import Again, Effect
 from agent_orchestrator.flow.engine import Flow
@@ -45,6 +45,7 @@ from agent_orchestrator.protocols import (
     Undeliverable,
     WorkspaceSpec,
 )
+from agent_orchestrator.redaction import KNOWN
 from agent_orchestrator.services import confinement, containers, launches, prompting
 from agent_orchestrator.services.environment import AGENT_SECRETS, agent_environment, session_variables
 from agent_orchestrator.services.hearing import agent_run
@@ -64,6 +65,8 @@ KNOWN_READY_WITHIN = 120.0
 """Seconds that a CLI whose plugin knows it gets: a busy machine must not make us type into one that does not listen yet."""
 INTERRUPTED_WITHIN = 3.0
 LONGEST_HOLD = 60.0
+TRUST_PAUSE = 30.0
+"""Seconds until it is asked again whether a configuration is trusted."""
 """Seconds after which it is asked again whether an agent may be spoken to."""
 
 UNREACHABLE_PAUSE = 0.5
@@ -91,6 +94,8 @@ class Lifecycle:
         self.output = output
         self.after_landing: Callable[[SessionFacts], Awaitable[str]] | None = None
         self.may_go: Callable[[SessionFacts], Wait | None] = lambda _facts: None
+        self.distrust: Callable[[SessionFacts], str] = lambda _facts: ""
+        """What would be used for a session that came with the repository and nobody trusts; nothing: nothing."""
         """Asked before an agent is started or spoken to."""
         self.carry: Callable[[SessionFacts], Awaitable[bool]] = _nowhere
         """Brings the agent's conversation to the session's node; false: it is lost."""
@@ -151,12 +156,16 @@ class Lifecycle:
             copy=project.copy,
             symlinks=project.symlinks,
             post_create=project.post_create,
-            env=self.environment(facts, site=site),
+            env=self.environment(facts, site=site, agent=False),
         )
 
     async def prepare(self, intent: Intent, _attempts: int) -> Sequence[Event]:
         """Make the workspace; on a restore, bring back what was saved."""
         facts = self._facts(intent)
+        if used := self.distrust(facts):
+            raise Denied(
+                f"the configuration of {facts.project} is not trusted ({used})", "read it, then trust it: ao trust"
+            )
         await self.plugins.here.login_ready.wait()
         self.home.session(facts.id).mkdir(mode=0o700, parents=True, exist_ok=True)
         site, spec = self.plugins.site_of(facts), self.workspace_spec(facts)
@@ -198,8 +207,12 @@ class Lifecycle:
         *,
         contained: bool = False,
         site: Site | None = None,
+        agent: bool = True,
     ) -> dict[str, str]:
-        """The whole environment of a session's agent, and of its shells; `contained`: of an agent in a container."""
+        """The whole environment of a session's agent, and of its shells.
+
+        `contained`: of an agent in a container; `agent`: with what it logs in with, which other programs have no need of.
+        """
         settings, site = self.plugins.settings(facts), site or self.plugins.site_of(facts)
         private = site.home.session(facts.id)
         number = generation or max(1, facts.generation)
@@ -218,7 +231,7 @@ class Lifecycle:
         )
         git_env = dict(facts.place.git_env) if facts.place else {}
         own["AO_HOME"] = str(site.home.path)  # its own `ao` asks this daemon, and starts no other
-        secrets, login = AGENT_SECRETS.get(settings.tool, ()), site.login
+        secrets, login = AGENT_SECRETS.get(settings.tool, ()) if agent else (), site.login
         if contained:
             login = containers.login_inside(login, secrets, private)
         return agent_environment(login, settings.env, {**git_env, **own}, secrets)
@@ -280,13 +293,21 @@ class Lifecycle:
     def _put_off(self, facts: SessionFacts, intent: Intent) -> Event | None:
         """A start that may not be gives its place back; a message that an ended agent would be started for waits."""
         begun = launches.kept(self.home.session(facts.id), intent.generation, facts.run, facts.moves)
-        later = None if begun else self.may_go(facts)
+        later = None if begun else self._for_trust(facts) or self.may_go(facts)
         if later is None:
             return None
         if facts.launched_run != facts.run:
             return self._event(facts, e.StartPutOff(later.reason), f"{intent.key}:put-off")
         message = facts.next_message
         raise Again(self._pause(later), *(self._held(facts, message, f"waits for {later.reason}") if message else ()))
+
+    def _for_trust(self, facts: SessionFacts) -> Wait | None:
+        used = self.distrust(facts)
+        return (
+            Wait(f"your trust in its configuration ({used}): ao trust", self.flow.clock() + TRUST_PAUSE)
+            if used
+            else None
+        )
 
     def _doubt_given(self, facts: SessionFacts, generation: int) -> None:
         """A message that a launch was begun with on a node which was lost since may have been read there: it is not given twice."""
@@ -303,7 +324,7 @@ class Lifecycle:
     async def _begin(self, facts: SessionFacts, generation: int, env: Mapping[str, str], first: bool) -> launches.Begun:
         message = facts.next_message
         task = first and bool(facts.spec.prompt)
-        whole = prompting.first_prompt(facts.spec)
+        whole = KNOWN.text(prompting.first_prompt(facts.spec))
         prompt = whole if task or message is None else message.text
         if facts.forgot and message is not None and facts.spec.prompt:
             prompt = f"{whole}\n\n{message.text}"  # it knows nothing of its task any more
@@ -337,8 +358,8 @@ class Lifecycle:
             task_file=private / "task.md",
             private=private,
             repo=Path(facts.spec.repo),
-            task=facts.spec.prompt if prompt == prompting.first_prompt(facts.spec) else prompt,
-            system=prompting.system_of(facts, project),
+            task=facts.spec.prompt if prompt == KNOWN.text(prompting.first_prompt(facts.spec)) else prompt,
+            system=KNOWN.text(prompting.system_of(facts, project)),
             commands=commands,
             allowed=tuple(Permission(*rule) for rule in self.flow.home.allowed.get(facts.project, ())),
             model=facts.spec.model or settings.model,

@@ -20,6 +20,7 @@ from agent_orchestrator.flow.engine import Change, Flow
 from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.flow.status import IN_TURN, Status
 from agent_orchestrator.home import Home
+from agent_orchestrator.redaction import KNOWN
 from agent_orchestrator.services.inbox import Inbox
 from agent_orchestrator.services.merge_queue import MergeQueue
 from agent_orchestrator.services.overview import Overviews
@@ -282,7 +283,7 @@ class Live:
             "touched": _json(touched),
         }
         text = ",".join(f'"{name}":{value}' for name, value in fields.items())
-        return Frame(self.flow.seq, f"{{{text}}}".encode(errors="replace"))
+        return Frame(self.flow.seq, KNOWN.data(f"{{{text}}}".encode(errors="replace")))
 
     def _hand_out(self, frame: Frame) -> None:
         for viewer in list(self._viewers):

@@ -4,6 +4,7 @@ around a comment, and what both sides of a conflict did."""
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -67,7 +68,7 @@ class Gathering:
         source = Path(run.log) if run.log else None
         if source is None or not keep or not source.is_file():
             return run.log
-        copy = self.home.session(facts.id) / "checks" / f"{run.name}-{run.head[:8]}.log"
+        copy = self.home.session(facts.id) / "checks" / f"{_file_of(run.name)}-{run.head[:8]}.log"
         try:
             await asyncio.to_thread(_copy_plain, source, copy)
         except OSError:
@@ -137,6 +138,16 @@ class Gathering:
         except AoError:
             return ""
         return "" if done.code else done.out.decode(errors="replace")
+
+
+def _file_of(check: str) -> str:
+    """A check's name as a file's: at a forge it is anybody's words."""
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", check).strip(".-")[:60]
+    return (
+        name
+        if name == check
+        else f"{name}-{hashlib.sha256(check.encode(errors='replace')).hexdigest()[:8]}".lstrip("-")
+    )
 
 
 def _copy_plain(source: Path, copy: Path) -> None:

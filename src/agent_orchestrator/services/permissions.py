@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import uuid
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import structlog
@@ -14,9 +16,10 @@ from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.engine import Change, Flow
 from agent_orchestrator.flow.events import Event
 from agent_orchestrator.flow.facts import SessionFacts
-from agent_orchestrator.flow.permissions import only_looks, permitted
+from agent_orchestrator.flow.permissions import SHELLS, Verdict, only_looks, permitted
 from agent_orchestrator.flow.reactions import COORDINATOR
 from agent_orchestrator.protocols import Answers, Permission
+from agent_orchestrator.safe_files import leads_out
 from agent_orchestrator.services import prompting
 from agent_orchestrator.services.lifecycle import Lifecycle
 from agent_orchestrator.services.plugins import Plugins, handle_of
@@ -55,31 +58,50 @@ class Permissions:
         if asked is None or not facts.live or (facts.id, asked.at) in self._decided:
             return
         try:
-            why = self._why(facts, asked.tool, asked.command)
+            verdict = self._verdict(facts, asked.tool, asked.command)
         except AoError:
             return  # its project is gone: a person decides
-        if why:
+        if verdict:
             self._decided.add((facts.id, asked.at))
-            task = asyncio.get_running_loop().create_task(self._by_rule(facts, why))
+            task = asyncio.get_running_loop().create_task(self._by_rule(facts, verdict))
             self._background.add(task)
             task.add_done_callback(self._background.discard)
 
-    def _why(self, facts: SessionFacts, tool: str, command: str) -> str:
+    def _verdict(self, facts: SessionFacts, tool: str, command: str) -> Verdict:
         project = self.plugins.project(facts.project)
         kind = facts.spec.kind
         mode, _ = prompting.granted(project, self.plugins.settings(facts), facts.spec.runtime, kind)
         if kind == COORDINATOR:
-            if only_looks(command):
-                return "it only looks"
+            if tool in SHELLS and only_looks(command):
+                return Verdict("it only looks")
             mode = mode if prompting.may_edit(project, kind) else "default"
         commands = prompting.commands(project)
-        return permitted(tool, command, mode, commands, self.flow.home.allowed.get(facts.project, ()))
+        allowed = self.flow.home.allowed.get(facts.project, ())
+        return permitted(tool, command, mode, commands, allowed, facts.spec.path)
 
-    async def _by_rule(self, facts: SessionFacts, why: str) -> None:
+    async def _leads_out(self, facts: SessionFacts, verdict: Verdict) -> bool:
+        """Do the files on the machine say otherwise than the letters: a symlink that leads elsewhere, a second name of another file?"""
+        assert facts.permission is not None
+        workspace, site = Path(facts.spec.path), self.plugins.site_of(facts)
+        if not verdict.paths:
+            return False
+        if site.node is None:
+            edits = facts.permission.tool == "edit"
+            return any(leads_out(workspace, path, writing=edits) for path in verdict.paths)
+        fixed = [re.split(r"[*?]", path, maxsplit=1)[0] or "." for path in verdict.paths]
+        words = ("realpath", "-m", "-z", "--", str(workspace), *(f"{workspace}/{path}" for path in fixed))
+        done = await site.host.run(words, timeout=10.0)
+        top, *real = done.out.decode(errors="surrogateescape").split("\0")[:-1] or [""]
+        inside = [path for path in real if f"{path}/".startswith(f"{top}/") and "/.git/" not in f"{path}/"]
+        return bool(done.code) or not top or len(inside) != len(fixed)
+
+    async def _by_rule(self, facts: SessionFacts, verdict: Verdict) -> None:
         assert facts.permission is not None
         try:
+            if await self._leads_out(facts, verdict):
+                return  # a person decides
             key = f"rule:{facts.generation}:{facts.permission.at:.6f}"
-            await self.decide(facts, "allow", "", by=why, key=key)
+            await self.decide(facts, "allow", "", by=verdict.why, key=key)
         except AoError as error:
             log.warning("a permission could not be given by rule", session=facts.id, error=str(error))
 

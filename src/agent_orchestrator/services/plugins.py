@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import cast
 
@@ -17,7 +17,7 @@ from agent_orchestrator.plugins.runtimes.auto import OLDEST_TMUX, pick, tmux_ver
 from agent_orchestrator.plugins.runtimes.docker.engine import find as find_engine
 from agent_orchestrator.plugins.runtimes.docker.inside import inside
 from agent_orchestrator.protocols import Agent, Handle, NeedsWorkspace, Runtime, Watchable, Workspace
-from agent_orchestrator.registry import Registry
+from agent_orchestrator.registry import Admit, Code, Registry
 from agent_orchestrator.services.containers import RUNTIME as CONTAINED
 from agent_orchestrator.services.sites import Find, Here, Site, no_nodes
 
@@ -29,7 +29,11 @@ class Plugins:
         self.home = home
         self.host = host
         self.config = config
-        self._registries: dict[tuple[Path, ...], Registry] = {}
+        self._registries: dict[tuple[tuple[Path, ...], frozenset[tuple[str, str]]], Registry] = {}
+        self.admit: Admit = lambda _path, _data: True
+        """May a plugin's file be run with this content?"""
+        self.loaded: Callable[[Code], None] = lambda _code: None
+        """Is told of each plugin of others before it is run."""
         self.here = Here(home, host)
         self.node: Find = no_nodes
         """The site of a node."""
@@ -56,10 +60,25 @@ class Plugins:
 
     def registry(self, project: ProjectConfig) -> Registry:
         """The plugins that a project may use."""
-        key = project.plugins
+        key = (project.plugins, frozenset(named(project)))
         if key not in self._registries:
-            self._registries[key] = Registry([{"path": str(path)} for path in key])
+            files = [{"path": str(path)} for path in project.plugins]
+            self._registries[key] = Registry(files, installed=key[1], admit=self._admitted, loaded=self._loading)
         return self._registries[key]
+
+    def forget(self) -> None:
+        """What could not be loaded may be loaded now."""
+        self._registries = {key: one for key, one in self._registries.items() if not one.failed}
+
+    def _admitted(self, path: Path, data: bytes) -> bool:
+        return self.admit(path, data)
+
+    def _loading(self, code: Code) -> None:
+        self.loaded(code)
+
+    def registries(self) -> list[Registry]:
+        """Those in use."""
+        return list(self._registries.values())
 
     async def runtime_name(self, wanted: str) -> str:
         """The runtime that `auto` comes to on this machine; `Missing` where tmux or a container is wanted and not to be had."""
@@ -146,6 +165,17 @@ class Plugins:
             made = self.registry(project).make("agent", settings.tool, settings.options, inside(self.host))
             return cast("Agent", made)
         return self.site_of(facts).agent(settings.tool, settings.options, self.registry(project))
+
+
+def named(project: ProjectConfig) -> Iterator[tuple[str, str]]:
+    """Slot and name of every plugin that a project's configuration names."""
+    yield from (("runtime", project.runtime), ("agent", project.agent), ("terminal", project.terminal))
+    yield from (("tracker", project.tracker.plugin), ("scm", project.scm.plugin))
+    yield from (("notifier", one.plugin) for one in project.notifiers.values())
+    for profile in (None, *project.profiles.values()):
+        given = (("agent", profile.tool), ("runtime", profile.runtime)) if profile else ()
+        workspace = profile.workspace if profile else project.workspace
+        yield from ((slot, name) for slot, name in (*given, ("workspace", workspace)) if name)
 
 
 def _none(_facts: SessionFacts) -> Mapping[str, Check]:

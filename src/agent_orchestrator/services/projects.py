@@ -17,18 +17,20 @@ from agent_orchestrator.config import trust
 from agent_orchestrator.config.detect import detect
 from agent_orchestrator.config.edit import initial, write_atomically
 from agent_orchestrator.config.effective import ProjectConfig
-from agent_orchestrator.config.load import find, in_workspace
+from agent_orchestrator.config.load import Loaded, find, in_workspace, load
+from agent_orchestrator.config.model import Config
 from agent_orchestrator.config.scope import ConfigSet, repository_of, slug
 from agent_orchestrator.config.values import Quiet
 from agent_orchestrator.errors import AoError, ConfigError, Conflict, Denied, NotFound, UsageError
 from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.engine import Flow
 from agent_orchestrator.flow.events import Event
+from agent_orchestrator.flow.shell_words import visible
 from agent_orchestrator.git import Git
 from agent_orchestrator.git_files import find_layout
 from agent_orchestrator.home import Home
 from agent_orchestrator.host import Host
-from agent_orchestrator.registry import Registry
+from agent_orchestrator.registry import Code, Registry, declared_in
 from agent_orchestrator.watch import Watch
 
 CONFIG_NAME = "agent-orchestrator.yaml"
@@ -76,9 +78,13 @@ class Projects:
         self._watched: set[Path] = set()
         self._registering = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._found: dict[Path, tuple[Loaded, Config, dict[str, Any]]] = {}
+        """What files would run or open, as they and the user's own file were when that was asked."""
+        config.trusts = self.trusts
 
-    def start(self) -> None:
+    async def start(self) -> None:
         """Take up the projects that the log knows. A file that is wrong now does not keep the daemon from starting."""
+        await self._note_own(self.home.config)
         self._try(self.config.load_home)
         self._watch(self.home.config)
         removed = {project.id for project in self.flow.home.projects.values() if project.removed}
@@ -87,10 +93,16 @@ class Projects:
                 continue
             file = Path(project.config) if project.config else None
             if file and file.exists() and self.config.loaded(file) is None:
+                await self._note_own(file)
                 self._try(partial(self.config.add, file, removed))
                 self._watch(file)
             if self.config.project(project.id) is None:
                 self._try(partial(self.config.add_adhoc, project.id, Path(project.path)))
+
+    async def take(self, file: Path) -> None:
+        """Take up the file that the daemon is started with. Raises what is wrong with it."""
+        await self._note_own(file)
+        self.config.add(file)
 
     def _try(self, load: Callable[[], object]) -> None:
         try:
@@ -152,9 +164,9 @@ class Projects:
     async def _take(self, file: Path) -> None:
         """A file seen for the first time: its projects are ours, but those that a person took out."""
         removed = {project.id for project in self.flow.home.projects.values() if project.removed}
+        await self._note_own(file)
         self.config.add(file, removed)
         self._watch(file)
-        await self._note_own(file)
         await self._record(project for project in self.config.projects() if project.file == file)
 
     async def _record(self, projects: Any) -> None:
@@ -218,12 +230,12 @@ class Projects:
 
     async def _reload(self, file: Path) -> None:
         self._stamps[file] = self._stamp(file)
+        await self._note_own(file)
         try:
             changes = self.config.reload(file)
         except ConfigError as error:
             await self.flow.append(self._event(e.ConfigurationBroken(str(file), error.text)))
             raise
-        await self._note_own(file)
         if changes or str(file) in self.flow.home.broken:
             await self.flow.append(self._event(e.ConfigurationChanged(str(file), tuple(changes[:50]))))
         await self._record(project for project in self.config.projects() if project.file == file)
@@ -244,26 +256,82 @@ class Projects:
                     in_force = "the last good content is in force" if loaded else "it is not in force"
                     found.append(f"{problem}; {in_force}")
                 found += loaded.warnings if loaded else ()
+                if loaded and not self.trusts(loaded):
+                    found.append(f"what {file} would run or open is not in force: read it, then trust it: ao trust")
         return found
 
     # -- trust ---------------------------------------------------------------------------------------------------------
 
-    async def _note_own(self, file: Path) -> None:
-        """What the user wrote untracked is the user's own, and stays so when it is committed."""
-        commands = self._commands(file)
-        digest = trust.digest(commands)
-        if digest and digest not in self.flow.home.trusted and await self._own(file):
-            await self.flow.append(self._event(e.CommandsTrusted(digest, str(file), "own"), key=f"trust:{digest}"))
+    def trusts(self, loaded: Loaded) -> bool:
+        """Does somebody stand for every power of a file, and for the code that it names, as that is now?"""
+        return not self._untrusted(loaded)
 
-    def _commands(self, file: Path) -> Mapping[str, Any]:
-        loaded = self.config.loaded(file)
-        return trust.commands_of(loaded.config) if loaded else {}
+    def _untrusted(self, loaded: Loaded) -> list[str]:
+        """The digests that nobody trusts yet."""
+        own = loaded.path.is_relative_to(self.home.path)
+        digests = [] if own else [trust.digest(self._powers(loaded))]
+        digests += [trust.content(path) for path in trust.code(loaded, self.config.around(loaded))]
+        return [one for one in digests if one and one not in self.flow.home.trusted]
+
+    def _powers(self, loaded: Loaded) -> dict[str, Any]:
+        around, known = self.config.around(loaded), self._found.get(loaded.path)
+        if known is None or known[0] is not loaded or known[1] is not around.own:
+            known = self._found[loaded.path] = (loaded, around.own, trust.powers(loaded, around))
+        return known[2]
+
+    def admits(self, path: Path, data: bytes) -> bool:
+        """May this file of code be run with this content?"""
+        return trust.file_digest(path, data) in self.flow.home.trusted
+
+    def note_plugin(self, code: Code) -> None:
+        """Write down that code of others is about to be run."""
+        name = f"{code.slot} {code.name}".strip()
+        body = e.PluginLoaded(name, code.origin, code.version, code.digest, code.permissions)
+        task = asyncio.get_running_loop().create_task(self._append(self._event(body)))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _append(self, event: Event) -> None:
+        await self.flow.append(event)
+
+    async def _note_own(self, file: Path) -> None:
+        """What the user wrote untracked is the user's own, and stays so when it is committed.
+
+        Code that a file of his names is his too, once: code that is tracked may be changed by any commit, and is asked about then.
+        """
+        try:
+            loaded = load(file, self.config.environ)
+        except AoError:
+            return  # whoever takes it up says what is wrong with it
+        if not self._untrusted(loaded) or not await self._own(file):
+            return
+        around = self.config.around(loaded)
+        new = {trust.digest(trust.powers(loaded, around)): file}
+        for path in trust.code(loaded, around):
+            if str(path) not in self.flow.home.trusted.values() or await self._own(path):
+                new[trust.content(path)] = path
+        await self._trust(new, "own")
+        self._keep_for_daemon(loaded)
+
+    async def _trust(self, digests: Mapping[str, Path], by: str = "person") -> None:
+        events = [
+            self._event(e.CommandsTrusted(digest, str(file), by), key=f"trust:{digest}")
+            for digest, file in digests.items()
+            if digest and digest not in self.flow.home.trusted
+        ]
+        if events:
+            await self.flow.append(*events)
+        self.config.trust_changed()
+
+    def _keep_for_daemon(self, loaded: Loaded) -> None:
+        """What a file may decide for the daemon is asked before there is a log to look it up in."""
+        digest = trust.digest(trust.started_with(loaded))
+        if digest and digest not in trusted_for_daemon(self.home):
+            with self.home.trusted.open("a", encoding="utf-8") as file:
+                file.write(f"{digest}\n")
 
     async def _own(self, file: Path) -> bool:
-        if file.is_relative_to(self.home.path) or repository_of(file.parent) is None:
-            return True
-        tracked = await Git(self.host, file.parent).run("ls-files", "--error-unmatch", "--", file.name, ok=(0, 1))
-        return tracked.code != 0
+        return file.is_relative_to(self.home.path) or not await tracked(self.host, file)
 
     def trusted_authors(self, project: str) -> tuple[str, ...]:
         """Whose words reach a project's agents although their author may not write to its repository."""
@@ -275,6 +343,34 @@ class Projects:
         found = self.config.project(project)
         return found.quiet if found else None
 
+    def distrust(
+        self,
+        project: ProjectConfig,
+        profile: str | None,
+        *,
+        ci: bool = False,
+        reactions: bool = False,
+        coordinator: bool = False,
+    ) -> str:
+        """Which powers that nobody trusted this session would use; nothing: none."""
+        loaded = self.config.loaded(project.file) if project.file else None
+        if loaded is None or not (digests := self._untrusted(loaded)):
+            return ""
+        around = self.config.around(loaded)
+        found = self._powers(loaded)
+        mine = {
+            **found.get("projects", {}).get(project.id, {}),
+            **found.get("project", {}),
+            **found.get("defaults", {}),
+        }
+        used = {key for key in mine if ci or key not in ("ci", "fix")}
+        used |= {key for key in ("plugins", "variables") if key in found}
+        used |= {f"agents.{profile}"} if profile in found.get("agents", {}) else set()
+        used |= {"reactions"} if reactions and "reactions" in found else set()
+        used |= {"coordinator"} if coordinator and "coordinator" in found.get("orchestrator", {}) else set()
+        used |= {path.name for path in trust.code(loaded, around) if trust.content(path) in digests}
+        return ", ".join(sorted(used))
+
     async def check_trust(
         self,
         project: ProjectConfig,
@@ -284,43 +380,52 @@ class Projects:
         reactions: bool = False,
         coordinator: bool = False,
     ) -> None:
-        """Refuse to run what came with the repository and nobody trusted; checks only what this session would run."""
-        if project.file is None or project.file.is_relative_to(self.home.path):
-            return
-        commands = self._commands(project.file)
-        if trust.digest(commands) in {"", *self.flow.home.trusted}:
-            return
-        projects = commands.get("projects", {})
-        named = {**projects.get(project.id, {}), **projects.get(".", {})}
-        mine = {key: value for key, value in named.items() if ci or key not in ("ci", "fix")}
-        if profile and profile in commands.get("agents", {}):
-            mine["agent"] = commands["agents"][profile]
-        if reactions and commands.get("reactions"):
-            mine["reactions"] = commands["reactions"]
-        if coordinator and commands.get("coordinator"):
-            mine["coordinator"] = commands["coordinator"]
-        if mine or commands.get("plugins") or commands.get("defaults"):
+        """Refuse to use what came with the repository and nobody trusted; checks only what this session would use."""
+        used = self.distrust(project, profile, ci=ci, reactions=reactions, coordinator=coordinator)
+        if used:
             raise Denied(
-                f"{project.file} came with the repository and would run commands of its own ({', '.join(sorted(mine)) or 'plugins'})",
+                f"{project.file} came with the repository and would run commands of its own, or open something of yours ({used})",
                 "read it, then trust it: ao trust",
             )
 
-    async def trust(self, path: Path | None, context: Context, *, preview: bool) -> dict[str, Any]:
-        """Show what a configuration would run, and let it."""
+    async def trust(self, path: Path | None, context: Context, *, preview: bool, shown: str = "") -> dict[str, Any]:
+        """Show what a configuration would run and open, and let it: what was `shown`, by its digest, and nothing else."""
         name = await self.resolve(Context(path or context.cwd, context.config), adopt=True)
         project = self.config.project(name or "")
-        if project is None or project.file is None:
+        loaded = self.config.loaded(project.file) if project and project.file else None
+        if project is None or project.file is None or loaded is None:
             raise NotFound(
                 "there is no configuration here to trust",
                 "it is needed only where agent-orchestrator.yaml has commands",
             )
-        commands = self._commands(project.file)
-        digest = trust.digest(commands)
-        trusted = not digest or digest in self.flow.home.trusted
-        if not preview and not trusted:
-            await self.flow.append(self._event(e.CommandsTrusted(digest, str(project.file)), key=f"trust:{digest}"))
+        around = self.config.around(loaded)
+        powers, code = self._powers(loaded), trust.code(loaded, around)
+        digests = {trust.digest(powers): project.file, **{trust.content(one): one for one in code}}
+        whole = trust.digest({"all": sorted(digests)}) if powers or code else ""
+        trusted = not self._untrusted(loaded)
+        if not preview:
+            if shown and shown != whole:
+                raise Conflict(
+                    f"{project.file}, or code that it names, changed since it was shown", "read it again: ao trust"
+                )
+            await self._trust(digests)
+            self._keep_for_daemon(loaded)
             trusted = True
-        return {"project": project.id, "file": str(project.file), "commands": _lines(commands), "trusted": trusted}
+            await self._take_again(project.file)
+        lines = [*_lines(powers), *(f"{one}: {_declared(one)}" for one in code)]
+        return {
+            "project": project.id,
+            "file": str(project.file),
+            "commands": [visible(line).replace("\n", " ⏎ ") for line in lines],
+            "digest": whole,
+            "trusted": trusted,
+        }
+
+    async def _take_again(self, file: Path) -> None:
+        """What was left out of a file for want of trust comes in."""
+        self._try(partial(self.config.reload, file))
+        await self._record(project for project in self.config.projects() if project.file == file)
+        self._tell()
 
     # -- what people ask for -------------------------------------------------------------------------------------------
 
@@ -329,7 +434,8 @@ class Projects:
         return [self._json(project) for project in self.config.projects()]
 
     def _json(self, project: ProjectConfig) -> dict[str, Any]:
-        digest = trust.digest(self._commands(project.file)) if project.file else ""
+        loaded = self.config.loaded(project.file) if project.file else None
+        powers = self._powers(loaded) if loaded else {}
         sessions = [facts for facts in self.flow.sessions.values() if facts.project == project.id and not facts.stopped]
         return {
             "id": project.id,
@@ -338,7 +444,7 @@ class Projects:
             "repo": project.repo,
             "defaultBranch": project.default_branch or detect(project.path).default_branch,
             "config": str(project.file) if project.file else None,
-            "trusted": None if not digest else digest in self.flow.home.trusted,
+            "trusted": self.trusts(loaded) if loaded and powers else None,
             "sessions": len(sessions),
         }
 
@@ -408,6 +514,42 @@ class Projects:
 
     def _event(self, body: e.Body, project: str | None = None, key: str | None = None) -> Event:
         return Event(body, self.flow.clock(), "person", key or uuid.uuid4().hex, project)
+
+
+async def tracked(host: Host, file: Path) -> bool:
+    """Is a file part of a repository, of any around it? Then it may have come with that one."""
+    real = file.parent.resolve() / file.name
+    roots = [folder for folder in real.parents if (folder / ".git").exists()]
+    for root in roots:
+        name = str(real.relative_to(root))
+        env = {"GIT_LITERAL_PATHSPECS": "1"}
+        found = await Git(host, root).run("ls-files", "--error-unmatch", "--", name, env=env, ok=(0, 1))
+        if found.code == 0:
+            return True
+    return False
+
+
+def trusted_for_daemon(home: Home) -> frozenset[str]:
+    """Digests of what files may decide for the daemon as a whole."""
+    try:
+        return frozenset(home.trusted.read_text(encoding="utf-8").split())
+    except OSError:
+        return frozenset()
+
+
+async def foreign(host: Host, home: Home, file: Path) -> bool:
+    """Did a file come with a repository, and does nobody trust what it would decide for the daemon?"""
+    try:
+        loaded = load(file, os.environ)
+    except AoError:
+        return False  # it is not in force
+    digest = trust.digest(trust.started_with(loaded))
+    return bool(digest) and digest not in trusted_for_daemon(home) and await tracked(host, file)
+
+
+def _declared(path: Path) -> str:
+    """What a file of code says that it needs."""
+    return f"code; it declares {', '.join(found)}" if (found := declared_in(path)) is not None else "code"
 
 
 def _expansion() -> Mapping[str, str]:

@@ -12,6 +12,7 @@ from agent_orchestrator.config.effective import AgentSettings, ProjectConfig
 from agent_orchestrator.flow.events import SessionCreated
 from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.flow.reactions import COORDINATOR, REVIEWER
+from agent_orchestrator.plain import clean_text
 from agent_orchestrator.services import confinement
 
 BASE = """\
@@ -114,7 +115,7 @@ def _described(repo: Path, skill: str) -> str | None:
 
 def first_prompt(spec: SessionCreated) -> str:
     """The task with the standing rules behind it; nothing where there is no task yet."""
-    return "\n\n".join(part for part in (spec.prompt, spec.rules) if part) if spec.prompt else ""
+    return clean_text("\n\n".join(part for part in (spec.prompt, spec.rules) if part)) if spec.prompt else ""
 
 
 def system_of(facts: SessionFacts, project: ProjectConfig) -> str:

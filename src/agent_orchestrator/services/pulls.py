@@ -200,7 +200,7 @@ class Pulls:
         """One check of one commit, with the project's set-up."""
         env = {
             key: value
-            for key, value in self.lifecycle.environment(facts).items()
+            for key, value in self.lifecycle.environment(facts, agent=False).items()
             if not key.startswith(("AO_", "GIT_"))
         }
         return CheckSpec(

@@ -79,6 +79,18 @@ LEFT_OUT: frozenset[type[e.Body]] = frozenset(
         e.ReadingFailed,
         e.ReadingResumed,
         e.QuietHoursEnded,
+        e.SignedIn,
+        e.SignedOut,
+        e.SignInRefused,
+        e.LoginLinkMade,
+        e.TokenMade,
+        e.TokenRevoked,
+        e.AccessRefused,
+        e.EnvironmentRead,
+        e.SettingChanged,
+        e.PluginLoaded,
+        e.ShutdownRequested,
+        e.ActionTaken,
         e.DaemonStarted,
         e.DaemonStopped,
         e.Unknown,
@@ -324,6 +336,7 @@ def _permission(body: e.PermissionAsked) -> Entry:
     return _entry("said", f"Asks for permission: {what}", body.reason or body.command, "agent-blocked", by="agent")
 
 
+_TAKEN = {"typed": "typed into", "attached": "opened"}
 _WORDS: Mapping[type[e.Body], Callable[[Any], Entry | None]] = {
     e.SessionCreated: lambda b: _entry("did", f"Started: {b.title}", b.prompt),
     e.SessionReassigned: lambda b: _entry("did", f"Given to {b.profile or b.agent}"),
@@ -339,6 +352,8 @@ _WORDS: Mapping[type[e.Body], Callable[[Any], Entry | None]] = {
     e.WorkRescued: lambda b: _entry("seen", f"Unsaved work saved as {b.ref}", _some(b.what, 10)),
     e.SessionStopped: lambda b: _entry("seen", "Stopped; its work is saved", "\n".join(b.saved)),
     e.RestoreRequested: lambda _: _entry("did", "Brought back"),
+    e.CommandRun: lambda b: _entry("did", "Ran a command in its workspace", " ".join(b.command), by="person"),
+    e.TerminalTaken: lambda b: _entry("did", f"Its terminal was {_TAKEN.get(b.how, b.how)}", by="person"),
     e.SessionPlaced: lambda b: _entry("decided", f"Lives on node {b.node}"),
     e.SessionUnseen: lambda b: _entry("seen", f"Node {b.node} cannot be reached", b.reason),
     e.SessionSeen: lambda b: _entry("seen", f"Node {b.node} is there again"),

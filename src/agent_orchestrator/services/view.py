@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 
 from agent_orchestrator.flow.engine import Change, Flow
@@ -13,6 +14,7 @@ from agent_orchestrator.flow.facts import Collision, HomeFacts, Message, Session
 from agent_orchestrator.flow.pull import CheckRun
 from agent_orchestrator.flow.reactions import stuck_after
 from agent_orchestrator.flow.status import IN_TURN, Status, derive
+from agent_orchestrator.redaction import KNOWN
 
 Met = Mapping[str, Collision]
 """Another session → what both will collide on."""
@@ -21,12 +23,22 @@ MOST_FILES = 5
 """Of one collision that are named with a session."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """A session as it is listed, for as long as that is true."""
+
+    facts: SessionFacts
+    met: Met
+    until: float
+    text: str
+
+
 class Views:
     """Sessions as JSON. Bodies of lists are kept until something changes."""
 
     def __init__(self, flow: Flow) -> None:
         self.flow = flow
-        self._texts: dict[str, tuple[SessionFacts, Status, Met, str]] = {}
+        self._texts: dict[str, _Text] = {}
         self._bodies: dict[str | None, tuple[float, bytes]] = {}
         flow.on_change.append(self._on_change)
 
@@ -60,23 +72,18 @@ class Views:
         ordered = sorted(chosen, key=lambda facts: facts.created_at)
         texts = [self._text(facts, now, met.get(facts.id, {})) for facts in ordered]
         unread = outages_json(self.flow.home, project)
-        more = f', "unread": {json.dumps(unread, ensure_ascii=False)}' if unread else ""
-        body = f'{{"sessions": [{", ".join(texts)}]{more}}}'.encode()
-        self._bodies[project] = (self._valid_until(chosen, now), body)
+        more = KNOWN.text(f', "unread": {json.dumps(unread, ensure_ascii=False)}') if unread else ""
+        body = f'{{"sessions": [{", ".join(one.text for one in texts)}]{more}}}'.encode()
+        self._bodies[project] = (min((now + 3600.0, *(one.until for one in texts))), body)
         return body
 
-    def _text(self, facts: SessionFacts, now: float, met: Met) -> str:
-        """A session's JSON text, made anew only when its facts, its status or its collisions changed."""
-        status = self.status(facts, now)
+    def _text(self, facts: SessionFacts, now: float, met: Met) -> _Text:
+        """A session's JSON text, made anew only when its facts or its collisions changed, or when time alone changes its status."""
         kept = self._texts.get(facts.id)
-        if kept and kept[0] is facts and kept[1:3] == (status, met):
-            return kept[3]
-        text = json.dumps(session_json(facts, status, met), ensure_ascii=False)
-        self._texts[facts.id] = (facts, status, met, text)
-        return text
-
-    def _valid_until(self, chosen: Sequence[SessionFacts], now: float) -> float:
-        return min((now + 3600.0, *(moment for facts in chosen if (moment := self.changes_at(facts, now)))))
+        if kept is None or kept.facts is not facts or kept.met != met or now >= kept.until:
+            text = KNOWN.text(json.dumps(session_json(facts, self.status(facts, now), met), ensure_ascii=False))
+            kept = self._texts[facts.id] = _Text(facts, met, self.changes_at(facts, now) or inf, text)
+        return kept
 
     def changes_at(self, facts: SessionFacts, now: float) -> float | None:
         """A status can change by time alone: silence becomes stuck, and then longer; a limit ends. When it does so next."""

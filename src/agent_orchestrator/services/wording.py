@@ -12,6 +12,7 @@ from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.flow.pull import Comment, PullRequest, Review
 from agent_orchestrator.flow.reactions import limited_until
 from agent_orchestrator.flow.rules import RESTART_TEXTS, TEMPLATE_VARIABLES, Rule
+from agent_orchestrator.plain import clean_text, file_name, one_line
 from agent_orchestrator.services.material import Material
 from agent_orchestrator.services.view import Views
 
@@ -131,7 +132,8 @@ def errors(facts: SessionFacts, pr: PullRequest | None, logs: Mapping[str, str] 
     room = MOST // max(1, len(failing))
     whole = logs or {}
     parts = [
-        f"{run.name} ({run.state}):\n{_fenced(_cut(run.summary, max(200, room - 300)))}\nwhole log: {whole.get(run.name) or run.log}"
+        f"{one_line(run.name)} ({run.state}):\n{_fenced(_cut(run.summary, max(200, room - 300)))}\n"
+        f"whole log: {whole.get(run.name) or run.log}"
         for run in failing
     ]
     return "\n\n".join(parts)
@@ -163,9 +165,9 @@ def last_request(pr: PullRequest) -> Review | None:
 
 def _said(pr: PullRequest, comment: Comment, hunks: Mapping[str, str]) -> str:
     where = (
-        f"{comment.path}:{comment.line} "
+        f"{file_name(comment.path)}:{comment.line} "
         if comment.path and comment.line
-        else f"{comment.path} "
+        else f"{file_name(comment.path)} "
         if comment.path
         else ""
     )
@@ -192,8 +194,8 @@ def _thread(pr: PullRequest, comment: Comment) -> list[Comment]:
 def _who(said: Comment | Review) -> str:
     """An author; what is no person is told apart."""
     if isinstance(said, Comment) and said.by_agent:
-        return f"{said.author} (you)"
-    return said.author if said.kind == "person" else f"{said.author} ({said.kind})"
+        return f"{one_line(said.author)} (you)"
+    return one_line(said.author) if said.kind == "person" else f"{one_line(said.author)} ({said.kind})"
 
 
 def _update(facts: SessionFacts) -> str:
@@ -205,7 +207,7 @@ def _update(facts: SessionFacts) -> str:
 
 def _files(pr: PullRequest | None, told: Mapping[str, Any]) -> str:
     names = told.get("files") or (pr.conflicts if pr else ())
-    return "\n".join(f"- {name}" for name in names)
+    return "\n".join(f"- {file_name(str(name))}" for name in names)
 
 
 def _cut(text: str, room: int) -> str:
@@ -216,4 +218,4 @@ def _cut(text: str, room: int) -> str:
 
 def _fenced(text: str, mark: str = "> ") -> str:
     """As a quotation: whatever it says, it is somebody's words."""
-    return "\n".join(f"{mark}{line}" for line in text.splitlines())
+    return "\n".join(f"{mark}{line}" for line in clean_text(text).splitlines())

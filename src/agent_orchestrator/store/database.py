@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -30,6 +31,7 @@ from sqlalchemy import (
     func,
     insert,
     make_url,
+    or_,
     select,
     update,
 )
@@ -37,14 +39,19 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 
 from agent_orchestrator.errors import AoError, Temporary
 from agent_orchestrator.flow import codec
-from agent_orchestrator.flow.events import Event, decode, encode
+from agent_orchestrator.flow.events import Body, Event, Unknown, decode, encode
 from agent_orchestrator.flow.facts import VERSION, HomeFacts, SessionFacts
-from agent_orchestrator.flow.outbox import Batch, Known, Row, Snapshot
+from agent_orchestrator.flow.outbox import Batch, Entry, Known, Row, Snapshot, Wanted
 from agent_orchestrator.flow.reactions import Intent
+from agent_orchestrator.ledger import Head, digest
+from agent_orchestrator.ledger import text as _json
 from agent_orchestrator.store import schema
 from agent_orchestrator.store.migrations import migrate
 
 log = structlog.get_logger()
+
+_WRITES = "ao_writes"
+"""The execution option of the connection that is written by."""
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -59,6 +66,7 @@ class Database:
         self._writing = ThreadPoolExecutor(1, "store-writer")
         self._reading = ThreadPoolExecutor(1, "store-reader")
         self._write_connection: Connection | None = None
+        self._head = Head()
 
     @classmethod
     def sqlite(cls, path: Path) -> Database:
@@ -98,6 +106,20 @@ class Database:
         query = select(schema.events).where(schema.events.c.key == key)
         row = await self._in(self._reading, lambda: self._read(lambda connection: connection.execute(query).first()))
         return None if row is None else _event(row)
+
+    async def entries(self, wanted: Wanted, after: int = 0, limit: int = 1000, *, newest: bool = False) -> list[Entry]:
+        table = schema.events
+        query = select(table).where(table.c.seq > after, *_conditions(wanted)).limit(limit)
+        query = query.order_by(table.c.seq.desc() if newest else table.c.seq)
+        rows = await self._in(self._reading, lambda: self._read(lambda connection: connection.execute(query).all()))
+        found = [_entry(row) for row in rows]
+        return found[::-1] if newest else found
+
+    async def types(self, seqs: Sequence[int]) -> dict[int, str]:
+        table = schema.events
+        query = select(table.c.seq, table.c.type).where(table.c.seq.in_(seqs))
+        rows = await self._in(self._reading, lambda: self._read(lambda connection: connection.execute(query).all()))
+        return {row.seq: row.type for row in rows}
 
     async def pending(self) -> list[Row]:
         table = schema.outbox
@@ -144,11 +166,18 @@ class Database:
 
     def _open(self) -> int:
         self._close()
+        self._make_private()
         self._engine = create_engine(self.url)
         event.listen(self._engine, "connect", _prepare_sqlite)
         event.listen(self._engine, "begin", _begin)
         migrate(self._engine, self._back_up)
         return self._last()
+
+    def _make_private(self) -> None:
+        """A new file is its owner's alone, and so is what SQLite puts beside it."""
+        if self.url.database:
+            with suppress(OSError):  # what cannot be made is told by whoever opens it
+                Path(self.url.database).touch(mode=0o600)
 
     def _last(self) -> int:
         """The last event's sequence number."""
@@ -161,22 +190,35 @@ class Database:
         """The connection that is written by."""
         assert self._engine is not None, "open first"
         if self._write_connection is None:
-            self._write_connection = self._engine.connect()
+            self._write_connection = self._engine.connect().execution_options(**{_WRITES: True})
         return self._write_connection
 
     def _seal(self, connection: Connection, seq: int | None) -> None:
         """The last statement of every transaction that writes, with its last event's number: nothing, where nobody else can write."""
 
     def _back_up(self, version: int) -> None:
+        """Keep the database as it is beside itself, whole or not at all: `ao.v1.bak`."""
         if not self.url.database:
             return
         path = Path(self.url.database)
-        # Not a copy of the file: after a kill the newest part is in the write-ahead log beside it.
-        with (
-            closing(sqlite3.connect(path)) as old,
-            closing(sqlite3.connect(path.with_suffix(f".v{version}.bak"))) as kept,
-        ):
-            old.backup(kept)
+        kept = path.with_suffix(f".v{version}.bak")
+        unfinished = kept.with_name(f"{kept.name}~")
+        unfinished.unlink(missing_ok=True)
+        try:
+            unfinished.touch(mode=0o600)
+            # Not a copy of the file: after a kill the newest part is in the write-ahead log beside it.
+            with closing(sqlite3.connect(path)) as old, closing(sqlite3.connect(unfinished)) as new:
+                old.backup(new)
+            with unfinished.open("rb") as written:
+                os.fsync(written.fileno())
+            unfinished.replace(kept)
+        except (sqlite3.Error, OSError) as error:
+            with suppress(OSError):
+                unfinished.unlink(missing_ok=True)
+            raise Temporary(
+                f"the database could not be kept as {kept} before it is brought to this program's version: {error}",
+                f"make room there for another {path.stat().st_size >> 20} MB; nothing was changed",
+            ) from None
 
     def _read(self, query: Callable[[Connection], R]) -> R:
         assert self._engine is not None, "open first"
@@ -187,8 +229,9 @@ class Database:
         connection = self._writer()
         with connection.begin():
             batch, answer = compute(_Known(connection))
-            _insert(connection, batch)
+            head = _insert(connection, batch, self._head)
             self._seal(connection, batch.events[-1].seq if batch.events else None)
+        self._head = head
         return answer
 
     def _save_snapshot(self, snapshot: Snapshot, changed: Sequence[str]) -> None:
@@ -239,12 +282,16 @@ def _prepare_sqlite(connection: Any, _record: object) -> None:
 
 
 def _begin(connection: Connection) -> None:
-    connection.exec_driver_sql("BEGIN")
+    # A transaction that began by reading would not wait for somebody else's lock when it comes to write.
+    writes = connection.get_execution_options().get(_WRITES)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
-def _insert(connection: Connection, batch: Batch) -> None:
+def _insert(connection: Connection, batch: Batch, head: Head) -> Head:
+    """Write a batch behind the entry `head`, as far as that is known; returns the last entry."""
     if batch.events:
-        connection.execute(insert(schema.events), [_event_values(one) for one in batch.events])
+        values, head = _chained(connection, batch.events, head)
+        connection.execute(insert(schema.events), values)
     new = [row for row in batch.rows if not row.updated]
     if new:
         table = schema.outbox
@@ -253,14 +300,28 @@ def _insert(connection: Connection, batch: Batch) -> None:
         connection.execute(insert(table), [_row_values(row) for row in new])
     for row in batch.rows:
         if row.updated:
-            values = {
+            changed = {
                 "due": row.due,
                 "attempts": row.attempts,
                 "state": row.state,
                 "result": _text(row.result),
                 "updated": row.updated,
             }
-            connection.execute(update(schema.outbox).where(schema.outbox.c.key == row.intent.key).values(values))
+            connection.execute(update(schema.outbox).where(schema.outbox.c.key == row.intent.key).values(changed))
+    return head
+
+
+def _chained(connection: Connection, events: Sequence[Event], head: Head) -> tuple[list[dict[str, Any]], Head]:
+    before = events[0].seq - 1
+    if head.seq != before:
+        query = select(schema.events.c.digest).where(schema.events.c.seq == before)
+        head = Head(before, connection.execute(query).scalar() or "")
+    last, values = head.digest, []
+    for one in events:
+        value = _event_values(one)
+        value["digest"] = last = digest(last, {**value, "at": value["time"]})
+        values.append(value)
+    return values, Head(events[-1].seq, last)
 
 
 def _event_values(one: Event) -> dict[str, Any]:
@@ -272,14 +333,16 @@ def _event_values(one: Event) -> dict[str, Any]:
         "session": one.session,
         "generation": one.generation,
         "source": one.source,
-        "time": one.time,
+        "time": float(one.time),
         "data": _json(encode(one.body)),
+        "actor": one.actor,
+        "cause": one.cause,
     }
 
 
 def _event(row: Any) -> Event:
     return Event(
-        body=decode(row.type, json.loads(row.data)),
+        body=_body(row),
         time=row.time,
         source=row.source,
         key=row.key,
@@ -287,7 +350,42 @@ def _event(row: Any) -> Event:
         session=row.session,
         generation=row.generation,
         seq=row.seq,
+        actor=row.actor,
+        cause=row.cause,
     )
+
+
+def _entry(row: Any) -> Entry:
+    return {**row._mapping, "at": row.time}
+
+
+def _conditions(wanted: Wanted) -> list[ColumnElement[bool]]:
+    table = schema.events.c
+    found = [
+        column == value
+        for column, value in (
+            (table.session, wanted.session),
+            (table.project, wanted.project),
+            (table.type, wanted.kind),
+        )
+        if value is not None
+    ]
+    if wanted.actor is not None:
+        found.append(or_(table.actor == wanted.actor, table.actor.startswith(f"{wanted.actor} ", autoescape=True)))
+    if wanted.since is not None:
+        found.append(table.time >= wanted.since)
+    if wanted.until is not None:
+        found.append(table.time < wanted.until)
+    return found
+
+
+def _body(row: Any) -> Body:
+    """One that cannot be read any more stays in its place, and says nothing."""
+    try:
+        return decode(row.type, json.loads(row.data))
+    except (ValueError, TypeError, AttributeError) as error:
+        log.warning("an event cannot be read; see `ao doctor --repair`", seq=row.seq, type=row.type, error=str(error))
+        return Unknown(str(row.type), {})
 
 
 def _row_values(row: Row) -> dict[str, Any]:
@@ -315,11 +413,11 @@ def _row(row: Any) -> Row:
 
 
 def _load_snapshot(connection: Connection) -> Snapshot | None:
-    bodies = {row.id: json.loads(row.body) for row in connection.execute(select(schema.snapshots))}
-    as_of = bodies.get("as-of")
-    if as_of is None or as_of["version"] != VERSION:
-        return None
     try:
+        bodies = {row.id: json.loads(row.body) for row in connection.execute(select(schema.snapshots))}
+        as_of = bodies.get("as-of")
+        if as_of is None or as_of["version"] != VERSION:
+            return None
         sessions = _sessions(bodies.items())
         return Snapshot(as_of["seq"], codec.load(HomeFacts, bodies["home"]), sessions)
     except (TypeError, KeyError, ValueError, AttributeError) as error:
@@ -338,7 +436,3 @@ def _sessions(bodies: Iterable[tuple[str, Any]]) -> dict[str, SessionFacts]:
 def _text(words: str) -> str:
     """What somebody else said, as every database can keep it."""
     return words.replace("\x00", "\N{REPLACEMENT CHARACTER}")
-
-
-def _json(data: Any) -> str:
-    return json.dumps(data, separators=(",", ":"), ensure_ascii=False)

@@ -6,18 +6,59 @@ A released function is never changed. A database that is newer than this program
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
-from sqlalchemy import Connection, Engine, delete, insert, inspect, select
+from sqlalchemy import Connection, Engine, delete, insert, inspect, select, text
 
 from agent_orchestrator.errors import Conflict
-from agent_orchestrator.store import schema
+from agent_orchestrator.flow.behalf import actor_by
+from agent_orchestrator.ledger import digest
+from agent_orchestrator.store import schema, schema_1
 
 
 def _first(connection: Connection) -> None:
-    schema.metadata.create_all(connection)
+    schema_1.metadata.create_all(connection)
 
 
-MIGRATIONS: tuple[Callable[[Connection], None], ...] = (_first,)
+def _second(connection: Connection) -> None:
+    """Events say who acted and why, are chained by digests, and can neither be changed nor removed."""
+    for column in ("actor TEXT NOT NULL DEFAULT ''", "cause BIGINT", "digest TEXT NOT NULL DEFAULT ''"):
+        connection.execute(text(f"ALTER TABLE events ADD COLUMN {column}"))
+    _chain_up(connection)
+    for statement in _POSTGRES_GUARD if connection.dialect.name == "postgresql" else _SQLITE_GUARD:
+        connection.execute(text(statement))
+
+
+def _chain_up(connection: Connection) -> None:
+    """What was recorded before: who acted is told as far as its source does, and the chain begins with the first one."""
+    last, seq = "", 0
+    put = text("UPDATE events SET actor = :actor, digest = :digest WHERE seq = :seq")
+    page = text("SELECT * FROM events WHERE seq > :seq ORDER BY seq LIMIT 2000")
+    while rows := connection.execute(page, {"seq": seq}).mappings().all():
+        values = []
+        for row in rows:
+            entry: dict[str, Any] = {**row, "at": row["time"], "actor": actor_by(row["source"], row["session"])}
+            last, seq = digest(last, entry), row["seq"]
+            values.append({"seq": seq, "actor": entry["actor"], "digest": last})
+        connection.execute(put, values)
+
+
+_SQLITE_GUARD = (
+    "CREATE TRIGGER events_stay BEFORE UPDATE ON events BEGIN SELECT RAISE(ABORT, 'events are never changed'); END",
+    "CREATE TRIGGER events_remain BEFORE DELETE ON events BEGIN SELECT RAISE(ABORT, 'events are never removed'); END",
+    # INSERT OR REPLACE would remove a row without asking the trigger above.
+    "CREATE TRIGGER events_follow BEFORE INSERT ON events"
+    " WHEN NEW.seq <= (SELECT max(seq) FROM events) OR EXISTS (SELECT 1 FROM events WHERE key = NEW.key)"
+    " BEGIN SELECT RAISE(ABORT, 'UNIQUE constraint failed: events are only added'); END",
+)
+_POSTGRES_GUARD = (
+    "CREATE FUNCTION events_stay() RETURNS trigger LANGUAGE plpgsql AS"
+    " 'BEGIN RAISE EXCEPTION ''events are never changed or removed''; END'",
+    "CREATE TRIGGER events_stay BEFORE UPDATE OR DELETE ON events FOR EACH ROW EXECUTE FUNCTION events_stay()",
+    "CREATE TRIGGER events_remain BEFORE TRUNCATE ON events FOR EACH STATEMENT EXECUTE FUNCTION events_stay()",
+)
+
+MIGRATIONS: tuple[Callable[[Connection], None], ...] = (_first, _second)
 
 
 def migrate(engine: Engine, before: Callable[[int], None]) -> None:

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import psycopg
 import structlog
-from sqlalchemy import URL, ColumnElement, Connection, collate, create_engine, func, select, text
+from sqlalchemy import URL, ColumnElement, Connection, collate, create_engine, func, inspect, select, text
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
 
 from agent_orchestrator.errors import AoError, Temporary
@@ -160,9 +160,20 @@ class Postgres(Database):
     def _prepare(self, _link: Link) -> None:
         assert self._engine is not None
         try:
-            migrate(self._engine, lambda _version: None)
+            migrate(self._engine, self._back_up)
         except DBAPIError as error:
             raise self._explained(error) from None
+
+    def _back_up(self, version: int) -> None:
+        """Keep the tables as they are beside themselves, all or none: `events_v1_bak` and so on."""
+        assert self._engine is not None
+        with self._engine.begin() as connection:
+            for table in inspect(connection).get_table_names():
+                if table in schema.metadata.tables:
+                    kept = f"{table}_v{version}_bak"
+                    connection.exec_driver_sql(f"DROP TABLE IF EXISTS {kept}")
+                    connection.exec_driver_sql(f"CREATE TABLE {kept} AS TABLE {table}")
+        log.info("the tables are kept before they are changed", version=version, kept=f"events_v{version}_bak, …")
 
     def _open(self) -> int:
         return self._last()

@@ -1,4 +1,4 @@
-"""The tables as they are now."""
+"""The tables as they are now. `migrations.py` says how they came to be, and what guards the events."""
 
 from __future__ import annotations
 
@@ -25,6 +25,9 @@ events = Table(
     Column("source", Text, nullable=False),
     Column("time", Double, nullable=False),
     Column("data", Text, nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("cause", BigInteger),
+    Column("digest", Text, nullable=False),
 )
 Index("events_by_session", events.c.session, events.c.seq)
 Index("events_by_project", events.c.project, events.c.seq)

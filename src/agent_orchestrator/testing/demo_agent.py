@@ -23,6 +23,8 @@ UNSHOWN = bytes(set(range(32)) - set(b"\t\n")) + b"\x7f"
 COMMENT = re.compile(r"\(comment ([^\s()]+)\)")
 ESCAPE_DELAY = 0.05
 INBOX_DELAY = 0.5
+CHATTER = b"the quick brown fox jumps over the lazy dog, again and again and again and again\n"
+CHATTER_REPORTS = 10
 
 Step = tuple[str, str]
 
@@ -380,6 +382,7 @@ class Agent:
         path, _, text = argument.partition("|")
         with open(self.place(path), mode, encoding="utf-8", errors="replace") as file:  # noqa: PTH123
             file.write(text.replace("\\n", "\n") + "\n")
+        record("wrote", path=path.strip(), text=text)
         show(f"  wrote {path.strip()}\n")
 
     def do_edit(self, argument: str) -> None:
@@ -397,6 +400,8 @@ class Agent:
         code = self.start(["git", "add", "-A"]) or self.start(["git", *commit])
         if code == 128:  # Git knows no name for this user
             code = self.start(["git", *identity, *commit])
+        if code == 0:
+            record("committed", subject=argument)
         show(f"  committed: {argument}\n" if code == 0 else "  nothing was committed\n")
 
     def do_sh(self, argument: str) -> None:
@@ -503,6 +508,25 @@ class Agent:
         end = time.monotonic() + float(argument)
         while (left := end - time.monotonic()) > 0:
             self.keyboard.poll(left)
+
+    def do_chatter(self, argument: str) -> None:
+        """`bytes seconds`: every second a numbered block of so many bytes, written at one go; messages are taken up meanwhile."""
+        size, seconds = (float(part) for part in argument.split())
+        text = (CHATTER * (1 + int(size) // len(CHATTER)))[: int(size)].rstrip(b"\n") + b"\n"
+        begun, blocks, written = time.monotonic(), 0, 0
+        try:
+            while (now := time.monotonic()) < begun + seconds:
+                if now >= begun + blocks:
+                    block = b"[chatter %d]\n%b" % (blocks, text)
+                    show(block)
+                    blocks, written = blocks + 1, written + len(block)
+                    if blocks % CHATTER_REPORTS == 0:
+                        report("progress", step=f"chatted {blocks} times")
+                self.keyboard.poll(max(0.0, min(begun + blocks, begun + seconds) - time.monotonic()))
+                while self.keyboard.messages:
+                    self.acknowledge(self.keyboard.messages.pop(0))
+        finally:
+            record("chatter", session=os.environ.get("AO_SESSION", ""), blocks=blocks, bytes=written)
 
     def do_stuck(self, _argument: str) -> None:
         while True:

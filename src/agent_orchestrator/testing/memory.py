@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from agent_orchestrator.errors import Temporary
-from agent_orchestrator.flow.events import Event
-from agent_orchestrator.flow.outbox import Batch, Known, Row, Snapshot
+from agent_orchestrator.flow.events import Event, encode
+from agent_orchestrator.flow.outbox import Batch, Entry, Known, Row, Snapshot, Wanted
+from agent_orchestrator.ledger import digest, text
 
 T = TypeVar("T")
 
@@ -105,6 +106,15 @@ class MemoryStore:
         self._check()
         return self._events.get(key)
 
+    async def entries(self, wanted: Wanted, after: int = 0, limit: int = 1000, *, newest: bool = False) -> list[Entry]:
+        self._check()
+        found = [entry for entry in self._chain() if entry["seq"] > after and _is_wanted(entry, wanted)]
+        return found[max(0, len(found) - limit) :] if newest else found[:limit]
+
+    async def types(self, seqs: Sequence[int]) -> dict[int, str]:
+        self._check()
+        return {event.seq: event.type for event in self._events.values() if event.seq in seqs}
+
     async def pending(self) -> list[Row]:
         self._check()
         return sorted((row for row in self._rows.values() if row.state == "pending"), key=lambda row: row.order)
@@ -116,6 +126,14 @@ class MemoryStore:
 
     async def close(self) -> None:
         """Nothing is left to finish."""
+
+    def _chain(self) -> list[Entry]:
+        chain: list[Entry] = []
+        for one in self._events.values():
+            names = ("seq", "key", "type", "project", "session", "generation", "source", "time", "actor", "cause")
+            entry = {name: getattr(one, name) for name in names} | {"at": one.time, "data": text(encode(one.body))}
+            chain.append({**entry, "digest": digest(chain[-1]["digest"] if chain else "", entry)})
+        return chain
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
@@ -143,6 +161,17 @@ class MemoryStore:
             if not row.updated or known is not None:
                 rows[row.intent.key] = row
         return events, rows
+
+
+def _is_wanted(entry: Entry, wanted: Wanted) -> bool:
+    named = (("session", wanted.session), ("project", wanted.project), ("type", wanted.kind))
+    if any(value is not None and entry[name] != value for name, value in named):
+        return False
+    if wanted.actor is not None and wanted.actor not in (entry["actor"], entry["actor"].partition(" ")[0]):
+        return False
+    return (wanted.since is None or entry["at"] >= wanted.since) and (
+        wanted.until is None or entry["at"] < wanted.until
+    )
 
 
 class _Known:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
 import pytest
 from sqlalchemy import Connection, event, text
 
+from agent_orchestrator import ledger
 from agent_orchestrator.errors import Conflict
 from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.engine import Flow
 from agent_orchestrator.flow.events import Event
-from agent_orchestrator.flow.outbox import Batch, Known, Row
+from agent_orchestrator.flow.outbox import Batch, Known, Row, Wanted
 from agent_orchestrator.flow.reactions import Intent
 from agent_orchestrator.flow.rules import DEFAULT_RULES
 from agent_orchestrator.store import migrations
@@ -24,6 +25,16 @@ from tests.unit.flow.world import SESSION, created
 
 class World(Protocol):
     """One database."""
+
+    @property
+    def other_ways(self) -> Sequence[str]:
+        """Statements of its own that would change or remove events."""
+        ...
+
+    @property
+    def unguard(self) -> Sequence[str]:
+        """Statements that take away what forbids that."""
+        ...
 
     def store(self) -> Database:
         """A store on it, not open yet; the one before is closed."""
@@ -174,16 +185,17 @@ async def test_a_broken_migration_changes_nothing(world: World, monkeypatch: pyt
         connection.execute(text("CREATE TABLE half (x TEXT)"))
         raise Conflict("killed")
 
-    def second(connection: Connection) -> None:
+    def more(connection: Connection) -> None:
         connection.execute(text("ALTER TABLE events ADD COLUMN extra TEXT"))
 
-    monkeypatch.setattr(migrations, "MIGRATIONS", (*migrations.MIGRATIONS, broken))
+    released = migrations.MIGRATIONS
+    monkeypatch.setattr(migrations, "MIGRATIONS", (*released, broken))
     store = world.store()
     with pytest.raises(Conflict, match="killed"):
         await store.open()
     await store.close()
-    assert world.sql("SELECT value FROM meta WHERE name = 'schema'") == [("1",)]
-    monkeypatch.setattr(migrations, "MIGRATIONS", (migrations.MIGRATIONS[0], second))
+    assert world.sql("SELECT value FROM meta WHERE name = 'schema'") == [(str(len(released)),)]
+    monkeypatch.setattr(migrations, "MIGRATIONS", (*released, more))
     store = world.store()
     assert await store.open() == 1
     assert [one.key for one in await store.events()] == ["r1"]
@@ -207,3 +219,108 @@ async def test_saved_facts_of_another_shape_are_folded_anew(world: World) -> Non
     assert again.sessions == flow.sessions
     await again.stop()
     await store.close()
+
+
+async def verdict_on(store: Database) -> ledger.Verdict:
+    chain = ledger.Chain()
+    chain.follow(await store.entries(Wanted()))
+    return chain.verdict
+
+
+async def test_entries_are_chained_from_the_first_on_across_restarts_and_failed_writes(world: World) -> None:
+    def damaged(_known: Known) -> tuple[Batch, None]:
+        return Batch([replace(report(3), key="r1")]), None
+
+    store = world.store()
+    await store.open()
+    await put(store, Batch([replace(report(1), actor="token ci"), report(2)]))
+    with pytest.raises(Exception, match=r"(?i)unique"):
+        await store.write(damaged)
+    await put(store, Batch([replace(report(3), actor="rule ci-failed", cause=2)]))
+    await store.close()
+    store = world.store()
+    await store.open()
+    await put(store, Batch([replace(report(4), time=5)]))
+    found = await store.entries(Wanted())
+    assert await verdict_on(store) == ledger.Verdict(4, ledger.Head(4, found[-1]["digest"]))
+    assert [(one["actor"], one["cause"]) for one in found[:3]] == [
+        ("token ci", None),
+        ("", None),
+        ("rule ci-failed", 2),
+    ]
+    assert [(one.actor, one.cause) for one in await store.events(2, 1)] == [("rule ci-failed", 2)]
+    assert await store.types([3, 4, 9]) == {3: "agent-report", 4: "agent-report"}
+    await store.close()
+
+
+async def test_what_was_recorded_is_neither_changed_nor_removed_nor_replaced(world: World) -> None:
+    store = world.store()
+    await store.open()
+    await put(store, Batch([report(1), report(2)]))
+    before = await store.entries(Wanted())
+    await store.close()
+    columns = "seq, key, type, generation, source, time, data, actor, digest"
+    values = "'agent-report', 0, 'test', 1.0, '{}', 'daemon', ''"
+    tries = [
+        "UPDATE events SET actor = 'daemon' WHERE seq = 1",
+        "UPDATE events SET seq = 7 WHERE seq = 2",
+        "DELETE FROM events WHERE seq = 2",
+        "DELETE FROM events",
+        f"INSERT INTO events ({columns}) VALUES (1, 'new', {values})",
+        f"INSERT INTO events ({columns}) VALUES (9, 'r1', {values}) ON CONFLICT (key) DO UPDATE SET actor = 'x'",
+    ]
+    for statement in [*tries, *world.other_ways]:
+        with pytest.raises(Exception, match=r"never|UNIQUE|unique"):
+            world.sql(statement)
+    store = world.store()
+    await store.open()
+    assert await store.entries(Wanted()) == before
+    await store.close()
+
+
+@pytest.mark.parametrize(
+    ("statement", "broken", "reason"),
+    [
+        ("UPDATE events SET actor = 'daemon' WHERE seq = 3", 3, "changed"),
+        ("UPDATE events SET data = '{}' WHERE seq = 1", 1, "changed"),
+        ("UPDATE events SET time = time + 0.001 WHERE seq = 5", 5, "changed"),
+        ("UPDATE events SET cause = 1 WHERE seq = 2", 2, "changed"),
+        ("UPDATE events SET session = NULL WHERE seq = 4", 4, "changed"),
+        ("DELETE FROM events WHERE seq IN (2, 3)", 2, "2 entries are missing"),
+        ("DELETE FROM events WHERE seq = 1", 1, "1 entry is missing"),
+    ],
+)
+async def test_what_was_changed_all_the_same_is_seen(world: World, statement: str, broken: int, reason: str) -> None:
+    store = world.store()
+    await store.open()
+    await put(store, Batch([replace(report(number), actor="token ci") for number in range(1, 6)]))
+    await store.close()
+    for each in (*world.unguard, statement):
+        world.sql(each)
+    store = world.store()
+    await store.open()
+    await put(store, Batch([report(6)]))
+    found = await verdict_on(store)
+    assert (found.broken, found.entries) == (broken, broken - 1)
+    assert reason in found.reason
+    await store.close()
+
+
+async def test_entries_are_found_by_who_what_when_and_where(store: Database) -> None:
+    ways = [("rule a", 1.0), ("rule", 2.0), ("ruler", 3.0), ("token 100%", 4.0)]
+    events = [replace(report(number), actor=who, time=at) for number, (who, at) in enumerate(ways, 1)]
+    other = Event(e.DaemonStopped(), 5.0, "daemon", "d", "web", None, seq=5, actor="daemon")
+    await put(store, Batch([*events, other]))
+
+    async def found(**wanted: Any) -> list[int]:
+        return [one["seq"] for one in await store.entries(Wanted(**wanted))]
+
+    assert await found(actor="rule") == [1, 2]
+    assert await found(actor="rule a") == [1]
+    assert await found(actor="token 100%") == [4]
+    assert await found(actor="token 10_%") == []
+    assert await found(since=2.0, until=4.0) == [2, 3]
+    assert await found(kind="daemon-stopped") == await found(project="web") == [5]
+    assert await found(session=SESSION, actor="ruler") == [3]
+    newest = await store.entries(Wanted(), 1, 2, newest=True)
+    assert [one["seq"] for one in newest] == [4, 5]

@@ -14,18 +14,30 @@ from sqlalchemy import Connection, text
 from agent_orchestrator.errors import Temporary
 from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.events import Event
-from agent_orchestrator.flow.outbox import Batch
+from agent_orchestrator.flow.outbox import Batch, Wanted
 from agent_orchestrator.store import migrations
 from agent_orchestrator.store.database import Database
 from tests.integration.flow.store_suite import *  # noqa: F403
-from tests.integration.flow.store_suite import flow_on, put, report
+from tests.integration.flow.store_suite import flow_on, put, report, verdict_on
 from tests.unit.flow.world import SESSION, created
+from tests.upgrade.homes import old_database
 
 pytestmark = pytest.mark.anyio
 
 
+_REST = "type, project, session, generation, source, time, data"
+
+
 class File:
     """One SQLite database."""
+
+    other_ways = (
+        f"INSERT OR REPLACE INTO events SELECT seq, 'other', {_REST}, 'x', 0, '' FROM events",
+        f"INSERT OR REPLACE INTO events SELECT 9, key, {_REST}, 'x', 0, '' FROM events LIMIT 1",
+        "REPLACE INTO events SELECT * FROM events",
+        "UPDATE OR REPLACE events SET seq = 2 WHERE seq = 1",
+    )
+    unguard = tuple(f"DROP TRIGGER events_{name}" for name in ("stay", "remain", "follow"))
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -43,6 +55,22 @@ class File:
 @pytest.fixture
 def world(tmp_path: Path) -> File:
     return File(tmp_path / "ao.db")
+
+
+async def test_what_an_earlier_version_recorded_says_who_it_was_and_is_chained(world: File, tmp_path: Path) -> None:
+    old_database(1, world.path, tmp_path)
+    before = world.sql(f"SELECT seq, key, {_REST} FROM events ORDER BY seq")
+    store = world.store()
+    assert await store.open() == len(before) > 50
+    await put(store, Batch([report(len(before) + 1)]))
+    found = await verdict_on(store)
+    assert (found.entries, found.broken) == (len(before) + 1, None)
+    assert world.sql(f"SELECT seq, key, {_REST} FROM events ORDER BY seq")[:-1] == before
+    actors = {one["source"]: one["actor"] for one in await store.entries(Wanted())}
+    assert (actors["person"], actors["daemon"], actors["spool"][:6]) == ("person", "daemon", "agent ")
+    await store.close()
+    with pytest.raises(sqlite3.IntegrityError, match="never removed"):
+        world.sql("DELETE FROM events WHERE seq = 1")
 
 
 async def test_a_full_disk_is_temporary_and_loses_nothing_acknowledged(store: Database) -> None:
@@ -90,12 +118,13 @@ async def test_a_copy_is_kept_before_a_new_version_and_none_of_a_newer_one(
     await store.close()
     assert list(tmp_path.glob("*.bak")) == []
 
-    def second(connection: Connection) -> None:
+    def more(connection: Connection) -> None:
         connection.execute(text("ALTER TABLE events ADD COLUMN extra TEXT"))
 
-    monkeypatch.setattr(migrations, "MIGRATIONS", (*migrations.MIGRATIONS, second))
+    released = migrations.MIGRATIONS
+    monkeypatch.setattr(migrations, "MIGRATIONS", (*released, more))
     store = world.store()
     await store.open()
     await store.close()
-    with closing(sqlite3.connect(tmp_path / "ao.v1.bak")) as connection:
+    with closing(sqlite3.connect(tmp_path / f"ao.v{len(released)}.bak")) as connection:
         assert connection.execute("SELECT count(*) FROM events").fetchone() == (1,)

@@ -15,7 +15,7 @@ from agent_orchestrator.host import LocalHost
 from agent_orchestrator.plugins.workspaces.clone import Clone
 from agent_orchestrator.protocols import WorkspaceSpec
 from agent_orchestrator.services.rescue import checkpoint, from_checkpoint
-from tests.integration.rescue.test_any_workspace import STEPS, carry_out
+from tests.integration.rescue.drawing import STEPS, carry_out
 from tests.integration.rescue.world import World, files_of, git, make_repository, state_of
 
 pytestmark = pytest.mark.anyio

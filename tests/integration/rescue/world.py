@@ -66,9 +66,13 @@ class World:
         return await bring_back(self.host, self.spec.repo, self.path, self.spec.session)
 
 
-def files_of(root: Path) -> dict[bytes, tuple[str, int, bytes]]:
+Seen = tuple[str, int, bytes]
+"""Kind, mode, bytes."""
+
+
+def files_of(root: Path) -> dict[bytes, Seen]:
     """Everything below a folder but its own `.git`: path → kind, mode, bytes."""
-    found: dict[bytes, tuple[str, int, bytes]] = {}
+    found: dict[bytes, Seen] = {}
     top = os.fsencode(root)
     for folder, folders, names in os.walk(top):
         if folder == top and b".git" in folders:

@@ -7,14 +7,15 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from agent_orchestrator.errors import Conflict, NotFound
-from agent_orchestrator.flow.events import AgentAsk, Event
+from agent_orchestrator.flow.behalf import current
+from agent_orchestrator.flow.events import AgentAsk, Body, Event
 from agent_orchestrator.home import Home
 from agent_orchestrator.services.logins import Logins
 from agent_orchestrator.services.projects import Context
@@ -106,6 +107,22 @@ class Inspection:
         return {"argv": self.argv, "env": {"AO_ATTACHED": session}}
 
 
+class Audit:
+    """Remembers who did what."""
+
+    def __init__(self) -> None:
+        self.entries: list[tuple[str, Body]] = []
+
+    async def tell(self, body: Body, session: str | None = None, *, actor: str = "") -> None:
+        self.tell_soon(body, actor)
+
+    def tell_soon(self, body: Body, actor: str = "") -> None:
+        behalf = current()
+        assert behalf is not None, "nobody acts"
+        behalf.told += 1
+        self.entries.append((actor or behalf.actor, body))
+
+
 class Feed:
     """An event log in memory."""
 
@@ -128,7 +145,7 @@ class Feed:
     ) -> list[dict[str, Any]]:
         return [{"seq": event.seq} for event in self.events[after or 0 :][:limit]]
 
-    async def subscribe(self, after: int | None) -> AsyncIterator[Event]:
+    async def subscribe(self, after: int | None) -> AsyncIterator[Sequence[Event]]:
         place = len(self.events) if after is None else after
         self.subscribers += 1
         try:
@@ -138,7 +155,7 @@ class Feed:
                         await self.grown.wait()
                 for event in self.events[place:]:
                     place = event.seq
-                    yield event
+                    yield [event]
         finally:
             self.subscribers -= 1
 
@@ -180,6 +197,7 @@ class Double:
     sessions: Sessions = field(default_factory=Sessions)
     inspection: Inspection = field(default_factory=Inspection)
     feed: Feed = field(default_factory=Feed)
+    audit: Audit = field(default_factory=Audit)
     projects: Projects = field(default_factory=Projects)
     config: Config = field(default_factory=Config)
     ended: list[bool] = field(default_factory=list)

@@ -196,9 +196,8 @@ async def test_it_is_started_with_a_session_of_ours_and_its_rules(context: Agent
     assert f"--session-id={made.conversation}" in made.argv and made.argv[-2:] == ("--interactive", "Fix it")
     folder = Path(made.env["COPILOT_CUSTOM_INSTRUCTIONS_DIRS"])
     assert (folder / "worker.instructions.md").read_text() == "Work here."
-    allowed = {word for word in made.argv if word.startswith("--allow-tool")}
-    assert {"write", "shell(git commit)", "shell(pytest)", "shell(gh pr)"} <= {w.partition("=")[2] for w in allowed}
-    assert "--allow-tool=shell(make)" not in allowed, "that would allow every target"
+    allowed = [word for word in made.argv if word.startswith("--allow-tool")]
+    assert allowed == ["--allow-tool=write"], "it knows commands by their names alone: that would allow every argument"
 
 
 async def test_its_folder_is_trusted_and_nothing_is_lost(context: AgentContext, tmp_path: Path) -> None:

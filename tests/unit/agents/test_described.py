@@ -78,7 +78,7 @@ async def test_words_on_a_condition(context: AgentContext) -> None:
         "Fix it",
     )
     edits = await launch("qwen", context)
-    assert edits.argv[1] == "--approval-mode=auto-edit" and "run_shell_command(git commit)" in " ".join(edits.argv)
+    assert edits.argv[1] == "--approval-mode=auto-edit" and "run_shell_command(git commit -m)" in " ".join(edits.argv)
 
 
 async def test_options_are_laid_over_the_description(context: AgentContext) -> None:

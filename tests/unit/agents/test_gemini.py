@@ -197,14 +197,14 @@ async def test_it_is_started_with_a_session_of_ours(context: AgentContext) -> No
     assert made.argv[made.argv.index("--session-id") + 1] == made.conversation
 
 
-async def test_auto_edit_allows_git_and_the_projects_commands(context: AgentContext) -> None:
+async def test_auto_edit_allows_no_beginnings_of_commands(context: AgentContext) -> None:
     argv = await launched(context)
     paths = [argv[position + 1] for position, word in enumerate(argv) if word == "--policy"]
     assert paths[0].endswith("/home/.gemini/policies"), "the user's own rules stay"
     rules = tomllib.loads(Path(paths[1]).read_text())["rule"]
     prefixes = {rule.get("commandPrefix") for rule in rules}
-    assert {"git commit", "make lint", "make test", "npm ci"} <= prefixes and "git push" not in prefixes
-    assert {"toolName": "write_file", "decision": "allow", "priority": 100} in rules
+    assert prefixes == {"git status"}, "all else is asked for, and allowed by our rule where it is just that"
+    assert not any(rule["toolName"] == "write_file" for rule in rules), "a file that was allowed is not every file"
 
 
 async def test_a_login_is_answered_ahead_and_nothing_is_lost(context: AgentContext, tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ async def test_a_turn(tmp_path: Path) -> None:
 
 async def test_a_permission(tmp_path: Path) -> None:
     wire = wire_of(tmp_path)
-    shown = {"kind": "command", "command": "touch a", "cwd": "/x"}
+    shown = {"kind": "command", "command": "touch a", "cwd": str(tmp_path / "workspace")}
     request = {"toolName": "Bash", "action": "Running: touch a", "display": shown}
     async with play(tmp_path) as launch:
         await launch.after(wire, prompt("Fix it"))
@@ -73,6 +73,9 @@ async def test_a_permission(tmp_path: Path) -> None:
         (report,) = await launch.after(wire, asked)
         assert (report.tool, report.command, report.request) == ("Bash", "touch a", "approval_1")
         assert kinds(await launch.after(wire, record("interaction.resolved", id="approval_1"))) == ["active"]
+        elsewhere = {**request, "display": {**shown, "cwd": "/x y"}}
+        (other,) = await launch.after(wire, record("interaction.request", id="3", kind="approval", request=elsewhere))
+        assert other.command == "cd '/x y' && touch a", "another folder makes another command of it"
         file = {"display": {"path": str(tmp_path / "workspace/src/a.py")}, "toolName": "Write"}
         (edit,) = await launch.after(wire, record("interaction.request", id="2", kind="approval", request=file))
         assert (edit.tool, edit.command) == ("edit", "src/a.py")

@@ -202,13 +202,13 @@ def _matches(text: str, pattern: str) -> bool:
             "auto-edit",
             {
                 "edit a.py": "allow",
-                "bash git add a": "allow",
-                "bash git commit -m 'x y'": "allow",
+                "bash git add a": "ask",
+                "bash git commit -m 'x y'": "ask",
                 "bash git push": "ask",
                 "bash make test": "allow",
-                "bash make test -k x": "allow",
+                "bash make test -k x": "ask",
                 "bash make testing": "ask",
-                "bash mypy": "allow",
+                "bash mypy": "ask",
                 "bash rm -rf x": "ask",
                 "bash curl x": "ask",
                 "external_directory /etc/*": "ask",
@@ -231,6 +231,25 @@ async def test_permissions(
     rules = json.loads(launch.env["OPENCODE_PERMISSION"])
     assert {request: decided(rules, *request.split(" ", 1)) for request in expected} == expected
     assert ("--agent" in launch.argv) == (permissions == "plan")
+
+
+async def test_with_nobody_to_ask_it_may_commit(agent: OpenCode, context: AgentContext) -> None:
+    turn = agent.turn(replace(context, mode="headless"), "do it", None)
+    rules = json.loads(turn.env["OPENCODE_PERMISSION"])
+    for command in ("git status", "git add src/a.py b", "git add -A", "git commit -m 'x y'", 'git commit -am "x"'):
+        assert decided(rules, "bash", command) == "allow", command
+    for command in (
+        "git add --pathspec-from-file=/etc/passwd",
+        'git add --pat"h"spec-from-file=/etc/passwd',
+        "git add x > /etc/y",
+        "git commit -m x > y",
+        "git commit -F /etc/passwd",
+        "git commit -m x --pathspec-from-file=y",
+        "git commit -m $(id)",
+        "git diff --output=x",
+        "git push",
+    ):
+        assert decided(rules, "bash", command) == "ask", command
 
 
 async def test_what_a_person_allowed_for_good_is_not_asked(agent: OpenCode, context: AgentContext) -> None:
@@ -614,7 +633,7 @@ async def test_while_it_does_not_answer_a_message_is_held(
     assert await agent.deliver(a_run(tmp_path, server), "m-1", "text", interrupt=False) == held
 
 
-@pytest.mark.parametrize(("decision", "reply"), [("allow", "once"), ("always", "always"), ("deny", "reject")])
+@pytest.mark.parametrize(("decision", "reply"), [("allow", "once"), ("always", "once"), ("deny", "reject")])
 async def test_a_permission_is_answered_by_its_id(
     agent: OpenCode, server: Server, tmp_path: Path, decision: str, reply: str
 ) -> None:

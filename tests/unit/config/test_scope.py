@@ -70,6 +70,16 @@ def test_a_profiles_reactions_come_last(world: World) -> None:
     assert retries == {None: 4, "x": 1}
 
 
+def test_rules_are_merged_once_until_the_configuration_is_another(world: World) -> None:
+    file = world.file("shop", "reactions: {ci-failed: {retries: 4}}\n")
+    world.configs.add(file)
+    first = world.configs.rules("shop")
+    assert world.configs.rules("shop") is first
+    file.write_text("reactions: {ci-failed: {retries: 5}}\n")
+    world.configs.add(file)
+    assert next(r.retries for r in world.configs.rules("shop") if r.name == "ci-failed") == 5
+
+
 def test_what_an_agents_name_comes_to(world: World) -> None:
     world.configs.add(
         world.file(

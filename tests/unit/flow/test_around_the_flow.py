@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from agent_orchestrator.flow.pull import Issue, PullRequest
 from agent_orchestrator.flow.rules import DEFAULT_RULES
 from agent_orchestrator.services import feed as feed_module
 from agent_orchestrator.services import naming, transcript
+from agent_orchestrator.services import view as view_module
 from agent_orchestrator.services.feed import Feed
 from agent_orchestrator.services.scheduler import LEAST_DISK, LEAST_MEMORY, Resources, Verdict, admit, holds_slot
 from agent_orchestrator.services.view import Views
@@ -285,9 +286,28 @@ async def test_a_limit_ends_in_the_list_when_its_time_has_come(flow: Flow) -> No
     assert (shown(views)["status"], shown(views)["waitingFor"]) == ("limited", "its turn to go on")
 
 
-async def take(stream: AsyncIterator[Event], count: int) -> list[int]:
+@pytest.mark.anyio
+async def test_a_change_has_one_session_of_the_list_written_anew(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
+    views, written = Views(flow), list[str]()
+    real = view_module.session_json
+
+    def counted(facts: SessionFacts, *more: Any) -> dict[str, Any]:
+        written.append(facts.id)
+        return real(facts, *more)
+
+    monkeypatch.setattr(view_module, "session_json", counted)
+    await flow.append(*(created(f"app-{number}") for number in range(50)))
+    views.body(None)
+    assert len(written) == 50
+    written.clear()
+    await flow.append(Event(e.SessionAdmitted(), 1000.0, "test", "one", "app", "app-7"))
+    views.body(None)
+    assert written == ["app-7"]
+
+
+async def take(stream: AsyncIterator[Sequence[Event]]) -> list[int]:
     async with asyncio.timeout(5):
-        return [(await anext(stream)).seq for _ in range(count)]
+        return [event.seq for event in await anext(stream)]
 
 
 @pytest.mark.anyio
@@ -295,13 +315,13 @@ async def test_a_reader_gets_the_past_then_the_present_without_gap_or_double(flo
     feed = Feed(flow)
     await flow.append(*(report(number) for number in range(10)))
     stream = feed.subscribe(after=3)
-    assert await take(stream, 2) == [4, 5]
+    assert await take(stream) == list(range(4, 11))
     await flow.append(*(report(number) for number in range(10, 15)))
-    assert await take(stream, 10) == list(range(6, 16))
-    waiting = asyncio.ensure_future(anext(stream))
+    assert await take(stream) == list(range(11, 16))
+    waiting = asyncio.ensure_future(take(stream))
     await asyncio.sleep(0)
     await flow.append(report(15))
-    assert (await waiting).seq == 16
+    assert await waiting == [16]
     feed.close()
     async with asyncio.timeout(5):
         assert [event async for event in stream] == []
@@ -315,15 +335,15 @@ async def test_a_slow_reader_is_cut_off_and_comes_back_without_a_gap(
     feed = Feed(flow)
     await flow.append(report(0))
     stream = feed.subscribe(after=0)
-    seen = await take(stream, 1)
-    waiting = asyncio.ensure_future(anext(stream))
+    seen = await take(stream)
+    waiting = asyncio.ensure_future(take(stream))
     await asyncio.sleep(0)
     await flow.append(*(report(number) for number in range(1, 30)))
-    seen.append((await waiting).seq)
+    seen += await waiting
     async with asyncio.timeout(5):
-        seen += [event.seq async for event in stream]
+        seen += [event.seq async for found in stream for event in found]
     assert seen == list(range(1, len(seen) + 1)) and len(seen) < 30
-    assert await take(feed.subscribe(after=seen[-1]), 30 - len(seen)) == list(range(len(seen) + 1, 31))
+    assert await take(feed.subscribe(after=seen[-1])) == list(range(len(seen) + 1, 31))
 
 
 @pytest.mark.anyio

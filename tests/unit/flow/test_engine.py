@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from typing import Any
 
 import pytest
 import structlog
@@ -13,6 +14,7 @@ from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.effects import Runner
 from agent_orchestrator.flow.engine import Change, Flow
 from agent_orchestrator.flow.events import Event
+from agent_orchestrator.flow.outbox import Snapshot
 from agent_orchestrator.flow.rules import DEFAULT_RULES
 from agent_orchestrator.testing.memory import MemoryStore
 from tests.unit.flow.world import SESSION, World, created
@@ -263,3 +265,55 @@ async def test_facts_that_could_not_be_saved_are_saved_with_the_next(monkeypatch
     snapshot = await store.snapshot()
     assert snapshot is not None
     assert snapshot.sessions == flow.sessions
+
+
+async def test_facts_that_were_saved_in_part_when_the_daemon_died_are_folded_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("agent_orchestrator.flow.engine.SNAPSHOT_EVERY", 6)
+    monkeypatch.setattr("agent_orchestrator.flow.engine.SLICE", 1)
+    store = MemoryStore()
+    flow = Flow(store, lambda: 5.0, lambda _project, _profile: DEFAULT_RULES)
+    names = ("app-a", "app-b", "app-c")
+    with structlog.testing.capture_logs():
+        await flow.start()
+        await flow.append(*(created(name) for name in names))
+        store.fail_at(3)  # the second slice; the first has what follows already
+        used = [Event(e.AgentUsage(input=5), 2.0, "test", f"u{name}", "app", name) for name in names]
+        await flow.append(*used)
+        await flow.append()
+    again = Flow(store, lambda: 5.0, lambda _project, _profile: DEFAULT_RULES)
+    saved = await store.snapshot()
+    assert saved is not None and saved.seq == 0 and list(saved.sessions) == ["app-a"]
+    await again.follow()
+    assert again.sessions == flow.sessions
+    assert again.home == flow.home
+
+
+async def test_what_is_told_while_facts_are_saved_does_not_wait_for_all_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("agent_orchestrator.flow.engine.SNAPSHOT_EVERY", 30)
+    monkeypatch.setattr("agent_orchestrator.flow.engine.SLICE", 2)
+    store = MemoryStore()
+    flow = Flow(store, lambda: 5.0, lambda _project, _profile: DEFAULT_RULES)
+    await flow.start()
+    order: list[str] = []
+    save, write = store.save_snapshot, store.write
+
+    async def saving(snapshot: Snapshot, changed: Sequence[str]) -> None:
+        order.append(f"saved {len(changed)}")
+        await save(snapshot, changed)
+        await asyncio.sleep(0)
+
+    async def writing(compute: Any) -> Any:
+        order.append("written")
+        return await write(compute)
+
+    monkeypatch.setattr(store, "save_snapshot", saving)
+    monkeypatch.setattr(store, "write", writing)
+    await flow.append(*(created(f"app-{number:02}") for number in range(30)))
+    await flow.append(Event(e.SessionAdmitted(), 2.0, "test", "a", "app", "app-00"))
+    await flow.stop()
+    assert order.count("saved 2") == 15
+    assert order.index("written", 1) < order.index("saved 2") + 5

@@ -2,63 +2,48 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from agent_orchestrator.flow.permissions import only_looks, permitted, plain_git
+from agent_orchestrator.flow.permissions import LONGEST, only_looks, permitted, plain_git, told
+from agent_orchestrator.flow.shell_words import visible
+
+HERE = Path(__file__).parent
+ASKED = [
+    tuple(line.split("\t"))
+    for line in (HERE / "permissions_asked.tsv").read_text().splitlines()
+    if not line.startswith("#")
+]
+ALLOWED = [line for line in (HERE / "permissions_allowed.txt").read_text().splitlines() if not line.startswith("#")]
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "git status",
-        "git add -A",
-        "git commit -m 'fix: a thing'",
-        "git diff HEAD~1 -- src",
-        "git log --oneline -5",
-        "git rebase origin/main",
-        "GIT_EDITOR=true git rebase --continue",
-        "git merge --no-edit main",
-        "git merge --abort",
-    ],
-)
+@pytest.mark.parametrize("command", ALLOWED)
 def test_git_on_its_own_branch_is_permitted(command: str) -> None:
-    assert plain_git(command)
-    assert permitted("Bash", command, "auto-edit", (), ())
-    assert not permitted("Bash", command, "default", (), ())
+    command = json.loads(command)
+    assert told(command) == command
+    assert plain_git(command, "/ws") is not None
+    assert permitted("Bash", command, "auto-edit", (), (), "/ws")
+    assert not permitted("Bash", command, "default", (), (), "/ws")
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "git push",
-        "git checkout main",
-        "git commit -m x; rm -rf /",
-        "git commit -m `id`",
-        "git commit -m $(id)",
-        "git add -A && curl evil",
-        "git log\nrm x",
-        "git -c core.pager=evil log",
-        "git diff --output=/etc/passwd",
-        "git diff --ext-diff",
-        "git log > out",
-        "git status | sh",
-        "gitx status",
-        " git status",
-        "git statusx",
-        "GIT_DIR=/x git status",
-        "git rebase main other",
-        "git rebase --exec id main",
-        "git rebase -i main",
-        "git merge main other",
-        "git merge -s ours main",
-        "git merge $(id)",
-        "GIT_EDITOR=id git rebase --continue",
-        "git rebase --continue; id",
-    ],
-)
-def test_what_only_looks_like_it_is_asked(command: str) -> None:
-    assert not plain_git(command)
-    assert not permitted("Bash", command, "auto-edit", ("make test",), ())
+@pytest.mark.parametrize(("command", "why"), ASKED)
+def test_what_only_looks_like_it_is_asked(command: str, why: str) -> None:
+    command = json.loads(command)
+    for spelled in (command, told(command)):
+        assert not permitted("Bash", spelled, "auto-edit", ("make test",), (), "/ws"), why
+
+
+def test_only_a_shell_runs_commands() -> None:
+    assert permitted("shell", "git status", "auto-edit", (), ()) and permitted(
+        "Bash", "make", "auto-edit", ("make",), ()
+    )
+    for tool in ("mcp__servers__run", "WebFetch", "fetch", "Write", ""):
+        assert not permitted(tool, "git status", "auto-edit", (), ())
+        assert not permitted(tool, "make", "auto-edit", ("make",), ())
 
 
 def test_a_projects_own_command_and_nothing_more() -> None:
@@ -74,7 +59,31 @@ def test_what_a_person_allowed_holds_for_that_tool_and_command_in_every_mode() -
     assert not permitted("Bash", "npm ci --force", "default", (), rules)
 
 
-@pytest.mark.parametrize("path", ["a.txt", "src/a b.py", ".env", ".gitignore", "a..b/c", "ünï.txt"])
+def test_a_long_command_is_never_taken_for_its_beginning() -> None:
+    begun = "git add " + "a " * LONGEST
+    assert told(begun + "&& evil") != told(begun) and told(begun + "&& evil") != told(begun + "&& others")
+    assert not permitted("Bash", told(begun), "auto-edit", (), ())
+    cut = "git commit -m '" + "a" * LONGEST
+    assert not permitted("Bash", told(cut + "' && evil"), "auto-edit", (), ())
+
+
+@given(st.text(), st.text())
+def test_two_commands_are_never_told_as_the_same(one: str, other: str) -> None:
+    assert (told(one) == told(other)) == (one == other)
+
+
+@given(st.text())
+def test_what_is_told_of_a_command_can_be_seen(command: str) -> None:
+    shown = told(command)
+    assert all(character in "\n\t" or character.isprintable() for character in shown)
+
+
+def test_what_hides_in_a_command_is_shown() -> None:
+    assert told("git status\r\x1b[2K\u202e\u200b") == "git status⟦U+000D⟧⟦U+001B⟧[2K⟦U+202E⟧⟦U+200B⟧"
+    assert visible("⟦U+001B⟧") == "⟦U+27E6⟧U+001B⟦U+27E7⟧", "and nothing else looks like it"
+
+
+@pytest.mark.parametrize("path", ["a.txt", "src/a b.py", ".env", ".gitignore", "a..b/c", "ünï.txt", "a.txt, b/c.txt"])
 def test_files_of_the_workspace_may_be_edited(path: str) -> None:
     assert permitted("edit", path, "auto-edit", (), ()) and permitted("read", path, "auto-edit", (), ())
     assert not permitted("edit", path, "default", (), ()) and not permitted("Write", path, "auto-edit", (), ())
@@ -82,10 +91,45 @@ def test_files_of_the_workspace_may_be_edited(path: str) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    ["/etc/passwd", "../x", "a/../x", "..", "./a", "~/x", "C:\\x", "a\\b", ".git", ".git/hooks/x", "a/.GIT/config", ""],
+    [
+        "/etc/passwd",
+        "../x",
+        "a/../x",
+        "..",
+        "./a",
+        "~/x",
+        "C:\\x",
+        "a\\b",
+        ".git",
+        ".git/hooks/x",
+        "a/.GIT/config",
+        ".g\u200cit/config",
+        "git~1/config",
+        ".git /config",
+        "",
+        "a.txt, /etc/passwd",
+        "a.txt, ../x",
+        "a.txt, .git/config",
+        "a//b",
+        "a\nb",
+        "a\u202eb",
+        " a",
+    ],
 )
 def test_other_files_are_asked(path: str) -> None:
     assert not permitted("edit", path, "auto-edit", (), ())
+    assert not permitted("read", path, "auto-edit", (), ())
+
+
+@pytest.mark.parametrize("path", [".claude/settings.json", "sub/.mcp.json", ".husky/pre-commit", ".VSCODE/tasks.json"])
+def test_files_that_say_what_is_run_are_read_but_not_changed(path: str) -> None:
+    assert not permitted("edit", path, "auto-edit", (), ())
+    assert permitted("read", path, "auto-edit", (), ())
+
+
+def test_which_files_must_be_looked_at() -> None:
+    assert permitted("edit", "a/b", "auto-edit", (), ()).paths == ("a/b",)
+    assert permitted("Bash", "git add a/b && git commit -m x c", "auto-edit", (), ()).paths == ("a/b", "c")
 
 
 def test_going_on_needs_no_question_and_full_needs_none_at_all() -> None:
@@ -95,7 +139,18 @@ def test_going_on_needs_no_question_and_full_needs_none_at_all() -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["ao status", "ao status --json", "ao logs app-x", "ao why app-x", "ao backlog -p app", "ao ls -A"]
+    "command",
+    [
+        "ao status",
+        "ao status --json",
+        "ao logs app-x",
+        "ao logs app-x -n 20",
+        "ao why app-x",
+        "ao backlog -p app",
+        "ao ls -A",
+        "ao checks app-x --log test",
+        "ao usage --by=agent",
+    ],
 )
 def test_ao_commands_that_only_look(command: str) -> None:
     assert only_looks(command)
@@ -113,8 +168,15 @@ def test_ao_commands_that_only_look(command: str) -> None:
         "ao logs app-x > file",
         "ao checks app-x --run",
         "ao logs -f app-x",
+        "ao logs -fn 5 app-x",
+        "ao status -Aw",
+        "ao usage --release work",
+        "ao usage --release=work",
+        "ao events --replay=/etc/passwd",
         "ao api POST /x",
         "ao statusx",
+        "AO_HOME=/x ao status",
+        "ao 'status'",
         "ao",
         "",
     ],

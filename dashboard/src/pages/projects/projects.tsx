@@ -149,7 +149,7 @@ function TrustDialog({ project, onClose }: { project: Project; onClose: () => vo
   const known = useQueryClient();
   const wanted = useQuery({ queryKey: ["trust", project.path], queryFn: () => api.get<Trust>("/api/projects/trust", { path: project.path }), staleTime: 0 });
   const trust = async () => {
-    if (await attempt(() => api.post("/api/projects/trust", { path: project.path }), `${project.name}'s commands may run`)) {
+    if (await attempt(() => api.post("/api/projects/trust", { path: project.path, digest: wanted.data?.digest }), `${project.name}'s commands may run`)) {
       onClose();
       await known.invalidateQueries({ queryKey: ["fleet", "projects"] });
     }

@@ -8,6 +8,7 @@ import os
 import re
 import shlex
 import shutil
+import sys
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
@@ -51,6 +52,8 @@ MODES = {"default": "default", "plan": "plan", "auto-edit": "acceptEdits", "full
 """Claude Code's permission mode for each of ours."""
 
 SHELL = "Bash"
+_WILD = re.compile(r"[*?\[\]{}\n]")
+"""What would make a pattern of a rule: such a thing is asked for, and allowed by our rule."""
 EDITS = ("Edit", "Write", "NotebookEdit")
 MCP = "ao"
 SETTINGS = ("settings.json", "settings.local.json", "CLAUDE.md", "agents", "commands", "hooks", "plugins", "skills")
@@ -259,10 +262,13 @@ def _write_settings(context: AgentContext, hooks: str = "") -> Path:
         for old in context.private.glob("claude-hooks-*.jsonl"):
             old.unlink(missing_ok=True)
         (context.private / hooks).touch(mode=0o600)
-        (context.private / hooks).touch(mode=0o600)
         append = f"cat >> {shlex.quote(str(context.private / hooks))}"
         hook = {"type": "command", "command": append, "timeout": HOOK_WITHIN}
         settings["hooks"] = {name: [{"hooks": [hook]}] for name in HOOKS}
+    elif context.permissions == "auto-edit":  # nobody can be asked
+        words = (sys.executable, "-I", "-m", "agent_orchestrator.deciding", str(context.workspace), *context.commands)
+        hook = {"type": "command", "command": shlex.join(words), "timeout": HOOK_WITHIN}
+        settings["hooks"] = {"PreToolUse": [{"matcher": SHELL, "hooks": [hook]}]}
     if context.permissions == "plan":
         settings["useAutoModeDuringPlan"] = False
     if context.permissions == "full":
@@ -290,11 +296,8 @@ def _write_mcp(context: AgentContext) -> Path:
 def rules(context: AgentContext) -> list[str]:
     """What it may do without asking, as rules of Claude Code's settings."""
     found = [f"Read(/{_escaped(str(context.task_file))})", *([f"mcp__{MCP}"] if context.mcp else [])]
-    found += [_rule(permission, context) for permission in context.allowed]
-    if context.permissions == "auto-edit":
-        for command in clis.allowed_commands(context):
-            found += [f"{SHELL}({_escaped(command)})", f"{SHELL}({_escaped(command)}:*)"]
-        found += [f"{SHELL}({_escaped(command)})" for command in context.commands]
+    allowed = [*context.allowed, *(Permission(SHELL, command) for command in clis.own_commands(context))]
+    found += [_rule(permission, context) for permission in allowed if not _WILD.search(permission.command)]
     return list(dict.fromkeys(found))
 
 

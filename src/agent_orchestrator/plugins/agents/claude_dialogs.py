@@ -21,6 +21,8 @@ _RETRY = re.compile(r"^\W*(?P<what>\S.*?)\s*·\s*Retrying in \S+(?:\s*·\s*(?P<a
 
 _SUBJECTS = ("command", "file_path", "notebook_path", "path", "url", "query", "pattern", "skill", "plan", "prompt")
 """What a tool is used for, by the names that tools give it."""
+_PATHS = ("file_path", "notebook_path", "path")
+"""Those that name a file. A command is never shortened: `WORKSPACE/git status` is a program of the agent's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +44,13 @@ class Dialog:
 
 def asked(given: Mapping[str, Any], workspace: Path) -> tuple[str, str]:
     """What a tool is to be used for, and why, by the agent's own words."""
-    subject = next((str(given[key]) for key in _SUBJECTS if given.get(key)), "")
+    key = next((key for key in _SUBJECTS if given.get(key)), "")
+    subject = str(given[key]) if key else ""
     if not subject and given:
         subject = json.dumps(given, ensure_ascii=False, sort_keys=True)
-    if subject.startswith(f"{workspace}/"):
+    if key in _PATHS and subject.startswith(f"{workspace}/"):
         subject = subject[len(str(workspace)) + 1 :]
-    return subject[:LONGEST], str(given.get("description") or "")[:LONGEST]
+    return subject, str(given.get("description") or "")[:LONGEST]
 
 
 def can_be_typed(given: Mapping[str, Any]) -> bool:

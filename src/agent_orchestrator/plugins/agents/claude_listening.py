@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_orchestrator import reports as r
+from agent_orchestrator.odd import forgiving
 from agent_orchestrator.plugins.agents import claude_dialogs
 from agent_orchestrator.plugins.agents.claude_transcript import Ending, Story, unanswered
 from agent_orchestrator.plugins.agents.journals import Journal, Line, moment
@@ -146,6 +147,7 @@ class Listener:
                 return record
         return None
 
+    @forgiving
     def _hook(self, line: Line) -> Iterator[Heard]:
         data = line.data
         match data.get("hook_event_name"):

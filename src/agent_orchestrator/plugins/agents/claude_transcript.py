@@ -10,6 +10,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from agent_orchestrator import reports as r
+from agent_orchestrator.odd import forgiving
 from agent_orchestrator.plugins.agents.forge_calls import forge_calls
 from agent_orchestrator.plugins.agents.journals import Line, moment
 from agent_orchestrator.protocols import Activity
@@ -65,6 +66,7 @@ class Story:
     _tasks: dict[str, tuple[str, str]] = field(default_factory=dict)
     _created: dict[str, str] = field(default_factory=dict)
 
+    @forgiving
     def take(self, line: Line) -> list[r.Report]:
         """What a line tells at once; how the turn ended is kept in `ending`."""
         data = line.data
@@ -88,6 +90,7 @@ class Story:
         self.in_turn, self.began = False, None
         return ending
 
+    @forgiving
     def usage_only(self, line: Line) -> list[r.Report]:
         """What a line of a subagent's transcript tells: its tokens count, nothing else does."""
         return self._usage(line.data)

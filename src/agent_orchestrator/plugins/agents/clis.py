@@ -26,25 +26,6 @@ BRIDGE = (sys.executable, "-P", "-m", "agent_orchestrator", "mcp")
 BRIDGE_VARIABLES = ("AO_TOKEN", "AO_HOME")
 """What it needs of the environment."""
 
-OWN_BRANCH_GIT = (
-    "add",
-    "blame",
-    "commit",
-    "diff",
-    "grep",
-    "log",
-    "ls-files",
-    "merge-base",
-    "mv",
-    "restore",
-    "rev-parse",
-    "rm",
-    "show",
-    "stash",
-    "status",
-)
-"""What `git` is asked for in ordinary work on one's own branch; nothing here pushes, or moves another branch."""
-
 _RULES = re.compile(r"\A<rules>\n.*?\n</rules>\n\n", re.DOTALL)
 
 
@@ -113,19 +94,9 @@ def inside(workspace: Path, path: str) -> str:
     return os.path.relpath(path, workspace) if Path(path).is_relative_to(workspace) else path
 
 
-def allowed_commands(context: AgentContext, shells: frozenset[str] = frozenset()) -> tuple[str, ...]:
-    """The shell commands that need no question, each a beginning: what a person allowed for good, and with `auto-edit` Git on the
-    own branch and the project's own commands. `shells` are the agent's names of its shell tool.
-    """
-    allowed = [one.command for one in context.allowed if one.tool in shells and one.command]
-    if context.permissions == "auto-edit":
-        allowed = [*(f"git {word}" for word in OWN_BRANCH_GIT), *context.commands, *allowed]
-    return tuple(dict.fromkeys(part for command in allowed for part in _parts(command)))
-
-
-def _parts(command: str) -> list[str]:
-    """The simple commands of a compound one: agents ask for each of them."""
-    return [part.strip() for part in re.split(r"&&|\|\||[;|\n]", command) if part.strip()]
+def own_commands(context: AgentContext) -> tuple[str, ...]:
+    """The project's own commands, where it need not ask for them: these very ones. All else comes as a request, which a rule may answer."""
+    return context.commands if context.permissions == "auto-edit" else ()
 
 
 def merge_json(path: Path, change: Callable[[dict[str, Any]], bool]) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_orchestrator import reports as r
+from agent_orchestrator.odd import forgiving
 from agent_orchestrator.plugins.agents.forge_calls import forge_calls
 from agent_orchestrator.plugins.agents.journals import Journal, Line, moment
 from agent_orchestrator.protocols import Activity, AgentRun, Heard
@@ -157,6 +158,7 @@ class Thread:
             when = max(when, after)
         return self.journal.heard(line, *self._reports(line.data, when))
 
+    @forgiving
     def _reports(self, data: Mapping[str, Any], when: datetime | None) -> Iterator[r.Report]:
         payload = data.get("payload")
         if not isinstance(payload, dict):

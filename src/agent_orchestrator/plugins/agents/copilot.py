@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent_orchestrator import reports as r
 from agent_orchestrator.errors import AoError
+from agent_orchestrator.odd import forgiving
 from agent_orchestrator.plugins.agents import clis
 from agent_orchestrator.plugins.agents.journals import Journal, moment
 from agent_orchestrator.protocols import (
@@ -233,6 +234,7 @@ class Events:
         self._said: str | None = None
         self._asked: set[str] = set()
 
+    @forgiving
     def take(self, event: Mapping[str, Any], *, now: bool = True) -> list[r.Report]:
         """What one event says; not `now`: an earlier process wrote it."""
         data, when = event.get("data") or {}, moment(event.get("timestamp"))
@@ -378,16 +380,8 @@ def _permissions(context: AgentContext) -> list[str]:
             return ["--plan"]
     flags = ["--allow-tool=write"] if context.permissions == "auto-edit" else []
     names = {ours: its for its, ours in FILES.items()}
-    patterns = [(names.get(one.tool, one.tool), one.command) for one in context.allowed if one.tool != SHELL]
-    flags += [f"--allow-tool={tool}({what})" if what else f"--allow-tool={tool}" for tool, what in patterns]
-    flags += [f"--allow-tool=shell({name})" for name in _names(clis.allowed_commands(context, frozenset({SHELL})))]
+    flags += [f"--allow-tool={names.get(one.tool, one.tool)}" for one in context.allowed if not one.command]
     return list(dict.fromkeys(flags))
-
-
-def _names(commands: Sequence[str]) -> list[str]:
-    """Commands as it can allow them: by the program's name, for `git` with its first argument. One with arguments would allow too much."""
-    words = [command.split() for command in commands]
-    return [" ".join(word[:2]) for word in words if len(word) == 1 or word[0] in ("git", "gh")]
 
 
 def _instructions(context: AgentContext) -> dict[str, str]:

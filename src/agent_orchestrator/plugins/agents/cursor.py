@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent_orchestrator import reports as r
 from agent_orchestrator.errors import AoError
+from agent_orchestrator.odd import forgiving
 from agent_orchestrator.plugins.agents import clis
 from agent_orchestrator.plugins.agents.journals import Journal
 from agent_orchestrator.protocols import Activity, AgentContext, AgentLaunch, AgentRun, Found, Heard, Kept, ScreenRules
@@ -141,6 +142,7 @@ class _Ear:
                 if reports and line.end > told:
                     yield self._journal.heard(line, *reports)
 
+    @forgiving
     def _take(self, record: Mapping[str, Any]) -> list[r.Report]:
         text = text_of(record)
         if record.get("role") == "user" and text:

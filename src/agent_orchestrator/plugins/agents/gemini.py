@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent_orchestrator import reports as r
 from agent_orchestrator.errors import AoError
+from agent_orchestrator.odd import forgiving
 from agent_orchestrator.plugins.agents import clis
 from agent_orchestrator.plugins.agents.journals import Journal, moment
 from agent_orchestrator.plugins.agents.prompts import log_size
@@ -250,6 +251,7 @@ class Chat:
         self._counted: set[str] = set()
         self._steps: tuple[int, int, str] | None = None
 
+    @forgiving
     def take(self, record: Mapping[str, Any], *, now: bool = True) -> list[r.Report]:
         """What one record says; not `now`: an earlier process wrote it."""
         when = moment(record.get("timestamp"))
@@ -324,17 +326,17 @@ def asked(screen: str) -> r.Report | None:
 
 def _inner(below: str) -> str:
     """The whole command, which stands in a box of its own below the head of the dialog."""
-    lines = [line.strip().strip("│").strip() for line in below.splitlines()]
-    inside = False
-    found = []
-    for line in lines:
-        if line.startswith("╭"):
-            inside = True
-        elif line.startswith("╰"):
+    found: list[str] | None = None
+    for line in below.splitlines():
+        outer = re.fullmatch(r"\s*│ ?(.*?)\s*│?\s*", line)
+        text = outer[1].strip() if outer else line.strip()
+        if re.fullmatch(r"╭─+╮?", text) and found is None:
+            found = []
+        elif re.fullmatch(r"╰─+╯?", text):  # what stands in the box has its edge before it
             break
-        elif inside and line:
-            found.append(line.strip("│").strip())
-    return "\n".join(found) if inside and not any(line.startswith("╭") for line in found) else ""
+        elif found is not None and (inner := re.fullmatch(r"│\s?(.*?)\s*│?", text)):
+            found.append(inner[1])
+    return "\n".join(found or ()).strip()
 
 
 def opening_screen(screen: str, *, begun: bool) -> r.Report | None:
@@ -401,10 +403,10 @@ def _spoken(home: Path, conversation: str) -> bool:
 
 def _policy(context: AgentContext) -> Path | None:
     """What it may do without asking, as a file of its policy engine's in the session's own folder."""
-    commands = clis.allowed_commands(context, SHELLS)
-    tools = [TOOLS.get(one.tool, one.tool) for one in context.allowed if one.tool not in SHELLS]
-    rules = [f'toolName = "run_shell_command"\ncommandPrefix = {json.dumps(command)}' for command in commands]
-    rules += [f"toolName = {json.dumps(tool)}" for tool in dict.fromkeys(tools)]
+    tools = [TOOLS.get(one.tool, one.tool) for one in context.allowed if one.tool not in SHELLS and not one.command]
+    rules = [f"toolName = {json.dumps(tool)}" for tool in dict.fromkeys(tools)]
+    if context.permissions == "auto-edit":
+        rules.append('toolName = "run_shell_command"\ncommandPrefix = "git status"')
     if not rules:
         return None
     path = context.private / "gemini-policy.toml"

@@ -9,6 +9,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from agent_orchestrator.odd import forgiving
 from agent_orchestrator.plugins.agents.goose_store import Store, parts_of
 from agent_orchestrator.plugins.agents.journals import Journal
 from agent_orchestrator.plugins.agents.prompts import OpenTurn, Prompt, PromptLog, below
@@ -132,6 +133,7 @@ class Ear:
             yield from self._spent.since(given or 0, taken or 0, cost, self._model)
             yield from self._progress(extensions)
 
+    @forgiving
     def _message(self, row: int, role: str, parts: list[dict[str, Any]]) -> Iterator[Heard]:
         said = "\n".join(str(part.get("text", "")) for part in parts if part.get("type") == "text").strip()
         reports: list[Report] = []
@@ -151,6 +153,7 @@ class Ear:
         if reports and row > self._told_row:
             yield Heard(tuple(reports), "transcript", MESSAGES, row - 1, row)
 
+    @forgiving
     def _progress(self, extensions: str) -> Iterator[Heard]:
         data = _json(extensions)
         plan = data.get("todo.v0") if isinstance(data, dict) else None
@@ -260,6 +263,7 @@ class _Spending:
                 before = sums
         self._told = (int(before[0]), int(before[1]), float(before[2]))
 
+    @forgiving
     def since(self, given: int, taken: int, cost: float | None, model: str) -> Iterator[Heard]:
         """What was spent since the last call."""
         before, now = self._told, (given, taken, float(cost or 0))

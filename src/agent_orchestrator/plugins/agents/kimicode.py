@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent_orchestrator import reports as r
 from agent_orchestrator.errors import AoError
+from agent_orchestrator.odd import forgiving
 from agent_orchestrator.plugins.agents import clis
 from agent_orchestrator.plugins.agents.journals import Journal
 from agent_orchestrator.protocols import (
@@ -201,6 +203,7 @@ class Wire:
         self._retries = False
         self._steps: tuple[int, int, str] | None = None
 
+    @forgiving
     def take(self, record: Mapping[str, Any], *, now: bool = True) -> list[r.Report]:
         """What one record says; not `now`: an earlier process wrote it."""
         when = _moment(record.get("time"))
@@ -264,6 +267,9 @@ class Wire:
             tool, what = "read" if shown.get("operation") == "read" else "edit", clis.inside(self._workspace, str(path))
         else:
             what = str(shown.get("command") or shown.get("url") or "")
+            folder = str(shown.get("cwd") or shown.get("workdir") or "")
+            if folder and what and Path(os.path.realpath(folder)) != Path(os.path.realpath(self._workspace)):
+                what = f"cd {shlex.quote(folder)} && {what}"
         return [r.PermissionReport(tool, what, str(request.get("action") or ""), identity, when)]
 
     def _ended(self, record: Mapping[str, Any], when: datetime | None) -> list[r.Report]:
@@ -280,6 +286,7 @@ class Wire:
         return [stopped, r.LimitReport(None, when)] if limited else [stopped]
 
 
+@forgiving
 def used(record: Mapping[str, Any]) -> list[r.Report]:
     """What a request to the model used."""
     usage = record.get("usage")

@@ -43,7 +43,7 @@ INSTALL = "install it: npm install -g opencode-ai"
 USER = "opencode"
 PORTS = range(12000, 32000)
 """Below those that systems give to outgoing connections: a port that is free now is free when the server binds it."""
-REPLIES = {"allow": "once", "always": "always", "deny": "reject"}
+REPLIES = {"allow": "once", "always": "once", "deny": "reject"}
 
 MCP = "ao"
 """How it calls our MCP server; its tools are `ao_…`."""
@@ -59,8 +59,17 @@ KEPT = 100
 """Messages whose ids are remembered over a restart of the agent."""
 
 _READING = ("glob", "grep", "list", "lsp", "question", "skill", "task", "todoread", "todowrite")
-_NOT_PLAIN_GIT = {f"git * {option}*": "ask" for option in ("--output", "--ext-diff", "--open-files-in-pager", "-O")}
-"""Options by which a harmless Git command writes elsewhere or runs another program."""
+_UNASKED = {"git status": "allow", "git add *": "allow", "git commit -m *": "allow", "git commit -am *": "allow"}
+"""Where there is nobody to ask: without it nothing could be committed."""
+_MORE = {
+    **{
+        f"git {word} *{mark}*": "ask"
+        for word in ("add", "commit")
+        for mark in ("--path", ">", "<", "`", "$", "\\", ";", "|")
+    },
+    **{f"git add *{mark}*": "ask" for mark in ('"', "'", "--")},
+}
+"""What makes more of such a command than it says."""
 _READ = {"*": "allow", "*.env": "ask", "*.env.*": "ask", "*.env.example": "allow"}
 
 SETTINGS = (
@@ -316,12 +325,12 @@ def _permissions(context: AgentContext) -> dict[str, Any]:
         "edit": {"*": {"plan": "deny", "auto-edit": "allow"}.get(context.permissions, "ask")},
         "bash": {
             "*": "ask",
-            **{f"{command} *": "allow" for command in clis.allowed_commands(context)},
-            **_NOT_PLAIN_GIT,
+            **({**_UNASKED, **_MORE} if context.mode == "headless" and context.permissions == "auto-edit" else {}),
+            **{command: "allow" for command in clis.own_commands(context) if not re.search(r"[*?]", command)},
         },
     }
     for one in context.allowed:
-        if not re.search(r"[*?]", one.command) or one.tool == "external_directory":
+        if not re.search(r"[*?]", one.command):
             for what in (one.command,) if one.tool == "bash" else one.command.split(", "):
                 rules.setdefault(one.tool, {"*": "ask"})[what or "*"] = "allow"
     if context.permissions == "plan" or not context.edits:

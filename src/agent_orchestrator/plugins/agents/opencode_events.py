@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from agent_orchestrator import reports as r
+from agent_orchestrator.odd import forgiving
 from agent_orchestrator.protocols import Activity, Heard
 
 SOURCE = "http"
@@ -72,6 +73,7 @@ class Ears:
 
     # -- events --------------------------------------------------------------------------------------------------------
 
+    @forgiving
     def hear(self, event: Data) -> Iterator[Heard]:
         """What one event tells."""
         data = event.get("properties")

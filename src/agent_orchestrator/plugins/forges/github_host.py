@@ -94,7 +94,7 @@ class GitHubHost:
         self.place = place_of(config, key)
         self._host = host
         given = tokens.given(config.get("token"), f"{key}.token")
-        self._token = given or tokens.from_environment(os.environ, tokens.github_variables(self.place.hostname))
+        self._token = given or tokens.found(os.environ, tokens.github_variables(self.place.hostname))
         self._http: Http | None = None
         self._opening = asyncio.Lock()
         self._login: str | None = None

@@ -86,7 +86,7 @@ class GitLabHost:
         self._host = host
         given = tokens.given(config.get("token"), f"{key}.token")
         named = _variables(self.place.hostname, os.environ)
-        self._token = given or tokens.from_environment(os.environ, named)
+        self._token = given or tokens.found(os.environ, named)
         self._http: Http | None = None
         self._opening = asyncio.Lock()
         self._login: str | None = None

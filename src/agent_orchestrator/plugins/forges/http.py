@@ -18,6 +18,7 @@ from urllib.parse import urljoin, urlsplit
 from agent_orchestrator.errors import AoError, Temporary
 from agent_orchestrator.plugins.forges.budget import Budget
 from agent_orchestrator.plugins.forges.refusals import Speaker, limited, refusal, too_many
+from agent_orchestrator.redaction import KNOWN
 
 if TYPE_CHECKING:
     import httpx2
@@ -35,6 +36,11 @@ MOST_PAGES = 50
 REMEMBERED = 1_000
 """Answers that are kept for conditional requests."""
 _PIECE = 64 * 1024
+_NAMES = frozenset(
+    {"query", "head", "base", "sha", "ref", "branch", "source_branch", "target_branch", "id", "after", "cursor"}
+    | {"nextPageToken", "jql"}
+)
+"""What of a request is no text for people."""
 
 Keep = Callable[[Any], Any]
 
@@ -134,8 +140,11 @@ class Http:
     async def call(
         self, method: str, path: str, body: Any = None, *, safe: bool = False, allow: Collection[int] = ()
     ) -> Answer:
-        """Do something. `safe`: it may be sent again when its answer was cut off; `allow`: refusals that are an answer too."""
-        content = b"" if body is None else json.dumps(body).encode()
+        """Do something, with no secret in what is said.
+
+        `safe`: it may be sent again when its answer was cut off; `allow`: refusals that are an answer too.
+        """
+        content = b"" if body is None else json.dumps(KNOWN.tree(body, _NAMES)).encode()
         raw = await self._send(method, self._url(path), {"Content-Type": "application/json"}, content, safe=safe)
         if raw.status in allow and not too_many(raw.status, raw.headers, _json(raw.body)):
             return Answer(raw.status, raw.headers, _json(raw.body))

@@ -40,7 +40,7 @@ class JiraHost:
         self.cloud = version == "3" or (not version and known)
         """Its texts are documents, its people have account ids."""
         given = tokens.given(config.get("token"), "tracker.token")
-        self._token = given or tokens.from_environment(os.environ, ("JIRA_API_TOKEN",))
+        self._token = given or tokens.found(os.environ, ("JIRA_API_TOKEN",))
         self._email = str(config.get("email") or os.environ.get("JIRA_EMAIL") or "").strip()
         self._clock = clock
         self.opened: Http | None = None

@@ -63,7 +63,7 @@ class LinearHost:
         if parts.scheme not in ("https", "http") or not parts.hostname:
             raise UsageError("tracker.apiUrl is no address", f"leave it out for {LINEAR}")
         given = tokens.given(config.get("token"), "tracker.token")
-        self._token = given or tokens.from_environment(os.environ, ("LINEAR_API_KEY",))
+        self._token = given or tokens.found(os.environ, ("LINEAR_API_KEY",))
         self._clock = clock
         self.opened: Http | None = None
         """The client, if something was asked already."""

@@ -1,4 +1,7 @@
-"""Where a token for a forge comes from: the configuration, the environment, or the forge's own command line. It is never shown."""
+"""Where a token for a forge comes from: the configuration, the environment, the keyring, or the forge's own command line.
+
+It is never shown.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +10,24 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from agent_orchestrator import keyrings
 from agent_orchestrator.errors import AoError, Denied, UsageError
 from agent_orchestrator.host import Host
+from agent_orchestrator.redaction import KNOWN
 
 _FIT = re.compile(r"[\x21-\x7e]+")
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A secret, and where it was found."""
+    """A secret, and where it was found; it is kept out of whatever is shown from now on."""
 
     value: str = field(repr=False)
     source: str
     """For people: `scm.token`, `GITHUB_TOKEN`, `gh auth token` …"""
+
+    def __post_init__(self) -> None:
+        KNOWN.learn({self.source: self.value})
 
     def __str__(self) -> str:
         return f"the token from {self.source}"
@@ -45,6 +53,20 @@ def from_environment(environ: Mapping[str, str], names: Sequence[str]) -> Token 
         value = environ.get(name, "").strip()
         if value and _FIT.fullmatch(value):
             return Token(value, name)
+    return None
+
+
+def found(environ: Mapping[str, str], names: Sequence[str]) -> Token | None:
+    """The first of these variables that is set, or else of these secrets that the keyring has."""
+    return from_environment(environ, names) or from_keyring(names)
+
+
+def from_keyring(names: Sequence[str]) -> Token | None:
+    """The first of these secrets that the system's keyring has."""
+    for name in names:
+        value = (keyrings.read(name) or "").strip()
+        if value and _FIT.fullmatch(value):
+            return Token(value, f"{name} in the keyring")
     return None
 
 

@@ -50,6 +50,6 @@ def _render(output: bytes, columns: int, rows: int) -> str:
     for at in range(begin, len(output), 4096):
         try:
             stream.feed(output[at : at + 4096])
-        except (TypeError, ValueError, IndexError, KeyError):
+        except Exception:
             stream = pyte.ByteStream(screen)
     return "".join(line.rstrip() + "\n" for line in screen.display)

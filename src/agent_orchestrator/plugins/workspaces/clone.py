@@ -44,7 +44,7 @@ class Clone(GitWorkspace):
         brought = brought_ref(spec.session)
         before = (await main.refs(brought)).get(brought)
         if before != new:
-            await main.fetch(str(spec.path), [f"+refs/heads/{spec.branch}:{brought}"], timeout=600)
+            await main.fetch(str(spec.path), [f"+refs/heads/{spec.branch}:{brought}"], timeout=600, checked=True)
         await follow(main, spec.session, spec.branch, spec.path, before)
 
     async def remove(self, spec: WorkspaceSpec) -> None:

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import posixpath
 import re
+from collections.abc import Collection
 from pathlib import Path
 
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.git import Config, Git, ssh_without_questions
 from agent_orchestrator.git_files import Layout, find_layout
 
+_ODD = re.compile(r"[=\x00-\x1f\x7f]|^[-/]|(?:^|/)\.\.(?:/|$)")
+"""In a submodule's name: what would end it where it is put into Git's configuration, or lead to another folder."""
 TIME_LIMIT = 300.0
 """Seconds that one submodule may take."""
 
 
-async def fill_submodules(git: Git, source: Layout, config: Config, notes: list[str]) -> None:
-    """Check out every submodule below `git`'s checkout; `source` is the repository that may have their objects already."""
+async def fill_submodules(
+    git: Git, source: Layout, config: Config, notes: list[str], only: Collection[str] | None = None
+) -> None:
+    """Check out every submodule below `git`'s checkout, or `only` some; `source` is the repository that may have their objects already."""
     if not (git.repo / ".gitmodules").is_file():
         return
     for name, path, url in await _declared(git):
+        if only is not None and path not in only:
+            continue
         real = config.last(f"submodule.{name}.url") or _absolute(url, config, source)
         local = _local(source, name, path)
         failure = ""
@@ -47,7 +54,8 @@ async def _declared(git: Git) -> list[tuple[str, str, str]]:
             keys.setdefault(found[1], {})[found[2]] = value
     listing = (await git.run("ls-files", "--stage", "-z")).out.decode(errors="surrogateescape").split("\0")
     links = {entry.partition("\t")[2] for entry in listing if entry.startswith("160000 ")}
-    return [(name, keys[name]["path"], keys[name].get("url", "")) for name in keys if keys[name].get("path") in links]
+    names = [name for name in keys if keys[name].get("path") in links and not _ODD.search(name)]
+    return [(name, keys[name]["path"], keys[name].get("url", "")) for name in names]
 
 
 def _local(source: Layout, name: str, path: str) -> Layout | None:

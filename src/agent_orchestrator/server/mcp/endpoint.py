@@ -15,7 +15,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import Message, Receive, Scope, Send
 
+from agent_orchestrator.flow.behalf import current
 from agent_orchestrator.server import problems
+from agent_orchestrator.server.auth import actor_of
 from agent_orchestrator.server.gate import BODY_LIMIT
 from agent_orchestrator.server.mcp.scopes import Caller
 from agent_orchestrator.services import Services
@@ -59,6 +61,8 @@ def _caller(request: Request) -> Caller:
     if wanted and identity.kind == "local":
         facts = services.sessions.find(wanted)
         identity = Identity("session", session=facts.id, generation=facts.generation)
+        if behalf := current():
+            behalf.actor = actor_of(identity)
     caller = Caller(services, identity, request.scope["state"]["context"])
     _ = caller.session  # refuses the token of a session that is not there
     return caller

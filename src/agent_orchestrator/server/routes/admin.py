@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
 from agent_orchestrator.errors import Denied
+from agent_orchestrator.flow import events as e
 from agent_orchestrator.server import auth, models, requests
 from agent_orchestrator.server.context import TheContext, TheIdentity, TheServices, admins_only
 from agent_orchestrator.server.describe import as_json, gives
@@ -27,6 +29,12 @@ async def list_agents(services: TheServices) -> Response:
     return as_json({"agents": await services.agents.list()})
 
 
+@router.get("/api/plugins", responses=gives(models.Plugins))
+async def list_plugins(services: TheServices) -> Response:
+    """Every plugin: ours, those of installed packages, the files that configurations name. Lists them without running any."""
+    return as_json({"plugins": await asyncio.to_thread(services.plugins.list)})
+
+
 @router.get("/api/doctor", responses=gives(models.Findings))
 async def run_doctor(
     services: TheServices,
@@ -39,6 +47,7 @@ async def run_doctor(
         auth.need(identity, "admin")
         if identity.kind == "login":  # an image of another site can ask a browser to GET
             raise Denied("a page only looks", "mend it by `ao doctor --fix`")
+        await services.audit.tell(e.ActionTaken("doctor --fix"))
     await services.projects.resolve(context)
     return as_json({"checks": await services.doctor.run(fix)})
 
@@ -59,6 +68,7 @@ async def list_tokens(services: TheServices) -> Response:
 async def create_token(services: TheServices, body: requests.NewToken) -> Response:
     """Make a token; it is shown this once. Administrators only."""
     id_, token = services.tokens.new(body.name, body.role)
+    await services.audit.tell(e.TokenMade(body.name, body.role, id_))
     made = next(entry for entry in services.tokens.list() if entry["id"] == id_)
     return as_json({**made, "token": token}, 201)
 
@@ -66,11 +76,14 @@ async def create_token(services: TheServices, body: requests.NewToken) -> Respon
 @router.delete("/api/tokens/{id}", dependencies=[admins_only])
 async def revoke_token(services: TheServices, id: str) -> Response:  # noqa: A002 - the API's own name
     """Make a token, given by id or name, worthless; administrators only."""
-    return as_json(services.tokens.revoke(id))
+    gone = services.tokens.revoke(id)
+    await services.audit.tell(e.TokenRevoked(gone["id"], gone["name"], gone["role"]))
+    return as_json(gone)
 
 
 @router.post("/api/shutdown", status_code=202, dependencies=[admins_only])
 async def shut_down(services: TheServices, body: requests.Shutdown) -> Response:
     """End the daemon; sessions run on unless they are to be stopped too. Administrators only."""
+    await services.audit.tell(e.ShutdownRequested(body.sessions))
     await services.shutdown(body.sessions)
     return as_json({}, 202)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Response
 
+from agent_orchestrator.flow import events as e
 from agent_orchestrator.server import models, requests
 from agent_orchestrator.server.context import TheContext, TheServices, admins_only
 from agent_orchestrator.server.describe import as_json, gives, gives_text
@@ -20,7 +21,9 @@ async def get_config_value(services: TheServices, context: TheContext, key: str)
 @router.put("/value", responses=gives(models.Value), dependencies=[admins_only])
 async def set_config_value(services: TheServices, context: TheContext, body: requests.Setting) -> Response:
     """Change one value, comments kept; administrators only."""
-    return as_json(await services.config.set(body.key, body.value, context))
+    changed = await services.config.set(body.key, body.value, context)
+    await services.audit.tell(e.SettingChanged(body.key, changed["file"]))
+    return as_json(changed)
 
 
 @router.post("/validate", responses=gives(models.Validity))

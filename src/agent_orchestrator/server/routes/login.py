@@ -6,6 +6,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
+from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.events import rfc3339
 from agent_orchestrator.server import auth, models_board, requests
 from agent_orchestrator.server.context import TheIdentity, TheServices, admins_only
@@ -29,9 +30,14 @@ async def sign_in(request: Request, services: TheServices, body: requests.SignIn
 
     The answer sets a cookie that only the daemon can read. Ten failures a minute from one address, then 429.
     """
-    secret, identity = services.logins.enter(peer_of(request.scope), code=body.code, token=body.token)
+    peer = peer_of(request.scope)
+    secret, identity = services.logins.enter(peer, code=body.code, token=body.token)
+    actor, how = auth.actor_of(identity), "link" if body.code else "token"
+    told = e.SignedIn(identity.id or "", identity.name or "", identity.role or "", how, peer)
+    await services.audit.tell(told, actor=actor)
     if (before := _signed_in(request, services)) is not None:
         services.logins.leave(before)
+        await services.audit.tell(e.SignedOut(before.id or "", before.name or ""), actor=actor)
     answer = as_json(_me(services, identity))
     _set_cookie(request, answer, secret, SIGN_IN_DAYS * 86_400)
     return answer
@@ -41,6 +47,8 @@ async def sign_in(request: Request, services: TheServices, body: requests.SignIn
 async def sign_out(request: Request, services: TheServices, identity: TheIdentity) -> Response:
     """Sign this browser out; its streams and terminals end."""
     services.logins.leave(identity)
+    if identity.kind == "login":
+        await services.audit.tell(e.SignedOut(identity.id or "", identity.name or ""))
     answer = Response(status_code=204)
     _set_cookie(request, answer, "", 0)
     return answer
@@ -51,7 +59,9 @@ async def create_login_link(
     request: Request, services: TheServices, identity: TheIdentity, body: requests.NewLoginLink | None = None
 ) -> Response:
     """Make an address that signs in the browser that opens it: once, within two minutes. Administrators only."""
-    code, until = services.logins.link(identity, body.role if body else "admin")
+    role = body.role if body else "admin"
+    code, until = services.logins.link(identity, role)
+    await services.audit.tell(e.LoginLinkMade(role))
     # In the fragment, which browsers send to nobody.
     return as_json({"url": f"{request.app.state.url or _own(request)}/#login={code}", "expiresAt": rfc3339(until)}, 201)
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Request, Response, WebSocket
 
 from agent_orchestrator.errors import AoError, Denied
+from agent_orchestrator.flow import events as e
 from agent_orchestrator.nodes.transports import StarletteTransport
 from agent_orchestrator.server import models, problems, requests
 from agent_orchestrator.server.context import TheIdentity, TheServices, admins_only
@@ -30,7 +31,9 @@ async def list_nodes(services: TheServices) -> Response:
 @router.post("", status_code=201, responses=gives(models.MadeNode, 201), dependencies=[admins_only])
 async def add_node(services: TheServices, body: requests.NewNode) -> Response:
     """Let a machine join that is started by hand: gives its token, and the command that starts its worker. Administrators only."""
-    return as_json(services.nodes.add(body.name), 201)
+    made = services.nodes.add(body.name)
+    await services.audit.tell(e.TokenMade(body.name, kind="node"))
+    return as_json(made, 201)
 
 
 @router.post("/{name}/drain", responses=gives(models.Draining), dependencies=[admins_only])

@@ -37,7 +37,8 @@ async def preview_trust(services: TheServices, context: TheContext, path: str | 
 @router.post("/trust", responses=gives(models.Trust), dependencies=[admins_only])
 async def trust_project(services: TheServices, context: TheContext, body: requests.Trusted) -> Response:
     """Let the commands that came with a repository run, as they are now; administrators only."""
-    return as_json(await services.projects.trust(_folder(body.path), context, preview=False))
+    shown = body.digest or ""
+    return as_json(await services.projects.trust(_folder(body.path), context, preview=False, shown=shown))
 
 
 @router.delete("/{id}", dependencies=[admins_only])

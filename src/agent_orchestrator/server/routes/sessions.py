@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Request, Response, WebSocket
 
 from agent_orchestrator.errors import AoError, Denied, UsageError
+from agent_orchestrator.flow import events as e
 from agent_orchestrator.server import auth, models, models_board, problems, requests
 from agent_orchestrator.server.context import (
     Key,
@@ -265,6 +266,7 @@ async def explain_session(services: TheServices, session: SessionId) -> Response
 @router.get("/sessions/{id}/environment", responses=gives(models.Environment), dependencies=[admins_only])
 async def get_environment(services: TheServices, session: SessionId) -> Response:
     """A session's folder and environment; administrators only."""
+    await services.audit.tell(e.EnvironmentRead(), session)
     return as_json(await services.inspection.environment(session))
 
 
@@ -280,6 +282,7 @@ async def run_command(
 
     Each line holds `output` (a line that it printed) or, last, `code`, its exit code. An error on the way is a last line with `problem`.
     """
+    await services.audit.tell(e.CommandRun(tuple(body.command)), session)
     lines = _lines(services.inspection.run(session, body.command))
     return Stream(lines, request.app.state.closing, "application/x-ndjson")
 
@@ -287,7 +290,9 @@ async def run_command(
 @router.get("/sessions/{id}/attach", responses=gives(models.Attach), dependencies=[local_only])
 async def get_attach_command(services: TheServices, session: SessionId) -> Response:
     """The command that shows a session's terminal; over the Unix socket only."""
-    return as_json(await services.inspection.attach(session))
+    command = await services.inspection.attach(session)
+    await services.audit.tell(e.TerminalTaken("attached"), session)
+    return as_json(command)
 
 
 @router.websocket("/sessions/{id}/terminal")
@@ -305,7 +310,8 @@ async def open_terminal(
     watches = not auth.has(identity, "operator")
     command = await services.inspection.attach(session, watch=watches)
     refuse = partial(websocket.app.state.refusals.note, websocket.scope) if watches else None
-    await serve_terminal(websocket, command["argv"], command["env"], columns, rows, refuse)
+    typed = partial(services.audit.tell, e.TerminalTaken("typed"), session)
+    await serve_terminal(websocket, command["argv"], command["env"], columns, rows, refuse, typed)
 
 
 @router.get("/tasks", responses=gives(models.Tasks))

@@ -1,4 +1,4 @@
-"""A check's output: streamed line by line, kept from its start and its end, whatever its length."""
+"""A check's output: streamed line by line, kept from its start and its end, whatever its length, without secrets."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import BinaryIO
 
 from agent_orchestrator.protocols import Report
+from agent_orchestrator.redaction import KNOWN
 from agent_orchestrator.services.checks.spec import Limits
 
 LONGEST_LINE = 64 << 10
@@ -24,6 +25,7 @@ class Log:
         self._line = ""
         self._tail: deque[bytes] = deque()
         self._tail_size = 0
+        self._secrets = KNOWN.stream()
         self.size = 0
         """Bytes that came, kept or not."""
         self.problem = ""
@@ -46,6 +48,7 @@ class Log:
 
     def section(self) -> None:
         """What comes next is another program's: `end` tells of that one alone."""
+        self._take(self._secrets.rest())
         if self._line:
             self.say("")
         self._tail.clear()
@@ -53,6 +56,9 @@ class Log:
 
     def write(self, data: bytes) -> None:
         """Take some output."""
+        self._take(self._secrets.feed(data))
+
+    def _take(self, data: bytes) -> None:
         room = max(0, self._limits.log_head - self.size)
         if room:
             self._store(data[:room])
@@ -67,6 +73,7 @@ class Log:
 
     def end(self, size: int) -> str:
         """The last bytes of the section as text, without a line cut in two."""
+        self._take(self._secrets.rest())
         data = b"".join(self._tail)
         text = data[-size:].decode(errors="replace")
         return text if len(data) <= size else text.partition("\n")[2] or text
@@ -75,6 +82,7 @@ class Log:
         """Write what was held back, and say what was left out."""
         if self._file.closed:
             return
+        self._take(self._secrets.rest())
         beyond = self.size - self._limits.log_head
         if beyond > 0:
             tail = b"".join(self._tail)[-self._limits.log_tail :]

@@ -126,7 +126,7 @@ class Snapshots:
         paths = [one.path for one in changed if _fits(git.repo / one.path)]
         with tempfile.TemporaryDirectory(dir=self.work, prefix="index-") as folder:
             index = Path(folder, "index")
-            if (layout.git_dir / "index").exists():  # its times too: by them Git knows what it need not read again
+            if _is_plain(layout.git_dir / "index"):  # its times too: by them Git knows what it need not read again
                 await asyncio.to_thread(shutil.copy2, layout.git_dir / "index", index)
             env = {"GIT_INDEX_FILE": str(index), "GIT_LITERAL_PATHSPECS": "1", **self.environment()}
             listing = os.fsencode("".join(f"{path}\0" for path in paths))
@@ -135,6 +135,11 @@ class Snapshots:
             tree = await git.text("write-tree", env=env)
             commit = await git.commit_tree(tree, (head,), "uncommitted", {**_NOBODY, **env})
         return Snapshot(head, commit, tree)
+
+
+def _is_plain(path: Path) -> bool:
+    """A file itself; what an agent may have put in its place is not copied."""
+    return not path.is_symlink() and path.is_file()
 
 
 def _fits(path: Path) -> bool:

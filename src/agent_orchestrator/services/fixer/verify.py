@@ -24,13 +24,14 @@ from typing import Any
 
 from agent_orchestrator.errors import AoError, Temporary
 from agent_orchestrator.host import LocalHost
+from agent_orchestrator.odd import ODD
 from agent_orchestrator.services.checks import junit
 from agent_orchestrator.services.checks.results import write_atomically
 from agent_orchestrator.services.fixer import detect, guards
 from agent_orchestrator.services.fixer.commands import PARSERS, TEST_TOOLS, Asking, asking
 from agent_orchestrator.services.fixer.judging import Reason, Target, doubtful, judge, reconciled
 from agent_orchestrator.services.fixer.model import Measured, Report, Tool, as_json, report_from, tool_from
-from agent_orchestrator.services.fixer.parsing.common import Said
+from agent_orchestrator.services.fixer.parsing.common import Found, Said
 
 _UNKNOWN_OPTION = "unrecognized arguments"
 
@@ -127,10 +128,7 @@ async def _run(host: LocalHost, top: Path, tool: Tool, spec: Spec) -> Measured:
             if number + 1 < len(ways) and said.code == 2 and _UNKNOWN_OPTION in said.err:
                 continue  # a version that does not know this way
             break
-        if said.code in (126, 127):
-            found = PARSERS["command"](said)
-        else:
-            found = PARSERS[tool.kind](said)
+        found = read(said)
     return Measured(
         tool,
         problem=found.problem,
@@ -139,6 +137,14 @@ async def _run(host: LocalHost, top: Path, tool: Tool, spec: Spec) -> Measured:
         hidden=() if found.problem else tuple(dict.fromkeys(found.hidden)),
         seconds=round(time.monotonic() - began, 3),
     )
+
+
+def read(said: Said) -> Found:
+    """What a tool said. What it wrote is of its own making: where it makes no sense, that is the tool's problem."""
+    try:
+        return PARSERS["command" if said.code in (126, 127) else said.tool.kind](said)
+    except ODD as error:
+        return Found(problem=f"what it wrote is of no known shape ({type(error).__name__})")
 
 
 async def _said(host: LocalHost, top: Path, tool: Tool, way: Asking, spec: Spec) -> Said:

@@ -37,6 +37,7 @@ from agent_orchestrator.registry import Registry
 from agent_orchestrator.services import rescue as saving
 from agent_orchestrator.services.rescue import BroughtBack, Checkpoint, Rescue
 from agent_orchestrator.services.rescue.manifest import checkpoint_ref, rescue_ref
+from agent_orchestrator.services.secrets import learn_environment
 from agent_orchestrator.services.sites import write_files
 
 LOGIN_WITHIN = 15.0
@@ -95,7 +96,9 @@ class NodeSite:
         """It has dialled: learn what agents there find."""
         try:
             async with asyncio.timeout(LOGIN_WITHIN):
-                self.login = (await self.remote.link.call("host.environment")).body
+                login: Mapping[str, str] = (await self.remote.link.call("host.environment")).body
+                learn_environment(login)
+                self.login = login
         except (AoError, TimeoutError):
             self.login = self.login or {}
 

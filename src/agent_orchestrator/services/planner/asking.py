@@ -12,7 +12,9 @@ from agent_orchestrator import reports as r
 from agent_orchestrator.errors import AoError, Conflict, Temporary
 from agent_orchestrator.flow.plans import Spent
 from agent_orchestrator.host import Host
+from agent_orchestrator.odd import read_line
 from agent_orchestrator.protocols import AgentContext, Headless
+from agent_orchestrator.redaction import KNOWN
 from agent_orchestrator.services.prices import Prices
 from agent_orchestrator.spool import clean_text
 
@@ -63,7 +65,7 @@ class Conversation:
     async def say(self, prompt: str, seconds: float) -> str:
         """Its last words in answer. Raises what is wrong, in its own words."""
         heard = _Heard(self)
-        turn = self.agent.turn(self.context, prompt, self.id)
+        turn = self.agent.turn(self.context, KNOWN.text(prompt), self.id)
         try:
             async with asyncio.timeout(seconds):
                 code = await self.host.stream(
@@ -98,7 +100,7 @@ class _Heard:
         self._shown: list[str] = []
 
     def line(self, text: str) -> None:
-        read = self.conversation.agent.read_turn(text)
+        read = read_line(self.conversation.agent, text)
         if shown := clean_text(read.show).strip():
             self._shown = [*self._shown[-20:], shown]
             self.conversation.progress(shown.splitlines()[-1])

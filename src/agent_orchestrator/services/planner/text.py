@@ -64,7 +64,8 @@ def from_yaml(text: str) -> tuple[str | None, Any]:
         data = YAML(typ="safe", pure=True).load(text)
     except MarkedYAMLError as error:
         where = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise UsageError(f"this is no YAML{where}: {error.problem or error.context}", "correct it") from None
+        what = " ".join(str(error.problem or error.context).split())
+        raise UsageError(f"this is no YAML{where}: {what}", "correct it") from None
     except (YAMLError, ValueError, RecursionError) as error:
         raise UsageError(f"this is no YAML: {' '.join(str(error).split())[:200]}", "correct it") from None
     if not isinstance(data, dict):

@@ -63,6 +63,8 @@ class Manifest:
     """Tag object → blob with its content."""
     stashes: list[tuple[str, str]] = field(default_factory=list)
     """(commit, message), newest first."""
+    filled: list[str] = field(default_factory=list)
+    """Submodules that were checked out; what is in them is pushed, so they are filled anew."""
     format: int = FORMAT
 
     def dump(self) -> bytes:

@@ -6,13 +6,14 @@ import os
 import shutil
 import tarfile
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agent_orchestrator.errors import NotFound
 from agent_orchestrator.git import ABSENT, Git
 from agent_orchestrator.git_files import Layout, find_layout
 from agent_orchestrator.host import Host
+from agent_orchestrator.plugins.workspaces.submodules import fill_submodules
 from agent_orchestrator.services.rescue.manifest import Entry, Manifest, checkpoint_ref, rescue_ref, restored_ref
 from agent_orchestrator.services.rescue.store import holds, state_commit
 
@@ -40,10 +41,10 @@ async def bring_back(host: Host, repo: Path, workspace: Path, session: str) -> B
         waiting = await _changed(saved) or await _moved(saved)
         if waiting:
             return BroughtBack(ref=saved.ref, waiting=waiting)
-    await _restore(saved)
+    notes = await _restore(saved)
     done = await _done(saved, session)
     saved.marker.unlink()
-    return done
+    return replace(done, restored=(*done.restored, *notes))
 
 
 async def from_checkpoint(host: Host, repo: Path, workspace: Path, session: str) -> BroughtBack:
@@ -126,8 +127,8 @@ async def _saved(host: Host, repo: Path, workspace: Path, ref: str) -> _Saved | 
     return _Saved(host, main, Git(host, workspace), layout, ref, commit, state, manifest)
 
 
-async def _restore(saved: _Saved) -> None:
-    """Make the workspace what it was; again until it is, once begun."""
+async def _restore(saved: _Saved) -> list[str]:
+    """Make the workspace what it was; again until it is, once begun. Returns what could not be."""
     workspace, git = saved.git.repo, saved.git
     saved.marker.write_text(saved.commit)
     with tempfile.TemporaryDirectory(prefix=".ao-bring-back-", dir=workspace.parent) as folder:
@@ -137,6 +138,12 @@ async def _restore(saved: _Saved) -> None:
         await _restore_refs(git, saved.main, saved.manifest, blobs)
         _restore_git_files(saved.layout, saved.manifest, blobs)
     await _restore_stashes(git, saved.manifest)
+    notes: list[str] = []
+    if empty := [path for path in saved.manifest.filled if find_layout(workspace / path) is None]:
+        source = await saved.main.layout()
+        assert source is not None
+        await fill_submodules(git, source, await saved.main.config(), notes, empty)
+    return notes
 
 
 async def _done(saved: _Saved, session: str) -> BroughtBack:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
+import sys
 import tarfile
 import tempfile
 from collections.abc import Sequence
@@ -13,6 +15,7 @@ from pathlib import Path
 from agent_orchestrator.errors import AoError, Temporary
 from agent_orchestrator.git import ABSENT, Git, GitFailed
 from agent_orchestrator.host import Host
+from agent_orchestrator.safe_files import opened, opened_folder, parts_of
 from agent_orchestrator.services.rescue.manifest import (
     IDENTITY,
     Entry,
@@ -23,6 +26,8 @@ from agent_orchestrator.services.rescue.manifest import (
 )
 from agent_orchestrator.services.rescue.survey import Survey, survey
 
+_AT_ONCE = 64
+"""Files that are open at the same time."""
 _TRIES = 3
 """How often a workspace is looked at whose files come and go meanwhile."""
 _ANY_OBJECT = "git -c uploadpack.allowAnySHA1InWant=true upload-pack"
@@ -188,35 +193,50 @@ async def _capture(found: Survey, folder: Path) -> Manifest:
         empty=found.empty,
         refs=found.refs,
         stashes=found.stashes,
+        filled=found.filled,
     )
-    sources: list[Path] = []
+    sources: list[tuple[Path, str]] = []
     for path in sorted({*found.files, *found.named, *found.hidden}):
-        entry, source = _as_entry(root, path, folder / f"link-{len(sources)}")
+        entry, source = _as_entry(root, path, folder, f"link-{len(sources)}")
         manifest.entries.append(entry)
         sources.append(source)
     for path in found.nested:
-        archive = folder / f"nested-{len(sources)}.tar"
-        with tarfile.open(archive, "w", format=tarfile.PAX_FORMAT) as tar:
+        archive = f"nested-{len(sources)}.tar"
+        with opened_folder(root, parts_of(path)), tarfile.open(folder / archive, "w", format=tarfile.PAX_FORMAT) as tar:
             tar.add(root / path, arcname=".")
         manifest.entries.append(Entry(path, "nested", 0o755))
-        sources.append(archive)
-    files = await main.hash_files([*sources, *(git_dir / name for name in found.git_files)])
-    for entry, blob in zip(manifest.entries, files, strict=False):
+        sources.append((folder, archive))
+    files = await _stored_files(main, sources)
+    for entry, blob in zip(manifest.entries, files, strict=True):
         entry.blob = blob
-    manifest.git_files = dict(zip(found.git_files, files[len(sources) :], strict=True))
+    state = await _stored_files(main, [(git_dir, name) for name in found.git_files])
+    manifest.git_files = dict(zip(found.git_files, state, strict=True))
     for sha, kind in (await found.git.kinds(sorted(set(found.refs.values())))).items():
         if kind == "tag":
             manifest.tags[sha] = await main.hash_bytes((await found.git.run("cat-file", "tag", sha)).out)
     return manifest
 
 
-def _as_entry(root: Path, path: str, link: Path) -> tuple[Entry, Path]:
+async def _stored_files(main: Git, files: Sequence[tuple[Path, str]]) -> list[str]:
+    """Store files as blobs, each given by a folder and a name in it. Git gets what we have opened ourselves: an agent that works
+    meanwhile may put a symlink in the place of a file, or of a folder on the way to it.
+    """
+    found: list[str] = []
+    for start in range(0, len(files), _AT_ONCE):
+        some = files[start : start + _AT_ONCE]
+        with contextlib.ExitStack() as stack:
+            ready = [stack.enter_context(opened(root, name, longest=sys.maxsize)) for root, name in some]
+            found += await main.hash_files([Path(f"/proc/{os.getpid()}/fd/{file.fileno()}") for file in ready])
+    return found
+
+
+def _as_entry(root: Path, path: str, folder: Path, link: str) -> tuple[Entry, tuple[Path, str]]:
     file = root / path
     status = file.lstat()
     if not stat.S_ISLNK(status.st_mode):
-        return Entry(path, "file", stat.S_IMODE(status.st_mode)), file
-    link.write_bytes(os.fsencode(os.readlink(file)))  # noqa: PTH115 - Path would tidy the target
-    return Entry(path, "link", 0o777), link
+        return Entry(path, "file", stat.S_IMODE(status.st_mode)), (root, path)
+    (folder / link).write_bytes(os.fsencode(os.readlink(file)))  # noqa: PTH115 - Path would tidy the target
+    return Entry(path, "link", 0o777), (folder, link)
 
 
 def _kept_commits(found: Survey) -> list[str]:

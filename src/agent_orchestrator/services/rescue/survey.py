@@ -15,6 +15,7 @@ from agent_orchestrator.errors import NotFound, UsageError
 from agent_orchestrator.git import Change, Git
 from agent_orchestrator.git_files import Layout, find_layout, read_head, read_symbolic_head
 from agent_orchestrator.host import Host
+from agent_orchestrator.safe_files import read_plain
 
 _IN_PROGRESS = {
     "rebase-merge": "rebase",
@@ -49,6 +50,8 @@ class Survey:
     hidden: list[str] = field(default_factory=list)
     absent: list[str] = field(default_factory=list)
     nested: list[str] = field(default_factory=list)
+    filled: list[str] = field(default_factory=list)
+    """Submodules that are checked out."""
     empty: list[str] = field(default_factory=list)
     special: list[str] = field(default_factory=list)
     unsafe: list[str] = field(default_factory=list)
@@ -151,11 +154,14 @@ async def _look_at_files(found: Survey, origin: Layout, named: Sequence[str]) ->
             found.hidden.append(path)
         elif skipped or path not in found.absent:
             found.absent.append(path)
-    known = {*found.files, *found.hidden}
-    found.named = [
-        name for name in await asyncio.to_thread(_named, root, origin.top, named, ignored) if name not in known
-    ]
+    known = {*found.files, *found.hidden, *found.nested}
+    wanted = await asyncio.to_thread(_named, root, origin.top, named, ignored)
+    fresh = [name for name in wanted if name not in known]
+    found.named = [name for name in fresh if not _is_repository(root / name)]
+    found.nested = sorted([*found.nested, *(name for name in fresh if _is_repository(root / name))])
     for path in sorted(links):
+        if find_layout(root / path) is not None:
+            found.filled.append(path)
         found.unsafe += await _submodule(found.git.host, root / path, path)
 
 
@@ -204,8 +210,7 @@ def _below(path: str, folder: str) -> bool:
 
 def _is_content(root: Path, path: str) -> bool:
     """Is there a file or symlink at this very path, not reached through a symlink on the way?"""
-    parent = PurePosixPath(path).parent
-    if any((root / step).is_symlink() for step in [parent, *parent.parents][:-1]):
+    if _through_link(root, path):
         return False
     try:
         mode = (root / path).lstat().st_mode
@@ -214,8 +219,13 @@ def _is_content(root: Path, path: str) -> bool:
     return stat.S_ISREG(mode) or stat.S_ISLNK(mode)
 
 
+def _through_link(root: Path, path: str) -> bool:
+    parent = PurePosixPath(path).parent
+    return any((root / step).is_symlink() for step in [parent, *parent.parents][:-1])
+
+
 def _named(root: Path, top: Path | None, patterns: Sequence[str], ignored: set[str]) -> list[str]:
-    """Ignored files that the project names, but for those that are the same in the main checkout."""
+    """Ignored files, and repositories within, that the project names, but for those that are the same in the main checkout."""
     found: dict[str, None] = {}
     for pattern in patterns:
         parts = PurePosixPath(pattern).parts
@@ -228,21 +238,36 @@ def _named(root: Path, top: Path | None, patterns: Sequence[str], ignored: set[s
             for path in _contents(match):
                 name = path.relative_to(root).as_posix()
                 is_ignored = any(_below(name, folder) for folder in ignored)
-                if is_ignored and _is_content(root, name) and not (top and _same(path, top / name)):
+                kept = _is_content(root, name) or (_is_repository(path) and not _through_link(root, name))
+                if is_ignored and kept and not (top and _same(path, top / name)):
                     found[name] = None
     return list(found)
 
 
+def _is_repository(path: Path) -> bool:
+    """A folder that holds a repository of its own, which is kept as one."""
+    return not path.is_symlink() and os.path.lexists(path / ".git")
+
+
 def _contents(path: Path) -> list[Path]:
-    if path.is_symlink() or not path.is_dir():
+    if path.is_symlink() or not path.is_dir() or _is_repository(path):
         return [path]
-    return [child for entry in sorted(path.iterdir()) if entry.name != ".git" for child in _contents(entry)]
+    return [child for entry in sorted(path.iterdir()) for child in _contents(entry)]
 
 
 def _same(path: Path, other: Path) -> bool:
     if path.is_symlink():
         return (other.is_symlink() and path.readlink() == other.readlink()) or path.resolve() == other.resolve()
+    if path.is_dir():
+        return other.is_dir() and _same_folder(path, other)
     return not other.is_symlink() and other.is_file() and filecmp.cmp(path, other, shallow=False)
+
+
+def _same_folder(path: Path, other: Path) -> bool:
+    names = {entry.name for entry in path.iterdir()}
+    return names == {entry.name for entry in other.iterdir()} and all(
+        _same(path / name, other / name) for name in names
+    )
 
 
 async def _submodule(host: Host, path: Path, name: str) -> list[str]:
@@ -270,15 +295,27 @@ def _git_files(git_dir: Path, *, own: bool) -> list[str]:
     names = [
         entry.name
         for entry in git_dir.iterdir()
-        if entry.is_file()
+        if _is_plain(entry)
         and (re.fullmatch(r"[A-Z_]+|index|sharedindex\.[0-9a-f]+", entry.name))
         and entry.name not in _NOT_STATE
     ]
     for folder in _STATE_FOLDERS:
-        names += [path.relative_to(git_dir).as_posix() for path in (git_dir / folder).rglob("*") if path.is_file()]
+        names += [path.relative_to(git_dir).as_posix() for path in _below_folder(git_dir / folder)]
     single = ["logs/HEAD", "info/sparse-checkout", *(("config", "info/exclude", "info/attributes") if own else ())]
-    names += [name for name in single if (git_dir / name).is_file()]
+    names += [name for name in single if _is_plain(git_dir / name) and not (git_dir / name).parent.is_symlink()]
     return sorted(names)
+
+
+def _is_plain(path: Path) -> bool:
+    """A file itself: an agent may have put a symlink there that leads to what it cannot read."""
+    return not path.is_symlink() and path.is_file()
+
+
+def _below_folder(folder: Path) -> list[Path]:
+    """All files below one of Git's folders; no symlink is followed."""
+    if folder.is_symlink():
+        return []
+    return [Path(top, name) for top, _, names in os.walk(folder) for name in names if _is_plain(Path(top, name))]
 
 
 async def _look_at_commits(found: Survey) -> None:
@@ -298,7 +335,7 @@ async def _look_at_commits(found: Survey) -> None:
     log, state = set[str](), set[str]()
     for name in found.git_files:
         if not name.startswith(("index", "sharedindex")):
-            objects = {match.decode() for match in _OBJECT.findall((found.layout.git_dir / name).read_bytes())}
+            objects = {match.decode() for match in _OBJECT.findall(read_plain(found.layout.git_dir / name, 1 << 28))}
             (log if name == "logs/HEAD" else state).update(objects)
     kinds = await found.git.kinds(sorted({*log, *state, *found.refs.values(), *([found.head] if found.head else [])}))
     found.mentioned = {sha: kinds[sha] for sha in sorted(state) if sha in kinds}

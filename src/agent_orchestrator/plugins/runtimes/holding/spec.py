@@ -106,7 +106,7 @@ def _started(pid: int) -> str:
 
 def uint16(number: int) -> bytes:
     """A number as the terminal's size has it."""
-    return min(number, 65535).to_bytes(2, sys.byteorder)
+    return max(1, min(number, 65535)).to_bytes(2, sys.byteorder)
 
 
 def unlink(path: str) -> None:

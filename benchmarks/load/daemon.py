@@ -1,0 +1,87 @@
+"""The daemon as it is, with a pulse beside it: how late its event loop is, and how many tasks it has.
+
+    python -m benchmarks.load.daemon …      as `python -m agent_orchestrator.daemon …`
+
+`$AO_LOAD_PULSE` names the file for it, one JSON object a line. With `$AO_LOAD_STACKS` a thread also writes down what the
+event loop is at when it is late.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+from typing import TextIO
+
+from agent_orchestrator import daemon
+from agent_orchestrator.home import Home
+
+BEAT = 0.02
+LATE = 0.05
+EVERY = 2.0
+"""Seconds between two lines."""
+
+
+class Pulse:
+    """Beats as long as the daemon runs."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+        self._beat_at = time.monotonic()
+
+    async def beat(self) -> None:
+        """Notes each beat that is late, and whether the loop itself worked meanwhile or had to wait for a core."""
+        told_at = 0.0
+        while True:
+            due, worked = time.monotonic() + BEAT, time.thread_time()
+            await asyncio.sleep(BEAT)
+            self._beat_at = now = time.monotonic()
+            if now - due > LATE:
+                self._tell(late=now - due, worked=time.thread_time() - worked)
+            if now - told_at > EVERY:
+                told_at = now
+                self._tell(tasks=len(asyncio.all_tasks()))
+
+    def _tell(self, **what: object) -> None:
+        self._file.write(json.dumps({"at": time.time(), **what}) + "\n")
+        self._file.flush()
+
+    def watch(self, loop: int) -> None:
+        """What the loop's thread is at whenever its beat is overdue."""
+        while True:
+            time.sleep(BEAT)
+            if time.monotonic() - self._beat_at > BEAT + LATE and (frame := sys._current_frames().get(loop)):
+                self._tell(
+                    stack=[
+                        f"{one.name} {Path(one.filename).name}:{one.lineno}" for one in traceback.extract_stack(frame)
+                    ]
+                )
+
+
+def main() -> int:
+    """Run the daemon with its pulse."""
+    real = daemon._run
+
+    async def watched(home: Home, options: argparse.Namespace) -> None:
+        if os.environ.get("AO_LOAD_STACKS"):
+            threading.Thread(target=pulse.watch, args=(threading.get_ident(),), daemon=True).start()
+        beating = asyncio.create_task(pulse.beat())
+        try:
+            await real(home, options)
+        finally:
+            beating.cancel()
+
+    daemon._run = watched
+    with Path(os.environ["AO_LOAD_PULSE"]).open("a") as file:
+        pulse = Pulse(file)
+        return daemon.main()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

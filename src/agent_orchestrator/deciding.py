@@ -1,0 +1,44 @@
+"""Answers an agent's hook before it uses its shell: allowed without a question, or left to the agent's own rules.
+
+    python -I -m agent_orchestrator.deciding WORKSPACE [COMMAND …] < hook.json
+
+For agents that work without a terminal, where nobody can be asked: the same rule as for all others. The commands are the project's own.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from agent_orchestrator.flow.permissions import permitted, told
+from agent_orchestrator.safe_files import leads_out
+
+
+def decide(asked: object, workspace: str, own: tuple[str, ...]) -> dict[str, object] | None:
+    """What the hook says; nothing where it has nothing to say."""
+    given = asked.get("tool_input") if isinstance(asked, dict) else None
+    if not isinstance(asked, dict) or not isinstance(given, dict) or asked.get("tool_name") != "Bash":
+        return None
+    command, folder = given.get("command"), str(asked.get("cwd") or workspace)
+    if not isinstance(command, str) or not (folder == workspace or folder.startswith(f"{workspace}/")):
+        return None
+    verdict = permitted("Bash", told(command), "auto-edit", own, (), workspace)
+    if not verdict or any(leads_out(Path(folder), path) for path in verdict.paths):
+        return None
+    answer = {"hookEventName": "PreToolUse", "permissionDecision": "allow", "permissionDecisionReason": verdict.why}
+    return {"hookSpecificOutput": answer}
+
+
+def main() -> None:
+    """Read what is asked, say what is decided."""
+    try:
+        answer = decide(json.load(sys.stdin), sys.argv[1], tuple(sys.argv[2:]))
+    except (ValueError, RecursionError):
+        return
+    if answer:
+        sys.stdout.write(json.dumps(answer))
+
+
+if __name__ == "__main__":
+    main()

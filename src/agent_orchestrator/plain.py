@@ -1,0 +1,45 @@
+"""Text from outside as plain text: what a terminal would obey or a reader would not see is taken out. Pure.
+
+Whatever others wrote goes through here before it is kept, shown, sent or typed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+UNSEEN = (
+    "\\u00ad\\u034f\\u061c\\u115f\\u1160\\u17b4\\u17b5\\u180b-\\u180f\\u200b\\u200e\\u200f\\u202a-\\u202e\\u2060-\\u206f"
+    "\\u3164\\ufeff\\uffa0\\ufff0-\\ufffb\\U0001bca0-\\U0001bca3\\U0001d173-\\U0001d17a\\U000e0000-\\U000e0fff"
+)
+"""Characters that nobody sees but a program reads, as the inside of a character class: directions, zero widths, fillers, tags. What
+joins letters (U+200C, U+200D) stays."""
+LONGEST_LINE = 500
+
+_NOT_TEXT = re.compile(
+    r"\x1b\][^\x07\x1b\n]*(?:\x07|\x1b\\)"  # OSC: titles, links
+    r"|\x1b[PX^_][^\x1b\n]*\x1b\\"  # DCS, SOS, PM, APC
+    r"|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor, the brackets of a paste
+    r"|\x1b[ -/]*[0-~]?"
+    rf"|[\x00-\x08\x0b-\x1f\x7f-\x9f{UNSEEN}]"
+)
+_LINE_END = re.compile("\r\n|[\r\x0b\x0c\x85\u2028\u2029]")
+_LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
+
+
+def clean_text(text: str) -> str:
+    """Strip what a terminal would obey or a reader would not see: only text, line feeds and tabs stay."""
+    text = _LINE_END.sub("\n", text)
+    return _LONE_SURROGATE.sub("\ufffd", _NOT_TEXT.sub("", text))
+
+
+def one_line(text: str, most: int = LONGEST_LINE) -> str:
+    """The same as one line of at most so many characters."""
+    line = " ".join(clean_text(text).split())
+    return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
+def file_name(path: str) -> str:
+    """A file's name as one word: what would look like anything else is written as in JSON."""
+    short = path if len(path) <= LONGEST_LINE else f"{path[:LONGEST_LINE]}…"
+    return short if short == clean_text(short) and short.isprintable() and " " not in short else json.dumps(short)

@@ -1,0 +1,388 @@
+"""Takes secrets out of text: values that are known, and whatever has the shape of a token.
+
+A `Redactor` is told the values that must not be shown, each with the name of what holds it; `text` puts `[secret NAME]` in their
+place. Tokens of well-known makes, private keys and passwords in addresses are recognised by their shape, known or not. Values that
+are too short or too ordinary (`postgres`, `true`, a path) are never taken for secrets: text that has none comes back as it was, the
+very same object. `Stream` does the same for a terminal's bytes, with as many asterisks, so that nothing moves on the screen.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from dataclasses import fields, replace
+from functools import cache
+from typing import Any, TypeVar, cast
+from urllib.parse import quote
+
+T = TypeVar("T")
+
+SHORTEST = 8
+"""Characters that a value must have to be taken for a secret."""
+_LONG_WORDS = 24
+"""Characters from which words alone may be a passphrase."""
+_TELLING = 4
+"""Characters at the end of a terminal's output that are held back because a known value begins with them."""
+_LONGEST_TOKEN = 4096
+
+_STRONG = ("PASSWORD", "PASSWD", "PASSPHRASE", "SECRET", "TOKEN", "PASS", "PWD")
+_WORDS = re.compile(r"[A-Za-z]*(?:[-_. /:@+,][A-Za-z]*)*")
+_WORDS_AND_NUMBERS = re.compile(r"(?:[A-Za-z]*\d{0,4})(?:[-_. /:@+,][A-Za-z]*\d{0,4})*")
+_NUMBER = re.compile(r"[-+\d.,:/ eExX_]+")
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://([^/?#\s]*)(.*)", re.DOTALL)
+_FOLDER = re.compile(r"(?:~|\.{0,2})/|[A-Za-z]:[\\/]")
+_SEGMENT = re.compile(r"[^/?#&=.]{16,}")
+
+# Tokens by their make. What follows them in a text is never part of them by chance: each has its alphabet and its least length.
+_SHAPES: Mapping[str, str] = {
+    "GitHub token": r"gh[pousr]_[A-Za-z0-9]{36,255}|github_pat_[A-Za-z0-9_]{60,255}",
+    "GitLab token": r"gl(?:pat|oas|dt|rt|ptt|cbt|imt|ft|agent|soat)-[A-Za-z0-9_-]{20,}(?:\.[A-Za-z0-9]{2,}){0,2}",
+    "API key": r"sk-(?:ant|proj|svcacct|admin|or-v1|None)-[A-Za-z0-9_-]{20,}|sk-[A-Za-z0-9]{32,}|AIza[A-Za-z0-9_-]{35}"
+    r"|[rs]k_live_[A-Za-z0-9]{20,}|hf_[A-Za-z0-9]{30,}|SG\.[A-Za-z0-9_-]{22}\.[A-Za-z0-9_-]{43}|gsk_[A-Za-z0-9]{40,}|xai-[A-Za-z0-9]{60,}",
+    "Slack token": r"xox[abceoprs]-[A-Za-z0-9-]{20,}|xapp-\d-[A-Za-z0-9-]{20,}",
+    "AWS key": r"(?:AKIA|ASIA)[A-Z0-9]{16}(?![A-Z0-9])",
+    "Linear key": r"lin_(?:api|oauth)_[A-Za-z0-9]{32,}",
+    "Jira token": r"ATATT3[A-Za-z0-9_=-]{50,}",
+    "package token": r"npm_[A-Za-z0-9]{36}|pypi-AgEI[A-Za-z0-9_-]{50,}|dckr_pat_[A-Za-z0-9_-]{20,}",
+    "JSON web token": r"eyJ[A-Za-z0-9_-]{16,}\.eyJ[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}",
+    "token of ours": r"aoc_[A-Za-z0-9_-]{43}|ao[tl]_[0-9a-f]{8}\.[A-Za-z0-9_-]{43}"
+    r"|aos_[\w~@-]{1,200}\.\d+\.[A-Za-z0-9_-]{43}|aon_[\w~@.-]{1,200}\.[A-Za-z0-9_-]{43}",
+}
+_RUN = 20
+"""Characters that every token has in a row, of those that tokens are made of."""
+_RUN_CHARACTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-=~@"
+_IS_RUN = bytes(0x61 if byte in _RUN_CHARACTERS else 0x20 for byte in range(256))
+_SHAPE = "|".join(f"(?P<s{number}>{shape})" for number, shape in enumerate(_SHAPES.values()))
+_SHAPE_NAMES = tuple(_SHAPES)
+_TOKEN = re.compile(f"(?<![A-Za-z0-9])(?:{_SHAPE})", re.ASCII)
+_HOOK = re.compile(
+    r"https://hooks\.slack\.com/(?:services|workflows|triggers)/[A-Za-z0-9/_-]{20,}"
+    r"|https://(?:\w+\.)?discord(?:app)?\.com/api/(?:v\d+/)?webhooks/\d+/[A-Za-z0-9_-]{20,}",
+    re.ASCII,
+)
+_PASSWORD = re.compile(r"://(?P<user>[^\s/:@\"'<>\\?#]{0,200}):(?P<password>[^\s/@\"'<>\\]{1,400})@", re.ASCII)
+_KEY = re.compile(
+    r"-----BEGIN (?P<kind>(?:[A-Z0-9]+ ){0,3}PRIVATE KEY(?: BLOCK)?-----)(?P<key>.{40,20000}?)-----END (?P=kind)",
+    re.DOTALL,
+)
+_BYTE_TOKEN, _BYTE_HOOK, _BYTE_PASSWORD = (
+    re.compile(shape.pattern.encode(), re.ASCII) for shape in (_TOKEN, _HOOK, _PASSWORD)
+)
+_KEY_LINE = re.compile(r"(\r?\n|\\r\\n|\\n)([ +-]?)([^\r\n\\]+)")
+_PLACEHOLDER = re.compile(
+    r"[$%{<*\[(].*|x+|X+|\.+|(?:my|your|the|some|a)?[-_]?(?:password|passwd|pass|pwd|pw|secret|token|key|credentials)\d?",
+    re.I,
+)
+_UNFINISHED = re.compile(
+    rb"(?<![A-Za-z0-9])(?:gh[pousr]_|github_pat_|gl[a-z]{2,5}-|sk-|AIza|[rs]k_live_|hf_|gsk_|xai-|xox[a-z]-|xapp-|AKIA|ASIA|lin_|ATATT3"
+    rb"|npm_|pypi-|dckr_pat_|eyJ|ao[clnst]_|[A-Za-z]{2,10}://[^\s/:@]{0,100}:)[A-Za-z0-9_.=~%!$&*+-]*\Z"
+)
+"""The end of some output which may be the beginning of a token."""
+_SEQUENCE = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[PX^_][^\x1b]*\x1b\\|[ -/]*[0-~])")
+"""What a terminal obeys and does not show."""
+
+
+def ordinary(value: str, name: str = "") -> bool:
+    """Is a value too short or too common to be taken for a secret, whatever it is called?"""
+    value = value.strip()
+    if len(value) < SHORTEST or _NUMBER.fullmatch(value):
+        return True
+    if address := _ADDRESS.fullmatch(value):
+        person, at, _ = address[1].rpartition("@")
+        return not (at and (":" in person or len(person) >= 16)) and not any(map(_random, _SEGMENT.findall(address[2])))
+    if _FOLDER.match(value):
+        return not any(map(_random, _SEGMENT.findall(value)))
+    if len(value) >= _LONG_WORDS:
+        return False
+    if _WORDS.fullmatch(value):
+        return value == value.lower() or value == value.upper() or value == value.title()
+    strong = any(word in name.upper() for word in _STRONG)
+    return not strong and _WORDS_AND_NUMBERS.fullmatch(value) is not None
+
+
+def _random(text: str) -> bool:
+    """Does it look as nobody would have chosen it?"""
+    kinds = (any(map(str.islower, text)), any(map(str.isupper, text)), any(map(str.isdigit, text)))
+    return sum(kinds) == 3 or (kinds[2] and len(text) >= 24)
+
+
+def shaped(value: str) -> bool:
+    """Has a value the shape of a token, or a password or private key in it?"""
+    return Redactor().text(value) != value
+
+
+class Redactor:
+    """Knows what must not be shown. Reading is safe from any thread."""
+
+    def __init__(self, secrets: Mapping[str, str] | None = None) -> None:
+        self._forms: tuple[tuple[str, str], ...] = ()
+        self._bytes: tuple[bytes, ...] = ()
+        self._short: tuple[bytes, ...] = ()
+        """Those that a text without a long run of token characters may have in it, too."""
+        self._names: dict[str, str] = {}
+        self.learn(secrets or {})
+
+    def learn(self, secrets: Mapping[str, str]) -> None:
+        """Take in secrets by their names; what is ordinary is passed over. Nothing is ever forgotten: an old value is a secret still."""
+        found: dict[str, str] = {}
+        for name, value in secrets.items():
+            for part in _parts(value):
+                if not ordinary(part, name):
+                    found |= dict.fromkeys(_forms(part), name)
+        if new := {form: name for form, name in found.items() if form not in self._names}:
+            self._names = {**self._names, **new}
+            # The longest first: one value may be a part of another.
+            self._forms = tuple(sorted(self._names.items(), key=lambda one: -len(one[0])))
+            self._bytes = tuple(form.encode(errors="surrogateescape") for form, _ in self._forms)
+            self._short = tuple(form for form in self._bytes if len(form) < _RUN or form.strip(_RUN_CHARACTERS))
+
+    @property
+    def known(self) -> tuple[bytes, ...]:
+        """Every known value, as it may be written."""
+        return self._bytes
+
+    def text(self, text: str) -> str:
+        """The text without secrets; the same object where there are none."""
+        if not self.suspects(text.encode(errors="surrogatepass")):
+            return text
+        clean = text
+        for form, name in self._forms:
+            clean = clean.replace(form, f"[secret {name}]")
+        clean = _without_shapes(clean)
+        return text if clean == text else clean
+
+    def data(self, data: bytes) -> bytes:
+        """The same for bytes, of which those that are no text stay as they are."""
+        if not self.suspects(data):
+            return data
+        text = data.decode(errors="surrogateescape")
+        clean = self.text(text)
+        return data if clean is text else clean.encode(errors="surrogateescape")
+
+    def tree(self, value: T, keep: Collection[str] = ()) -> T:
+        """A dataclass or JSON data with the same done to every text in it, but those under a name in `keep`. Keys stay."""
+        texts: list[str] = []
+        _collect(value, keep, texts)
+        if not texts or not self.suspects("\n".join(texts).encode(errors="surrogatepass")):
+            return value
+        changed: T = _mapped(value, self.text, keep)
+        return changed
+
+    def suspects(self, data: bytes) -> bool:
+        """Might there be a secret? Quick, and most often no."""
+        if any(form in data for form in self._short):
+            return True
+        if b"://" in data and (_BYTE_PASSWORD.search(data) or _BYTE_HOOK.search(data)):
+            return True
+        if b" PRIVATE KEY" in data:
+            return True
+        return any(_BYTE_TOKEN.search(run) or any(form in run for form in self._bytes) for run in _runs(data))
+
+    def stream(self) -> Stream:
+        """For a terminal's output that comes piece by piece."""
+        return Stream(self)
+
+
+KNOWN = Redactor()
+"""What this process knows: the daemon's secrets, and those that its plugins found."""
+
+
+class Stream:
+    """A terminal's bytes without secrets: asterisks in their place, one for each character.
+
+    Escape sequences and line ends inside a value, as a narrow screen makes them, do not hide it. Only an end that may be the
+    beginning of a secret is held back, until more comes or `rest` is asked for; what was let go is remembered, so that the rest of a
+    secret that came in pieces is still covered.
+    """
+
+    def __init__(self, redactor: Redactor) -> None:
+        self._redactor = redactor
+        self._before = b""
+        """What was let go last, as it came."""
+        self._held = b""
+
+    @property
+    def holds(self) -> bool:
+        """Is something held back?"""
+        return bool(self._held)
+
+    def feed(self, data: bytes) -> bytes:
+        """Take some output; returns what may be shown of it, and of what was held back."""
+        return self._let_go(data, whole=False)
+
+    def rest(self) -> bytes:
+        """What is held back: nothing more came."""
+        return self._let_go(b"", whole=True)
+
+    def _let_go(self, data: bytes, *, whole: bool) -> bytes:
+        start, buffer = len(self._before), self._before + self._held + data
+        shown = _SEQUENCE.sub(b"", buffer) if b"\x1b" in buffer else buffer
+        flat = shown.replace(b"\r", b"").replace(b"\n", b"")
+        suspect = self._redactor.suspects(flat) or (flat != shown and self._redactor.suspects(shown))
+        ranges = [*self._known_in(flat)] if suspect else []
+        tokens = [*_tokens(shown)] if suspect else []
+        held = 0 if whole else self._may_begin(flat)
+        open_token = None if whole else _UNFINISHED.search(shown, max(0, len(shown) - _LONGEST_TOKEN))
+        out = buffer
+        end = len(buffer)
+        if ranges or tokens or held or open_token:
+            every = _positions(buffer, lines=True)
+            in_lines = [place for place in every if buffer[place] not in b"\r\n"]
+            marks = {in_lines[n] for a, b in ranges for n in range(a, b)} | {
+                every[n] for a, b in tokens for n in range(a, b)
+            }
+            if held:
+                end = min(end, in_lines[-held])
+            if open_token and open_token.start() < len(every):
+                end = min(end, every[open_token.start()])
+            covered = bytearray(buffer)
+            for place in marks:
+                covered[place] = 0x2A
+            out, end = bytes(covered), max(end, start)
+        if len(buffer) - end > _LONGEST_TOKEN:
+            end = len(buffer)
+        self._held = buffer[end:]
+        self._before = buffer[max(0, end - 2 * max(map(len, self._redactor.known), default=0) - 512) : end]
+        return out[start:end]
+
+    def _known_in(self, flat: bytes) -> Iterator[tuple[int, int]]:
+        for form in self._redactor.known:
+            at = flat.find(form)
+            while at >= 0:
+                yield at, at + len(form)
+                at = flat.find(form, at + 1)
+
+    def _may_begin(self, flat: bytes) -> int:
+        """Bytes at the end that a known value begins with."""
+        longest = 0
+        for form in self._redactor.known:
+            tail = flat[-(len(form) - 1) :]
+            at = tail.find(form[:_TELLING])
+            while at >= 0:
+                if form.startswith(tail[at:]):
+                    longest = max(longest, len(tail) - at)
+                    break
+                at = tail.find(form[:_TELLING], at + 1)
+        return longest
+
+
+def _tokens(shown: bytes) -> Iterator[tuple[int, int]]:
+    """Where tokens and passwords are in what a terminal shows."""
+    yield from (found.span() for found in _BYTE_TOKEN.finditer(shown))
+    if b"://" in shown:
+        yield from (found.span() for found in _BYTE_HOOK.finditer(shown))
+        for found in _BYTE_PASSWORD.finditer(shown):
+            if not _PLACEHOLDER.fullmatch(found["password"].decode(errors="replace")):
+                yield found.span("password")
+
+
+def _positions(buffer: bytes, *, lines: bool) -> list[int]:
+    """Where in the buffer each byte is that the terminal shows."""
+    found: list[int] = []
+    at = 0
+    for sequence in _SEQUENCE.finditer(buffer):
+        found += range(at, sequence.start())
+        at = sequence.end()
+    found += range(at, len(buffer))
+    return found if lines else [place for place in found if buffer[place] not in b"\r\n"]
+
+
+def _runs(data: bytes) -> Iterator[bytes]:
+    """Every long run of token characters."""
+    shape = data.translate(_IS_RUN)
+    at = shape.find(b"a" * _RUN)
+    while at >= 0:
+        end = shape.find(b" ", at)
+        end = len(data) if end < 0 else end
+        yield data[at:end]
+        at = shape.find(b"a" * _RUN, end)
+
+
+def _without_shapes(text: str) -> str:
+    text = _TOKEN.sub(_token, text)
+    if "://" in text:
+        text = _PASSWORD.sub(_password, _HOOK.sub("[secret webhook address]", text))
+    return _KEY.sub(_key, text) if "-----BEGIN " in text else text
+
+
+def _token(found: re.Match[str]) -> str:
+    return f"[secret {_SHAPE_NAMES[int((found.lastgroup or 's0')[1:])]}]"
+
+
+def _password(found: re.Match[str]) -> str:
+    if _PLACEHOLDER.fullmatch(found["password"]):
+        return found[0]
+    return f"://{found['user']}:[secret password]@"
+
+
+def _key(found: re.Match[str]) -> str:
+    key = found["key"]
+    covered = _KEY_LINE.sub(_key_line, key)
+    if covered == key and "[secret" not in key:  # all in one line
+        covered = "[secret private key]"
+    return f"-----BEGIN {found['kind']}{covered}-----END {found['kind']}"
+
+
+def _key_line(line: re.Match[str]) -> str:
+    """Line for line, so that a diff keeps its count; headers such as `Proc-Type` go too."""
+    content = line[3].strip()
+    return (
+        line[0] if len(content) < 4 or content == "[secret private key]" else f"{line[1]}{line[2]}[secret private key]"
+    )
+
+
+def _parts(value: str) -> list[str]:
+    """A value of several lines is as many secrets: whoever shows it may show it line by line."""
+    lines = [line.strip() for line in value.strip().splitlines()]
+    if len(lines) < 2:
+        return lines
+    return [line for line in lines if len(line) >= 16 and not line.startswith("-----")]
+
+
+def _forms(value: str) -> set[str]:
+    """How a value may be written: as it is, in JSON, in an address."""
+    quoted = {json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]}
+    try:
+        quoted |= {quote(value, safe=""), quote(value)}
+    except UnicodeEncodeError:
+        pass
+    return {value, *quoted}
+
+
+def _collect(value: Any, keep: Collection[str], texts: list[str]) -> None:
+    if isinstance(value, str):
+        texts.append(value)
+    elif value is None or isinstance(value, int | float):
+        return
+    elif isinstance(value, tuple | list | set | frozenset):
+        for inner in value:
+            _collect(inner, keep, texts)
+    elif hasattr(value, "__dataclass_fields__"):
+        for name in _names(cast("Hashable", type(value))):
+            if name not in keep:
+                _collect(getattr(value, name), keep, texts)
+    elif isinstance(value, Mapping):
+        for name, inner in value.items():
+            if name not in keep:
+                _collect(inner, keep, texts)
+
+
+def _mapped(value: Any, clean: Callable[[str], str], keep: Collection[str]) -> Any:
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, Mapping):
+        return {name: inner if name in keep else _mapped(inner, clean, keep) for name, inner in value.items()}
+    if isinstance(value, tuple | list | set | frozenset):
+        return type(value)(_mapped(inner, clean, keep) for inner in value)
+    if hasattr(value, "__dataclass_fields__"):
+        was = {name: getattr(value, name) for name in _names(cast("Hashable", type(value))) if name not in keep}
+        now = {name: _mapped(inner, clean, keep) for name, inner in was.items()}
+        changed = {name: inner for name, inner in now.items() if inner != was[name]}
+        return replace(value, **changed) if changed else value
+    return value
+
+
+@cache
+def _names(kind: Hashable) -> tuple[str, ...]:
+    return tuple(one.name for one in fields(cast("Any", kind)))

@@ -1,0 +1,209 @@
+"""Daemons for the fault simulator: with a clock that can be put forward and back, forked from a process that has imported everything.
+
+A daemon's wall clock is that of the machine plus a number in a file of the world's (`Clock`); what runs is the daemon itself. Every start
+and every end is written down, so that nobody has to ask the daemons how many of them there are.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import signal
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+CLOCK = "AO_FAULTS_CLOCK"
+_machine = time.time
+_shift: mmap.mmap | None = None
+
+
+class Clock:
+    """A world's clock, as seconds beside the machine's."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.write_bytes(struct.pack("d", 0.0))
+        with path.open("r+b") as file:
+            self._map = mmap.mmap(file.fileno(), 8)
+
+    @property
+    def offset(self) -> float:
+        return float(struct.unpack("d", self._map[:8])[0])
+
+    def put(self, offset: float) -> None:
+        self._map[:8] = struct.pack("d", offset)
+
+    def now(self) -> float:
+        """What a daemon of this world takes for the time."""
+        return _machine() + self.offset
+
+
+def _shifted() -> float:
+    return _machine() + (struct.unpack("d", _shift[:8])[0] if _shift is not None else 0.0)
+
+
+def _live_by(env: Mapping[str, str]) -> None:
+    global _shift
+    if path := env.get(CLOCK):
+        with Path(path).open("r+b") as file:
+            _shift = mmap.mmap(file.fileno(), 8)
+
+
+@dataclass(slots=True)
+class Started:
+    """A daemon, as `subprocess` would show it."""
+
+    pid: int
+    ends: Path
+    returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """Its exit code, once it has ended."""
+        if self.returncode is None:
+            try:
+                self.returncode = int((self.ends / str(self.pid)).read_text())
+            except (OSError, ValueError):
+                return None
+        return self.returncode
+
+    def wait(self, timeout: float) -> int:
+        end = time.monotonic() + timeout
+        while (code := self.poll()) is None:
+            if time.monotonic() > end:
+                raise subprocess.TimeoutExpired("daemon", timeout)
+            time.sleep(0.005)
+        return code
+
+
+class Launcher:
+    """Starts daemons of one world; `fresh`: each imports everything anew, as people's do."""
+
+    def __init__(self, folder: Path, *, fresh: bool) -> None:
+        self.ends = folder / "ends"
+        self.ends.mkdir()
+        self.fresh = fresh
+        self.started: list[Started] = []
+        self._lock = threading.Lock()
+        if not fresh:
+            _parent()
+
+    def launch(self, argv: Sequence[str], env: Mapping[str, str], log: Path) -> Started:
+        asked = json.dumps([list(argv), dict(env), str(log), str(self.ends)]).encode() + b"\n"
+        with self._lock:
+            parent = _start() if self.fresh else _parent()
+            assert parent.stdin is not None and parent.stdout is not None
+            parent.stdin.write(asked)
+            parent.stdin.flush()
+            daemon = Started(int(parent.stdout.readline()), self.ends)
+            if self.fresh:
+                parent.stdin.close()
+                parent.stdout.close()
+                parent.wait()
+            self.started.append(daemon)
+        return Started(
+            daemon.pid, self.ends
+        )  # whoever asked for it may take it for ended when it is none of his any more
+
+    def live(self) -> list[int]:
+        """The daemons that have not ended."""
+        return [one.pid for one in self.started if one.poll() is None]
+
+    def close(self) -> None:
+        for pid in self.live():
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        for one in self.started:
+            one.wait(10)
+
+
+_parents: dict[int, subprocess.Popen[bytes]] = {}
+
+
+def _parent() -> subprocess.Popen[bytes]:
+    mine = os.getpid()
+    if mine not in _parents:
+        _parents[mine] = _start()
+    return _parents[mine]
+
+
+def _start() -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "tests.faults.daemons"]
+    parent = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert parent.stdout is not None
+    parent.stdout.readline()  # everything is imported: on a busy machine that takes longer than a daemon may
+    return parent
+
+
+def _serve(argv: Sequence[str], env: Mapping[str, str], log: str) -> int:
+    from agent_orchestrator import daemon
+
+    os.setsid()
+    out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for standard, end in enumerate((nothing, nothing, out)):
+        os.dup2(end, standard)
+    os.chdir(env["AO_HOME"])
+    os.environ.clear()
+    os.environ.update(env)
+    _live_by(env)
+    sys.argv = ["agent_orchestrator.daemon", *argv]
+    return daemon.main()
+
+
+def _nurse(argv: Sequence[str], env: Mapping[str, str], log: str, ends: str) -> None:
+    """Start a daemon, and write down how it ended."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            code = _serve(argv, env, log)
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else 1
+        except BaseException:
+            import traceback
+
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    os.write(1, b"%d\n" % pid)
+    os.setsid()
+    null = os.open(os.devnull, os.O_RDWR)
+    for standard in (0, 1, 2):
+        os.dup2(null, standard)
+    _, status = os.waitpid(pid, 0)
+    draft = Path(ends, f"{pid}.new")
+    try:
+        draft.write_text(str(os.waitstatus_to_exitcode(status)))
+        draft.replace(Path(ends, str(pid)))
+    finally:
+        os._exit(0)
+
+
+def main() -> None:
+    """Start a daemon for every line of standard input."""
+    time.time = _shifted
+    from agent_orchestrator import daemon
+
+    assert daemon
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    os.write(1, b"\n")
+    for line in sys.stdin.buffer:
+        asked: Any = json.loads(line)
+        if os.fork() == 0:
+            _nurse(*asked)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,434 @@
+"""The faults, by name. Each is injected while people use the product, lasts a while, and is mended; each can tell whether it bit."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import re
+import resource
+import signal
+import sqlite3
+import struct
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.faults import evidence
+from tests.faults.play import World
+
+Pause = Callable[[float], None]
+
+FULL = re.compile(r"No space left|disk is full|could not be written|disk I/O error|Errno 28", re.IGNORECASE)
+SHUT = re.compile(r"[Rr]ead-only|Errno 30|readonly")
+SHORT = re.compile(r"Too many open files|Errno 24|unable to open database", re.IGNORECASE)
+HELD = re.compile(r"\.lock|could not lock|holds the lock")
+BUSY = re.compile(r"database is locked")
+
+
+class Fault:
+    """One fault in one round."""
+
+    styles: tuple[str, ...] = ("plain", "local", "github")
+    runtimes: tuple[str, ...] = ("process", "tmux")
+    needs_disk = False
+    words: re.Pattern[str] | None = None
+    """What is read in the log, the events or an answer where it bit."""
+
+    def __init__(self, world: World, chance: random.Random) -> None:
+        self.world = world
+        self.random = chance
+        self.notes: list[str] = []
+        self.bit = False
+
+    def inject(self) -> None:
+        """Let it begin."""
+
+    def last(self) -> float:
+        """How long it lasts."""
+        return 0.0
+
+    def mend(self) -> None:
+        """Let it end."""
+
+    def read(self, said: str) -> None:
+        """Look whether it bit, by what was said meanwhile."""
+        if self.words is not None and self.words.search(said):
+            self.bit = True
+
+    def _kill(self, pids: list[int]) -> None:
+        if pids:
+            pid = self.random.choice(sorted(pids))
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+                self.bit = True
+                self.notes.append(str(pid))
+
+
+class KillDaemon(Fault):
+    def inject(self) -> None:
+        self._kill(self.world.launcher.live())
+
+
+class KillAgent(Fault):
+    def inject(self) -> None:
+        self._kill([pid for pids in evidence.agents(self.world).values() for pid in pids])
+
+
+class KillHolder(Fault):
+    runtimes = ("process",)
+
+    def inject(self) -> None:
+        self._kill(evidence.holders(self.world))
+
+
+class KillTmux(Fault):
+    runtimes = ("tmux",)
+
+    def inject(self) -> None:
+        self._kill(evidence.tmux_servers(self.world))
+
+
+class KillGit(Fault):
+    """A Git of the daemon, in the middle of a command; what it had locked is unlocked by a person, as Git asks for."""
+
+    def inject(self) -> None:
+        left, end = self.random.randint(0, 4), time.monotonic() + 1.5
+        last = 0
+        while time.monotonic() < end:
+            pid = self._child()
+            if pid is not None and pid != last:
+                last = pid
+                left -= 1
+                if left < 0:
+                    with contextlib.suppress(OSError):
+                        command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+                        os.kill(pid, signal.SIGKILL)
+                        self.bit = True
+                        self.notes.append(b" ".join(command[10:16]).decode(errors="replace"))
+                    return
+            time.sleep(0.0005)
+
+    def _child(self) -> int | None:
+        for daemon in self.world.launcher.live():
+            with contextlib.suppress(OSError):
+                for task in Path(f"/proc/{daemon}/task").iterdir():
+                    for child in (task / "children").read_text().split():
+                        if Path(f"/proc/{child}/comm").read_text().startswith("git"):
+                            return int(child)
+        return None
+
+    def last(self) -> float:
+        return self.random.uniform(0.0, 1.0)
+
+    def mend(self) -> None:
+        if self.bit:
+            self.notes += unlock(self.world)
+
+
+class DiskFull(Fault):
+    needs_disk = True
+    words = FULL
+
+    def inject(self) -> None:
+        assert self.world.disk is not None
+        self.world.disk.fill(self.random.choice((0, 0, 4096, 16384, 65536)))
+
+    def last(self) -> float:
+        return self.random.uniform(0.3, 1.5)
+
+    def mend(self) -> None:
+        assert self.world.disk is not None
+        self.world.disk.mend()
+        unlock(self.world)
+
+
+class DiskReadOnly(Fault):
+    needs_disk = True
+    words = SHUT
+
+    def inject(self) -> None:
+        assert self.world.disk is not None
+        home, repo = self.world.box.home.path, self.world.box.repo
+        for part in self.random.choice(((home,), (repo,), (home, repo))):
+            self.world.disk.shut(part)
+            self.notes.append(part.name)
+
+    def last(self) -> float:
+        return self.random.uniform(0.3, 1.5)
+
+    def mend(self) -> None:
+        assert self.world.disk is not None
+        self.world.disk.mend()
+
+
+class ClockJump(Fault):
+    def inject(self) -> None:
+        jump = self.random.choice((-86400.0, -3600.0, -90.0, -3.0, 5.0, 90.0, 3600.0, 86400.0))
+        self.world.clock.put(self.world.clock.offset + jump)
+        self.bit = True
+        self.notes.append(f"{jump:+.0f} s")
+
+
+class ForgeSlow(Fault):
+    styles = ("github",)
+
+    def inject(self) -> None:
+        assert self.world.forge is not None
+        seconds = self.random.uniform(0.2, 3.0)
+        self.world.forge.ask("fail", "slow", self.random.randint(2, 12), {"seconds": seconds})
+
+    def last(self) -> float:
+        return self.random.uniform(0.5, 2.0)
+
+    def mend(self) -> None:
+        assert self.world.forge is not None
+        self.bit = self.world.forge.ask("mend") > 0
+
+
+class ForgeFailing(ForgeSlow):
+    def inject(self) -> None:
+        assert self.world.forge is not None
+        what = self.random.choice((500, 502, 503, 401, 404, 422, "drop", "cut", "html", "secondary"))
+        more: dict[str, object] = {"retry_after": 1} if what == "secondary" else {}
+        if self.random.random() < 0.3:
+            more["path"] = r"^/acme/"  # only Git
+        self.world.forge.ask("fail", what, self.random.randint(2, 30), more)
+        self.notes.append(f"{what} {more}")
+
+
+class ForgeAway(ForgeSlow):
+    """Nobody listens there."""
+
+    def inject(self) -> None:
+        assert self.world.forge is not None
+        self.world.forge.ask("down")
+        self.bit = True
+
+    def mend(self) -> None:
+        assert self.world.forge is not None
+        self.world.forge.ask("up")
+
+
+class WebhooksLost(Fault):
+    styles = ("github",)
+    order = "lost"
+
+    def inject(self) -> None:
+        assert self.world.forge is not None
+        self.world.forge.ask("hooks", self.order)
+
+    def last(self) -> float:
+        return self.random.uniform(0.5, 2.0)
+
+    def mend(self) -> None:
+        assert self.world.forge is not None
+        self.bit = self.world.forge.ask("hooks", "") > 0
+
+
+class WebhooksDoubled(WebhooksLost):
+    order = "doubled"
+
+
+class WebhooksReordered(WebhooksLost):
+    order = "reordered"
+
+
+class DatabaseLocked(Fault):
+    words = BUSY
+
+    def inject(self) -> None:
+        self._base: sqlite3.Connection | None = None
+        self._seconds = self.random.choice((0.3, 0.8, 1.5, 5.8))
+        with contextlib.suppress(sqlite3.Error):
+            self._base = sqlite3.connect(self.world.box.home.database, timeout=2, isolation_level=None)
+            self._base.execute("begin immediate")
+            self._before = evidence.last_event(self.world)
+
+    def last(self) -> float:
+        return self._seconds
+
+    def mend(self) -> None:
+        if self._base is not None:
+            with contextlib.suppress(sqlite3.Error):
+                self._base.execute("rollback")
+                self.bit = bool(self.world.launcher.live())
+            self._base.close()
+
+
+class DatabaseTorn(Fault):
+    """A power cut: the daemon is gone, and what it was writing beyond its last commit is cut off, or garbage."""
+
+    def inject(self) -> None:
+        self._kill(self.world.launcher.live())
+        deadline = time.monotonic() + 5
+        while self.world.launcher.live() and time.monotonic() < deadline:
+            time.sleep(0.005)
+        log = self.world.box.home.database.with_name("ao.db-wal")
+        if not log.exists() or self.world.launcher.live():
+            self.bit = False
+            return
+        data = log.read_bytes()
+        end = committed(data)
+        tail = self.random.randbytes(self.random.randint(0, 9000))
+        if self.random.random() < 0.5:
+            tail = (
+                data[end : end + self.random.randint(0, max(len(data) - end, 1))] + tail[: self.random.randint(0, 50)]
+            )
+        try:
+            with log.open("r+b") as file:
+                file.truncate(end)
+                file.seek(end)
+                file.write(tail)
+        except OSError as error:  # another fault keeps it from being written
+            self.notes.append(str(error))
+            return
+        self.notes.append(f"{len(data)} bytes, committed {end}, now {end + len(tail)}")
+
+
+class Sleep(Fault):
+    """The machine sleeps: everything stands still, and then it is later."""
+
+    def inject(self) -> None:
+        world = self.world
+        agents = [pid for pids in evidence.agents(world).values() for pid in pids]
+        self._pids = [*world.launcher.live(), *agents, *evidence.holders(world), *evidence.tmux_servers(world)]
+        for pid in self._pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
+        self.bit = bool(self._pids)
+
+    def last(self) -> float:
+        return self.random.uniform(0.2, 2.0)
+
+    def mend(self) -> None:
+        self.world.clock.put(self.world.clock.offset + self.random.choice((0.0, 600.0, 30000.0)))
+        for pid in self._pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+
+class NoDescriptors(Fault):
+    words = SHORT
+
+    def inject(self) -> None:
+        self._daemon, self._limits = 0, (0, 0)
+        for pid in self.world.launcher.live()[-1:]:
+            with contextlib.suppress(OSError):
+                used = len(list(Path(f"/proc/{pid}/fd").iterdir()))
+                self._limits = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+                few = used + self.random.choice((0, 1, 2, 3, 5, 8))
+                resource.prlimit(pid, resource.RLIMIT_NOFILE, (few, self._limits[1]))
+                self._daemon = pid
+                self.notes.append(f"{used} used, {few} allowed")
+
+    def last(self) -> float:
+        return self.random.uniform(0.3, 1.5)
+
+    def mend(self) -> None:
+        if self._daemon:
+            with contextlib.suppress(OSError):
+                resource.prlimit(self._daemon, resource.RLIMIT_NOFILE, self._limits)
+
+
+class GitLocked(Fault):
+    words = HELD
+
+    def inject(self) -> None:
+        common = self.world.box.repo / ".git"
+        names = [common / name for name in ("index", "packed-refs", "config", "HEAD", "refs/heads/main")]
+        names += [path / "index" for path in (common / "worktrees").glob("*")]
+        names += [common / "refs/heads/feature" / mark for mark in self.world.next_marks(3)] * 2
+        names += [common / "refs/ao/rescue" / session for session in list(self.world.known.sessions)[-3:]]
+        self._locks: list[Path] = []
+        for name in self.random.sample(names, min(len(names), self.random.randint(1, 2))):
+            lock = name.with_name(f"{name.name}.lock")
+            with contextlib.suppress(OSError):
+                lock.parent.mkdir(parents=True, exist_ok=True)
+                lock.open("x").close()
+                self._locks.append(lock)
+                self.notes.append(str(lock.relative_to(common)))
+
+    def last(self) -> float:
+        return self.random.choice((0.1, 0.5, 1.0, 4.5))
+
+    def mend(self) -> None:
+        for lock in self._locks:
+            lock.unlink(missing_ok=True)
+
+
+class UserWorks(Fault):
+    def inject(self) -> None:
+        for _ in range(self.random.randint(2, 5)):
+            self.notes.append(self.world.user.work(self.random))
+            time.sleep(self.random.uniform(0.0, 0.15))
+        self.bit = True
+
+
+KINDS: dict[str, type[Fault]] = {
+    "kill-daemon": KillDaemon,
+    "kill-agent": KillAgent,
+    "kill-holder": KillHolder,
+    "kill-tmux": KillTmux,
+    "kill-git": KillGit,
+    "disk-full": DiskFull,
+    "disk-read-only": DiskReadOnly,
+    "clock-jump": ClockJump,
+    "forge-slow": ForgeSlow,
+    "forge-failing": ForgeFailing,
+    "forge-away": ForgeAway,
+    "webhooks-lost": WebhooksLost,
+    "webhooks-doubled": WebhooksDoubled,
+    "webhooks-reordered": WebhooksReordered,
+    "database-locked": DatabaseLocked,
+    "database-torn": DatabaseTorn,
+    "sleep": Sleep,
+    "no-descriptors": NoDescriptors,
+    "git-locked": GitLocked,
+    "user-works": UserWorks,
+}
+
+
+def unlock(world: World) -> list[str]:
+    """As a person does who was told to: wait until no Git runs here, then remove the locks that are left."""
+    common, repo = world.box.repo / ".git", os.fsencode(world.box.folder)
+    end = time.monotonic() + 3.0
+    removed = []
+    while locks := list(common.rglob("*.lock")):
+        running = any(
+            command.split(b"\0")[0].endswith(b"git") and (repo in command or _cwd(pid).startswith(repo))
+            for pid, command in evidence.processes()
+        )
+        if running and time.monotonic() < end:
+            time.sleep(0.02)
+            continue
+        for lock in locks:
+            # One that was made this moment is somebody's who goes on.
+            with contextlib.suppress(OSError):
+                if time.time() - lock.stat().st_mtime > 0.3:
+                    lock.unlink()
+                    removed.append(str(lock.relative_to(common)))
+        if time.monotonic() > end:
+            break
+        time.sleep(0.05)
+    return removed
+
+
+def _cwd(pid: int) -> bytes:
+    try:
+        return os.fsencode(os.readlink(f"/proc/{pid}/cwd"))  # noqa: PTH115
+    except OSError:
+        return b""
+
+
+def committed(data: bytes) -> int:
+    """Where the last committed frame of a write-ahead log ends."""
+    if len(data) < 32:
+        return 0
+    page, salts = struct.unpack(">I", data[8:12])[0], data[16:24]
+    place, end = 32, 32
+    while place + 24 + page <= len(data) and data[place + 8 : place + 16] == salts:
+        place += 24 + page
+        if struct.unpack(">I", data[place - 24 - page + 4 : place - 24 - page + 8])[0]:
+            end = place
+    return end

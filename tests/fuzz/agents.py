@@ -1,0 +1,305 @@
+"""What agents keep and print: transcripts, protocols, screens. Whatever is in them, their plugins go on listening."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sqlite3
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from agent_orchestrator.host import LocalHost
+from agent_orchestrator.odd import read_line
+from agent_orchestrator.plugins.agents import claude_dialogs, codex_screen, copilot, cursor, gemini, goose_listening
+from agent_orchestrator.plugins.agents.aider import Aider
+from agent_orchestrator.plugins.agents.claude_code import ClaudeCode
+from agent_orchestrator.plugins.agents.claude_listening import Listener, projects_folder
+from agent_orchestrator.plugins.agents.codex import Codex
+from agent_orchestrator.plugins.agents.codex_rollouts import remember_start
+from agent_orchestrator.plugins.agents.copilot import Copilot
+from agent_orchestrator.plugins.agents.cursor import Cursor
+from agent_orchestrator.plugins.agents.forge_calls import forge_calls
+from agent_orchestrator.plugins.agents.gemini import Gemini
+from agent_orchestrator.plugins.agents.goose import Goose
+from agent_orchestrator.plugins.agents.kimicode import KimiCode, folder_key
+from agent_orchestrator.plugins.agents.opencode import OpenCode
+from agent_orchestrator.plugins.agents.opencode_events import Ears
+from agent_orchestrator.plugins.agents.titles import Titles
+from agent_orchestrator.protocols import AgentRun, Heard, Listens
+from agent_orchestrator.reports import Report
+from tests.fuzz.target import Target
+from tests.fuzz.texts import FACTS, folder, record
+
+ID = "11111111-2222-4333-8444-555555555555"
+ROLLOUT = "01a1df14-1e00-7000-8000-000000000001"
+BEGIN = datetime(2026, 11, 15, 12, 0, 0, tzinfo=UTC).timestamp()
+PLACE = b"<<WORKSPACE>>"
+"""Stands for the workspace in what is kept."""
+
+
+class Looks:
+    """`protocols.Changes`: each look is followed by the next step; after the last one the agent has ended."""
+
+    def __init__(self, steps: Sequence[Callable[[], object]], ended: asyncio.Event) -> None:
+        self.steps, self.ended, self.idle = list(steps), ended, 0
+
+    def watch(self, path: Path) -> None:
+        """Everything is looked at each time."""
+
+    async def next(self, within: float | None = None) -> bool:
+        """Time is up at once; nobody waits for long."""
+        self.idle += within is not None
+        if within is not None and self.idle < 3:
+            return True
+        if not self.steps:
+            self.ended.set()
+            return False
+        self.idle = 0
+        self.steps.pop(0)()
+        return True
+
+
+def listened(agent: Listens, run: AgentRun) -> list[Heard]:
+    """All that is heard until the agent has ended."""
+
+    async def hear() -> list[Heard]:
+        return [one async for one in agent.listen(run)]
+
+    return asyncio.run(asyncio.wait_for(hear(), 20))
+
+
+def launch(place: Path, file: Path, data: bytes, memo: dict[str, str], **more: Any) -> AgentRun:
+    """A launch that writes its file in three parts, the same to its terminal, and then ends."""
+    workspace, private = place / "workspace", place
+    workspace.mkdir(exist_ok=True)
+    log = place / "terminal.log"
+    log.touch()
+    ended = asyncio.Event()
+    shown = data[-4000:].decode(errors="replace")
+
+    def write(part: bytes) -> None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        for path in (file, log):
+            with path.open("ab") as opened:
+                opened.write(part)
+
+    async def screen() -> str:
+        return shown
+
+    data = data.replace(PLACE, str(workspace).encode())
+    third = len(data) // 3
+    parts = (data[:third], data[third : 2 * third], data[2 * third :])
+    steps = [lambda part=part: write(part) for part in parts]
+    run = AgentRun(
+        session="app-x",
+        generation=1,
+        pid=4711,
+        started="1180535",
+        workspace=workspace,
+        private=private,
+        log=log,
+        conversation=None,
+        memo=memo,
+        cursors={},
+        changes=Looks(steps, ended),
+        screen=screen,
+        ended=ended,
+    )
+    return replace(run, **more)
+
+
+def told(found: Sequence[Heard]) -> None:
+    """What was heard becomes events and facts."""
+    facts = FACTS
+    for heard in found:
+        assert 0 <= heard.start <= heard.end
+        for report in heard.reports:
+            facts = record(report, facts)
+
+
+def turn(agent: Any) -> Callable[[bytes], None]:
+    """A turn without a terminal, line by line, as its program prints it."""
+
+    def check(data: bytes) -> None:
+        reader = agent({}, LocalHost())
+        for line in data.decode(errors="replace").split("\n"):
+            read = read_line(reader, line)
+            told([Heard(tuple(read.reports), "transcript")])
+            assert isinstance(read.show, str)
+
+    return check
+
+
+def claude(data: bytes) -> None:
+    """Claude Code's transcript, hooks and record."""
+    with folder() as place:
+        config = place / "config"
+        workspace = place / "workspace"
+        file = projects_folder(config, workspace) / f"{ID}.jsonl"
+        run = launch(place, file, data, {"hooks": "hooks.jsonl", "launched": "2026-11-15T12:00:00Z"}, conversation=ID)
+        (place / "hooks.jsonl").write_bytes(data)
+        (config / "sessions").mkdir(parents=True)
+        (config / "sessions" / "4711.json").write_bytes(data.split(b"\n")[0])
+
+        class Agent:
+            def listen(self, run: AgentRun) -> Any:
+                return Listener(run, config, lambda: BEGIN).listen()
+
+        told(listened(Agent(), run))
+
+
+def codex(data: bytes) -> None:
+    """Codex's rollout."""
+    with folder() as place:
+        home = place / "home"
+        remember_start(place, home, None, BEGIN)
+        file = home / "sessions/2026/11/15" / f"rollout-2026-11-15T12-00-00-{ROLLOUT}.jsonl"
+        memo = {"home": str(home), "log": "0", "waits": ""}
+        told(listened(Codex({}, LocalHost()), launch(place, file, data, memo)))
+
+
+def of_gemini(data: bytes) -> None:
+    """Gemini's chat."""
+    with folder() as place:
+        home = place / "home/.gemini"
+        file = home / "tmp/x/chats" / f"session-2026-11-15T11-29-{ID[:8]}.jsonl"
+        memo = {"home": str(home), "prompt": "yes", "resumed": "", "before": "{}"}
+        told(listened(Gemini({}, LocalHost()), launch(place, file, data, memo, conversation=ID)))
+
+
+def of_copilot(data: bytes) -> None:
+    """Copilot's events."""
+    with folder() as place:
+        file = place / "home/session-state" / ID / "events.jsonl"
+        memo = {"home": str(place / "home"), "prompt": "yes"}
+        told(listened(Copilot({}, LocalHost()), launch(place, file, data, memo, conversation=ID)))
+
+
+def kimi(data: bytes) -> None:
+    """Kimi's wire."""
+    with folder() as place:
+        key = folder_key(place / "workspace")
+        file = place / "home/sessions" / key / "s1/agents/main/wire.jsonl"
+        memo = {"home": str(place / "home"), "prompt": "yes"}
+        told(listened(KimiCode({}, LocalHost()), launch(place, file, data, memo)))
+
+
+def of_cursor(data: bytes) -> None:
+    """Cursor's transcript."""
+    with folder() as place:
+        memo = {"folder": str(place / "transcripts"), "before": "old"}
+        told(listened(Cursor({}, LocalHost()), launch(place, place / "transcripts/c1/c1.jsonl", data, memo)))
+
+
+def aider(data: bytes) -> None:
+    """Aider's chat history, and its events."""
+    with folder() as place:
+        (place / "aider").mkdir()
+        (place / "aider" / "events.jsonl").write_bytes(data)
+        told(listened(Aider({}, LocalHost()), launch(place, place / "aider" / "chat.history.md", data, {})))
+
+
+def goose(data: bytes) -> None:
+    """goose's store, with what is in it, its log and its terminal."""
+    with folder() as place:
+        store, logs = place / "sessions.db", place / "logs"
+        with contextlib.closing(sqlite3.connect(store)) as link:
+            link.execute(
+                "CREATE TABLE sessions (id TEXT PRIMARY KEY, name TEXT, updated_at TIMESTAMP DEFAULT CURRENT_TIMESTAMP, extension_data"
+                " TEXT, accumulated_input_tokens INTEGER, accumulated_output_tokens INTEGER, accumulated_cost REAL, model_config_json TEXT)"
+            )
+            link.execute(
+                "CREATE TABLE messages (id INTEGER PRIMARY KEY AUTOINCREMENT, session_id TEXT, role TEXT, content_json TEXT)"
+            )
+            lines = data.decode(errors="replace").split("\n")
+            extra = {key: lines[place % len(lines)] for place, key in enumerate(("data", "input", "cost", "model"))}
+            link.execute(
+                "INSERT INTO sessions VALUES ('1', 'app-x-1', 0, :data, :input, :input, :cost, :model)",
+                extra,
+            )
+            for number, line in enumerate(lines):
+                role = ("user", "assistant")[number % 2]
+                link.execute("INSERT INTO messages (session_id, role, content_json) VALUES ('1', ?, ?)", (role, line))
+            link.commit()
+        memo = {"session": "app-x-1", "store": str(store), "logs": str(logs), "spent": "[0, 0, 0.0]"}
+        told(listened(Goose({}, LocalHost()), launch(place, logs / "cli/2026-11-15/1.log", data, memo)))
+
+
+def opencode(data: bytes) -> None:
+    """What OpenCode's server tells."""
+    ears = Ears(None, 0.0, {})
+    found: list[Heard] = []
+    for line in data.split(b"\n"):
+        try:
+            event = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(event, dict):
+            found += ears.hear(event)
+    ears.stranded()
+    told(found)
+
+
+def screens(data: bytes) -> None:
+    """What is read off screens, by all who read them."""
+    text = data.decode(errors="replace")
+    if dialog := claude_dialogs.read(text):
+        for decision in ("allow", "always", "deny"):
+            claude_dialogs.key_for(dialog, text[:40], decision)
+    claude_dialogs.draft(text)
+    claude_dialogs.retry(text)
+    claude_dialogs.is_put_back(text, text)
+    if asked := codex_screen.read(text):
+        for decision in ("allow", "always", "deny"):
+            asked.keys(decision)
+        asked.shows(text[:40])
+        asked.may_be(text[:40])
+    found: list[Report | None] = [gemini.asked(text), gemini.opening_screen(text, begun=False)]
+    told([Heard(tuple(report for report in found if report), "screen")])
+    copilot.retried(text)
+    goose_listening.shows_dialog(text)
+    goose_listening.asked(data, [text[:20]], Path("/w"))
+    forge_calls(text)
+    cursor.text_of({"role": "user", "text": text})
+
+
+def titles(data: bytes) -> None:
+    """The titles that a terminal was given are the same however the output came."""
+
+    def read(cuts: Sequence[bytes]) -> list[tuple[str, int, int]]:
+        with folder() as place:
+            run = launch(place, place / "x", b"", {})
+            reader, found = Titles(run), []
+            for cut in cuts:
+                with run.log.open("ab") as file:
+                    file.write(cut)
+                found += [(one.text, one.start, one.end) for one in reader.read()]
+            return found
+
+    whole = read([data])
+    for cut in (len(data) // 2, len(data) // 3, len(data) - 1):
+        assert read([data[:cut], data[cut:]]) == whole
+
+
+TARGETS = (
+    Target("claude", claude, "json", (b'{"type":"user"', b'"message":')),
+    Target("claude-turn", turn(ClaudeCode), "json"),
+    Target("codex", codex, "json"),
+    Target("codex-turn", turn(Codex), "json"),
+    Target("gemini", of_gemini, "json"),
+    Target("copilot", of_copilot, "json"),
+    Target("kimicode", kimi, "json"),
+    Target("cursor", of_cursor, "json"),
+    Target("aider", aider, "json", (b"\n#### ", b"\n> ", b"> Tokens: 8k sent, 1 received. Cost: $")),
+    Target("aider-turn", turn(Aider), "json"),
+    Target("goose", goose, "json"),
+    Target("goose-turn", turn(Goose), "json"),
+    Target("opencode", opencode, "json", seeds=(Path(__file__).parents[1] / "unit/agents/opencode.jsonl",)),
+    Target("opencode-turn", turn(OpenCode), "json"),
+    Target("screens", screens, "lines", ("❯ 1. Yes".encode(), "› 2. No".encode(), b"Do you want to proceed?\n"), 30),
+    Target("titles", titles, "bytes", (b"\x1b]0;x\x07", b"\x1b]2;", b"\x1b\\"), 20),
+)

@@ -1,0 +1,189 @@
+"""What a daemon is sent from outside: webhooks, requests of any shape, MCP, Git's protocol, terminals, and command lines."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import hmac
+import json
+import os
+import re
+import shlex
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from websockets.asyncio.client import connect
+from websockets.exceptions import WebSocketException
+
+from agent_orchestrator import cli
+from tests.fuzz.target import Target
+from tests.fuzz.world import SECRET, World, is_problem
+
+JSON = {"Content-Type": "application/json"}
+
+
+class Served:
+    """Checks that need a daemon."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def webhooks(self, data: bytes) -> None:
+        """Name, kind and body, each on a line: signed it is taken or refused, unsigned it is refused and tells nothing."""
+        name, kind, body = (data.split(b"\n", 2) + [b"", b""])[:3]
+        sender = name.decode("ascii", "replace").strip()
+        if sender not in ("github", "gitlab", "linear", "jira"):
+            sender = "github"
+        event = "".join(c for c in kind.decode(errors="replace") if c.isprintable())[:50].strip() or "x"
+        body = re.sub(rb'"NOW"', str(int(time.time() * 1000)).encode(), body)
+        path, number = f"/api/webhooks/{sender}", hashlib.sha256(os.urandom(8)).hexdigest()
+        before = self.world.events()
+        for headers in ({}, signed(sender, event, number, body, "another")):
+            answer = self.world.ask("POST", path, body, {**JSON, **headers}, None)
+            assert answer.status == 401 and is_problem(answer), answer
+        assert self.world.events() == before, "somebody unknown was heard"
+        answer = self.world.ask("POST", path, body, {**JSON, **signed(sender, event, number, body, SECRET)}, None)
+        assert answer.status == 202 or (400 <= answer.status < 500 and is_problem(answer)), answer
+        self.world.sound()
+
+    def requests(self, data: bytes) -> None:
+        """Method, path, body: whoever asks gets an answer that is no fault, and nobody unknown gets anything."""
+        head, _, body = data.partition(b"\n")
+        method, path = (head.decode(errors="replace").split(" ", 1) + ["/"])[:2]
+        method = method if method.isascii() and method.isalpha() else "GET"
+        path = "/" + "".join(c if c.isascii() and c.isprintable() and c != " " else f"%{ord(c) & 255:02X}" for c in path[1:])
+        if re.search(r"shutdown|/run\b|follow|/live|/wait|events.*stream|config/value", path):
+            return  # ends the daemon; runs what it is told; has no end; writes where it is told
+        for role in ("admin", "viewer", "unix", None):
+            answer = self.world.ask(method, path, body or None, JSON, role)
+            assert answer.status < 500, (role, answer)
+            if answer.status >= 400 and path.startswith("/api"):
+                assert is_problem(answer), (role, answer)
+            if role is None and path.startswith(("/api/", "/mcp", "/git")) and not path.startswith(OPEN):
+                assert answer.status in (400, 401, 403, 404, 405, 413, 414), answer
+        self.world.sound()
+
+    def mcp(self, data: bytes) -> None:
+        """A message of JSON-RPC is answered by one, whoever asks."""
+        accept = {**JSON, "Accept": "application/json, text/event-stream"}
+        for role in ("admin", "viewer", "unix"):
+            answer = self.world.ask("POST", "/mcp", data, accept, role)
+            assert answer.status < 500, answer
+            if answer.status == 200:
+                assert json.loads(answer.body)["jsonrpc"] == "2.0"
+        assert self.world.ask("POST", "/mcp", data, accept, None).status == 401
+        self.world.sound()
+
+    def git(self, data: bytes) -> None:
+        """Path and body, as Git's own client would send them."""
+        head, _, body = data.partition(b"\n")
+        path = "/git/" + re.sub(r"[^!-~]", "x", head.decode(errors="replace"))
+        kind = "application/x-git-upload-pack-request" if "upload" in path else "application/x-git-receive-pack-request"
+        for role in ("admin", "viewer", None):
+            for method in ("GET", "POST"):
+                answer = self.world.ask(
+                    method, path, body if method == "POST" else None, {"Content-Type": kind, "Git-Protocol": "version=2"}, role
+                )
+                assert answer.status < 500, answer
+                assert role or answer.status in (400, 401, 403, 404), answer
+        self.world.sound()
+
+    def terminal(self, data: bytes) -> None:
+        """Frames, each on a line, text but for those that begin with `=`: the session goes on, and so does the daemon."""
+        asyncio.run(self._type(data))
+        assert self.world.ask("GET", "/api/sessions/app-ask").status == 200
+        self.world.sound()
+
+    async def _type(self, data: bytes) -> None:
+        query = "".join(c for c in data.split(b"\n")[0].decode("ascii", "replace") if c.isalnum() or c in "=&-.")
+        address = f"ws://127.0.0.1:{self.world.port}/api/sessions/app-ask/terminal?{query}"
+        for role in ("operator", "viewer"):
+            shown = {"Authorization": f"Bearer {self.world.tokens[role]}"}
+            with contextlib.suppress(WebSocketException, ConnectionError):
+                async with connect(address, additional_headers=shown, open_timeout=20) as link:
+                    for line in data.split(b"\n")[1:20]:
+                        typed = line.replace(b"\x03", b"").replace(b"\x04", b"").replace(b"\x1c", b"")
+                        await link.send(typed[1:] if line[:1] == b"=" else line.decode(errors="replace"))
+
+    def command(self, data: bytes) -> None:
+        """Arguments of `ao`: it ends by itself, with a code that is documented and at most a line that says why."""
+        argv = [word.decode(errors="replace") for word in data.replace(b"\n", b"\0").split(b"\0") if word][:12]
+        if not argv or argv[0] in NOT_RUN or any(word in NOT_GIVEN for word in argv):
+            return
+        code, said = run(argv, self.world.box.env, self.world.box.repo)
+        shown = f"ao {shlex.join(argv)}: {code}\n{said}"
+        assert code in (0, 1, 2, 3, 4), shown
+        assert "Traceback" not in said and "unexpected error" not in said, shown
+        assert code in (0, 1) or len(said.strip().splitlines()) >= 1, shown
+        self.world.sound()
+
+
+OPEN = ("/api/login", "/api/webhooks")
+NOT_RUN = ("shutdown", "start", "dashboard", "sh", "attach", "open", "mcp", "completion", "api")
+"""Would end the daemon, start a browser, a shell, an editor, or a conversation without end; `api` is `requests`."""
+NOT_GIVEN = ("-f", "--follow", "--watch", "-w", "--wait", "--edit", "--fix")
+
+
+def signed(sender: str, kind: str, number: str, body: bytes, secret: str) -> dict[str, str]:
+    """The headers of a delivery."""
+    digest = hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
+    return {
+        "github": {"X-GitHub-Event": kind, "X-GitHub-Delivery": number, "X-Hub-Signature-256": f"sha256={digest}"},
+        "gitlab": {"X-Gitlab-Event": kind, "X-Gitlab-Token": secret, "Idempotency-Key": number},
+        "linear": {"Linear-Event": kind, "Linear-Delivery": number, "Linear-Signature": digest},
+        "jira": {"X-Atlassian-Webhook-Identifier": number, "X-Hub-Signature": f"sha256={digest}"},
+    }[sender]
+
+
+def run(argv: list[str], env: dict[str, str], cwd: Path, within: float = 20.0) -> tuple[int, str]:
+    """`ao` with these arguments, by a fork: its code, and what it said on standard error."""
+    with tempfile.TemporaryFile() as said, open(os.devnull, "r+b") as nothing:  # noqa: PTH123
+        pid = os.fork()
+        if pid == 0:
+            code = 70
+            try:
+                os.chdir(cwd)
+                os.environ.clear()
+                os.environ.update({**env, "EDITOR": "true", "BROWSER": "true", "PAGER": "cat"})
+                for number, file in enumerate((nothing, nothing, said)):
+                    os.dup2(file.fileno(), number)
+                sys.stdin = open(0, closefd=False)  # noqa: PTH123, SIM115
+                sys.stdout = open(1, "w", closefd=False)  # noqa: PTH123, SIM115
+                sys.stderr = open(2, "w", closefd=False)  # noqa: PTH123, SIM115
+                signal.alarm(int(within))
+                code = cli.main(argv)
+                sys.stderr.flush()
+            finally:
+                os._exit(code)
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        said.seek(0)
+        return code, said.read().decode(errors="replace")
+
+
+def targets(world: World) -> list[Target]:
+    """What to try on this daemon."""
+    served = Served(world)
+    words = tuple(f"\0{name}\0".encode() for name in cli_words())
+    checks: list[tuple[str, Callable[[bytes], None], str, tuple[bytes, ...], int]] = [
+        ("webhooks", served.webhooks, "json", (b"github\n", b"gitlab\n", b"linear\n", b"jira\n"), 8),
+        ("requests", served.requests, "json", (b"GET ", b"POST ", b"/api/sessions/", b"app-ask", b"%00", b"?", b"%ff"), 8),
+        ("mcp", served.mcp, "json", (), 4),
+        ("git", served.git, "bytes", (b"app.git/", b"info/refs?service=git-upload-pack", b"0000", b"/.."), 3),
+        ("terminal", served.terminal, "lines", (b'{"resize": [', b'{"ack": ', b"\n="), 2),
+        ("command", served.command, "bytes", words, 4),
+    ]
+    return [Target(name, check, shape, more, count) for name, check, shape, more, count in checks]
+
+
+def cli_words() -> list[str]:
+    """Commands and options that there are."""
+    from agent_orchestrator.cli.app import COMMANDS
+
+    return [*COMMANDS, "--json", "-A", "-p", "app", "--all", "app-ask", "--force", "-m", "--label", "--file", "-"]
+
+

@@ -1,0 +1,264 @@
+"""Texts that people, agents and programs write into files and terminals: configuration, spool, output."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.nodes import MappingNode, SequenceNode
+
+from agent_orchestrator.config.edit import get_value, set_value, split_key
+from agent_orchestrator.config.load import load, load_text
+from agent_orchestrator.errors import AoError, ConfigError
+from agent_orchestrator.flow import events as e
+from agent_orchestrator.flow.codec import dump
+from agent_orchestrator.flow.events import Event
+from agent_orchestrator.flow.facts import SessionFacts
+from agent_orchestrator.flow.fold import reduce
+from agent_orchestrator.flow.plan_checks import Known, check, json_in
+from agent_orchestrator.flow.status import derive
+from agent_orchestrator.plugins.runtimes.holding.terminal import Modes, Scrollback, without_answers
+from agent_orchestrator.plugins.runtimes.render import _render
+from agent_orchestrator.reports import Report
+from agent_orchestrator.services.checks.log import Log
+from agent_orchestrator.services.checks.spec import Limits
+from agent_orchestrator.services.checks.summary import plain
+from agent_orchestrator.services.hearing import body_of, happened, message_with
+from agent_orchestrator.services.planner.text import from_yaml
+from agent_orchestrator.services.prices import Prices
+from agent_orchestrator.services.transcript import last_lines, readable
+from agent_orchestrator.spool import SpoolReader, clean_text, parse
+from tests.fuzz.target import Target
+
+SAMPLES = Path(__file__).parents[1] / "samples"
+ENVIRON = {"HOME": "/home/person", "TOKEN": "t", "SLACK_WEBHOOK_URL": "https://example.invalid/x"}
+SPEC = e.SessionCreated("t", "s", "", "", "demo", "process", "worktree", "b", "main", "/r", "/w")
+FACTS = SessionFacts("app-x", "app", SPEC, 0.0, 0.0, wanted="run", admitted=True)
+PRICES = Prices(Path("/nowhere/prices.json"))
+CONTROL = frozenset(map(chr, [*range(9), *range(11, 32), *range(127, 160)]))
+"""What a terminal would obey; line feeds and tabs are text."""
+
+
+@contextmanager
+def folder() -> Iterator[Path]:
+    """A folder for one input."""
+    with tempfile.TemporaryDirectory(prefix="ao-fuzz-") as name:
+        yield Path(name)
+
+
+def pieces(data: bytes) -> Iterator[list[bytes]]:
+    """The same bytes, cut in several ways: into single ones, into pieces of a few, in the middle."""
+    size = len(data)
+    for step in (1, 3, 7) if size < 2000 else (509,):
+        yield [data[at : at + step] for at in range(0, size, step)]
+    yield [data[: size // 2], data[size // 2 :]]
+
+
+# -- configuration -----------------------------------------------------------------------------------------------------
+
+
+def configuration(data: bytes) -> None:
+    """A file loads, the same way each time, or is refused by an error that names it."""
+    with folder() as place:
+        path = place / "agent-orchestrator.yaml"
+        path.write_bytes(data)
+        try:
+            loaded = load(path, ENVIRON)
+        except ConfigError as error:
+            assert all(line.startswith(str(path)) for line in error.text.split("\n")), error.text
+            assert error.text.replace("\n", "").isprintable(), error.text
+            return
+        assert load(path, ENVIRON) == loaded
+        told = loaded.config.model_dump(mode="json", by_alias=True)
+        json.dumps(told, allow_nan=False).encode()
+
+
+def setting(data: bytes) -> None:
+    """`ao config set` changes what it was told to, keeps every comment and is idempotent; or says why not and changes nothing."""
+    key, value, text = (data.split(b"\0", 2) + [b"", b""])[:3]
+    with folder() as place:
+        path = place / "agent-orchestrator.yaml"
+        path.write_bytes(text)
+        name, wanted = key.decode(errors="replace"), value.decode(errors="replace")
+        try:
+            set_value(path, name, wanted, ENVIRON)
+        except AoError:
+            assert path.read_bytes() == text
+            return
+        after = path.read_text(encoding="utf-8")
+        load_text(after, path, ENVIRON)
+        missing = [word for word in _comments(text.decode("utf-8-sig"), name) if word not in after]
+        assert not missing, f"lost {missing} in {after}"
+        value_then = get_value(path, name, ENVIRON)
+        set_value(path, name, wanted, ENVIRON)
+        assert repr(get_value(path, name, ENVIRON)) == repr(value_then)
+        assert not [word for word in _comments(after, name) if word not in path.read_text(encoding="utf-8")]
+
+
+def _comments(text: str, key: str) -> Iterable[str]:
+    """Whole lines of comment, but for what stands in texts of several lines and in the value that is replaced."""
+    loader = YAML(typ="safe", pure=True)
+    inside = json.dumps(loader.load(text), default=str, ensure_ascii=False)
+    replaced = _lines_of(loader.compose(text), split_key(key))
+    for number, line in enumerate(text.splitlines()):
+        word = line.strip()
+        if word.startswith("# ") and word.isascii() and word.isprintable() and word[2:] not in inside:
+            if number not in replaced:
+                yield word
+
+
+def _lines_of(node: Any, steps: Sequence[str]) -> range:
+    for step in steps:
+        if isinstance(node, MappingNode):
+            folded = step.replace("_", "").lower()
+            node = next((v for k, v in node.value if str(k.value).replace("_", "").lower() == folded), None)
+        elif isinstance(node, SequenceNode) and step.isdecimal() and int(step) < len(node.value):
+            node = node.value[int(step)]
+        else:
+            return range(0)
+    if node is None:
+        return range(0)
+    last = node
+    while isinstance(last, MappingNode | SequenceNode) and last.value:
+        last = last.value[-1][1] if isinstance(last, MappingNode) else last.value[-1]
+    return range(node.start_mark.line, last.end_mark.line + 1)
+
+
+def plan(data: bytes) -> None:
+    """A plan as a person edited it, or as an agent answered, is read or refused."""
+    text = data.decode(errors="replace")
+    try:
+        from_yaml(text)
+    except AoError as error:
+        assert "\n" not in str(error), error
+    try:
+        answer = json_in(text)
+    except ValueError:
+        return
+    json.dumps(dump(check(answer, Known(profiles=frozenset({"backend"})))), allow_nan=False).encode()
+
+
+# -- what agents report ------------------------------------------------------------------------------------------------
+
+
+def record(report: Report, facts: SessionFacts = FACTS) -> SessionFacts:
+    """What a report leads to: an event that any database keeps, and facts that have a status."""
+    body = body_of(report, facts, "key", PRICES)
+    message_with(facts, getattr(report, "text", ""), set())
+    if body is None:
+        return facts
+    when = happened(report, facts, 1000.0)
+    json.dumps(e.encode(body), ensure_ascii=False, allow_nan=False).encode()
+    after = reduce(facts, Event(body, when, "spool", "key", "app", "app-x"))
+    assert after is not None
+    json.dumps(dump(after), ensure_ascii=False, allow_nan=False).encode()
+    derive(after, 2000.0)
+    return after
+
+
+def spool(data: bytes) -> None:
+    """Each line is one report, whatever is in it, and the lines are the same however they were written."""
+    facts = FACTS
+    whole = _lines([data])
+    for _, line in whole:
+        facts = record(parse(line), facts)
+    for cut in pieces(data):
+        assert _lines(cut) == whole
+    with folder() as place:
+        path = place / "spool"
+        path.write_bytes(data)
+        reader = SpoolReader(path)
+        first = reader.read()
+        os.truncate(path, len(data) // 2)
+        torn = reader.read(final=True)
+        with path.open("ab") as file:
+            file.write(b'\n{"event": "done"}\n')
+        after = reader.read(final=True)
+        assert len({offset for offset, _ in [*first, *torn, *after]}) == len([*first, *torn, *after])
+
+
+def _lines(cut: list[bytes]) -> list[tuple[int, bytes]]:
+    found = []
+    with folder() as place:
+        path = place / "spool"
+        path.touch()
+        reader = SpoolReader(path)
+        with path.open("ab", buffering=0) as file:
+            for piece in cut:
+                file.write(piece)
+                found += reader.read()
+        return [*found, *reader.read(final=True)]
+
+
+# -- terminals ---------------------------------------------------------------------------------------------------------
+
+
+def stripping(data: bytes) -> None:
+    """What is shown elsewhere has nothing in it that a terminal would obey, and is stripped once and for all."""
+    text = data.decode(errors="surrogateescape")
+    cleaned = clean_text(text)
+    assert not CONTROL & set(cleaned)
+    assert clean_text(cleaned) == cleaned
+    cleaned.encode()
+    shown = readable(data)
+    assert not (CONTROL - {"\b"}) & set(shown), shown
+    shown.encode()
+    assert "\x1b" not in plain(data.decode(errors="replace"))
+    with folder() as place:
+        path = place / "log"
+        path.write_bytes(data)
+        assert not (CONTROL - {"\b"}) & set(last_lines(path))
+
+
+def screen(data: bytes) -> None:
+    """Any output has a screen of the right size."""
+    for columns, rows in ((80, 24), (1, 1), (20, 3)):
+        shown = _render(data, columns, rows)
+        assert len(shown.split("\n")) == rows + 1
+        assert "\x1b" not in shown
+
+
+def held(data: bytes) -> None:
+    """Modes and scrollback are the same however the output came; a replay asks nothing, and keys without answers are shorter."""
+    whole = Modes()
+    whole.feed(data)
+    for cut in pieces(data):
+        modes, scrollback = Modes(), Scrollback()
+        for piece in cut:
+            modes.feed(piece)
+            scrollback.add(piece)
+        assert modes.on == whole.on
+        assert len(scrollback.replay()) <= len(data)
+    assert len(without_answers(data)) <= len(data)
+    assert len(whole.sequence()) <= len(data) + 64
+
+
+def check_log(data: bytes) -> None:
+    """A check's output is told in the same lines however it came."""
+    told = []
+    for cut in ([data], *pieces(data)):
+        lines: list[str] = []
+        with folder() as place, Log(place / "log", Limits(), lines.append) as log:
+            for piece in cut:
+                log.write(piece)
+            log.end(100)
+        told.append(lines)
+    assert all(lines == told[0] for lines in told)
+
+
+TARGETS = (
+    Target("configuration", configuration, "lines", (b"projects:\n", b"defaults: ", b"  - ", b": "), 40, (SAMPLES,)),
+    Target("setting", setting, "lines", (b"projects.", b'"', b".", b"# note\n", b"  # x\n"), 20),
+    Target("plan", plan, "lines", (b"tasks:\n", b"```json\n", b"- title: x\n")),
+    Target("spool", spool, "json", (b'{"event": "', b'"}\n')),
+    Target("stripping", stripping, "bytes", (b"\x1b[31m", b"\x1b]0;t\x07", b"\x1bP", b"\b", b"\x1b[200~"), 30),
+    Target("screen", screen, "bytes", (b"\x1b[2J", b"\x1b[?1049h", b"\x1b[38;2;1;2;3m", b"\x1b[99;99H", b"\x1b[r")),
+    Target("held", held, "bytes", (b"\x1b[?2004h", b"\x1b[?2004", b"\x1b[6n", b"\x1b[?1049;2004h", b"\x1b[1;1R"), 30),
+    Target("check-log", check_log, "bytes"),
+)

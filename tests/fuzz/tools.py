@@ -1,0 +1,142 @@
+"""What tools print: test runners, linters, compilers, Git. Their words are about files that an agent named and filled."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import subprocess
+from dataclasses import asdict
+from pathlib import Path
+
+from agent_orchestrator.git import Git, clean_environment
+from agent_orchestrator.git_files import ref_safe, valid_branch
+from agent_orchestrator.host import LocalHost
+from agent_orchestrator.services.checks.junit import read_cases, read_reports
+from agent_orchestrator.services.checks.results import Results
+from agent_orchestrator.services.checks.summary import counted, relevant
+from agent_orchestrator.services.conflicts.hunks import overlaps, parse_sections
+from agent_orchestrator.services.conflicts.paths import parse_changes
+from agent_orchestrator.services.fixer.commands import PARSERS
+from agent_orchestrator.services.fixer.model import Tool
+from agent_orchestrator.services.fixer.parsing.common import Said
+from agent_orchestrator.services.fixer.verify import read
+from tests.fuzz.target import Target
+from tests.fuzz.texts import folder
+
+REPORTS = Path(__file__).parents[1] / "unit/fixer/reports"
+EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
+
+
+def reports(data: bytes) -> None:
+    """Every parser makes something of it that can be kept and shown, or says that it cannot."""
+    text = data.decode(errors="replace")
+    with folder() as place:
+        file = place / "junit.xml"
+        file.write_bytes(data)
+        for kind in PARSERS:
+            for out, err in ((text, ""), ("", text)):
+                found = read(Said(Tool(kind, "x"), 1, out, err, "/checkout", (file,)))
+                json.dumps([asdict(one) for one in found.failures], allow_nan=False, ensure_ascii=False).encode()
+                json.dumps([found.tests, found.hidden, found.problem], ensure_ascii=False).encode()
+        read_reports([file])
+        with contextlib.suppress(ValueError):
+            read_cases(file)
+
+
+def summaries(data: bytes) -> None:
+    """The part of a log that tells what went wrong is short, and without anything for a terminal to obey."""
+    text = data.decode(errors="replace")
+    shown = relevant(text, 500)
+    assert len(shown) <= 700, len(shown)
+    assert "\x1b" not in shown
+    found = counted(text)
+    assert found is None or min(found.passed, found.failed, found.skipped) >= 0
+
+
+def results(data: bytes) -> None:
+    """A kept result that is not what was written is no result."""
+    with folder() as place:
+        kept = Results(place)
+        log = kept.log("p", "t", "n")
+        log.parent.mkdir(parents=True)
+        for file in (log.with_suffix(".json"), log.parent / "n.json"):
+            file.write_bytes(data)
+        kept.read("p", "t", "n", "k")
+
+
+def git_names(data: bytes) -> None:
+    """Files are told by the names that they have."""
+    names = [name for part in data.split(b"\0")[:6] if (name := _name(part))]
+    with folder() as place:
+        env = {**clean_environment(), **_env(place)}
+        repo = place / "repo"
+        subprocess.run(["git", "init", "-q", "-b", "main", repo], check=True, env=env)
+        made: set[str] = set()
+        for number, name in enumerate(names):
+            path = os.path.join(os.fsencode(repo), name)
+            try:
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+                with open(path, "wb") as file:  # noqa: PTH123
+                    file.write(data * (number % 2) + b"%d\n" % number)
+            except (FileExistsError, NotADirectoryError, IsADirectoryError):
+                continue
+            made.add(os.fsdecode(name))
+
+        async def look() -> None:
+            git = Git(LocalHost(), repo, env)
+            assert {change.path for change in await git.status()} == made
+            await git.run("add", "--all")
+            tree = await git.text("write-tree")
+            staged = await git.status()
+            assert {change.path for change in staged} == made
+            pairs = f"{EMPTY_TREE} {tree}\n".encode()
+            listed = await git.run("diff-tree", "--stdin", "-r", "-z", "--name-status", input=pairs)
+            changes = parse_changes(os.fsdecode(listed.out))
+            assert len(changes) <= 1
+            patch = await git.run("diff-tree", "--stdin", "-p", "-W", "-U0", "-z", input=pairs)
+            sections = parse_sections(os.fsdecode(patch.out))
+            for files in sections.values():
+                for found in files.values():
+                    overlaps(found, found)
+
+        asyncio.run(look())
+
+
+def _name(part: bytes) -> bytes:
+    pieces = [piece[:60] for piece in part[:120].split(b"/") if piece not in (b"", b".", b"..")]
+    return b"/".join(piece for piece in pieces if piece.lower().rstrip(b" .") not in (b".git", b"git~1"))
+
+
+def _env(place: Path) -> dict[str, str]:
+    return {"HOME": str(place), "GIT_CONFIG_NOSYSTEM": "1", "GIT_AUTHOR_NAME": "P", "GIT_AUTHOR_EMAIL": "p@x.invalid"}
+
+
+def patches(data: bytes) -> None:
+    """Whatever stands in the files that a patch is about."""
+    text = os.fsdecode(data)
+    for files in parse_sections(text).values():
+        for found in files.values():
+            overlaps(found, found)
+
+
+def branches(data: bytes) -> None:
+    """A name that passes as a branch's is one for Git; what is made safe for a ref is part of one."""
+    name = data.decode(errors="replace")
+    assert valid_branch(f"feature/{ref_safe(name)}") or not ref_safe(name)
+    if valid_branch(name):
+        done = subprocess.run(["git", "check-ref-format", "--branch", name], capture_output=True)
+        assert done.returncode == 0, name
+
+
+TARGETS = (
+    Target(
+        "reports", reports, "json", (b"FAILED x::y - z\n", b"error[E0308]: x\n", b"<testcase ", b"/>"), 30, (REPORTS,)
+    ),
+    Target("summaries", summaries, "lines", (b"Error: x\n", b"1 failed", b"Traceback\n"), 20, (REPORTS,)),
+    Target("results", results, "json"),
+    Target("git-names", git_names, "bytes", (b"\0", b"/", b'"', b"\n", b"\t", b" -> ", b"--- a/x"), 3),
+    Target("patches", patches, "lines", (b"\n@@ -1,2 +3 @@\n", b"\n--- a/x\n", b"\ndiff --git ", b"@@ -0,0 +1"), 20),
+    Target("branches", branches, "bytes", (b"..", b".lock", b"@{", b"~", b"/", b"-", b"\\"), 12),
+)

@@ -1,0 +1,264 @@
+"""Protocols between our own programs: the PTY holder's socket, the nodes' link, HTTP as the command line reads it, Git's lines."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import gc
+import os
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from agent_orchestrator.errors import AoError, UsageError
+from agent_orchestrator.nodes.channel import Channel
+from agent_orchestrator.nodes.link import Link, Reply, Request
+from agent_orchestrator.services.sharing.pktline import Source
+from agent_orchestrator.wire import Answer, Connection, Stream, quote, unquote
+from tests.fuzz.target import Target
+from tests.fuzz.texts import pieces
+
+_HEAD = struct.Struct("!BQ")
+
+
+# -- the holder --------------------------------------------------------------------------------------------------------
+
+
+class Held:
+    """One holder with `cat` in its terminal, for many inputs; started anew when an input has ended it."""
+
+    def __init__(self) -> None:
+        self._folder: Path | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> Path:
+        """The socket of a holder that lives."""
+        if self._folder is not None and self._process is not None and self._process.poll() is None:
+            return self._folder / "s"
+        self.close()
+        place = self._folder = Path(tempfile.mkdtemp(prefix="ao-fz-"))  # sockets have short names
+        told = {"a": "cat", "d": str(place), "l": str(place / "log"), "s": str(place / "s"), "p": str(place)}
+        entries = [*told.items(), ("g", "1"), ("c", "80"), ("r", "24"), ("e", f"PATH={os.environ['PATH']}")]
+        (place / "spec").write_bytes(b"\0".join(f"{kind}{value}".encode() for kind, value in entries))
+        command = "import sys; from agent_orchestrator.plugins.runtimes.holding.holder import main; main(sys.argv[1])"
+        with (place / "stderr").open("wb") as said:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", command, place / "spec"],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=said,
+            )
+        end = time.monotonic() + 20
+        while not (place / "s").exists() or not (place / "holder.1.json").exists():
+            assert time.monotonic() < end and self._process.poll() is None, "the holder does not start"
+            time.sleep(0.005)
+        return place / "s"
+
+    def alive(self) -> bool:
+        """Whether it still answers."""
+        try:
+            with _dialled(self.start_path()) as link:
+                link.sendall(b"Q\0\0\0\x07watched")
+                return link.recv(100)[:1] == b"Q"
+        except OSError:
+            return False
+
+    def start_path(self) -> Path:
+        """Its socket, whether it lives or not."""
+        assert self._folder is not None
+        return self._folder / "s"
+
+    def close(self) -> str:
+        """End it; what it said at last."""
+        process, self._process = self._process, None
+        if process is None:
+            return ""
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(3)
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+        assert self._folder is not None
+        said = (self._folder / "stderr").read_text(errors="replace")
+        shutil.rmtree(self._folder, ignore_errors=True)
+        return said
+
+
+@contextmanager
+def _dialled(path: Path) -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_UNIX) as link:
+        link.settimeout(5)
+        link.connect(str(path))
+        yield link
+
+
+HELD = Held()
+atexit.register(HELD.close)
+
+
+def holder(data: bytes) -> None:
+    """Whatever is sent to it, in whatever pieces, a holder goes on holding."""
+    path = HELD.start()
+    for cut in ([data], *pieces(data[:300])):
+        with _dialled(path) as link, contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            for piece in cut:
+                link.sendall(piece)
+            link.shutdown(socket.SHUT_WR)
+    if not HELD.alive():
+        raise AssertionError(f"the holder is gone: {HELD.close()}")
+
+
+# -- the link ----------------------------------------------------------------------------------------------------------
+
+
+class Sent:
+    """A transport that hears these frames and then no more."""
+
+    def __init__(self, frames: list[bytes]) -> None:
+        self.frames, self.out = list(frames), list[bytes]()
+        self.closed = False
+
+    async def send(self, frame: bytes) -> None:
+        """Keep it."""
+        self.out.append(frame)
+
+    async def receive(self) -> bytes:
+        """The next one."""
+        if not self.frames:
+            for _ in range(5):
+                await asyncio.sleep(0)
+            raise ConnectionError("no more")
+        return self.frames.pop(0)
+
+    async def close(self) -> None:
+        """Note it."""
+        self.closed = True
+
+
+def frames_of(data: bytes) -> list[bytes]:
+    """Frames, each behind its length in two bytes."""
+    found = []
+    while len(data) >= 2:
+        length = int.from_bytes(data[:2], "big")
+        found.append(data[2 : 2 + length])
+        data = data[2 + length :]
+    return found
+
+
+def link(data: bytes) -> None:
+    """A link that was sent anything ends tidily, answers each whole call once, and leaves nothing behind."""
+    faults: list[dict[str, Any]] = []
+
+    async def echo(request: Request) -> Reply:
+        request.note(request.body)
+        return Reply(request.body, request.data)
+
+    async def serve(_body: Any, channel: Channel) -> None:
+        while piece := await channel.read():
+            await channel.send(piece[:10])
+
+    async def use() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, context: faults.append(context))
+        transport = Sent(frames_of(data))
+        one = Link(transport, {"echo": echo}, {"pipe": serve}, dialled=False)
+        calling = asyncio.ensure_future(one.call("x", timeout=5))
+        await asyncio.wait_for(one.serve(), 10)
+        with contextlib.suppress(AoError):
+            await calling
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert transport.closed
+        left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+
+    asyncio.run(use())
+    gc.collect()
+    assert not faults, faults
+
+
+# -- HTTP and Git ------------------------------------------------------------------------------------------------------
+
+
+def http(data: bytes) -> None:
+    """Whatever answers at the daemon's address, a command ends by an error that it can tell, or with an answer."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.settimeout(5)
+        sender = threading.Thread(target=_send, args=(theirs, data), daemon=True)
+        sender.start()
+        try:
+            stream = Stream(Connection(ours), lambda _: None)
+            if stream.headers.get("content-type", "").startswith("text/event-stream"):
+                while stream.event():
+                    pass
+            else:
+                answer = Answer(stream.status, stream.headers, stream.read())
+                str(answer.error())
+                answer.json()
+        except AoError as error:
+            str(error)
+        finally:
+            ours.close()
+            sender.join(5)
+    text = data.decode("latin-1")
+    unquote(text)
+    assert unquote(quote(text)) == text
+
+
+def _send(there: socket.socket, data: bytes) -> None:
+    with contextlib.suppress(OSError):
+        there.sendall(data)
+        there.shutdown(socket.SHUT_WR)
+
+
+def packets(data: bytes) -> None:
+    """Git's lines are the same however they come, or are refused."""
+
+    async def read(cut: list[bytes]) -> list[bytes | None] | str:
+        async def come() -> AsyncIterator[bytes]:
+            for piece in cut:
+                yield piece
+
+        source, found = Source(come()), list[bytes | None]()
+        try:
+            for _ in range(1000):
+                found.append(await source.line())
+        except UsageError as error:
+            return f"{found}{error}"
+        return found
+
+    async def both() -> None:
+        whole = await read([data])
+        for cut in pieces(data):
+            assert await read(cut) == whole
+
+    asyncio.run(both())
+
+
+TARGETS = (
+    Target(
+        "holder",
+        holder,
+        "bytes",
+        (b"Q\0\0\0\x07watched", b"Q\0\0\0\x0cresize\x00-1\x001", b"\xff\xff\xff\xff", b"A\0\0\0\x04"),
+        12,
+    ),
+    Target("link", link, "bytes", (b'{"name":"echo","body":1}', b"\x00\x01", b"[]", b"\x00\x00\x00\x02{}"), 40),
+    Target("http", http, "bytes", (b"Transfer-Encoding: chunked\r\n", b"Content-Length: ", b"\r\n\r\n", b"-5\r\n"), 20),
+    Target("packets", packets, "bytes", (b"0000", b"0004", b"0001", b"fff0"), 20),
+)

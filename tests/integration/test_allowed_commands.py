@@ -1,0 +1,202 @@
+"""Whatever a rule allows is run by a real shell in a real worktree: nothing outside of it and of its own branch changes, nothing secret
+is read, no other program runs.
+
+More of it: `AO_COMMANDS=5000 pytest tests/integration/test_allowed_commands.py`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, note, settings
+from hypothesis import strategies as st
+
+from agent_orchestrator.flow.permissions import permitted, told
+from agent_orchestrator.safe_files import leads_out
+
+CANARY = "CANARY-5f2d-SECRET"
+TRIED = int(os.environ.get("AO_COMMANDS", "120"))
+FLOW = Path(__file__).parents[1] / "unit" / "flow"
+
+
+def corpus(name: str) -> list[str]:
+    """The commands of a corpus."""
+    lines = (FLOW / name).read_text().splitlines()
+    return [json.loads(line.split("\t")[0]) for line in lines if not line.startswith("#")]
+
+
+ALLOWED = corpus("permissions_allowed.txt")
+PIECES = """--output=pwned --outp=pwned --output ../outside/canary.txt /etc/passwd link/canary.txt link flink link/new -F -t --template=flink
+    --no-index --ext-diff --textconv -Oevil --open-files-in-pager=evil --contents=flink -x evil --exec=evil -S -p -i -e * ** *.txt ?
+    -f --force -c core.pager=evil --pathspec-from-file=flink -Fflink $(evil) `evil` ;evil &&evil |evil >pwned >../outside/new
+    <flink ${HOME} ~ ~/x :/ :(top)x :!x HEAD:a.txt HEAD~1 main other own stash@{0} --hard main..own -- --all --amend --no-edit
+    .git/config .GIT/config ../main/a.txt ../outside --stdin --update-refs --autostash pwned a.txt sub/b.txt new.txt . .. -m -am
+    --exec-path=. --upload-pack=evil ext::evil refs/heads/main -B -D --git-dir=.. -C.. 'a b.txt' "a.txt" \\""".split()
+"""What commands are made worse by; `evil` is a program, `link` leads outside."""
+
+
+@dataclass(frozen=True)
+class World:
+    """A repository with a worktree, and what is beside it."""
+
+    root: Path
+    kept: Path
+    env: dict[str, str]
+
+    @property
+    def workspace(self) -> Path:
+        return self.root / "ws"
+
+    def fresh(self) -> None:
+        """As it was in the beginning."""
+        shutil.rmtree(self.root, ignore_errors=True)
+        shutil.copytree(self.kept, self.root, symlinks=True)
+
+    def git(self, *words: str, where: str = "main") -> str:
+        """What Git says."""
+        return subprocess.run(
+            ["git", *words], cwd=self.root / where, env=self.env, capture_output=True, text=True, check=True
+        ).stdout
+
+    def outside(self) -> dict[str, str]:
+        """All that must stay: files beside the workspace, other refs, configuration."""
+        files = [
+            path
+            for folder in ("outside", "home", "main", "bin")
+            for path in (self.root / folder).rglob("*")
+            if ".git" not in path.parts and not path.is_dir()
+        ]
+        files += [self.root / "main/.git" / name for name in ("config", "HEAD", "index")]
+        found = {str(path): _digest(path) for path in files}
+        refs = self.git("for-each-ref", "--format=%(refname) %(objectname)").splitlines()
+        return {**found, "refs": "\n".join(ref for ref in refs if not ref.startswith("refs/heads/own "))}
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else os.readlink(path)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    base = tmp_path_factory.mktemp("world")
+    root = base / "live"
+    for name in ("main", "outside", "home", "bin"):
+        (root / name).mkdir(parents=True)
+    evil = root / "bin" / "evil"
+    evil.write_text(f"#!/bin/sh\ntouch {base}/ran\n")
+    evil.chmod(0o755)
+    env = {
+        "PATH": f"{root / 'bin'}:{os.environ['PATH']}",
+        "HOME": str(root / "home"),
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_EDITOR": "true",
+    }
+    (root / "home/.gitconfig").write_text(
+        '[user]\nname=a\nemail=a@b\n[init]\ndefaultBranch=main\n[alias]\nst=!evil\n[diff "x"]\ncommand=evil\n'
+    )
+    (root / "outside/canary.txt").write_text(f"{CANARY}\n")
+    made = World(root, base / "kept", env)
+    made.git("init", "-q", "--template=")
+    (root / "main/a.txt").write_text("a\n")
+    (root / "main/sub").mkdir()
+    (root / "main/sub/b.txt").write_text("b\n")
+    for words in (
+        ("add", "-A"),
+        ("commit", "-qm", "one"),
+        ("commit", "-qm", "two", "--allow-empty"),
+        ("branch", "other"),
+        ("worktree", "add", "-q", "-b", "own", "../ws"),
+    ):
+        made.git(*words)
+    (root / "main/a.txt").write_text("mine\n")
+    made.git("stash")
+    workspace = made.workspace
+    (workspace / "a.txt").write_text("changed\n")
+    (workspace / "new.txt").write_text("new\n")
+    (workspace / "a b.txt").write_text("blank\n")
+    (workspace / "link").symlink_to(root / "outside")
+    (workspace / "flink").symlink_to(root / "outside/canary.txt")
+    for name in ("--output=pwned", "-x", "--exec=evil"):
+        (workspace / name).write_text("a file named like an option\n")
+    root.rename(made.kept)
+    yield made
+    shutil.rmtree(base, ignore_errors=True)
+
+
+@st.composite
+def commands(draw: st.DrawFn) -> str:
+    """An ordinary command, made worse."""
+    line = draw(st.sampled_from(ALLOWED))
+    for _ in range(draw(st.integers(0, 3))):
+        words = line.split(" ")
+        at = draw(st.integers(1, len(words)))
+        piece = draw(st.sampled_from(PIECES))
+        if draw(st.booleans()):
+            words.insert(at, piece)
+        else:
+            words[at - 1 : at] = [piece if at > 1 else words[0]]
+        line = " ".join(words)
+    return line
+
+
+@settings(max_examples=TRIED, deadline=None, derandomize=TRIED <= 120, suppress_health_check=list(HealthCheck))
+@given(line=commands())
+def test_what_is_allowed_does_no_more_than_a_person_would_read(world: World, line: str) -> None:
+    world.fresh()
+    command = line.replace("/ws", str(world.workspace))
+    verdict = permitted("Bash", told(command), "auto-edit", (), (), str(world.workspace))
+    if not verdict or any(leads_out(world.workspace, path) for path in verdict.paths):
+        return
+    note(command)
+    before = world.outside()
+    done = subprocess.run(
+        ["sh", "-c", command],
+        cwd=world.workspace,
+        env=world.env,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=60,
+    )
+    assert world.outside() == before, command
+    assert not (world.root.parent / "ran").exists(), f"{command} ran a program"
+    assert not list(world.root.glob("*/pwned")), f"{command} wrote a file"
+    assert CANARY not in done.stdout + done.stderr, f"{command} read a secret"
+    assert CANARY not in world.git("log", "-p", "own"), f"{command} put a secret into a commit"
+
+
+def test_what_is_asked_would_have_been_seen(world: World) -> None:
+    """The world shows what it is to show: each of these breaks out."""
+    for command, seen in {
+        "git diff --output=../outside/canary.txt": "outside",
+        "git diff --no-index /dev/null flink/../a.txt; cat flink": "read",
+        "git rebase -x evil HEAD~1": "ran",
+        "git branch more": "outside",
+        "git stash drop": "outside",
+    }.items():
+        world.fresh()
+        before = world.outside()
+        done = subprocess.run(
+            ["sh", "-c", command], cwd=world.workspace, env=world.env, capture_output=True, text=True, check=False
+        )
+        if command.startswith("git rebase"):
+            world.fresh()
+            for words in (("add", "-A"), ("commit", "-qm", "x"), ("rebase", "-x", "evil", "HEAD~1")):
+                world.git(*words, where="ws")
+        found = {
+            "outside": world.outside() != before,
+            "read": CANARY in done.stdout,
+            "ran": (world.root.parent / "ran").exists(),
+        }
+        (world.root.parent / "ran").unlink(missing_ok=True)
+        assert found[seen], command

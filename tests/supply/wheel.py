@@ -1,0 +1,138 @@
+"""The same sources give the same wheel, byte for byte, wherever and whenever: `python -m tests.supply.wheel`.
+
+Builds it twice, in folders of other names, with files of other ages and modes, in other time zones and languages, and looks at what
+is in it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+DIFFERENT = (
+    {"TZ": "UTC", "LC_ALL": "C", "PYTHONHASHSEED": "1", "HOME": "/nonexistent"},
+    {"TZ": "Pacific/Auckland", "LC_ALL": "C.UTF-8", "PYTHONHASHSEED": "2"},
+)
+
+
+def copied(folder: Path, age: float, umask: int) -> None:
+    """The sources as somebody else has them."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+    )
+    for name in filter(None, listed.stdout.decode().split("\0")):
+        source, target = ROOT / name, folder / name
+        if source.is_file():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, target)
+            target.chmod((0o777 if os.access(source, os.X_OK) else 0o666) & ~umask)
+            os.utime(target, (time.time() - age,) * 2)
+    shutil.copytree(
+        ROOT / "dashboard" / "node_modules", folder / "dashboard" / "node_modules", symlinks=True, copy_function=_linked
+    )
+    (folder / "dashboard" / "node_modules" / ".package-lock.json").touch()
+    (folder / "src" / "agent_orchestrator" / "__pycache__").mkdir()
+    (folder / "src" / "agent_orchestrator" / "__pycache__" / "stale.cpython-311.pyc").write_bytes(b"x")
+
+
+def _linked(source: str, target: str) -> None:
+    """A copy of what is not changed."""
+    try:
+        os.link(source, target)
+    except OSError:  # another file system
+        shutil.copy2(source, target)
+
+
+def built(folder: Path, env: dict[str, str]) -> Path:
+    """The wheel that `make wheel` makes there."""
+    done = subprocess.run(
+        ["make", "--no-print-directory", "wheel", f"VENV={Path(sys.executable).parent.parent}", "SETUP="],
+        cwd=folder,
+        env={**os.environ, **env},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    if done.returncode:
+        raise SystemExit(f"the wheel could not be built in {folder}:\n{done.stdout[-3000:]}")
+    (wheel,) = (folder / "dist").glob("*.whl")
+    return wheel
+
+
+def faults(wheel: Path, *folders: Path) -> list[str]:
+    """What is wrong with a wheel's content."""
+    found = []
+    with zipfile.ZipFile(wheel) as file:
+        names = file.namelist()
+        wanted = (
+            "agent_orchestrator/py.typed",
+            "agent_orchestrator/prices.json",
+            "agent_orchestrator/server/dist/index.html",
+        )
+        found += [f"{name} is missing" for name in wanted if name not in names]
+        found += (
+            [] if any(re.search(r"dist-info/licenses/LICENSE$", name) for name in names) else ["LICENSE is missing"]
+        )
+        found += [
+            f"{name} does not belong there"
+            for name in names
+            if re.search(r"\.pyc$|__pycache__|^tests/|node_modules|(^|/)test_[^/]*\.py$", name)
+        ]
+        strange = {name.partition("/")[0] for name in names if not name.startswith("agent_orchestrator")}
+        found += [f"{name} does not belong there" for name in strange]
+        for name in names:
+            content = file.read(name)
+            for place in (ROOT, Path.home(), *folders):
+                if len(str(place)) > 5 and str(place).encode() in content:
+                    found.append(f"{name} names {place}")
+        found += [
+            f"{one.filename} has mode {one.external_attr >> 16:o}"
+            for one in file.infolist()
+            if (one.external_attr >> 16) & 0o022
+        ]
+    return found
+
+
+def main() -> int:
+    """Build twice, compare, look."""
+    with tempfile.TemporaryDirectory(prefix="wheel-") as folder:
+        places = (Path(folder) / "one", Path(folder) / "a folder with another name" / "two")
+        wheels = []
+        for place, env, age, umask in zip(places, DIFFERENT, (0.0, 40_000_000.0), (0o022, 0o077), strict=True):
+            copied(place, age, umask)
+            wheels.append(built(place, env))
+        digests = [hashlib.sha256(wheel.read_bytes()).hexdigest() for wheel in wheels]
+        wrong = faults(wheels[0], *places)
+        if digests[0] != digests[1]:
+            wrong += differences(*wheels)
+        for line in wrong:
+            sys.stdout.write(f"{line}\n")
+        size = wheels[0].stat().st_size
+        sys.stdout.write(f"{wheels[0].name}: {size} bytes, sha256 {digests[0]}\n")
+    return 1 if wrong else 0
+
+
+def differences(one: Path, two: Path) -> list[str]:
+    """Which files of two wheels are not the same."""
+    with zipfile.ZipFile(one) as a, zipfile.ZipFile(two) as b:
+        left, right = ({info.filename: info for info in file.infolist()} for file in (a, b))
+        names = sorted(name for name in left.keys() | right.keys() if name not in left or name not in right)
+        names += [name for name in left.keys() & right.keys() if a.read(name) != b.read(name)]
+        names += [name for name in left.keys() & right.keys() if left[name].external_attr != right[name].external_attr]
+    return [f"{name} is not the same in both" for name in names] or ["the wheels differ in their order or times"]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Homes that earlier versions left, and damaged ones."""

@@ -1,0 +1,305 @@
+"""An earlier version's home under this program: everything is there as before, whatever happens on the way."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import signal
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, event
+from sqlalchemy.engine import Engine
+
+from agent_orchestrator.errors import Conflict, Temporary
+from agent_orchestrator.flow import codec
+from agent_orchestrator.flow.engine import Flow
+from agent_orchestrator.flow.facts import VERSION
+from agent_orchestrator.flow.rules import DEFAULT_RULES
+from agent_orchestrator.services.view import Views
+from agent_orchestrator.store import migrations
+from agent_orchestrator.store.database import Database
+from agent_orchestrator.testing.sandbox import Sandbox
+from tests.upgrade.homes import RELEASED, old_database, old_home, told
+
+LIVE = ("working", "idle", "needs_input", "blocked", "review_pending", "starting", "queued")
+"""Statuses that may change as soon as a daemon looks for the agents, which are gone."""
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=RELEASED)
+def version(request: pytest.FixtureRequest) -> int:
+    return int(request.param)
+
+
+def rows(path: Path, query: str) -> list[tuple[Any, ...]]:
+    with closing(sqlite3.connect(path)) as database:
+        return database.execute(query).fetchall()
+
+
+EVENTS = "SELECT seq, key, type, project, session, generation, source, time, data FROM events ORDER BY seq"
+OUTBOX = "SELECT key, kind, session, args, due, attempts, state, result FROM outbox ORDER BY key"
+
+
+def schema_of(path: Path) -> str:
+    return str(rows(path, "SELECT value FROM meta WHERE name = 'schema'")[0][0])
+
+
+@pytest.fixture
+def later(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """One version more than there is, so that there is always one to come to."""
+
+    def change(connection: Connection) -> None:
+        connection.exec_driver_sql("ALTER TABLE events ADD COLUMN later TEXT")
+        connection.exec_driver_sql("UPDATE outbox SET result = result")
+        connection.exec_driver_sql("CREATE TABLE afterwards (x TEXT)")
+
+    monkeypatch.setattr(migrations, "MIGRATIONS", (*migrations.MIGRATIONS, change))
+    return lambda: len(migrations.MIGRATIONS)
+
+
+async def folded(path: Path) -> tuple[Flow, list[dict[str, Any]]]:
+    """What a daemon would show before it has looked at anything."""
+    store = Database.sqlite(path)
+    [(last,)] = rows(path, "SELECT max(time) FROM events WHERE type <> 'daemon-stopped'")
+    flow = Flow(store, lambda: last, lambda _project, _profile: DEFAULT_RULES)
+    flow.seq = await store.open()
+    await flow.follow()
+    views = Views(flow)
+    shown = [views.session(facts) for facts in sorted(flow.sessions.values(), key=lambda facts: facts.created_at)]
+    await store.close()
+    return flow, shown
+
+
+@pytest.mark.parametrize("afresh", [False, True], ids=["from the snapshot", "from the log"])
+async def test_every_session_is_shown_as_before(version: int, afresh: bool, tmp_path: Path) -> None:
+    path = tmp_path / "ao" / "ao.db"
+    old_database(version, path, tmp_path)
+    if afresh:
+        with closing(sqlite3.connect(path)) as database, database:
+            database.execute("DELETE FROM snapshots")
+    events, outbox = rows(path, EVENTS), rows(path, OUTBOX)
+    flow, shown = await folded(path)
+    before = told(version, tmp_path)
+    expected = before["/api/sessions?all=1"]["sessions"]
+    assert len(expected) > 20 and len({one["status"] for one in expected}) >= 8
+    assert [(one["id"], one["status"]) for one in shown] == [(one["id"], one["status"]) for one in expected]
+    for now, then in zip(shown, expected, strict=True):
+        assert {key: now[key] for key in then if key != "why"} == {key: then[key] for key in then if key != "why"}
+        messages = before[f"/api/sessions/{now['id']}/messages"]["messages"]
+        facts = flow.sessions[now["id"]]
+        assert [(one.id, one.text, one.state) for one in facts.messages if not one.task] == [
+            (one["messageId"], one["content"], one["state"]) for one in messages
+        ]
+    assert [plan.state for plan in flow.home.plans.values() if plan.state != "discarded"] == [
+        one["state"] for one in before["/api/plans?all=1"]["plans"]
+    ]
+    assert rows(path, EVENTS) == events and rows(path, OUTBOX) == outbox
+    assert schema_of(path) == str(len(migrations.MIGRATIONS))
+
+
+def test_a_daemon_takes_an_old_home_over(version: int, tmp_path: Path) -> None:
+    with Sandbox(tmp_path, "process") as box:
+        old_home(version, box)
+        before = told(version, tmp_path)
+        box.start()
+        now = {one["id"]: one for one in box.sessions()}
+        for one in before["/api/sessions?all=1"]["sessions"]:
+            assert one["id"] in now
+            if one["status"] not in LIVE:
+                assert now[one["id"]]["status"] == one["status"], one["id"]
+            kept = box.request("GET", f"/api/sessions/{one['id']}/messages")["messages"]
+            known = {message["messageId"]: message["content"] for message in kept}
+            for message in before[f"/api/sessions/{one['id']}/messages"]["messages"]:
+                assert known[message["messageId"]] == message["content"]
+        assert [one["id"] for one in box.request("GET", "/api/projects")["projects"]] == [
+            one["id"] for one in before["/api/projects"]["projects"]
+        ]
+        assert [one["name"] for one in box.json("token", "list")["tokens"]] == ["phone", "desk"]
+        restored = box.ao("restore", "shop-stopped")
+        assert restored.returncode == 0
+        kept_file = tmp_path / "ao" / "worktrees" / "shop" / "stopped" / "kept.txt"
+        box.until(kept_file.exists, "the saved work of an earlier version")
+
+
+async def test_the_database_is_kept_before_it_is_changed(
+    version: int, tmp_path: Path, later: Callable[[], int]
+) -> None:
+    path = tmp_path / "ao.db"
+    old_database(version, path, tmp_path)
+    before = "\n".join(_dump(path))
+    store = Database.sqlite(path)
+    await store.open()
+    await store.close()
+    kept = tmp_path / f"ao.v{version}.bak"
+    assert "\n".join(_dump(kept)) == before
+    assert kept.stat().st_mode & 0o777 == 0o600
+    assert schema_of(path) == str(later()) and not list(tmp_path.glob("*~"))
+    await folded(kept)  # it can be gone back to
+
+
+def _dump(path: Path) -> Iterator[str]:
+    with closing(sqlite3.connect(path)) as database:
+        yield from database.iterdump()
+
+
+def test_killed_at_any_statement_it_is_old_or_new(version: int, tmp_path: Path, later: Callable[[], int]) -> None:
+    original = tmp_path / "original.db"
+    old_database(version, original, tmp_path)
+    events = rows(original, EVENTS)
+    for number in range(200):
+        path = tmp_path / f"{number}" / "ao.db"
+        path.parent.mkdir()
+        with closing(sqlite3.connect(original)) as old, closing(sqlite3.connect(path)) as new:
+            old.backup(new)
+        killed = _open_and_die(path, number)
+        assert schema_of(path) in {str(one) for one in range(version, later() + 1)}
+        assert rows(path, "PRAGMA integrity_check") == [("ok",)]
+        assert rows(path, EVENTS) == events
+        columns = {row[1] for row in rows(path, "PRAGMA table_info(events)")}
+        tables = {row[0] for row in rows(path, "SELECT name FROM sqlite_master")}
+        changed = schema_of(path) == str(later())
+        assert ("later" in columns, "afterwards" in tables) == (changed, changed)
+        assert not _open_and_die(path, -1), "the next start goes on from there"
+        assert schema_of(path) == str(later()) and rows(path, EVENTS) == events
+        if not killed:
+            assert number > 8
+            return
+    raise AssertionError("it never came to an end")
+
+
+def _open_and_die(path: Path, number: int) -> bool:
+    """Open the store in another process, which is killed before its statement of this number; true if it came so far."""
+    child = os.fork()
+    if child == 0:
+        try:
+            seen = iter(range(1000))
+
+            def die(*_: object) -> None:
+                if next(seen) == number:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+            event.listen(Engine, "before_cursor_execute", die)
+            event.listen(Engine, "commit", die)
+            asyncio.run(_opened(path))
+        finally:
+            os._exit(0)
+    return os.WIFSIGNALED(os.waitpid(child, 0)[1])
+
+
+async def _opened(path: Path) -> None:
+    store = Database.sqlite(path)
+    await store.open()
+    await store.close()
+
+
+async def test_no_room_for_the_copy_leaves_everything_alone(
+    version: int, tmp_path: Path, later: Callable[[], int]
+) -> None:
+    path = tmp_path / "ao.db"
+    old_database(version, path, tmp_path)
+    before = list(_dump(path))
+    room = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, room[1]))
+    try:
+        store = Database.sqlite(path)
+        with pytest.raises(Temporary, match="could not be kept") as refused:
+            await store.open()
+        await store.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, room)
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert "\n" not in str(refused.value) and "make room" in refused.value.remedy
+    assert list(_dump(path)) == before
+    assert not list(tmp_path.glob("*bak*"))
+    assert later() > version
+
+
+def test_a_newer_database_is_refused_in_one_line_everywhere(tmp_path: Path) -> None:
+    with Sandbox(tmp_path, "process") as box:
+        box.repository()
+        old_database(RELEASED[-1], box.home.database, tmp_path)
+        with closing(sqlite3.connect(box.home.database)) as database, database:
+            database.execute("UPDATE meta SET value = '99'")
+            database.execute("ALTER TABLE events ADD COLUMN unheard_of TEXT")
+        before = list(_dump(box.home.database))
+        done = box.ao("status", check=False)
+        assert done.returncode == 4 and done.stdout == ""
+        assert done.stderr.count("\n") == 1 and "Traceback" not in done.stderr
+        assert "newer version (99)" in done.stderr and "install the newer agent-orchestrator" in done.stderr
+        assert "newer version (99)" in box.home.log.read_text()
+        doctor = box.ao("doctor", check=False)
+        assert doctor.returncode == 1 and "Traceback" not in doctor.stderr
+        assert "newer version (99)" in doctor.stdout and "install the newer agent-orchestrator" in doctor.stdout
+        assert list(_dump(box.home.database)) == before
+        assert not list(box.home.path.glob("*.bak"))
+
+
+@pytest.mark.parametrize("other", [VERSION - 1, VERSION + 1])
+async def test_facts_saved_by_another_version_are_folded_anew(other: int, tmp_path: Path) -> None:
+    path = tmp_path / "ao.db"
+    old_database(RELEASED[-1], path, tmp_path)
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("DELETE FROM snapshots")
+    _, right = await folded(path)
+    path.unlink()
+    old_database(RELEASED[-1], path, tmp_path)
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("UPDATE snapshots SET body = '{}' WHERE id LIKE 'session:%'")
+        database.execute("UPDATE snapshots SET body = json_set(body, '$.version', ?) WHERE id = 'as-of'", (other,))
+    _, shown = await folded(path)
+    assert shown == right
+
+
+async def test_events_of_a_newer_version_are_kept_and_fold_to_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "ao.db"
+    old_database(RELEASED[-1], path, tmp_path)
+    _, right = await folded(path)
+    [(last,)] = rows(path, "SELECT max(seq) FROM events")
+    strange = [
+        ("thought-read", '{"of": ["everybody"]}'),
+        ("session-admitted", '{"unheardOf": {"x": 1}}'),
+        ("message-queued", '{"text": 5, "unheardOf": 1}'),
+        ("agent-usage", '{"input": "many"}'),
+        ("check-finished", '["no", "object"]'),
+        ("head-moved", "torn {"),
+    ]
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("DELETE FROM snapshots")
+        for number, (kind, data) in enumerate(strange, last + 1):
+            database.execute(
+                "INSERT INTO events (seq, key, type, project, session, generation, source, time, data)"
+                " VALUES (?, ?, ?, 'shop', 'shop-stopped', 1, 'x', 0, ?)",
+                (number, f"strange:{number}", kind, data),
+            )
+    flow, shown = await folded(path)
+    assert flow.seq == last + len(strange)
+    assert [(one["id"], one["status"]) for one in shown] == [(one["id"], one["status"]) for one in right]
+    store = Database.sqlite(path)
+    await store.open()
+    (first, *_) = await store.events(after=last)
+    await store.close()
+    assert (first.type, codec.dump(first.body)["data"]) == ("thought-read", {"of": ["everybody"]})
+
+
+async def test_an_older_program_meets_the_next_schema(
+    tmp_path: Path, later: Callable[[], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "ao.db"
+    old_database(RELEASED[-1], path, tmp_path)
+    await _opened(path)
+    newest = later()
+    monkeypatch.setattr(migrations, "MIGRATIONS", migrations.MIGRATIONS[:-1])
+    store = Database.sqlite(path)
+    with pytest.raises(Conflict, match=rf"newer version \({newest}\)"):
+        await store.open()
+    await store.close()
+    assert time.time() > path.stat().st_mtime - 1

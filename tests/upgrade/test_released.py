@@ -1,0 +1,99 @@
+"""What was released stays as it was: a change of the tables, or of what a fold means, is a new version."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import sqlite3
+from contextlib import closing
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from sqlalchemy import create_engine, inspect
+
+from agent_orchestrator.flow.facts import VERSION, HomeFacts, SessionFacts
+from agent_orchestrator.store import migrations, schema
+from tests.upgrade.homes import HERE, RELEASED
+
+TABLES = {
+    1: "acc8720dd48d9ae3",
+    2: "32db76e0d78b7b65",
+}
+"""Version of the schema → digest of its tables, indexes and triggers on SQLite. A line is added, none is ever changed."""
+
+FACTS = (10, "378dd0cd4dd57bd5")
+"""Version of the facts → digest of their shape. Both are changed together: facts that were saved before are then folded anew."""
+
+
+def made_by(count: int) -> dict[str, str]:
+    """Name → statement of everything that the first migrations make."""
+    engine = create_engine("sqlite://")
+    with engine.begin() as connection:
+        for migration in migrations.MIGRATIONS[:count]:
+            migration(connection)
+        rows = connection.exec_driver_sql("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL").all()
+    return {name: _plain(sql) for name, sql in rows}
+
+
+def _plain(sql: str) -> str:
+    return re.sub(r"\s+", " ", sql.replace('"', "")).replace(" ,", ",").strip()
+
+
+def digest(what: object) -> str:
+    return hashlib.sha256(repr(what).encode()).hexdigest()[:16]
+
+
+def test_no_released_migration_was_changed() -> None:
+    found = {number: digest(sorted(made_by(number).items())) for number in range(1, len(migrations.MIGRATIONS) + 1)}
+    assert found == TABLES, "add a migration instead of changing one; a new one gets its line in TABLES"
+
+
+def test_the_recorded_homes_are_of_these_versions() -> None:
+    for version in RELEASED:
+        with closing(sqlite3.connect(":memory:")) as database:
+            database.executescript((HERE / f"schema-{version}.sql").read_text())
+            rows = database.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall()
+        assert {name: _plain(sql) for name, sql in rows} == made_by(version)
+    assert list(range(1, RELEASED[-1] + 1)) == RELEASED
+    assert len(migrations.MIGRATIONS) - RELEASED[-1] <= 1, "record a home of the last version: tests/upgrade/record.py"
+
+
+def test_the_migrations_lead_to_the_tables_that_are_used(tmp_path: Path) -> None:
+    now, led = create_engine("sqlite://"), create_engine(f"sqlite:///{tmp_path}/led.db")
+    schema.metadata.create_all(now)
+    with led.begin() as connection:
+        for migration in migrations.MIGRATIONS:
+            migration(connection)
+    for table in schema.metadata.tables:
+        assert _shape(inspect(now), table) == _shape(inspect(led), table)
+    assert inspect(now).get_table_names() == inspect(led).get_table_names()
+    now.dispose()
+    led.dispose()
+
+
+def _shape(inspector: Any, table: str) -> object:
+    columns = {one["name"]: (str(one["type"]), one["nullable"]) for one in inspector.get_columns(table)}
+    return columns, sorted(str(one["name"]) for one in inspector.get_indexes(table))
+
+
+def test_saved_facts_of_another_shape_have_another_version() -> None:
+    seen: dict[str, list[tuple[str, str]]] = {}
+    for cls in (SessionFacts, HomeFacts):
+        _walk(cls, seen)
+    message = (
+        "facts changed: raise VERSION in flow/facts.py if they would be folded otherwise, and put the new pair here"
+    )
+    assert (VERSION, digest(sorted(seen.items()))) == FACTS, message
+
+
+def _walk(hint: Any, seen: dict[str, list[tuple[str, str]]]) -> None:
+    if isinstance(hint, type) and is_dataclass(hint):
+        if hint.__name__ in seen:
+            return
+        hints = get_type_hints(hint)
+        seen[hint.__name__] = [(item.name, str(hints[item.name])) for item in fields(hint)]
+        for inner in hints.values():
+            _walk(inner, seen)
+    for inner in getattr(hint, "__args__", ()):
+        _walk(inner, seen)

@@ -1,0 +1,232 @@
+"""`ao doctor --repair` on homes that were damaged in every way at once: afterwards the daemon starts, and what was intact is shown."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import socket
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_orchestrator.services.repair.__main__ import alone, run
+from agent_orchestrator.testing.sandbox import Sandbox
+
+
+def until(box: Sandbox, name: str, *wanted: str) -> None:
+    box.until(lambda: box.session(f"app-{name}")["status"] in wanted)
+
+
+def _said(box: Sandbox) -> list[dict[str, Any]]:
+    messages: list[dict[str, Any]] = box.request("GET", "/api/sessions/app-done/messages")["messages"]
+    return messages
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
+    """A home that was used and left; each test gets it as it was, at the same place."""
+    folder = tmp_path_factory.mktemp("whole")
+    with Sandbox(folder / "box", "process") as box:
+        box.repository()
+        box.start()
+        for name, task in (
+            ("live", "[[write: live.txt|uncommitted]] [[say: here]]"),
+            ("done", "[[edit: done.txt|x]] [[commit: Do it]] [[done: made]]"),
+            ("saved", "[[write: saved.txt|precious]] [[say: here]]"),
+        ):
+            box.ao("new", task, "--name", name)
+            until(box, name, "idle", "review_pending", "mergeable")
+        box.ao("stop", "app-saved")
+        until(box, "saved", "stopped")
+        box.ao("send", "app-done", "thank you")
+        box.until(lambda: _said(box)[-1]["state"] == "acknowledged")
+        box.ao("token", "new", "phone")
+        box.clean_up()
+        shutil.copytree(box.folder, folder / "kept", symlinks=True)
+        yield box
+
+
+@pytest.fixture
+def box(whole: Sandbox) -> Iterator[Sandbox]:
+    shutil.rmtree(whole.folder)
+    shutil.copytree(whole.folder.with_name("kept"), whole.folder, symlinks=True)
+    yield whole
+    whole.clean_up()
+
+
+def repaired(box: Sandbox, *, dry: bool = False) -> tuple[dict[str, list[dict[str, Any]]], Path | None]:
+    """Findings by name, and where what was changed is kept."""
+    with alone(box.home):
+        repair = asyncio.run(run(box.home, dry=dry))
+    checks = [finding.json() for finding in repair.findings]
+    found: dict[str, list[dict[str, Any]]] = {}
+    for check in checks:
+        found.setdefault(check["name"], []).append(check)
+    return found, repair.kept
+
+
+def states(found: dict[str, list[dict[str, Any]]]) -> set[str]:
+    return {check["state"] for checks in found.values() for check in checks}
+
+
+def tree(folder: Path) -> dict[str, tuple[int, bytes]]:
+    """Every file below a folder, with its mode and content."""
+    return {
+        str(path.relative_to(folder)): (path.lstat().st_mode, path.read_bytes() if path.is_file() else b"")
+        for path in sorted(folder.rglob("*"))
+        if not path.is_socket() and path.name != "daemon.lock"
+    }
+
+
+def change(box: Sandbox, *statements: str) -> None:
+    with closing(sqlite3.connect(box.home.database)) as database, database:
+        for statement in statements:
+            database.execute(statement)
+
+
+def everything_is_shown(box: Sandbox) -> None:
+    box.start()
+    shown = {one["id"]: one["status"] for one in box.sessions()}
+    assert set(shown) == {"app-live", "app-done", "app-saved"} and shown["app-saved"] == "stopped"
+    assert "thank you" in [one["content"] for one in _said(box)]
+    assert (box.home.worktrees / "app" / "live" / "live.txt").read_text() == "uncommitted\n"
+    assert "Do it" in box.git("log", "--format=%s", "feature/done")
+
+
+def test_a_sound_home_is_left_alone(box: Sandbox) -> None:
+    before = tree(box.home.path)
+    found, kept = repaired(box)
+    assert (states(found), kept) == ({"ok"}, None), found
+    assert tree(box.home.path) == before
+
+
+def test_every_damage_at_once(box: Sandbox) -> None:
+    home = box.home.path
+    box.home.token.write_bytes(b"\0" * 48)
+    (home / "token.secret").write_text("")
+    (home / "tokens.json").write_text('{"tokens": [{"id": "1", "na')
+    box.home.config.write_bytes(b"\0" * 100)
+    home.chmod(0o755)
+    box.home.database.chmod(0o644)
+    box.home.info.write_text('{"pid": 999999999, "socket": "x"')
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(box.home.socket("daemon.sock")))
+    (home / "daemon.new").write_text("{")
+    (home / "tokens.json~").write_text("{")
+    shutil.rmtree(box.home.session("app-live"))
+    shutil.rmtree(box.repo / ".git" / "worktrees" / "live")
+    box.git("update-ref", "-d", "refs/heads/feature/done")
+    lock = box.repo / ".git" / "worktrees" / "done" / "index.lock"
+    lock.touch()
+    os.utime(lock, (time.time() - 3600,) * 2)
+    change(
+        box,
+        "UPDATE snapshots SET body = 'torn {' WHERE id = 'home'",
+        "INSERT INTO outbox SELECT 'stuck', kind, session, generation, '{torn', 0, cause, sort, 0, 0, 'pending', '', 0"
+        " FROM outbox LIMIT 1",
+    )
+
+    before = tree(box.folder)
+    found, kept = repaired(box, dry=True)
+    assert kept is None and tree(box.folder) == before, "a dry run changes nothing"
+    expected = {"token", "token.secret", "tokens.json", "configuration", "modes", "leftovers", "effects", "facts"}
+    damaged = {name for name, checks in found.items() if "damaged" in {check["state"] for check in checks}}
+    assert damaged == expected | {"app-live", "app-done"}, found
+
+    found, kept = repaired(box)
+    assert kept and {name for name in found if "repaired" in {one["state"] for one in found[name]}} == damaged
+    aside = kept
+    assert aside.parent == home / "damaged" and aside.stat().st_mode & 0o777 == 0o700
+    assert (aside / "token").read_bytes() == b"\0" * 48
+    assert (aside / "tokens.json").read_text().startswith('{"tokens": [{')
+    assert '"key": "stuck"' in (aside / "effects.jsonl").read_text()
+    assert (aside / "ao.db").is_file() and not lock.exists()
+    assert home.stat().st_mode & 0o777 == 0o700 and box.home.database.stat().st_mode & 0o777 == 0o600
+    assert box.git("status", "--porcelain", cwd=box.home.worktrees / "app" / "live") == "?? live.txt"
+
+    found, again = repaired(box)
+    assert again is None and states(found) == {"ok"}, found
+    everything_is_shown(box)
+
+
+def test_a_torn_database_with_a_live_worktree(box: Sandbox) -> None:
+    content = bytearray(box.home.database.read_bytes())
+    content[:4096] = bytes(4096)
+    box.home.database.write_bytes(content)
+    refused = box.ao("status", check=False)
+    assert refused.returncode == 4 and "ao doctor --repair" in refused.stderr and "Traceback" not in refused.stderr
+    assert refused.stderr.count("\n") == 1, refused.stderr
+    found, kept = repaired(box)
+    assert kept and found["database"][0]["state"] == "repaired", found
+    assert (kept / "ao.db").read_bytes() == bytes(content)
+    everything_is_shown(box)
+
+
+def test_without_any_database_everything_is_found(box: Sandbox) -> None:
+    for file in box.home.path.glob("ao.db*"):
+        file.unlink()
+    found, _ = repaired(box)
+    told = {check["detail"]: check["remedy"] for check in found["found"]}
+    live = box.home.worktrees / "app" / "live"
+    assert f"a workspace that no session owns: {live} on branch feature/live" in told
+    saved = f"saved work of app-saved in {box.repo}: refs/ao/rescue/app-saved"
+    assert told[saved].startswith(f"git -C {box.repo} branch app-saved refs/ao/rescue/app-saved")
+    command = told[f"a workspace that no session owns: {live} on branch feature/live"]
+    assert "ao new --branch feature/live TASK" in command
+    box.git("branch", "app-saved", "refs/ao/rescue/app-saved")
+    assert box.git("show", "app-saved:saved.txt") == "precious"
+    box.git("add", "-A", cwd=live)
+    box.git("commit", "-m", "Found work", cwd=live)
+    box.git("worktree", "remove", str(live))
+    box.start()
+    box.ao("new", "--branch", "feature/live", "--name", "again", "[[say: here]]")
+    assert (box.home.worktrees / "app" / "again" / "live.txt").read_text() == "uncommitted\n"
+
+
+def test_a_workspace_and_a_branch_that_are_gone(box: Sandbox) -> None:
+    shutil.rmtree(box.home.worktrees / "app" / "live")
+    shutil.rmtree(box.home.worktrees / "app" / "done")
+    found, _ = repaired(box)
+    assert "`ao restore app-live` makes it anew" in found["app-live"][0]["remedy"]
+    box.start()
+    for name in ("live", "done"):
+        box.ao("stop", f"app-{name}")
+        until(box, name, "stopped")
+    box.ao("restore", "app-done")
+    assert (box.home.worktrees / "app" / "done" / "done.txt").exists()
+
+
+def test_a_running_daemon_is_not_disturbed(box: Sandbox) -> None:
+    box.start()
+    done = box.ao("doctor", "--repair", check=False)
+    assert done.returncode == 1 and "a daemon runs" in done.stderr and "ao shutdown" in done.stderr
+    assert done.stderr.count("\n") == 1 and done.stdout == ""
+
+
+def test_what_a_person_wrote_is_for_that_person(box: Sandbox) -> None:
+    box.home.config.write_text("port: [3000\n")
+    found, kept = repaired(box)
+    assert kept is None
+    assert found["configuration"][0]["state"] == "warning" and "config.yaml" in found["configuration"][0]["detail"]
+    assert box.home.config.read_text() == "port: [3000\n"
+    assert box.ao("doctor", "--dry-run", check=False).returncode == 2
+    shown = box.ao("doctor", "--repair")
+    assert "ok       database" in shown.stdout and "warning  configuration" in shown.stdout
+    box.home.token.write_text("")
+    told = box.ao("doctor", "--repair", "--dry-run", "--json", check=False)
+    assert told.returncode == 1 and json.loads(told.stdout)["kept"] is None
+    assert {"name", "state", "detail", "remedy"} == set(json.loads(told.stdout)["checks"][0])
+
+
+def test_no_home_is_said_so(tmp_path: Path) -> None:
+    with Sandbox(tmp_path, "process") as box:
+        box.repo = tmp_path
+        done = box.ao("doctor", "--repair", check=False)
+        assert done.returncode == 3 and "there is no" in done.stderr and not box.home.path.exists()

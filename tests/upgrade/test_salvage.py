@@ -1,0 +1,185 @@
+"""Databases with any kind of damage: whatever lies on a sound page is read back as it was, and the result can be used."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_orchestrator.errors import AoError
+from agent_orchestrator.home import Home
+from agent_orchestrator.services.repair.aside import Repair
+from agent_orchestrator.services.repair.records import put_in_order, sessions_of
+from agent_orchestrator.store import salvage
+from agent_orchestrator.store.database import Database
+from tests.upgrade.homes import RELEASED, old_database
+
+ROUNDS = int(os.environ.get("AO_DAMAGES", "12"))
+"""Random damages that are tried."""
+PAGE = 4096
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(scope="module", params=["as released", "as of now", "at rest"])
+async def sound(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sound database; unless it is at rest, with a part of it in its write-ahead log, as after a kill."""
+    folder = tmp_path_factory.mktemp("sound")
+    path = folder / "ao.db"
+    old_database(RELEASED[-1], path, folder)
+    if request.param != "as released":
+        store = Database.sqlite(path)
+        await store.open()
+        await store.close()
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("PRAGMA wal_autocheckpoint = 0")
+        database.execute("INSERT INTO snapshots VALUES ('session:later', '{}')")
+        database.execute("UPDATE outbox SET attempts = attempts + 1 WHERE rowid % 7 = 0")
+        [(last, *rest)] = database.execute("SELECT * FROM events ORDER BY seq DESC LIMIT 1").fetchall()
+        marks = ", ".join("?" * (len(rest) + 1))
+        for number in range(1, 40):
+            long = '{"text": "' + "x" * (number * 300) + '"}'
+            values = (last + number, f"late:{number}", *rest[1:7], long, *rest[8:])
+            database.execute(f"INSERT INTO events VALUES ({marks})", values)
+        database.commit()
+        if request.param == "at rest":
+            database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        kept = tmp_path_factory.mktemp("kept")
+        for file in folder.glob("ao.db*"):
+            shutil.copy(file, kept / file.name)
+    return kept / "ao.db"
+
+
+def zeroes(content: bytearray, dice: random.Random) -> None:
+    page = dice.randrange(len(content) // PAGE)
+    content[page * PAGE : (page + 1) * PAGE] = bytes(PAGE)
+
+
+def rubbish(content: bytearray, dice: random.Random) -> None:
+    page = dice.randrange(len(content) // PAGE)
+    content[page * PAGE : (page + 1) * PAGE] = dice.randbytes(PAGE)
+
+
+def many_pages(content: bytearray, dice: random.Random) -> None:
+    for _ in range(8):
+        zeroes(content, dice)
+
+
+def torn(content: bytearray, dice: random.Random) -> None:
+    del content[dice.randrange(PAGE, len(content)) :]
+
+
+def no_head(content: bytearray, dice: random.Random) -> None:
+    length = dice.choice([16, 100, PAGE])
+    content[:length] = bytes(length)
+
+
+def half_a_page(content: bytearray, dice: random.Random) -> None:
+    place = dice.randrange(len(content) // PAGE) * PAGE + PAGE // 2
+    content[place : place + PAGE // 2] = bytes(PAGE // 2)
+
+
+KINDS: list[Callable[[bytearray, random.Random], None]] = [zeroes, rubbish, many_pages, torn, no_head, half_a_page]
+
+
+def whole_events(path: Path) -> dict[int, tuple[Any, ...]]:
+    with closing(sqlite3.connect(path)) as database:
+        return {row[0]: row for row in database.execute("SELECT * FROM events")}
+
+
+@pytest.mark.parametrize("seed", range(ROUNDS))
+async def test_whatever_is_on_a_sound_page_comes_back(sound: Path, seed: int, tmp_path: Path) -> None:
+    dice = random.Random(seed)
+    home = Home(tmp_path)
+    for file in sound.parent.glob("ao.db*"):
+        if not file.name.endswith("-shm"):
+            shutil.copy(file, tmp_path / file.name)
+    shutil.copytree(sound.parent, tmp_path / "before")
+    before = whole_events(tmp_path / "before" / "ao.db")
+    log = home.path / "ao.db-wal"
+    target = log if log.exists() and log.stat().st_size and dice.random() < 0.2 else home.database
+    content = bytearray(target.read_bytes())
+    original = bytes(content)
+    KINDS[seed % len(KINDS)](content, dice)
+    target.write_bytes(content)
+    damaged = bytes(content)
+
+    repair = Repair(home)
+    events = put_in_order(repair)
+    assert events is not None
+    after = whole_events(home.database)
+    assert salvage.look(home.database).problems == []
+    assert set(after) <= set(before)
+    same = [seq for seq in after if after[seq] == before[seq]]
+    hit = sum(
+        original[place : place + PAGE] != damaged[place : place + PAGE] for place in range(0, len(original), PAGE)
+    )
+    if target == home.database:
+        # A damaged page is a leaf with some rows of their own, or one of those that a long row goes on in.
+        assert len(same) >= len(before) - hit * 40, (KINDS[seed % len(KINDS)].__name__, len(same), len(before), hit)
+    assert len(same) >= len(after) - hit * 40
+    if repair.kept:
+        assert (repair.kept / target.name).read_bytes() == damaged
+    found = sessions_of(events)
+    created = {row[4] for row in after.values() if row[2] == "session-created"}
+    assert set(found) == created
+    store = Database.sqlite(home.database)
+    await store.open()
+    assert ((await store.events(limit=1)) and await store.snapshot() is None) or not repair.kept
+    await store.close()
+    again = Repair(home)
+    put_in_order(again)
+    assert {one.state for one in again.findings} <= {"ok", "warning"}
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\0" * 20000, b"this is no database\n" * 500], ids=["empty", "zeroes", "text"]
+)
+def test_nothing_to_be_read_gives_an_empty_one(content: bytes, tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.database.write_bytes(content)
+    assert put_in_order(Repair(home)) == []
+    assert salvage.look(home.database).problems == []
+
+
+def test_a_backup_is_not_passed_over(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    old_database(RELEASED[-1], tmp_path / "ao.v1.bak", tmp_path)
+    home.database.write_bytes(b"\0" * 20000)
+    repair = Repair(home)
+    put_in_order(repair)
+    assert [(one.state, one.remedy) for one in repair.findings] == [
+        ("failed", f"a backup is there: cp {tmp_path}/ao.v1.bak {home.database}")
+    ]
+    assert home.database.read_bytes() == b"\0" * 20000 and repair.kept is None
+
+
+def test_a_repair_that_was_cut_short_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = Home(tmp_path)
+    old_database(RELEASED[-1], home.database, tmp_path)
+    count = len(whole_events(home.database))
+    content = bytearray(home.database.read_bytes())
+    content[:100] = bytes(100)
+    home.database.write_bytes(content)
+    steps = iter(range(10))
+    aside = Repair.put_aside
+
+    def dies(repair: Repair, path: Path) -> None:
+        aside(repair, path)
+        if path == home.database:
+            raise AoError(f"killed {next(steps)}")
+
+    monkeypatch.setattr(Repair, "put_aside", dies)
+    with pytest.raises(AoError, match="killed"):
+        put_in_order(Repair(home))
+    monkeypatch.undo()
+    assert not home.database.exists()
+    put_in_order(Repair(home))
+    assert len(whole_events(home.database)) == count
