@@ -7,7 +7,7 @@ EPOCH  := 1580601600
 BUILT  := src/agent_orchestrator/server/dist/index.html
 PAGES  := $(shell find dashboard -name node_modules -prune -o -type f -print)
 
-.PHONY: help setup dashboard test-dashboard demo test check lint types imports docs-test bench faults crashes test-agents test-forges test-browser test-docker test-cluster test-postgres test-rescue screenshots wheel test-wheel lock clean
+.PHONY: help setup dashboard test-dashboard demo test check lint types imports docs-test bench test-faults fuzz crashes test-agents test-forges test-browser test-docker test-cluster test-postgres test-rescue screenshots wheel test-wheel lock clean
 
 help:            ## what can be done here
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -91,11 +91,16 @@ test-docker: setup   ## sessions in containers, on an engine of its own; needs r
 forge: setup     ## a forge for tests to use by hand: make forge KIND=github (gitlab, linear, jira) PORT=8701
 	@$(BIN)/python -m tests.forges.serve $(or $(KIND),github) --port $(or $(PORT),0)
 
-faults: setup    ## seeded rounds of kill -9 against a real daemon: make faults ROUNDS=100 SEED=1
-	@$(BIN)/python -m tests.faults.run --rounds $(or $(ROUNDS),100) --seed $(or $(SEED),1)
+test-faults: setup   ## seeded rounds of faults against a real daemon: make test-faults ROUNDS=200 SEED=1 (MINUTES=45, KINDS=disk-full,sleep, REPLAY=17)
+	@scripts/install-tmux
+	@$(BIN)/python -m tests.faults.run --rounds $(or $(ROUNDS),200) --seed $(or $(SEED),1) --minutes $(or $(MINUTES),0) $(if $(KINDS),--kinds $(KINDS)) $(if $(REPLAY),--replay $(REPLAY)) $(if $(REPORT),--report $(REPORT))
 
 crashes: setup   ## kill -9 of the daemon at every statement that touches the outside: make crashes ONLY=messages-tmux JOBS=2
 	@$(BIN)/python -m tests.faults.statements --jobs $(or $(JOBS),2) $(if $(ONLY),--only $(ONLY))
+
+fuzz: setup      ## inputs near to those in tests/fuzz/corpora, and Schemathesis on the API: make fuzz MINUTES=10 (ONLY=spool, SEED=1)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade --target .cache/fuzz --require-hashes -r requirements-fuzz.lock
+	@PYTHONPATH=.cache/fuzz $(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),10) $(if $(ONLY),--only $(ONLY)) $(if $(SEED),--seed $(SEED))
 
 bench: setup     ## the figures of docs/benchmarks.md, as ratios measured in one run
 	@$(BIN)/python -m benchmarks

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import json
 import os
 import sys
@@ -24,6 +25,8 @@ from agent_orchestrator.home import Home
 
 BEAT = 0.02
 LATE = 0.05
+BRIEF = 0.01
+"""Seconds of a search for garbage that nobody minds."""
 EVERY = 2.0
 """Seconds between two lines."""
 
@@ -34,6 +37,14 @@ class Pulse:
     def __init__(self, file: TextIO) -> None:
         self._file = file
         self._beat_at = time.monotonic()
+        self._collecting = 0.0
+
+    def collecting(self, phase: str, told: dict[str, int]) -> None:
+        """Notes each search for garbage that takes its time."""
+        if phase == "start":
+            self._collecting = time.thread_time()
+        elif (took := time.thread_time() - self._collecting) > BRIEF:
+            self._tell(collected=took, generation=told["generation"])
 
     async def beat(self) -> None:
         """Notes each beat that is late, and whether the loop itself worked meanwhile or had to wait for a core."""
@@ -80,6 +91,7 @@ def main() -> int:
     daemon._run = watched
     with Path(os.environ["AO_LOAD_PULSE"]).open("a") as file:
         pulse = Pulse(file)
+        gc.callbacks.append(pulse.collecting)
         return daemon.main()
 
 

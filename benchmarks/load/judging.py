@@ -172,6 +172,8 @@ def _late(run: Run) -> Iterator[Figure]:
         f"longest {longest * 1e3:.0f} ms; {len(own)} of them by its own work (longest {max(own, default=0.0) * 1e3:.0f} ms), "
         "the others waited for a core"
     )
+    collected = [one["collected"] for one in run.pulse if "collected" in one]
+    note += f"; {len(collected)} searches for garbage took more than 10 ms (longest {max(collected, default=0.0) * 1e3:.0f} ms)"
     yield Figure(
         "times a minute that the event loop was late by more than 50 ms",
         len(late) / run.plan.minutes,

@@ -104,6 +104,7 @@ class Assembly:
         """`foreign`: the file came with a repository."""
         self.home = home
         self.host = Guarded()
+        self.host.hidden = (home.path, home.socket("x").parent)
         learn_environment(os.environ)
         self.config = ConfigSet(home.config, os.environ, config_file)
         self.config.on_change = lambda: learn_configuration(self.config.data(), os.environ)
@@ -205,6 +206,7 @@ class Assembly:
         self.admission.gates += [self.quota.gate, self.budgets.gate, self.nodes.gate, self._trust_gate]
         self.projects.on_reload.append(self.admission.look)
         self.lifecycle.distrust = self._distrust
+        self.lifecycle.catch_up = self.observer.catch_up
         self.nodes.on_placed.append(self.admission.look)
         self.quota.on_release += [self.admission.look, self.runner.hurry]
         self.issues = Issues(self.flow, self.pulls.numbering)

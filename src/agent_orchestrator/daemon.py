@@ -12,6 +12,7 @@ import argparse
 import asyncio
 import contextlib
 import fcntl
+import gc
 import json
 import logging
 import os
@@ -106,6 +107,7 @@ class Daemon(Assembly):
         self._write_info(url, note, certificate)
         await self._tell(e.DaemonStarted(__version__, counts["adopted"], counts["ended"], counts["lost"], len(pending)))
         log.info("serving", url=url, note=note, **counts, pending=len(pending))
+        gc.freeze()  # what is there by now stays: looking for garbage in it would hold everybody up for a tenth of a second each time
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self.ending.set)
         ended = asyncio.create_task(self.ending.wait())

@@ -77,7 +77,12 @@ _ODD = (
     "missingNameBeforeEmail",
     "missingSpaceBeforeDate",
     "missingSpaceBeforeEmail",
-) + (("zeroPaddedFilemode", "missingTaggerEntry", "nullSha1", "badTagName", "zeroPaddedDate", "missingTypeEntry"))
+    "zeroPaddedFilemode",
+    "zeroPaddedDate",
+    "missingTaggerEntry",
+    "nullSha1",
+    "badTagName",
+)
 CHECKED = ("fetch.fsckObjects=true", *(f"fetch.fsck.{name}=warn" for name in _ODD))
 """Configuration for fetching from where an agent writes objects: none that would deceive Git, but what old histories are odd in."""
 LFS_OFF = ("filter.lfs.smudge=", "filter.lfs.clean=", "filter.lfs.process=", "filter.lfs.required=false")

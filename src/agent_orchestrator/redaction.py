@@ -18,6 +18,8 @@ from urllib.parse import quote
 
 T = TypeVar("T")
 
+MARK = "[secret "
+"""What every text in a secret's place begins with."""
 SHORTEST = 8
 """Characters that a value must have to be taken for a secret."""
 _LONG_WORDS = 24
@@ -55,7 +57,9 @@ _RUN_CHARACTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz01234567
 _IS_RUN = bytes(0x61 if byte in _RUN_CHARACTERS else 0x20 for byte in range(256))
 _SHAPE = "|".join(f"(?P<s{number}>{shape})" for number, shape in enumerate(_SHAPES.values()))
 _SHAPE_NAMES = tuple(_SHAPES)
-_TOKEN = re.compile(f"(?<![A-Za-z0-9])(?:{_SHAPE})", re.ASCII)
+_APART = r"(?:(?<![A-Za-z0-9])|(?<=[0-9;\[]m)|(?<=\\[bfnrt])|(?<=\\u[0-9A-Fa-f]{4})|(?<=%[0-9A-F]{2}))"
+"""A token is no end of a longer word; a colour, or what JSON and addresses write for a character, is none."""
+_TOKEN = re.compile(f"{_APART}(?:{_SHAPE})", re.ASCII)
 _HOOK = re.compile(
     r"https://hooks\.slack\.com/(?:services|workflows|triggers)/[A-Za-z0-9/_-]{20,}"
     r"|https://(?:\w+\.)?discord(?:app)?\.com/api/(?:v\d+/)?webhooks/\d+/[A-Za-z0-9_-]{20,}",
@@ -177,7 +181,11 @@ class Redactor:
             return True
         if b" PRIVATE KEY" in data:
             return True
-        return any(_BYTE_TOKEN.search(run) or any(form in run for form in self._bytes) for run in _runs(data))
+        for start, end in _runs(data):
+            run = data[start:end]
+            if any(form in run for form in self._bytes) or _BYTE_TOKEN.search(data, start, end):
+                return True
+        return False
 
     def stream(self) -> Stream:
         """For a terminal's output that comes piece by piece."""
@@ -288,14 +296,14 @@ def _positions(buffer: bytes, *, lines: bool) -> list[int]:
     return found if lines else [place for place in found if buffer[place] not in b"\r\n"]
 
 
-def _runs(data: bytes) -> Iterator[bytes]:
-    """Every long run of token characters."""
+def _runs(data: bytes) -> Iterator[tuple[int, int]]:
+    """Where long runs of token characters begin and end."""
     shape = data.translate(_IS_RUN)
     at = shape.find(b"a" * _RUN)
     while at >= 0:
         end = shape.find(b" ", at)
         end = len(data) if end < 0 else end
-        yield data[at:end]
+        yield at, end
         at = shape.find(b"a" * _RUN, end)
 
 

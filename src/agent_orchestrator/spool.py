@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import stat
 from collections.abc import Callable, Mapping
@@ -69,7 +70,7 @@ class _Unusable(Exception):
 
 def _decode(line: bytes) -> dict[str, Any]:
     try:
-        data = json.loads(line, parse_constant=_no_constant)
+        data = json.loads(line, parse_constant=_no_constant, parse_float=_finite)
     except RecursionError:
         raise _Unusable("is nested too deeply") from None
     except ValueError:
@@ -81,6 +82,13 @@ def _decode(line: bytes) -> dict[str, Any]:
 
 def _no_constant(name: str) -> None:
     raise _Unusable(f"has the number {name}")
+
+
+def _finite(written: str) -> float:
+    number = float(written)
+    if not math.isfinite(number):
+        _no_constant(written[:20])
+    return number
 
 
 class _Fields:

@@ -99,7 +99,7 @@ def _addresses(path: str, sessions: list[str], box: Sandbox) -> Iterator[str]:
         "/api/sessions/{id}/log": ("", "?raw=true", "?tail=50", "?follow=true"),
         "/api/projects/trust": ("?path=" + quote(str(box.repo)),),
         "/api/sessions/{id}/events": ("?limit=1000&after=0",),
-    }.get(path, ("", *(f"?project={name}" for name in names), "?all=1"))
+    }.get(path, ("",) if "{" in path else (*(f"?project={name}" for name in names), "?all=1"))
     for query in extra:
         for session in sessions if "{id}" in path and "sessions" in path else [""]:
             filled = (
@@ -199,7 +199,9 @@ class Watching:
                 except OSError:
                     continue
                 told = command.replace(b"\0", b" ").decode(errors="replace")[:60]
-                if not told.startswith("/usr/lib/git-core/git remote-http"):  # Git's own way with an address that has a password
+                if not told.startswith(
+                    "/usr/lib/git-core/git remote-http"
+                ):  # Git's own way with an address that has a password
                     self.found.update(found_in(self._canaries, command, f"the command line of {told}"))
                 self._look_inside(environ, told)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 corpus = [json.loads(line)["text"] for line in Path(sys.argv[1]).read_text().splitlines()]
 folder = Path(sys.argv[2])
 folder.mkdir(exist_ok=True)
-(folder / "launch.json").write_text(json.dumps({"argv": sys.argv[3:], "env": dict(os.environ), "cwd": os.getcwd()}))
+(folder / "launch.json").write_text(json.dumps({"argv": sys.argv[3:], "env": dict(os.environ), "cwd": str(Path.cwd())}))
 tty.setraw(0)
 sys.stdout.write("\x1b[?2004h> ")
 sys.stdout.flush()
@@ -25,7 +25,7 @@ if os.environ["AO_SESSION"].endswith("told"):
     for text in corpus:
         message = text.replace("\0", "").encode(errors="replace") or b"x"
         subprocess.run(["git", "commit", "-q", "--allow-empty", "-F", "-"], input=message[:3000] + b" .", check=False)
-    with open(os.environ["AO_SPOOL"], "a") as spool:
+    with Path(os.environ["AO_SPOOL"]).open("a") as spool:
         for text in corpus:
             for report in (
                 {"event": "progress", "done": 1, "total": 2, "step": text},

@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import os
 import subprocess
+import time
 from pathlib import Path
 
 SIZE = 16 << 30
@@ -46,8 +47,11 @@ class Disk:
     def shut(self, part: Path) -> None:
         """Let nothing be written below this folder from now on."""
         _mount("--bind", str(part), str(part))
-        _mount("-o", "remount,bind,ro", str(part))
         self._shut.append(part)
+        for _ in range(200):
+            if _mount("-o", "remount,bind,ro", str(part), check=False):
+                return
+            time.sleep(0.005)  # somebody writes this moment
 
     def mend(self) -> None:
         """Room, and writable again."""

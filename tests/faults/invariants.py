@@ -101,16 +101,19 @@ def states_are_true(world: World, sessions: Sessions, _truth: list[Any]) -> list
     return wrong
 
 
-def messages_once(world: World, sessions: Sessions, truth: list[Any]) -> list[str]:
+def messages_once(world: World, sessions: Sessions, _truth: list[Any]) -> list[str]:
     """At most once to the agent; acknowledged means exactly once; what lives leaves none waiting."""
     wrong = []
+    listed = {one: world.box.request("GET", f"/api/sessions/{one}/messages")["messages"] for one in sessions}
+    # Read after what is shown: an agent may take a message up in between, but not give it back.
+    truth = evidence.truth(world)
     heard = Counter(one.get("id") for one in truth if one["event"] == "message" and one.get("id"))
     for message, times in heard.items():
         if times > 1:
             wrong.append(f"message {message} was received {times} times")
     shown: dict[str, Any] = {}
     for session in sessions:
-        for one in world.box.request("GET", f"/api/sessions/{session}/messages")["messages"]:
+        for one in listed[session]:
             shown[one["messageId"]] = one
             live = sessions[session]["pid"] is not None and sessions[session]["status"] not in (
                 "needs_input",
@@ -224,13 +227,11 @@ def forge_agrees(world: World, _sessions: Sessions, _truth: list[Any]) -> list[s
 
 
 def comments_heard(world: World, sessions: Sessions, truth: list[Any]) -> list[str]:
-    """What a person said at the forge reaches the agent, once."""
+    """What a person said at the forge reaches the agent."""
     wrong = []
     heard = [one["text"] for one in truth if one["event"] == "message"]
     for mark, session in world.known.comments.items():
         times = sum(f"Why {mark}?" in text for text in heard)
-        if times > 1:
-            wrong.append(f"the comment {mark} reached {session} {times} times")
         now = sessions.get(session, {})
         if times == 0 and now.get("pid") is not None and now["pr"] and now["pr"]["state"] == "open":
             sent = world.box.request("GET", f"/api/sessions/{session}/messages")["messages"]

@@ -48,6 +48,9 @@ class Fault:
         """How long it lasts."""
         return 0.0
 
+    def watch(self) -> None:
+        """Called again and again while it lasts."""
+
     def mend(self) -> None:
         """Let it end."""
 
@@ -96,7 +99,7 @@ class KillGit(Fault):
         left, end = self.random.randint(0, 4), time.monotonic() + 1.5
         last = 0
         while time.monotonic() < end:
-            pid = self._child()
+            pid = git_of(self.world)
             if pid is not None and pid != last:
                 last = pid
                 left -= 1
@@ -108,15 +111,6 @@ class KillGit(Fault):
                         self.notes.append(b" ".join(command[10:16]).decode(errors="replace"))
                     return
             time.sleep(0.0005)
-
-    def _child(self) -> int | None:
-        for daemon in self.world.launcher.live():
-            with contextlib.suppress(OSError):
-                for task in Path(f"/proc/{daemon}/task").iterdir():
-                    for child in (task / "children").read_text().split():
-                        if Path(f"/proc/{child}/comm").read_text().startswith("git"):
-                            return int(child)
-        return None
 
     def last(self) -> float:
         return self.random.uniform(0.0, 1.0)
@@ -332,6 +326,8 @@ class NoDescriptors(Fault):
 
 
 class GitLocked(Fault):
+    """Locks of another Git. A command that waits for one is run again and again: by that it is seen to bite."""
+
     words = HELD
 
     def inject(self) -> None:
@@ -341,7 +337,8 @@ class GitLocked(Fault):
         names += [common / "refs/heads/feature" / mark for mark in self.world.next_marks(3)] * 2
         names += [common / "refs/ao/rescue" / session for session in list(self.world.known.sessions)[-3:]]
         self._locks: list[Path] = []
-        for name in self.random.sample(names, min(len(names), self.random.randint(1, 2))):
+        self._tried: dict[bytes, set[int]] = {}
+        for name in self.random.sample(names, min(len(names), self.random.randint(1, 4))):
             lock = name.with_name(f"{name.name}.lock")
             with contextlib.suppress(OSError):
                 lock.parent.mkdir(parents=True, exist_ok=True)
@@ -350,7 +347,14 @@ class GitLocked(Fault):
                 self.notes.append(str(lock.relative_to(common)))
 
     def last(self) -> float:
-        return self.random.choice((0.1, 0.5, 1.0, 4.5))
+        return self.random.choice((0.3, 0.7, 1.0, 4.5))
+
+    def watch(self) -> None:
+        if (pid := git_of(self.world)) is not None:
+            with contextlib.suppress(OSError):
+                tried = self._tried.setdefault(Path(f"/proc/{pid}/cmdline").read_bytes(), set())
+                tried.add(pid)
+                self.bit |= len(tried) > 1
 
     def mend(self) -> None:
         for lock in self._locks:
@@ -387,6 +391,17 @@ KINDS: dict[str, type[Fault]] = {
     "git-locked": GitLocked,
     "user-works": UserWorks,
 }
+
+
+def git_of(world: World) -> int | None:
+    """A Git that the daemon runs just now."""
+    for daemon in world.launcher.live():
+        with contextlib.suppress(OSError):
+            for task in Path(f"/proc/{daemon}/task").iterdir():
+                for child in (task / "children").read_text().split():
+                    if Path(f"/proc/{child}/comm").read_text().startswith("git"):
+                        return int(child)
+    return None
 
 
 def unlock(world: World) -> list[str]:

@@ -304,10 +304,12 @@ class World:
         return path.read_text(errors="replace") if path.exists() else ""
 
     def news(self) -> str:
-        """What is new in it."""
-        text = self.log()
-        fresh, self._log_read = text[self._log_read :], len(text)
-        return fresh
+        """What is new in it since the last round."""
+        return self.log()[self._log_read :]
+
+    def round_is_over(self) -> None:
+        """What is in the log now was looked at."""
+        self._log_read = len(self.log())
 
     def reasons(self) -> list[str]:
         """What the newest events say went wrong."""

@@ -131,8 +131,10 @@ def play_round(world: World, seed: int, index: int, kinds: Sequence[str]) -> Rou
             one.injected.append(name)
             fault.inject()
             ends.append((time.monotonic() + fault.last(), fault))
-        for end, _ in sorted(ends, key=lambda pair: pair[0]):
-            time.sleep(max(0.0, end - time.monotonic()))
+        while lasting := [fault for end, fault in ends if end > time.monotonic()]:
+            for fault in lasting:
+                fault.watch()
+            time.sleep(0.003)
     finally:
         for _, fault in reversed(ends):
             fault.mend()
@@ -144,6 +146,10 @@ def play_round(world: World, seed: int, index: int, kinds: Sequence[str]) -> Rou
             fault.read(heard)
             one.bit += [name] if fault.bit else []
         one.wrong = check(world)
+        if one.wrong:  # something may still have been on its way
+            world.settle()
+            one.wrong = check(world)
+        world.round_is_over()
     except Exception as error:
         one.wrong = [f"{type(error).__name__}: {error}"]
     for name, fault in zip(names, faults, strict=True):

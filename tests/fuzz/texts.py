@@ -253,8 +253,8 @@ def check_log(data: bytes) -> None:
 
 
 TARGETS = (
-    Target("configuration", configuration, "lines", (b"projects:\n", b"defaults: ", b"  - ", b": "), 40, (SAMPLES,)),
-    Target("setting", setting, "lines", (b"projects.", b'"', b".", b"# note\n", b"  # x\n"), 20),
+    Target("configuration", configuration, "lines", (b"projects:\n", b"defaults: ", b"  - ", b": "), 15, (SAMPLES,)),
+    Target("setting", setting, "lines", (b"projects.", b'"', b".", b"# note\n", b"  # x\n"), 8),
     Target("plan", plan, "lines", (b"tasks:\n", b"```json\n", b"- title: x\n")),
     Target("spool", spool, "json", (b'{"event": "', b'"}\n')),
     Target("stripping", stripping, "bytes", (b"\x1b[31m", b"\x1b]0;t\x07", b"\x1bP", b"\b", b"\x1b[200~"), 30),

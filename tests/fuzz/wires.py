@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
-import gc
 import os
 import shutil
 import signal
@@ -160,7 +159,7 @@ def frames_of(data: bytes) -> list[bytes]:
 
 def link(data: bytes) -> None:
     """A link that was sent anything ends tidily, answers each whole call once, and leaves nothing behind."""
-    faults: list[dict[str, Any]] = []
+    faults: list[BaseException] = []
 
     async def echo(request: Request) -> Reply:
         request.note(request.body)
@@ -171,7 +170,13 @@ def link(data: bytes) -> None:
             await channel.send(piece[:10])
 
     async def use() -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda _loop, context: faults.append(context))
+        began: list[asyncio.Task[Any]] = []
+
+        def begin(loop: asyncio.AbstractEventLoop, work: Any, **more: Any) -> asyncio.Task[Any]:
+            began.append(asyncio.Task(work, loop=loop, **more))
+            return began[-1]
+
+        asyncio.get_running_loop().set_task_factory(begin)
         transport = Sent(frames_of(data))
         one = Link(transport, {"echo": echo}, {"pipe": serve}, dialled=False)
         calling = asyncio.ensure_future(one.call("x", timeout=5))
@@ -185,9 +190,10 @@ def link(data: bytes) -> None:
         for task in left:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
+        done = [task for task in began if task.done() and not task.cancelled()]
+        faults.extend(error for task in done if (error := task.exception()) and not isinstance(error, AoError))
 
     asyncio.run(use())
-    gc.collect()
     assert not faults, faults
 
 

@@ -110,6 +110,11 @@ class World:
         found = json.loads(self.ask("GET", "/api/events?limit=1", role="unix").body)["events"]
         return int(found[-1]["seq"]) if found else 0
 
+    def heard(self, after: int) -> list[str]:
+        """The kinds of what was told by a forge or a tracker since then."""
+        found = json.loads(self.ask("GET", f"/api/events?limit=1000&after={after}", role="unix").body)["events"]
+        return [one["type"] for one in found if one["source"] in ("github", "gitlab", "linear", "jira")]
+
     def sound(self) -> None:
         """It is there, and wrote of no fault of its own since it was last looked at."""
         log = self.box.home.log.read_bytes()
@@ -142,11 +147,11 @@ def world(*, small: bool = False) -> Iterator[World]:
         for role in ("admin", "operator", "viewer"):
             made.tokens[role] = made.make("/api/tokens", name=role, role=role)["token"]
         made.make("/api/issues", title="Odd é ☃ title", body="body", labels=["bug"], projectId="app")
-        made.make("/api/sessions", task="[[ask: Which?]]", name="ask", projectId="app")
+        made.make("/api/sessions", prompt="[[ask: Which?]]", name="ask", projectId="app")
         if not small:
             work = "[[write: a é.txt|hello]] [[commit: one]] [[done: it is]]"
-            made.make("/api/sessions", task=work, name="work", projectId="app")
-            made.make("/api/sessions", name="later", projectId="app")
+            made.make("/api/sessions", prompt=work, name="work", projectId="app")
+            made.make("/api/sessions", name="later", defer=True, projectId="app")
             made.make("/api/plans", goal="do it", projectId="app", agent="demo")
             box.until(lambda: box.session("app-work")["status"] not in ("starting", "working", "queued"), "a change", 30)
         box.until(lambda: box.session("app-ask")["status"] == "needs_input", "a question", 30)

@@ -40,7 +40,8 @@ def test_every_requirement_is_one_version_with_digests(lock: Path) -> None:
 
 def test_nothing_is_installed_without_its_digest() -> None:
     for program in PROGRAMS:
-        for number, line in enumerate(program.read_text().replace("\\\n", " ").splitlines(), 1):
+        text = re.sub(r"`[^`]*`", "", program.read_text()).replace("\\\n", " ")
+        for number, line in enumerate(text.splitlines(), 1):
             if re.search(r"pip\b.* install\b|\"install\"", line) and not line.lstrip().startswith("#"):
                 safe = "--require-hashes" in line or "--no-deps" in line or program.name in FREE
                 assert safe, f"{program.name}:{number} installs what no lock names: {line.strip()}"

@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from agent_orchestrator.errors import NotFound
+from agent_orchestrator.home import Home
 from agent_orchestrator.services.repair.__main__ import alone, run
 from agent_orchestrator.testing.sandbox import Sandbox
 
@@ -41,13 +43,13 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
             ("done", "[[edit: done.txt|x]] [[commit: Do it]] [[done: made]]"),
             ("saved", "[[write: saved.txt|precious]] [[say: here]]"),
         ):
-            box.ao("new", task, "--name", name)
+            box.request("POST", "/api/sessions", {"prompt": task, "name": name})
             until(box, name, "idle", "review_pending", "mergeable")
-        box.ao("stop", "app-saved")
+        box.request("DELETE", "/api/sessions/app-saved")
         until(box, "saved", "stopped")
-        box.ao("send", "app-done", "thank you")
+        box.request("POST", "/api/sessions/app-done/message", {"content": "thank you"})
         box.until(lambda: _said(box)[-1]["state"] == "acknowledged")
-        box.ao("token", "new", "phone")
+        box.request("POST", "/api/tokens", {"name": "phone", "role": "viewer"})
         box.clean_up()
         shutil.copytree(box.folder, folder / "kept", symlinks=True)
         yield box
@@ -226,7 +228,6 @@ def test_what_a_person_wrote_is_for_that_person(box: Sandbox) -> None:
 
 
 def test_no_home_is_said_so(tmp_path: Path) -> None:
-    with Sandbox(tmp_path, "process") as box:
-        box.repo = tmp_path
-        done = box.ao("doctor", "--repair", check=False)
-        assert done.returncode == 3 and "there is no" in done.stderr and not box.home.path.exists()
+    with pytest.raises(NotFound, match="there is no"), alone(Home(tmp_path / "none")):
+        pass
+    assert not (tmp_path / "none").exists()

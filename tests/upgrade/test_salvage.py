@@ -21,7 +21,7 @@ from agent_orchestrator.store import salvage
 from agent_orchestrator.store.database import Database
 from tests.upgrade.homes import RELEASED, old_database
 
-ROUNDS = int(os.environ.get("AO_DAMAGES", "12"))
+ROUNDS = int(os.environ.get("AO_DAMAGES", "6"))
 """Random damages that are tried."""
 PAGE = 4096
 

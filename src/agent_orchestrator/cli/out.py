@@ -30,9 +30,11 @@ _UNSEEN = (
     *((0xFFA0, 0xFFA0), (0xFFF0, 0xFFFB), (0x1BCA0, 0x1BCA3), (0x1D173, 0x1D17A), (0xE0000, 0xE0FFF)),
 )
 """Characters that nobody sees: directions, zero widths, fillers, tags."""
-_CONTROL = {code: None for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"} | {
-    code: None for first, last in _UNSEEN for code in range(first, last + 1)
-}
+_CONTROL = (
+    {code: None for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
+    | {code: None for first, last in _UNSEEN for code in range(first, last + 1)}
+    | dict.fromkeys(range(0xD800, 0xE000), "\ufffd")
+)
 _CONTROL_ONE_LINE = _CONTROL | dict.fromkeys((9, 10, 13, 0x2028, 0x2029), " ")
 
 
@@ -85,8 +87,12 @@ def fit(text: str, columns: int) -> str:
     """A text cut to so many columns, with … where something is missing."""
     if cells(text) <= columns:
         return text
-    while text and cells(text) > columns - 1:
-        text = text[:-1]
+    room = columns - 1
+    for place, character in enumerate(text):
+        room -= cells(character)
+        if room < 0:
+            text = text[:place]
+            break
     return text.rstrip() + "…"
 
 

@@ -131,9 +131,9 @@ def _changed(text: str, steps: list[str], value: Any, path: Path) -> str:
     yaml.preserve_quotes = True
     yaml.width = 4096
     try:
-        document, indent, offset = load_yaml_guess_indent(text) if text.strip() else (None, None, None)
         document = yaml.load(text) if text.strip() else None
-    except YAMLError:
+        indent, offset = _indentation(text) if document is not None else (None, None)
+    except _NOT_YAML:
         load_text(text, path, {})
         raise ConfigError(f"{path} is not valid YAML", "correct it first") from None
     if document is None:
@@ -149,6 +149,19 @@ def _changed(text: str, steps: list[str], value: Any, path: Path) -> str:
     stream = io.StringIO()
     yaml.dump(document, stream)
     return text + stream.getvalue()
+
+
+_NOT_YAML = (YAMLError, ValueError, LookupError, AttributeError, TypeError, AssertionError, RecursionError)
+"""How the library gives up on a malformed document."""
+
+
+def _indentation(text: str) -> tuple[int | None, int | None]:
+    """How far lists are indented; nothing where that cannot be told."""
+    try:
+        _, indent, offset = load_yaml_guess_indent(text)
+    except _NOT_YAML:
+        return None, None
+    return indent, offset
 
 
 def _set(document: Any, steps: list[str], value: Any) -> None:
@@ -231,7 +244,7 @@ def _value(text: str) -> Any:
     """A value from the command line: YAML, or the text itself where it is none."""
     try:
         return YAML().load(text)
-    except YAMLError:
+    except _NOT_YAML:
         return text
 
 

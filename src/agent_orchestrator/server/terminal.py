@@ -194,7 +194,7 @@ async def _type(
         if (keys := message.get("bytes")) is not None:
             if refuse is not None:
                 refuse("who may only watch cannot type")
-                await websocket.close(1008, "the role viewer may watch, and not type")
+                await _refuse(websocket, "the role viewer may watch, and not type")
                 return
             if typed is not None and not _BY_ITSELF.fullmatch(keys):
                 await typed()
@@ -207,8 +207,13 @@ async def _type(
         elif (count := _count(told)) is not None:
             ahead.shown(count)
         else:
-            await websocket.close(1008, 'a text frame must be {"resize": [columns, rows]} or {"ack": bytes}')
+            await _refuse(websocket, 'a text frame must be {"resize": [columns, rows]} or {"ack": bytes}')
             return
+
+
+async def _refuse(websocket: WebSocket, why: str) -> None:
+    with contextlib.suppress(RuntimeError, WebSocketDisconnect):  # it has hung up this moment
+        await websocket.close(1008, why)
 
 
 async def _write(master: int, keys: bytes) -> None:

@@ -21,6 +21,7 @@ from agent_orchestrator.home import Home
 from agent_orchestrator.host import Completed, Host, LocalHost
 from agent_orchestrator.plugins.runtimes import sandbox
 from agent_orchestrator.protocols import Agent, Handle, Keeps, Kept, LaunchSpec
+from agent_orchestrator.safe_files import touch
 
 SECRETS = (
     ".ssh",
@@ -126,6 +127,8 @@ async def confined(
     for path in kept.writable:
         if not os.path.lexists(path):
             path.mkdir(mode=0o700, parents=True)
+    for path in kept.fixed:
+        _put_there(path)
     for mount in kept.own:
         for folder in (mount.source, mount.target):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -140,6 +143,18 @@ async def confined(
         fixed=(*git_fixed, *(path for path in kept.fixed if not path.is_symlink())),
     )
     return sandbox.wrapped(replace(spec, env=env), walls, program)
+
+
+def _put_there(path: Path) -> None:
+    """Only what is there can be kept as it is: what a CLI takes commands from, where the user has none, is made with nothing in it."""
+    if os.path.lexists(path) or not path.parent.is_dir():
+        return
+    if not path.suffix:
+        path.mkdir(mode=0o700)
+        return
+    content = "{}\n" if path.suffix in (".json", ".jsonc") else ""
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "w") as file:  # noqa: PTH123
+        file.write(content)
 
 
 def seen(handle: Handle) -> Handle:
@@ -171,6 +186,8 @@ class Guarded(LocalHost):
         super().__init__()
         self.owner: Callable[[Path], SessionFacts | None] = lambda _path: None
         """The sandboxed session whose workspace this is, or is in."""
+        self.hidden: tuple[Path, ...] = ()
+        """What no agent sees, beside where people keep keys: our own folders."""
 
     async def run(
         self,
@@ -184,27 +201,65 @@ class Guarded(LocalHost):
         """Run a program to its end."""
         if argv[0] == "git" and "-C" in argv and (facts := self.owner(Path(argv[argv.index("-C") + 1]))):
             argv = self._guarded(argv, facts, env or {})
+            env = {name: value for name, value in (env or {}).items() if _harmless(name)}
         return await super().run(argv, cwd=cwd, env=env, input=input, timeout=timeout)
 
     def _guarded(self, argv: Sequence[str], facts: SessionFacts, env: Mapping[str, str]) -> Sequence[str]:
-        workspace = Path(facts.spec.path)
-        layout, program = find_layout(workspace), self.which("bwrap")
-        if layout is None:
-            return argv
+        workspace, program = Path(facts.spec.path), self.which("bwrap")
+        argv = [argv[0], "-c", "safe.bareRepository=explicit", *argv[1:]]
         if program is None and facts.spec.runtime == "docker":
-            return argv
+            return self._without_submodules(argv, workspace)
+        layout = find_layout(workspace)
+        if layout is None:
+            raise Conflict(
+                f"{workspace} is not the workspace that was made for {facts.id}", "see what became of its .git"
+            )
         if program is None:
             raise Missing("bubblewrap is not installed any more", "install it again: apt install bubblewrap")
         writable, fixed = _git(facts, layout.git_dir)
         named = [Path(value) for name, value in env.items() if name in _GIT_PLACES and value.startswith("/")]
         person = Path.home()
         walls = sandbox.Walls(
-            hidden=tuple(person / name for name in SECRETS),
+            hidden=(*self.hidden, *(person / name for name in SECRETS)),
             shown=(person, Path(facts.spec.repo)),
             writable=(workspace, *writable, *(path if path.is_dir() else path.parent for path in named)),
             fixed=fixed,
         )
         return sandbox.within(argv, walls, program)
+
+    def _without_submodules(self, argv: Sequence[str], workspace: Path) -> Sequence[str]:
+        """Where there is no sandbox for it, Git looks into no repository that the agent may have made within its own."""
+        where = argv.index("-C") + 1
+        if Path(argv[where]) != workspace:
+            raise Missing(
+                f"{argv[where]} was made in a container, and cannot be looked at safely without bubblewrap",
+                "install it: apt install bubblewrap",
+            )
+        words = ["--ignore-submodules=all" if word == "--ignore-submodules=none" else word for word in argv]
+        return [words[0], "-c", "diff.ignoreSubmodules=all", *words[1:]]
+
+
+_KEPT_VARIABLES = (
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "LANG",
+    "TZ",
+    "TMPDIR",
+    "XDG_CONFIG_HOME",
+    "GCM_INTERACTIVE",
+    "SSL_CERT_FILE",
+)
+
+
+def _harmless(variable: str) -> bool:
+    """May what an agent has written see it? Git's own are ours, but for those that hold a token."""
+    return (
+        variable in _KEPT_VARIABLES
+        or variable.startswith("LC_")
+        or (variable.startswith("GIT_") and not variable.startswith(("GIT_ASKPASS_", "GIT_HTTP")))
+    )
 
 
 def owner(
@@ -233,9 +288,9 @@ def _git(facts: SessionFacts, git_dir: Path) -> tuple[tuple[Path, ...], tuple[Pa
     folders = [_branch_folder(common, facts)]
     if (common / "logs").is_dir():
         folders.append(_plain(common, Path("logs", "refs", "heads", *_above(facts))))
-    _holding(common, facts).touch()
+    touch(_holding(common, facts))
     config = git_dir / "config.worktree"  # counts where the repository has extensions.worktreeConfig
-    config.touch()
+    touch(config)
     shared = [path for name in ("objects", "lfs", "reftable") if (path := common / name).is_dir()]
     pointers = (workspace / ".git", git_dir / "commondir", git_dir / "gitdir", config)
     return (git_dir, *shared, *folders), (*pointers, common / "objects" / "info")

@@ -27,6 +27,7 @@ from agent_orchestrator.flow.questions import question_in
 from agent_orchestrator.flow.shell_words import visible
 from agent_orchestrator.git import Git
 from agent_orchestrator.protocols import AgentRun, Heard, Listens
+from agent_orchestrator.redaction import KNOWN
 from agent_orchestrator.services.plugins import Plugins, handle_of
 from agent_orchestrator.services.prices import Prices
 from agent_orchestrator.watch import FileChanges, Watch
@@ -206,14 +207,14 @@ def _known(report: r.Report, facts: SessionFacts) -> bool:
     match report:
         case r.ActivityReport():
             current = facts.activity
-            return facts.spoke and (current.state, current.detail) == (str(report.state), report.detail)
+            return facts.spoke and (current.state, current.detail) == (str(report.state), KNOWN.text(report.detail))
         case r.ConversationReport():
             return facts.conversation == report.conversation
         case r.PermissionReport():
             asked = facts.permission
             return asked is not None and (asked.tool, asked.command, asked.request) == (
                 visible(report.tool),
-                told(report.command),
+                KNOWN.text(told(report.command)),
                 report.request,
             )
     return False

@@ -58,6 +58,8 @@ from agent_orchestrator.watch import Watch
 
 QUIET_ENOUGH = 0.4
 """Seconds without output after which an agent that cannot say so counts as ready for its first prompt."""
+FIRST_WORD_WITHIN = 3.0
+"""Seconds after its start that an agent which has its task has to say its first word, before it is spoken to."""
 READY_WITHIN = 20.0
 SUBMIT_AFTER, SUBMIT_TRIES = 2.0, 5
 """How often, and after how many seconds, it is made sure that a typed message was sent off."""
@@ -97,6 +99,8 @@ class Lifecycle:
         self.distrust: Callable[[SessionFacts], str] = lambda _facts: ""
         """What would be used for a session that came with the repository and nobody trusts; nothing: nothing."""
         """Asked before an agent is started or spoken to."""
+        self.catch_up: Callable[[str], Awaitable[None]] = _nothing
+        """Hears what an agent has said up to now."""
         self.carry: Callable[[SessionFacts], Awaitable[bool]] = _nowhere
         """Brings the agent's conversation to the session's node; false: it is lost."""
         self._submitting: set[asyncio.Task[None]] = set()
@@ -420,6 +424,8 @@ class Lifecycle:
         if current and not self._reachable(intent):
             raise Again(UNREACHABLE_PAUSE, *self._held(facts, message, f"node {facts.node} is unreachable"))
         if current:
+            await self.catch_up(facts.id)
+            facts = self._facts(intent)
             await self._hold_if_needed(facts, message)
         handle = handle_of(facts)
         if handle is None or handle.generation != intent.generation or (facts.remote and not facts.live):
@@ -505,6 +511,21 @@ class Lifecycle:
         waits = message.task or facts.spec.prompt or facts.spec.kind == COORDINATOR
         if facts.activity.state == "starting" and waits:
             await self._until_ready(facts, message)
+        await self._until_it_listens(facts, message)
+
+    async def _until_it_listens(self, facts: SessionFacts, message: Message) -> None:
+        """What is typed before an agent has said its first word, or into a dialog it has just shown, would be taken for an answer."""
+        assert facts.launch is not None
+        if facts.launch.inbox:
+            return
+        unheard = facts.activity.source == "process" and facts.activity.state in IN_TURN
+        if unheard and 0.0 <= self.flow.clock() - facts.launch.at < FIRST_WORD_WITHIN:
+            raise Again(0.2, *self._held(facts, message, "the agent is not ready yet"))
+        blocked = self.plugins.agent_of(facts).screen.blocked
+        if blocked is not None and facts.activity.state in IN_TURN:
+            shown = await self.plugins.runtime_of(facts).screen(Handle(**facts.launch.handle))
+            if blocked.search(shown):
+                raise Again(0.5, *self._held(facts, message, "the agent waits for a permission"))
 
     async def _until_ready(self, facts: SessionFacts, message: Message) -> None:
         """An agent that has not spoken yet may swallow what is typed: wait for its prompt, or for it to fall quiet."""
@@ -651,6 +672,10 @@ class Lifecycle:
             facts, e.TimerDue("silence"), f"silent:{facts.id}:{facts.generation}:{heard:.3f}", facts.generation
         )
         raise Again(threshold, due)
+
+
+async def _nothing(_session: str) -> None:
+    """There is nothing to be heard."""
 
 
 async def _nowhere(_facts: SessionFacts) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Collection
 from agent_orchestrator.config.effective import ProjectConfig
 from agent_orchestrator.errors import UsageError
 from agent_orchestrator.git_files import valid_branch
+from agent_orchestrator.plain import clean_text
 from agent_orchestrator.templates import render
 
 LONGEST_NAME = 40
@@ -71,7 +72,8 @@ def free_name(wanted: str, taken: Collection[str]) -> str:
 
 def suggested_branch(branch: str | None) -> str | None:
     """The branch that a tracker suggests for an issue, if it can be one."""
-    return branch if branch and valid_branch(branch) and not branch.startswith("-") else None
+    fits = branch and valid_branch(branch) and not branch.startswith("-") and branch == clean_text(branch)
+    return branch if fits else None
 
 
 def branch_for(name: str, issue: str | None, project: ProjectConfig) -> str:
@@ -86,7 +88,7 @@ def branch_for(name: str, issue: str | None, project: ProjectConfig) -> str:
 def checked_branch(branch: str) -> str:
     """A branch's name as given, if Git takes it; `refs/heads/` before it is left out."""
     branch = branch.removeprefix("refs/heads/")
-    if not valid_branch(branch):
+    if not valid_branch(branch) or branch != clean_text(branch):
         raise UsageError(f"{branch!r} cannot be a branch's name", f"choose another, such as feature/{slug(branch)}")
     return branch
 

@@ -143,6 +143,11 @@ class Observer:
 
     # -- spool ---------------------------------------------------------------------------------------------------------
 
+    async def catch_up(self, session: str) -> None:
+        """Hear what an agent has said up to now, whether the file system has told of it or not."""
+        if eye := self._eyes.get(session):
+            await self._read_spool(session, eye)
+
     async def _read_spool(self, session: str, eye: _Eye, *, final: bool = False) -> None:
         async with eye.reading:
             while True:

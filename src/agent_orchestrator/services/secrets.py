@@ -29,7 +29,7 @@ def learn_configuration(configs: Iterable[Mapping[str, Any]], environ: Mapping[s
     for config in configs:
         for name, value in _leaves(config, ""):
             if name.endswith("EnvVar"):
-                KNOWN.learn({value: environ.get(value, "")})
+                KNOWN.learn({f"webhook secret {value}": environ.get(value, "")})
             elif looks_secret(_CAMEL.sub("_", name)):
                 KNOWN.learn({name: value})
             _learn_passwords(name, value)
@@ -37,7 +37,8 @@ def learn_configuration(configs: Iterable[Mapping[str, Any]], environ: Mapping[s
 
 def _learn_passwords(name: str, value: str) -> None:
     for password in _PASSWORD.findall(value) if shaped(value) else ():
-        KNOWN.learn({f"password in {name}": unquote(password), f"{name} password": password})
+        for written in (password, unquote(password)):
+            KNOWN.learn({f"password in {name}": written})
 
 
 def _leaves(value: Any, name: str) -> Iterator[tuple[str, str]]:

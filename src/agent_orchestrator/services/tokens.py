@@ -22,6 +22,7 @@ from typing import Any
 
 from agent_orchestrator.errors import AoError, Conflict, NotFound, UsageError
 from agent_orchestrator.home import Home
+from agent_orchestrator.redaction import KNOWN
 
 ROLES = ("viewer", "operator", "admin")
 """Each may do what the ones before it may: look, work with sessions, change the house."""
@@ -239,12 +240,14 @@ def _hash(token: str) -> str:
 
 
 def _read_or_make(path: Path, make: Callable[[], str]) -> str:
+    text = ""
     with contextlib.suppress(FileNotFoundError):
         if text := path.read_text().strip():
             path.chmod(0o600)
-            return text
-    text = make()
-    _write_private(path, text + "\n")
+    if not text:
+        text = make()
+        _write_private(path, text + "\n")
+    KNOWN.learn({path.name: text})
     return text
 
 

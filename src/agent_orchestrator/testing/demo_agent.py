@@ -451,6 +451,7 @@ class Agent:
             return True
         show(f"{argument} (y/n) ")
         keyboard = self.keyboard
+        keyboard.poll(0)  # what was typed before is for the prompt
         keyboard.keys.clear()
         keyboard.dialog = True
         report("activity", state="blocked", detail=argument)

@@ -13,6 +13,7 @@ from sqlalchemy import Connection, text
 
 from agent_orchestrator.errors import Temporary
 from agent_orchestrator.flow import events as e
+from agent_orchestrator.flow.behalf import acting
 from agent_orchestrator.flow.events import Event
 from agent_orchestrator.flow.outbox import Batch, Wanted
 from agent_orchestrator.store import migrations
@@ -81,7 +82,7 @@ async def test_a_full_disk_is_temporary_and_loses_nothing_acknowledged(store: Da
     pages = store._write_connection.execute(text("PRAGMA page_count")).scalar()
     store._write_connection.execute(text(f"PRAGMA max_page_count = {pages}"))
     store._write_connection.rollback()
-    with pytest.raises(Temporary, match="full"):
+    with acting("local person"), pytest.raises(Temporary, match="full"):
         await flow.append(replace(report(2, 100_000), seq=0))
     assert [one.key for one in await store.events()] == ["r1"]
     store._write_connection.execute(text("PRAGMA max_page_count = 1000000"))

@@ -42,6 +42,7 @@ from agent_orchestrator.protocols import (
     TurnLine,
     Typable,
 )
+from agent_orchestrator.safe_files import plain
 
 if TYPE_CHECKING:
     from agent_orchestrator.host import Host
@@ -214,7 +215,11 @@ def _bring_here(conversation: str, folder: Path, here: Path) -> bool:
     if found is None:
         return False
     here.mkdir(mode=0o700, parents=True, exist_ok=True)
-    shutil.copy2(found, here / name)
+    with (
+        plain(found) as source,
+        (here / name).open("xb") as copy,
+    ):  # agents write there: a symlink would lead to what is not theirs
+        shutil.copyfileobj(source, copy)
     return True
 
 

@@ -22,6 +22,7 @@ from agent_orchestrator.plugins.agents import claude_dialogs
 from agent_orchestrator.plugins.agents.claude_transcript import Ending, Story, unanswered
 from agent_orchestrator.plugins.agents.journals import Journal, Line, moment
 from agent_orchestrator.protocols import Activity, AgentRun, Clock, Heard
+from agent_orchestrator.safe_files import plain, read_plain
 
 HOOKS = ("SessionStart", "PermissionRequest")
 """What Claude Code tells by hooks: where its transcript is, and what it asks a permission for."""
@@ -361,7 +362,7 @@ def put_back(run: AgentRun, folder: Path) -> str:
     if record is None or record.status != "idle":
         return ""
     try:
-        with transcript_of(folder, run.workspace, record.session).open("rb") as file:
+        with plain(transcript_of(folder, run.workspace, record.session)) as file:
             file.seek(max(0, file.seek(0, 2) - LOG_STEP))
             tail = file.read().splitlines()
     except OSError:
@@ -383,7 +384,7 @@ def record_file(run: AgentRun, folder: Path) -> Path:
 def read_record(path: Path, process: str = "") -> Record | None:
     """A status record; none while there is none, or it is of an earlier process with the same pid."""
     try:
-        data = json.loads(path.read_bytes())
+        data = json.loads(read_plain(path))
     except (OSError, ValueError):
         return None
     if not isinstance(data, dict):

@@ -4,22 +4,29 @@ user's without losing anything in it.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent_orchestrator.errors import AoError, Missing
-from agent_orchestrator.protocols import AgentContext, Found, Kept
+from agent_orchestrator.protocols import AgentContext, AgentRun, Found, Kept
 
 if TYPE_CHECKING:
     from agent_orchestrator.host import Host
 
 VERSION_WITHIN = 10.0
+DIALOG_WITHIN = 5.0
+DIALOG_PAUSE = 0.1
+DIALOG_SETTLES = 0.3
+"""Seconds: until a dialog must be there, between looks, and until it takes a key."""
+SHOWN = 48
+"""Characters of a command that a dialog shows for certain."""
 LONGEST_ARGUMENT = 100 * 1024
 BRIDGE = (sys.executable, "-P", "-m", "agent_orchestrator", "mcp")
 """Our MCP server by standard input and output; the workspace lends it no modules."""
@@ -92,6 +99,30 @@ def begins(text: str, shown: str) -> bool:
 def inside(workspace: Path, path: str) -> str:
     """A file of the workspace by its path in it; any other as it is."""
     return os.path.relpath(path, workspace) if Path(path).is_relative_to(workspace) else path
+
+
+async def keys_for(
+    run: AgentRun, dialog: re.Pattern[str], command: str, keys: Sequence[str] | None
+) -> Sequence[str] | None:
+    """The keys that answer a dialog, once it has been on the screen for a moment and shows this command; none: it does not."""
+    begins = _dense(command)[:SHOWN]
+    seen = 0.0
+    for _ in range(int(DIALOG_WITHIN / DIALOG_PAUSE)):
+        try:
+            screen = await run.screen()
+        except AoError:
+            return None
+        shown = bool(dialog.search(screen)) and begins in _dense(screen)
+        if shown and seen >= DIALOG_SETTLES:
+            return keys
+        seen = seen + DIALOG_PAUSE if shown else 0.0
+        await asyncio.sleep(DIALOG_PAUSE)
+    return None
+
+
+def _dense(text: str) -> str:
+    """Without blanks and the edges of boxes: what is long is wrapped."""
+    return re.sub(r"[\s│┃|]+", "", text)
 
 
 def own_commands(context: AgentContext) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from agent_orchestrator.odd import forgiving
 from agent_orchestrator.plugins.agents.forge_calls import forge_calls
 from agent_orchestrator.plugins.agents.journals import Journal, Line, moment
 from agent_orchestrator.protocols import Activity, AgentRun, Heard
+from agent_orchestrator.safe_files import plain
 
 LONGEST_HEAD = 1 << 20
 GUARD = "Message: "
@@ -279,17 +280,25 @@ def counted(home: Path, conversation: str) -> dict[str, int]:
     """The tokens that a conversation has used so far."""
     path = find(home, conversation)
     total: dict[str, int] = {}
-    for line in path.read_bytes().splitlines() if path else ():
+    for line in _lines(path) if path else ():
         if b'"type":"token_usage_record"' in line[:200]:
             whole = _object(line).get("payload", {}).get("thread_token_usage")
             total = whole if isinstance(whole, dict) else total
     return total
 
 
+def _lines(path: Path) -> list[bytes]:
+    try:
+        with plain(path) as file:
+            return file.read().splitlines()
+    except OSError:
+        return []
+
+
 def _before(path: Path, end: int) -> Iterator[dict[str, Any]]:
     """The lines before a place that say what still holds after it: the model, and which tools were called."""
     try:
-        with path.open("rb") as file:
+        with plain(path) as file:
             while file.tell() < end and (line := file.readline()):
                 if b'"turn_context"' in line[:200] or b'"response_item"' in line[:200]:
                     yield _object(line)
@@ -307,7 +316,7 @@ def _object(text: object) -> dict[str, Any]:
 
 def _head(path: Path) -> Head | None:
     try:
-        with path.open("rb") as file:
+        with plain(path) as file:
             line = file.readline(LONGEST_HEAD)
     except OSError:
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -25,8 +25,10 @@ from agent_orchestrator.protocols import (
     Heard,
     Held,
     Kept,
+    Permission,
     ScreenRules,
 )
+from agent_orchestrator.safe_files import read_plain
 
 if TYPE_CHECKING:
     from agent_orchestrator.host import Host
@@ -40,6 +42,7 @@ LOOK_AGAIN = 0.3
 MOST_LOOKS = 200
 MOST_WAITS = 8
 
+_ASKS = re.compile(r"↑/↓ to navigate")
 _DIALOG = re.compile(r"↑/↓ to navigate|^\W*Cancelling\b", re.MULTILINE)
 _INPUT = re.compile(r"^─{20,}\n❯ +(.*?) *$", re.MULTILINE)
 _READY = re.compile(r"/ commands · \? help")
@@ -111,6 +114,12 @@ class Copilot:
         """Typed, but not into a dialog: one that was answered stays on the screen for a moment, and takes what is typed."""
         del message, text, interrupt
         return Held("it still shows a dialog") if _DIALOG.search(await _screen(run)) else None
+
+    async def answer(self, run: AgentRun, permission: Permission, decision: str, text: str) -> Sequence[str] | None:
+        """By the keys of its dialog, which is drawn some time after it was told of."""
+        del text  # it is sent as the next message
+        command = permission.command if permission.tool == SHELL else ""
+        return await clis.keys_for(run, _ASKS, command, self.permission_keys.get(decision))
 
     def typed(self, text: str) -> str:
         """A text that begins like one of its commands gets a space in front."""
@@ -357,7 +366,7 @@ def _unfolded(text: str, folder: Path) -> str:
     def content(found: re.Match[str]) -> str:
         file = Path(found["file"])
         try:
-            return file.read_text(encoding="utf-8") if file.resolve().is_relative_to(folder.resolve()) else found[0]
+            return read_plain(file).decode() if file.resolve().is_relative_to(folder.resolve()) else found[0]
         except (OSError, ValueError):
             return found[0]
 

@@ -31,6 +31,7 @@ from agent_orchestrator.protocols import (
     Kept,
     ScreenRules,
 )
+from agent_orchestrator.safe_files import plain
 
 if TYPE_CHECKING:
     from agent_orchestrator.host import Host
@@ -384,7 +385,7 @@ def _begun(run: AgentRun) -> bool:
     before: dict[str, int] = json.loads(run.memo.get("before") or "{}")
     chat = Chat(resumed=bool(run.memo.get("resumed")))
     for path in _chats(Path(run.memo["home"]), run.conversation or ""):
-        with path.open("rb") as file:
+        with plain(path) as file:
             file.seek(before.get(path.name, 0))
             for line in file:
                 with contextlib.suppress(ValueError):
@@ -395,8 +396,8 @@ def _begun(run: AgentRun) -> bool:
 def _spoken(home: Path, conversation: str) -> bool:
     """Is there something to resume?"""
     for path in _chats(home, conversation):
-        with path.open(encoding="utf-8", errors="replace") as file:
-            if any('"type":"user"' in line and not line.startswith('{"$set"') for line in file):
+        with contextlib.suppress(OSError), plain(path) as file:
+            if any(b'"type":"user"' in line and not line.startswith(b'{"$set"') for line in file):
                 return True
     return False
 

@@ -29,6 +29,7 @@ from agent_orchestrator.protocols import (
     Heard,
     Held,
     Kept,
+    Permission,
     ScreenRules,
 )
 
@@ -101,6 +102,11 @@ class KimiCode:
         """Typed, but not into a dialog: one that was answered stays on the screen for a moment, and takes what is typed."""
         del message, text, interrupt
         return Held("it still shows a dialog") if _DIALOG.search(await _screen(run)) else None
+
+    async def answer(self, run: AgentRun, permission: Permission, decision: str, text: str) -> Sequence[str] | None:
+        """By the keys of its dialog, which is drawn some time after it was told of."""
+        del permission, text  # which is sent as the next message
+        return await clis.keys_for(run, _DIALOG, "", self.permission_keys.get(decision))
 
     def typed(self, text: str) -> str:
         """A text that begins like one of its commands gets a space in front."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import os
 import re
 import time
@@ -199,7 +198,7 @@ class GitHubHost:
         origin = f"{self.place.web}/"
         settings = [("credential.helper", "")]
         if self._token is not None:
-            login = base64.b64encode(f"x-access-token:{self._token.value}".encode()).decode()
+            login = self._token.basic("x-access-token")
             settings.append((f"http.{origin}.extraHeader", f"Authorization: Basic {login}"))
         else:
             settings.append((f"credential.{self.place.web}.helper", "!gh auth git-credential"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import os
 import re
 import time
@@ -156,7 +155,7 @@ class GitLabHost:
         origin = f"{self.place.web}/"
         settings = [("credential.helper", "")]
         if self._token is not None:
-            login = base64.b64encode(f"oauth2:{self._token.value}".encode()).decode()
+            login = self._token.basic("oauth2")
             settings.append((f"http.{origin}.extraHeader", f"Authorization: Basic {login}"))
         else:
             settings.append((f"credential.{self.place.web}.helper", "!glab auth git-credential"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import os
 import re
 import time
@@ -64,7 +63,7 @@ class JiraHost:
     def _made(self, token: tokens.Token) -> Http:
         name = f"Jira at {urlsplit(self.url).netloc}"
         if self._email:
-            login = base64.b64encode(f"{self._email}:{token.value}".encode()).decode()
+            login = token.basic(self._email)
             authorization = f"Basic {login}"
         else:
             authorization = f"Bearer {token.value}"

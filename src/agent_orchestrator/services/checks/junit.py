@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from xml.parsers import expat
 
+from agent_orchestrator.safe_files import plain
 from agent_orchestrator.services.checks.results import TestCounts
 
 LARGEST = 32 << 20
@@ -79,7 +80,7 @@ def read_cases(file: Path) -> list[Case]:
     """Every test that a report tells of. Raises `ValueError` for what is no report."""
     reader = _Reader()
     try:
-        with file.open("rb") as stream:
+        with plain(file) as stream:
             _parsed(stream.read(LARGEST), reader)
     except (OSError, _Refused, expat.ExpatError) as error:
         raise ValueError(f"{file.name} is no JUnit report: {error}") from None
@@ -178,7 +179,7 @@ class _Reader:
 
 def _read(file: Path) -> Counter[str]:
     tally = _Tally()
-    with file.open("rb") as stream:
+    with plain(file) as stream:
         _parsed(stream.read(LARGEST), tally)
     return tally.cases
 

@@ -20,7 +20,7 @@ _MANY = 400
 _ESCAPES = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[@-Z\\-_]|[ -/][0-~])"
 )
-_CONTROLS = re.compile(rf"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f{UNSEEN}]")
+_CONTROLS = re.compile(rf"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff{UNSEEN}]")
 _WRONG = re.compile(
     r"\berrors?\b|(?:Error|Exception)\b|\bfail(?:ed|ures?|s)?\b|\bpanic(?:ked)?\b|\bfatal\b|\bTraceback\b|\bnot ok\b"
     r"|\bnot found\b|\bundefined\b|\bsegmentation fault\b|\bassert(?:ion)?\b|^\s*[✕✗✘×❌]|^E  ",

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from agent_orchestrator.safe_files import read_plain
 from agent_orchestrator.services.fixer.commands import recognised, resolved
 from agent_orchestrator.services.fixer.model import Tool
 
@@ -41,10 +42,7 @@ class _Folder:
         return any(next(self.path.glob(pattern), None) is not None for pattern in patterns)
 
     def mentions(self, file: str, text: str) -> bool:
-        try:
-            return text in (self.path / file).read_text(encoding="utf-8", errors="replace")
-        except OSError:
-            return False
+        return text in _text(self.path / file)
 
 
 def detect(top: Path, ci: Sequence[str] = ()) -> list[Tool]:
@@ -107,7 +105,7 @@ def _look(path: Path) -> _Folder:
         listed += [*(group.get("dependencies") or ()), *(group.get("dev-dependencies") or ())]
     for file in sorted(path.glob("*requirements*.txt")):
         try:
-            listed += file.read_text(encoding="utf-8", errors="replace").splitlines()
+            listed += _text(file).splitlines()
         except OSError:
             continue
     folder.wanted |= {
@@ -202,7 +200,7 @@ def _vitest(folder: _Folder) -> str:
 
 def _text(file: Path) -> str:
     try:
-        return file.read_text(encoding="utf-8", errors="replace")
+        return read_plain(file).decode(errors="replace")
     except OSError:
         return ""
 

@@ -14,6 +14,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from agent_orchestrator.safe_files import read_plain
+
 MARKS = {
     "# type: ignore": r"#\s*type:\s*ignore",
     "# noqa": r"#\s*(?:ruff:\s*|flake8:\s*)?noqa",
@@ -95,8 +97,6 @@ def _part_of_package(text: str) -> str:
 
 def _text(file: Path) -> str:
     try:
-        if file.is_symlink() or file.stat().st_size > LARGEST:
-            return ""
-        return file.read_text(encoding="utf-8", errors="replace")
+        return read_plain(file, LARGEST).decode(errors="replace")
     except OSError:
         return ""

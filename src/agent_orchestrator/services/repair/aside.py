@@ -37,7 +37,10 @@ class Repair:
     """Where what is changed is kept: `$AO_HOME/damaged/<time>`; made with the first thing that is put there."""
 
     def __post_init__(self) -> None:
-        self.folder = self.home.path / "damaged" / time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+        self.folder, number = self.home.path / "damaged" / time.strftime("%Y%m%d-%H%M%S", time.gmtime()), 1
+        while self.folder.exists():
+            number += 1
+            self.folder = self.folder.with_name(f"{self.folder.name[:15]}-{number}")
 
     def tell(self, name: str, state: str, detail: str, remedy: str | None = None) -> None:
         """Remember what was found."""

@@ -137,6 +137,7 @@ async def _restore(saved: _Saved) -> list[str]:
         _restore_files(workspace, saved.manifest, blobs)
         await _restore_refs(git, saved.main, saved.manifest, blobs)
         _restore_git_files(saved.layout, saved.manifest, blobs)
+    await _look_again(git, saved.manifest)
     await _restore_stashes(git, saved.manifest)
     notes: list[str] = []
     if empty := [path for path in saved.manifest.filled if find_layout(workspace / path) is None]:
@@ -307,6 +308,20 @@ def _restore_git_files(layout: Layout, manifest: Manifest, blobs: Path) -> None:
             fresh = target.with_name(target.name + ".ao-new")
             shutil.copyfile(blobs / blob, fresh)
             fresh.replace(target)
+
+
+async def _look_again(git: Git, manifest: Manifest) -> None:
+    """Where Git takes a file for changed only because the index that was saved knew it in another length: an unchanged file comes back
+    with the line endings that its attributes ask for, whatever it had before.
+    """
+    known = {entry.path for entry in manifest.entries}
+    changed = [change for change in await git.status() if change.xy[1] == "M" and change.sub == "N..."]
+    wrongly = [change.path for change in changed if change.path not in known]
+    if wrongly:
+        literally = {"GIT_LITERAL_PATHSPECS": "1"}
+        entries = (await git.run("ls-files", "--stage", "-z", "--", *wrongly, env=literally)).out
+        await git.run("update-index", "-z", "--index-info", input=entries)
+        await git.run("update-index", "-q", "--refresh", config=git.filters(), ok=(0, 1))
 
 
 async def _restore_stashes(git: Git, manifest: Manifest) -> None:

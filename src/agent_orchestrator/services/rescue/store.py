@@ -226,7 +226,10 @@ async def _stored_files(main: Git, files: Sequence[tuple[Path, str]]) -> list[st
         some = files[start : start + _AT_ONCE]
         with contextlib.ExitStack() as stack:
             ready = [stack.enter_context(opened(root, name, longest=sys.maxsize)) for root, name in some]
-            found += await main.hash_files([Path(f"/proc/{os.getpid()}/fd/{file.fileno()}") for file in ready])
+            paths = [root / name for root, name in some]
+            if (descriptors := Path(f"/proc/{os.getpid()}/fd")).is_dir():
+                paths = [descriptors / str(file.fileno()) for file in ready]
+            found += await main.hash_files(paths)
     return found
 
 

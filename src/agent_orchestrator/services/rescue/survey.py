@@ -162,6 +162,8 @@ async def _look_at_files(found: Survey, origin: Layout, named: Sequence[str]) ->
     for path in sorted(links):
         if find_layout(root / path) is not None:
             found.filled.append(path)
+        elif (root / path).is_dir() and not (root / path).is_symlink():
+            found.empty = sorted([*found.empty, path])
         found.unsafe += await _submodule(found.git.host, root / path, path)
 
 

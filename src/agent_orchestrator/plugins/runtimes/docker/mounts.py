@@ -14,6 +14,7 @@ from pathlib import Path
 
 from agent_orchestrator.git_files import Layout, find_layout
 from agent_orchestrator.protocols import Mount
+from agent_orchestrator.safe_files import touch
 
 HOOKS = "hooks"
 _ONLY_READ = ("config", "config.worktree", "HEAD", "index", "info", HOOKS, "modules", "objects/info")
@@ -42,7 +43,7 @@ def _worktree(workspace: Path, layout: Layout) -> Iterator[Mount]:
     yield _rw(common)
     (common / "modules").mkdir(exist_ok=True)
     if _own_configurations(common):
-        (own / "config.worktree").touch()
+        touch(own / "config.worktree")
     yield from (_ro(common / name) for name in _ONLY_READ if (common / name).exists())
     yield _ro(own.parent)
     yield _rw(own)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from agent_orchestrator.safe_files import read_plain
 from agent_orchestrator.services.checks.summary import plain
 from agent_orchestrator.services.fixer.model import Failure, Frame
 from agent_orchestrator.services.fixer.parsing.common import Found, Said, as_number, complaint, is_own, test_failure
@@ -121,7 +122,7 @@ def frames_in(said: Said, text: str) -> list[Frame]:
 def _report(said: Said) -> Mapping[str, Any] | None:
     for report in said.reports:
         try:
-            data = json.loads(report.read_bytes())
+            data = json.loads(read_plain(report))
         except (OSError, ValueError):
             continue
         if isinstance(data, dict) and "testResults" in data:

@@ -1,0 +1,92 @@
+"""An agent in its sandbox prepares its workspace for the daemon: what the daemon's own Git and reading make of it."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agent_orchestrator.testing.sandbox import Sandbox, have_bwrap
+
+pytestmark = pytest.mark.skipif(not have_bwrap(), reason="bubblewrap cannot make a sandbox here")
+
+SECRET = "hidden-from-agents-91c4"
+CONFIG = """\
+defaults: {{agent: probe, runtime: process, workspace: {workspace}}}
+agents:
+  probe: {{tool: command, command: [sh, -c, '. "$AO_TASK_FILE"'], prompt: file, permissions: full, options: {{keeps: [~/.probe]}}}}
+projects:
+  app: {{path: ., sandbox: bwrap, copy: ["vendor/*"]}}
+"""
+
+PREPARES = r"""
+[ -e ready ] && exec sleep 600
+own=$(git rev-parse --absolute-git-dir)
+# Where Git keeps its state, names that lead to what is hidden from it.
+ln -s @HOME@/.ssh/id "$own/ORIG_HEAD"
+ln -s @HOME@/.ssh/id "$own/STOLEN"
+mkdir -p "$own/rebase-merge" && ln -s @HOME@/.ssh/id "$own/rebase-merge/message"
+# The same among its files: ignored ones that are to be kept, by way of a folder that leads out.
+echo vendor >> .gitignore; ln -s @OTHER@ vendor
+ln -s @HOME@/.ssh link; ln -s @HOME@/.ssh/id file-link; mkfifo pipe
+# What keeps its branch's folder, led elsewhere.
+common=$(git rev-parse --path-format=absolute --git-common-dir)
+for lock in "$common"/refs/heads/*/ao-*.lock; do [ -e "$lock" ] && ln -sf @HOME@/planted "$lock"; done
+# A repository within, whose configuration names programs for whoever looks at it.
+git init -q sub && cd sub && git config user.email a@b && git config user.name a
+spy="sh -c 'cat @AO@/token @AO@/config.yaml > @WS@/stolen; env > @WS@/seen; echo ran >> @WS@/ran; cat'"
+git config filter.x.clean "$spy" && git config filter.x.smudge "$spy"
+git config diff.x.textconv "$spy" && git config diff.x.command "$spy" && git config core.sshCommand "$spy"
+printf '* filter=x diff=x\n' > .gitattributes
+echo one > file && git add -A && git commit -qm sub && git config core.fsmonitor "$spy" && cd ..
+git -c core.fsmonitor=false add sub .gitignore 2>/dev/null && git -c core.fsmonitor=false commit -qm work
+echo two > sub/file; echo loose > loose.txt; rm -f stolen seen ran; touch ready
+echo '{"event": "ask", "question": "well?"}' >> "$AO_SPOOL"
+trap 'exit 0' TERM
+while :; do sleep 0.1; done
+"""
+
+
+@pytest.fixture(params=["worktree", "clone"])
+def box(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Sandbox]:
+    with Sandbox(tmp_path, "process") as box:
+        box.env["FORGE_PASSWORD"] = SECRET
+        box.repository(config=CONFIG.format(workspace=request.param))
+        (box.user_home / ".ssh").mkdir(parents=True)
+        (box.user_home / ".ssh/id").write_text(SECRET)
+        box.start()
+        yield box
+
+
+def everything(repo: Path) -> bytes:
+    """All objects of a repository."""
+    words = ["git", "cat-file", "--batch-all-objects", "--batch", "--buffer"]
+    return subprocess.run(words, cwd=repo, capture_output=True, check=True).stdout
+
+
+def test_what_is_hidden_from_an_agent_is_not_fetched_for_it(box: Sandbox) -> None:
+    other = box.folder / "other"
+    subprocess.run(["git", "init", "-q", str(other / "theirs")], check=True)
+    (other / "theirs/private.txt").write_text(SECRET)
+    script = PREPARES
+    known = {"HOME": box.user_home, "AO": box.home.path, "OTHER": other, "WS": box.home.worktrees / "app" / "bad"}
+    for word, value in known.items():
+        script = script.replace(f"@{word}@", str(value))
+    task = box.folder / "task.sh"
+    task.write_text(script)
+    box.ao("new", "--name", "bad", "--file", str(task))
+    box.until(lambda: box.session("app-bad")["status"] == "needs_input", "its question")
+    workspace = Path(box.session("app-bad")["workspacePath"])
+    assert workspace == known["WS"], "the programs write where they can"
+    assert SECRET not in box.ao("diff", "app-bad").stdout
+    box.request("GET", "/api/sessions/app-bad")
+    seen = (workspace / "seen").read_text() if (workspace / "seen").exists() else ""
+    assert (workspace / "ran").exists(), "Git asked the repository within, and ran its program: the attack is one"
+    assert not (workspace / "stolen").exists() or (workspace / "stolen").read_text() == ""
+    assert SECRET not in seen and "FORGE_PASSWORD" not in seen
+    box.ao("stop", "app-bad", check=False)
+    assert box.git("for-each-ref", "refs/ao/rescue"), "its work was saved, with all that led elsewhere"
+    assert not (box.user_home / "planted").exists()
+    assert SECRET.encode() not in everything(box.repo)

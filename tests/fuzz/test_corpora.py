@@ -1,0 +1,29 @@
+"""What is kept is stood, and so are a few inputs near to it, the same ones each time."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.fuzz.target import CORPORA, Target
+from tests.fuzz.targets import PURE
+from tests.fuzz.world import world
+
+
+@pytest.mark.parametrize("target", PURE, ids=lambda target: target.name)
+def test_any_bytes(target: Target) -> None:
+    target.replay()
+    target.explore(target.examples)
+
+
+def test_a_daemon_stands_what_it_is_sent() -> None:
+    from tests.fuzz.served import targets
+
+    with world(small=True) as there:
+        for target in targets(there):
+            target.replay()
+            target.explore(target.examples)
+
+
+def test_every_corpus_has_its_target() -> None:
+    named = {target.name for target in PURE} | {"webhooks", "requests", "mcp", "git", "terminal", "command"}
+    assert {folder.name for folder in CORPORA.iterdir()} == named

@@ -1,0 +1,128 @@
+"""Who asked for a change is in the log, whatever route it was: also one that tells of nothing by itself."""
+
+from __future__ import annotations
+
+import getpass
+import re
+from collections.abc import Iterator
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any
+
+import pytest
+from fastapi import APIRouter, Response
+from fastapi.routing import APIRoute
+from starlette.routing import Route
+
+from agent_orchestrator.flow import events as e
+from agent_orchestrator.server import routes
+from agent_orchestrator.server.app import App, routes_only
+from agent_orchestrator.server.audited import EXEMPT
+from tests.integration.server.conftest import World
+
+pytestmark = pytest.mark.anyio
+
+
+def changing() -> Iterator[tuple[str, str]]:
+    """Every way to ask for a change that the API has."""
+    for path, operations in routes_only().openapi()["paths"].items():
+        yield from ((method.upper(), path) for method in operations if method not in ("get", "head", "options"))
+
+
+@pytest.fixture
+def doing_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every route answers that it is done, and records nothing."""
+
+    async def done(_scope: Any) -> Response:
+        return Response(status_code=204)
+
+    async def handle(self: APIRoute, scope: Any, receive: Any, send: Any) -> None:
+        await (await done(scope))(scope, receive, send)
+
+    monkeypatch.setattr(APIRoute, "handle", handle)
+
+
+@pytest.mark.parametrize(("method", "path"), sorted(changing()))
+async def test_no_change_goes_without_an_entry(doing_nothing: None, world: World, method: str, path: str) -> None:
+    where = re.sub(r"\{\w+\}", "app-fix", path)
+    answer = await world.tcp("admin").ask(method, where, {} if method in ("POST", "PUT", "PATCH") else None)
+    assert answer.status == 204
+    if (method, path) in EXEMPT:
+        assert world.services.audit.entries == []
+        return
+    ((actor, body),) = world.services.audit.entries
+    assert isinstance(body, e.ActionTaken)
+    assert body.action.replace(":path}", "}") == f"{method} {path}"
+    assert body.detail == (
+        "" if "{" not in path else ", ".join(f"{name}: app-fix" for name in re.findall(r"\{(\w+)", path))
+    )
+    assert actor == ("anonymous 127.0.0.1" if path == "/api/login" else "token admin")
+
+
+def test_what_leaves_no_entry_is_named_with_its_reason_and_is_nothing_else() -> None:
+    """Whoever adds to this list says here that it changes nothing."""
+    assert {path for _, path in EXEMPT} == {
+        "/api/events/replay",
+        "/api/config/validate",
+        "/api/sessions/{id}/reactions/test",
+        "/api/webhooks/{name}",
+        "/mcp",
+        "/git",
+    }
+    assert all(EXEMPT.values())
+    described = {*changing()}
+    assert all(where in described or where[1] in ("/mcp", "/git") for where in EXEMPT)
+
+
+def test_every_route_that_is_not_described_is_known_here() -> None:
+    """What is not in the OpenAPI document is not walked over by the test above."""
+    app: App = routes_only()
+    plain = {route.path for route in app.routes if isinstance(route, Route) and not isinstance(route, APIRoute)}
+    assert plain == {"/openapi.json", "/mcp", "/git/{project}.git/{rest:path}"}
+    parts = [import_module(f"{routes.__name__}.{part.name}") for part in iter_modules(routes.__path__)]
+    found = [route for part in parts for route in getattr(part, "router", APIRouter()).routes]
+    assert len(found) > 60
+    assert not [route for route in found if isinstance(route, APIRoute) and not route.include_in_schema]
+
+
+@pytest.mark.parametrize("how", ["unix", "cli", "viewer", "browser", "agent", "nobody"])
+async def test_the_log_names_who_asked(world: World, how: str) -> None:
+    message = ("POST", "/api/sessions/app-fix/message", {"content": "hello"})
+    link = ("POST", "/api/login-links", {})
+    if how == "unix":
+        await world.unix.ask(*link)
+        expected: tuple[str, type[e.Body]] = (f"local {getpass.getuser()}", e.LoginLinkMade)
+    elif how == "cli":
+        await world.tcp("cli").ask(*message)
+        expected = ("cli", e.ActionTaken)
+    elif how == "viewer":
+        assert (await world.tcp("viewer").ask(*message)).status == 403
+        expected = ("token viewer", e.AccessRefused)
+    elif how == "browser":
+        token = world.services.tokens.new("laptop", "operator")[1]
+        assert (await world.tcp().ask("POST", "/api/login", {"token": token})).status == 200
+        expected = ("browser laptop", e.SignedIn)
+    elif how == "agent":
+        agent = world.tcp(token=world.services.tokens.for_session("app-fix", 1))
+        assert (await agent.ask(*message)).status == 403
+        expected = ("agent app-fix", e.AccessRefused)
+    else:
+        assert (await world.tcp().ask("POST", "/api/login", {"token": "aot_wrong"})).status == 401
+        expected = ("anonymous 127.0.0.1", e.SignInRefused)
+    ((actor, body),) = world.services.audit.entries
+    assert (actor, type(body)) == expected
+
+
+async def test_looking_leaves_no_entry_but_secrets_and_terminals_do(world: World) -> None:
+    for path in ("/api/sessions", "/api/sessions/app-fix", "/api/tokens", "/healthz"):
+        assert (await world.unix.get(path)).status == 200
+    assert world.services.audit.entries == []
+    assert (await world.unix.get("/api/sessions/app-fix/environment")).status == 200
+    assert (await world.unix.get("/api/sessions/app-fix/attach")).status == 200
+    assert [body for _, body in world.services.audit.entries] == [e.EnvironmentRead(), e.TerminalTaken("attached")]
+
+
+async def test_a_flood_of_refusals_does_not_fill_the_log(world: World) -> None:
+    for _ in range(70):
+        assert (await world.tcp(token="aot_wrong").get("/api/sessions")).status == 401
+    assert len(world.services.audit.entries) == 60

@@ -1,0 +1,144 @@
+"""Files where an agent writes too: what leads elsewhere, blocks, or has no end is not read."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from agent_orchestrator import safe_files
+from agent_orchestrator.git_files import find_layout, read_head, read_ref, read_symbolic_head
+
+COMMIT = "1" * 40
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A folder of an agent's, beside one that is not."""
+    (tmp_path / "outside/deep").mkdir(parents=True)
+    (tmp_path / "outside/secret").write_text("secret")
+    (tmp_path / "outside/deep/secret").write_text("secret")
+    root = tmp_path / "root"
+    (root / "a/b").mkdir(parents=True)
+    (root / "a/b/file").write_text("mine")
+    (root / "a/link").symlink_to("../../outside")
+    (root / "a/file-link").symlink_to("../../outside/secret")
+    (root / "own-link").symlink_to("a/b/file")
+    os.mkfifo(root / "pipe")
+    (root / "zero").symlink_to("/dev/zero")
+    return root
+
+
+def test_a_plain_file_is_read(root: Path) -> None:
+    assert safe_files.read(root, "a/b/file") == b"mine"
+    assert safe_files.read_text(root, "a/./b//file") == "mine"
+    assert safe_files.read_plain(root / "a/b/file") == b"mine"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a/link/secret",
+        "a/link/deep/secret",
+        "a/file-link",
+        "own-link",
+        "pipe",
+        "zero",
+        "a",
+        "../outside/secret",
+        "/etc/passwd",
+    ]
+    + ["a/../../outside/secret", "a\0b", "", "."],
+)
+def test_nothing_else_is(root: Path, name: str) -> None:
+    with pytest.raises(safe_files.NotPlain):
+        safe_files.read(root, name)
+
+
+@pytest.mark.parametrize("name", ["a/file-link", "own-link", "pipe", "zero"])
+def test_nor_by_its_whole_name(root: Path, name: str) -> None:
+    with pytest.raises(OSError):
+        safe_files.read_plain(root / name)
+
+
+def test_a_file_without_end_is_too_long(root: Path) -> None:
+    os.truncate(root / "a/b/file", 1 << 40)
+    for read in (lambda: safe_files.read(root, "a/b/file"), lambda: safe_files.read_plain(root / "a/b/file")):
+        with pytest.raises(safe_files.NotPlain):
+            read()
+
+
+def test_making_a_file_follows_no_symlink(root: Path, tmp_path: Path) -> None:
+    (root / "mark").symlink_to(tmp_path / "planted")
+    safe_files.touch(root / "mark")
+    safe_files.touch(root / "mark")
+    assert not (tmp_path / "planted").exists() and (root / "mark").read_bytes() == b""
+
+
+def test_what_leads_out(root: Path) -> None:
+    inside = ["a/b/file", "own-link", "a/b", "a/b/new", "new/deep/er", "a/b/*.py", ".", "HEAD~1", "main..x"]
+    assert not any(safe_files.leads_out(root, name) for name in inside)
+    outside = ["a/link", "a/link/x", "a/file-link", "a/link/*", "pipe", "zero", "a/../../outside/x", "a/link/../x"]
+    assert all(safe_files.leads_out(root, name) for name in outside)
+    (root / "gitdir").symlink_to(".git")
+    (root / ".git").mkdir()
+    assert safe_files.leads_out(root, "gitdir/config") and safe_files.leads_out(root, ".git/config")
+
+
+def test_a_second_name_of_a_file_is_not_written(root: Path, tmp_path: Path) -> None:
+    os.link(tmp_path / "outside/secret", root / "hard")
+    assert safe_files.leads_out(root, "hard", writing=True) and not safe_files.leads_out(root, "hard")
+
+
+# -- Git's files ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def git_dir(tmp_path: Path) -> Path:
+    folder = tmp_path / "git"
+    (folder / "refs/heads").mkdir(parents=True)
+    (folder / "refs/heads/main").write_text(f"{COMMIT}\n")
+    (folder / "HEAD").write_text("ref: refs/heads/main\n")
+    (tmp_path / "secret").write_text("secret")
+    return folder
+
+
+def test_a_head_is_read(git_dir: Path) -> None:
+    assert (read_symbolic_head(git_dir), read_head(git_dir)) == ("refs/heads/main", COMMIT)
+
+
+@pytest.mark.parametrize(
+    "named", ["../secret", "refs/../../secret", "/etc/passwd", "refs/heads/../../../secret", "refs/heads/x\0"]
+)
+def test_a_head_that_names_another_file_is_none(git_dir: Path, named: str) -> None:
+    (git_dir / "HEAD").write_text(f"ref: {named}\n")
+    assert (read_symbolic_head(git_dir), read_head(git_dir), read_ref(git_dir, named)) == (None, None, None)
+
+
+def test_a_ref_that_is_no_object_is_none(git_dir: Path, tmp_path: Path) -> None:
+    ref = git_dir / "refs/heads/main"
+    ref.write_text("secret\n")
+    assert read_head(git_dir) is None
+    ref.unlink()
+    ref.symlink_to(tmp_path / "secret")
+    assert read_head(git_dir) is None
+    (git_dir / "packed-refs").write_text("secret refs/heads/main\n")
+    assert read_head(git_dir) is None
+
+
+def test_refs_that_name_each_other_come_to_nothing(git_dir: Path) -> None:
+    (git_dir / "refs/heads/main").write_text("ref: refs/heads/main\n")
+    assert read_head(git_dir) is None
+
+
+@pytest.mark.parametrize("name", ["HEAD", "refs/heads/main", "packed-refs", "commondir"])
+def test_a_pipe_in_the_place_of_a_file_keeps_nobody_waiting(git_dir: Path, name: str) -> None:
+    (git_dir / name).unlink(missing_ok=True)
+    os.mkfifo(git_dir / name)
+    assert read_head(git_dir) in (None, COMMIT)
+
+
+def test_neither_does_one_in_the_place_of_a_pointer(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / ".git")
+    assert find_layout(tmp_path) is None
