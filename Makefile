@@ -7,7 +7,7 @@ EPOCH  := 1580601600
 BUILT  := src/agent_orchestrator/server/dist/index.html
 PAGES  := $(shell find dashboard -name node_modules -prune -o -type f -print)
 
-.PHONY: help setup dashboard test-dashboard demo test check lint types imports docs-test bench test-faults fuzz crashes test-agents test-forges test-browser test-docker test-cluster test-postgres test-rescue screenshots wheel test-wheel lock clean
+.PHONY: help setup dashboard test-dashboard demo test check lint types imports docs-test bench load test-faults fuzz crashes test-agents test-forges test-browser test-docker test-cluster test-postgres test-rescue screenshots wheel test-wheel lock clean
 
 help:            ## what can be done here
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -104,6 +104,11 @@ fuzz: setup      ## inputs near to those in tests/fuzz/corpora, and Schemathesis
 
 bench: setup     ## the figures of docs/benchmarks.md, as ratios measured in one run
 	@$(BIN)/python -m benchmarks
+
+load: setup      ## 200 chatty sessions, 50 viewers, 1,000 webhooks a minute for ten: what is lost, late, growing or left (make load ARGS="--minutes 1")
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-forges.lock
+	@-$(BIN)/python tests/forges/fetch.py
+	@$(BIN)/python -m benchmarks.load $(ARGS)
 
 wheel: $(SETUP)     ## the wheel in dist/, its bill of materials and their digests; the same sources give the same bytes
 	@rm -rf dist && mkdir dist

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from agent_orchestrator.testing.sandbox import Sandbox, have_tmux
-from benchmarks.fleet import SIZE, Changes, drawn, gathered, look, share
-from benchmarks.measure import Figure, cpu_seconds
+from benchmarks.fleet import SIZE, Changes, drawn, gathered, look
+from benchmarks.measure import Figure, cpu_seconds, share
 from benchmarks.terminals import flooding, typing
 from benchmarks.viewers import following
 from tests.browser.driving import Person, chromium, launched, window

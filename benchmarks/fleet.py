@@ -101,11 +101,6 @@ class Changes:
             thread.join()
 
 
-def share(values: Sequence[float], part: float) -> float:
-    """The value within which such a part of them is."""
-    return sorted(values)[max(0, round(part * len(values)) - 1)]
-
-
 def look(person: Person) -> None:
     """At the board, noting each change."""
     person.page.add_init_script(MARKS)

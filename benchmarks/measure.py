@@ -66,6 +66,11 @@ def resident(pid: int) -> float:
     return 0.0
 
 
+def share(values: Sequence[float], part: float) -> float:
+    """The value within which such a part of them is."""
+    return sorted(values)[max(0, round(part * len(values)) - 1)]
+
+
 @contextmanager
 def children_started(pid: int) -> Iterator[Callable[[], int]]:
     """Counts the processes that a process starts, by the kernel's own account of what it waited for."""

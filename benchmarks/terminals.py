@@ -19,8 +19,8 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from agent_orchestrator.testing.sandbox import Sandbox
-from benchmarks.fleet import Changes, drawn, look, share
-from benchmarks.measure import Figure, cpu_seconds, resident
+from benchmarks.fleet import Changes, drawn, look
+from benchmarks.measure import Figure, cpu_seconds, resident, share
 from tests.browser.driving import Person, window
 
 RUNTIMES = ("tmux", "process")

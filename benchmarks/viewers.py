@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from agent_orchestrator.testing.sandbox import Sandbox
-from benchmarks.fleet import SIZE, Changes, share
-from benchmarks.measure import Figure, cpu_seconds, resident
+from benchmarks.fleet import SIZE, Changes
+from benchmarks.measure import Figure, cpu_seconds, resident, share
 
 COUNT = 100
 DEAF = 3

@@ -42,7 +42,7 @@ OFFERS = "[[edit: {name}.txt|x]] [[commit: work]] [[done: worked]]"
 READY = "[[say: ready]]"
 AT_ONCE = 4
 """People who make sessions at the same time."""
-PATIENCE = 600.0
+PATIENCE = 300.0
 SETTLING = 3.0
 """Seconds without an event after which everything has come to its end."""
 
@@ -299,7 +299,10 @@ def _end(box: Sandbox, run: Run) -> None:
         time.sleep(0.2)
     run.ended, run.left = time.monotonic() - begun, left
     lines = box.home.log.read_text(errors="replace").splitlines()
-    run.troubles = [line for line in lines if "Traceback" in line or "level=error" in line or "level=critical" in line]
+    for number, line in enumerate(lines):
+        if "Traceback" in line or "level=error" in line or "level=critical" in line:
+            error = next((one for one in lines[number + 1 :] if not one.startswith(" ")), "")
+            run.troubles.append(f"{line}: {error}" if line.startswith("Traceback") else line)
 
 
 if __name__ == "__main__":

@@ -92,7 +92,10 @@ def main() -> int:
     with Path(os.environ["AO_LOAD_PULSE"]).open("a") as file:
         pulse = Pulse(file)
         gc.callbacks.append(pulse.collecting)
-        return daemon.main()
+        try:
+            return daemon.main()
+        finally:
+            gc.callbacks.remove(pulse.collecting)
 
 
 if __name__ == "__main__":

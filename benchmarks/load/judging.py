@@ -8,11 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from benchmarks.fleet import share
 from benchmarks.load.plan import Plan
 from benchmarks.load.sampling import Sample, settled, slope
 from benchmarks.load.watching import Shown, Told
-from benchmarks.measure import Figure
+from benchmarks.measure import Figure, share
 
 P99 = 100.0
 GROWTH = 1.0

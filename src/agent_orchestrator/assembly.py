@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent_orchestrator import __version__
+from agent_orchestrator.clock import Clock
 from agent_orchestrator.config.scope import ConfigSet, DaemonConfig
 from agent_orchestrator.errors import AoError, Missing
 from agent_orchestrator.flow.effects import Effect, Runner
@@ -114,7 +115,8 @@ class Assembly:
         """What had to be known of the daemon's settings before the store is opened; none: nothing."""
         self.shared = shared_store(home, self.early.database) if self.early else None
         """The store, where other daemons may have it too."""
-        self.flow = Flow(self.shared or Database.sqlite(home.database), time.time, self.config.rules)
+        self.clock = Clock()
+        self.flow = Flow(self.shared or Database.sqlite(home.database), self.clock, self.config.rules)
         self.flow.here = self.shared.me.place if self.shared else ""
         self.watch = Watch()
         self.plugins = Plugins(home, self.host, self.config)

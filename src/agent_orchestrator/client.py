@@ -25,7 +25,7 @@ Result = TypeVar("Result")
 ATTEMPTS = 4
 """A request, and three repetitions when the connection breaks on it."""
 
-START_TIMEOUT = 15.0
+START_TIMEOUT = 60.0
 
 _AGENTS_OWN = (
     "AO_SESSION",

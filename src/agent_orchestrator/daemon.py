@@ -56,6 +56,8 @@ if TYPE_CHECKING:
     from agent_orchestrator.store.postgres import Postgres
 
 RESTARTED = "the machine was restarted"
+WARM = 30.0
+"""Seconds after which everything that is used has been loaded."""
 FOLLOWING = 0.2
 """Seconds between two looks at what the active daemon has written."""
 PATIENCE = 10.0
@@ -87,6 +89,8 @@ class Daemon(Assembly):
                 return
         login = asyncio.create_task(self._login())
         pending = await self.flow.start()
+        for event in await self.flow.store.events(limit=1, newest=True):
+            self.clock.not_before(event.time)
         if self.config_file:
             await self.projects.take(self.config_file)
         await self.projects.start()
@@ -107,7 +111,8 @@ class Daemon(Assembly):
         self._write_info(url, note, certificate)
         await self._tell(e.DaemonStarted(__version__, counts["adopted"], counts["ended"], counts["lost"], len(pending)))
         log.info("serving", url=url, note=note, **counts, pending=len(pending))
-        gc.freeze()  # what is there by now stays: looking for garbage in it would hold everybody up for a tenth of a second each time
+        gc.freeze()
+        asyncio.get_running_loop().call_later(WARM, _settle)
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self.ending.set)
         ended = asyncio.create_task(self.ending.wait())
@@ -367,6 +372,12 @@ class _Unheard:
         elif self._told.get(short.text, 0.0) < loop.time() - TOLD_AGAIN:
             self._told[short.text] = loop.time()
             log.warning(str(context.get("message") or "something could not be done"), error=str(short))
+
+
+def _settle() -> None:
+    """What is there by now stays: to look for garbage in it again and again would hold everybody up for a tenth of a second each time."""
+    gc.collect()
+    gc.freeze()
 
 
 @dataclass(slots=True)

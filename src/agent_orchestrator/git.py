@@ -296,6 +296,8 @@ class Git:
 
     async def update_ref(self, ref: str, new: str, old: str | None = None, reason: str = "ao") -> None:
         """Move a ref, only if it still has the old value (`ABSENT`: only if it does not exist)."""
+        if ref != "HEAD" and not ref.startswith("refs/"):  # Git would make a file of that name among its own
+            raise AoError(f"{ref!r} is not the name of a ref", "give its whole name: refs/heads/…")
         expected = () if old is None else (old,)
         await self.run("update-ref", "-m", reason, "--no-deref", "--end-of-options", ref, new, *expected)
 
@@ -364,6 +366,8 @@ class Git:
         options = ("--write-tree", "-z", "--name-only", "--no-messages")
         done = await self.run("merge-tree", *options, "--end-of-options", ours, theirs, ok=(0, 1), timeout=LONG)
         tree, *files = os.fsdecode(done.out).rstrip("\0").split("\0")
+        if not tree:  # what was given is nothing that can be merged
+            raise GitFailed(("merge-tree",), self.repo, done)
         return tree, tuple(dict.fromkeys(files))
 
     async def kinds(self, objects: Sequence[str]) -> dict[str, str]:
@@ -482,7 +486,8 @@ class Git:
         """A copy of the index that knows untracked files too; the real one and the object store stay as they are."""
         copy = folder / "index"
         index = await self.text("rev-parse", "--path-format=absolute", "--git-path", "index")
-        await self.host.run(["cp", index, str(copy)])  # there may be none yet
+        # Its times too: by them Git knows what it must read again. There may be none yet.
+        await self.host.run(["cp", "-p", index, str(copy)])
         others = (await self.run("ls-files", "--others", "--exclude-standard", "-z")).out.split(b"\0")
         files = b"\0".join(name for name in others if name and not name.endswith(b"/"))
         if files:

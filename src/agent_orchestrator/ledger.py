@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 COVERED = (
@@ -17,6 +18,11 @@ COVERED = (
     "data",
 )
 """What a digest covers, in this order; `at` is the time in seconds since the epoch, `data` the text of the entry's JSON."""
+
+
+_encoder = json.JSONEncoder(
+    separators=(",", ":"), ensure_ascii=False
+)  # made anew for each text it would cost more than the text
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +50,16 @@ class Verdict:
 
 def text(data: Any) -> str:
     """JSON as the log has it."""
-    return json.dumps(data, separators=(",", ":"), ensure_ascii=False)
+    return _encoder.encode(data)
 
 
 def digest(before: str, entry: Mapping[str, Any]) -> str:
     """An entry's digest: SHA-256 over the digest before it, a line break, and what is covered as one JSON list."""
-    covered = text([entry[name] for name in COVERED])
+    covered = text(_covered(entry))
     return hashlib.sha256(f"{before}\n{covered}".encode()).hexdigest()
+
+
+_covered = itemgetter(*COVERED)
 
 
 class Chain:

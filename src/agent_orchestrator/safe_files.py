@@ -52,6 +52,14 @@ def opened_folder(root: Path, parts: tuple[str, ...]) -> Iterator[int]:
         os.close(here)
 
 
+def _file(descriptor: int, name: str) -> BinaryIO:
+    """What was opened, if it is a plain file."""
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise NotPlain(f"{name!r} is no plain file")
+    return os.fdopen(descriptor, "rb")
+
+
 @contextmanager
 def opened(root: Path, name: str | os.PathLike[str], longest: int = LONGEST) -> Iterator[BinaryIO]:
     """A plain file below `root`, for reading; raises `NotPlain`, or the system's own error."""
@@ -63,10 +71,9 @@ def opened(root: Path, name: str | os.PathLike[str], longest: int = LONGEST) -> 
             if isinstance(error, FileNotFoundError | PermissionError):
                 raise
             raise NotPlain(f"{os.fspath(name)!r} is no plain file") from error
-    with os.fdopen(descriptor, "rb") as file:
-        about = os.fstat(descriptor)
-        if not stat.S_ISREG(about.st_mode) or about.st_size > longest:
-            raise NotPlain(f"{os.fspath(name)!r} is no plain file, or too long")
+    with _file(descriptor, os.fspath(name)) as file:
+        if os.fstat(descriptor).st_size > longest:
+            raise NotPlain(f"{os.fspath(name)!r} is too long")
         yield file
 
 
@@ -93,9 +100,7 @@ def plain(path: Path) -> Iterator[BinaryIO]:
         if error.errno == errno.ELOOP:
             raise NotPlain(f"{path} is a symlink") from error
         raise
-    with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise NotPlain(f"{path} is no plain file")
+    with _file(descriptor, str(path)) as file:
         yield file
 
 

@@ -70,7 +70,7 @@ class _Unusable(Exception):
 
 def _decode(line: bytes) -> dict[str, Any]:
     try:
-        data = json.loads(line, parse_constant=_no_constant, parse_float=_finite)
+        data = json.loads(line, parse_constant=_no_constant)
     except RecursionError:
         raise _Unusable("is nested too deeply") from None
     except ValueError:
@@ -82,13 +82,6 @@ def _decode(line: bytes) -> dict[str, Any]:
 
 def _no_constant(name: str) -> None:
     raise _Unusable(f"has the number {name}")
-
-
-def _finite(written: str) -> float:
-    number = float(written)
-    if not math.isfinite(number):
-        _no_constant(written[:20])
-    return number
 
 
 class _Fields:
@@ -158,6 +151,8 @@ def _tidy(value: object, depth: int) -> object:
         raise _Unusable("is nested too deeply")
     if isinstance(value, str):
         return _cut(value, MAX_TEXT)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise _Unusable("has a number that is out of range")
     if isinstance(value, list):
         return [_tidy(item, depth - 1) for item in value]
     if isinstance(value, dict):

@@ -16,6 +16,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +40,9 @@ agents:
     tool: command
     prompt: argument
     command: [{python}, {agent}, {corpus}, {folder}/argument, "{{{{prompt}}}}", "{{{{branch}}}}"]
-  typed: {{tool: command, command: [{python}, {agent}, {corpus}, {folder}/typed], prompt: paste, screen: {{ready: '^> '}}}}
+  typed: {{tool: command, command: [{python}, {agent}, {corpus}, {folder}/typed], prompt: paste}}
   told: {{tool: command, command: [{python}, {agent}, {corpus}, {folder}/told], prompt: file}}
-  tmux: {{tool: command, runtime: tmux, command: [{python}, {agent}, {corpus}, {folder}/tmux], prompt: paste, screen: {{ready: '^> '}}}}
+  tmux: {{tool: command, runtime: tmux, command: [{python}, {agent}, {corpus}, {folder}/tmux], prompt: paste}}
 reactions:
   issue-comment: {{action: send-to-agent, message: "{{{{author}}}} says on {{{{title}}}} {{{{labels}}}}:\\n{{{{comment}}}}"}}
   label-added: {{action: send-to-agent, message: "labelled {{{{label}}}}"}}
@@ -105,7 +106,7 @@ def say_everything(box: Sandbox, folder: Path) -> list[str]:
         line = text[:150].strip() or name
         said({"title": line, "body": text, "labels": [line[:40]], "author": line[:60]}, box, "/api/issues")
     for agent in agents[1:]:
-        box.until(lambda agent=agent: (folder / agent / "launch.json").exists(), f"{agent} to run", PLENTY)
+        box.until((folder / agent / "launch.json").exists, f"{agent} to run", PLENTY)
     for some in batched():
         said({"body": some, "author": "mallory", "writeAccess": "no"}, box, f"/api/issues/{first}/comments")
         said({"labels": [some[:40]]}, box, f"/api/issues/{first}/labels")
@@ -121,7 +122,7 @@ def say_everything(box: Sandbox, folder: Path) -> list[str]:
     for some in batched():
         said({"verdict": "request-changes", "body": some, **who}, box, "/api/sessions/app-told/review")
     for session in ("typed", *TMUX):
-        box.until(lambda session=session: settled(box, f"app-{session}"), f"{session} to have everything", PLENTY)
+        box.until(partial(settled, box, f"app-{session}"), f"{session} to have everything", PLENTY)
     return sessions
 
 

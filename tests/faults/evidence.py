@@ -103,11 +103,16 @@ def contents(world: World, names: Sequence[str]) -> dict[str, str | None]:
     return found
 
 
-def pending(world: World) -> list[tuple[str, str, float]]:
-    """What the outbox still has to do: key, kind, seconds until then."""
-    rows = _rows(world, "select key, kind, due from outbox where state = 'pending'")
-    now = world.clock.now()
-    return [(key, kind, due - now) for key, kind, due in rows]
+def pending(world: World) -> list[tuple[str, str, str, float]]:
+    """What the outbox still has to do: key, kind, session, seconds until then."""
+    rows = _rows(world, "select key, kind, session, due from outbox where state = 'pending'")
+    now = time_there(world)
+    return [(key, kind, session, due - now) for key, kind, session, due in rows]
+
+
+def time_there(world: World) -> float:
+    """What the daemon takes for the time: its clock never goes back."""
+    return max([world.clock.now(), *(row[0] or 0.0 for row in _rows(world, "select max(time) from events"))])
 
 
 def last_event(world: World) -> float:

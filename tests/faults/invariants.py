@@ -94,7 +94,7 @@ def states_are_true(world: World, sessions: Sessions, _truth: list[Any]) -> list
     for session, now in sessions.items():
         if now["pid"] is not None and session not in agents:
             wrong.append(f"{session} is shown with pid {now['pid']} ({now['status']}), but no agent of it lives")
-        if now["status"] in ("stopped", "merged") and session in agents:
+        if now["status"] == "stopped" and session in agents:
             wrong.append(f"{session} is {now['status']}, but its agent lives")
         if now["workspacePath"] and not Path(now["workspacePath"]).is_dir():
             wrong.append(f"{session}: its workspace {now['workspacePath']} is not there")

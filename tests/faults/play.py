@@ -67,8 +67,10 @@ reactions:
   approved-and-green: {{auto: true}}
 """
 )
+TIMERS = ("silence", "escalate")
+"""What waits for time to pass, and not for anything to become possible."""
 USES = {
-    "plain": ("new", "new", "new", "send", "send", "send", "stop", "restore", "answer", "answer"),
+    "plain": ("new", "new", "new", "send", "send", "send", "stop", "restore", "answer", "answer", "second"),
     "local": (
         "change",
         "change",
@@ -130,6 +132,9 @@ class World:
         """Pull requests that a person let land by his word."""
         self.said: list[str] = []
         """What was refused, and why."""
+
+    def begin(self) -> None:
+        """Start its daemon."""
         self.wake()
 
     def _prepare(self) -> None:
@@ -296,6 +301,16 @@ class World:
         self.known.issues.add(made["number"])
         return f"issue {made['number']}"
 
+    def _second(self, _choice: float, _other: float) -> str:
+        """Somebody starts another daemon: it must find the first."""
+        if not self.launcher.live():
+            return "second: there is none to be the second to"
+        started = self._spawn(())
+        end = time.monotonic() + 15
+        while started.poll() is None and time.monotonic() < end and len(self.launcher.live()) > 1:
+            time.sleep(0.02)
+        return f"second daemon: {started.returncode}"
+
     # -- what is known -------------------------------------------------------------------------------------------------
 
     def log(self) -> str:
@@ -337,14 +352,19 @@ class World:
             now = (
                 [(one["id"], one["status"], one["activity"], one["pid"]) for one in sessions],
                 evidence.last_event(self),
-                sorted(key for key, _, _ in waiting),
+                sorted(key for key, *_ in waiting),
             )
             moving = [
                 one["id"]
                 for one in sessions
                 if one["status"] in ("queued", "starting", "working", "merging", "ci_running")
             ]
-            soon = [row for row in waiting if row[2] < 400.0 and row[1] != "silence"]
+            blocked = [one["id"] for one in sessions if one["status"] == "blocked"]  # a person's word is waited for
+            soon = [
+                row
+                for row in waiting
+                if row[3] < 400.0 and row[1] not in TIMERS and not (row[1] == "deliver" and row[2] in blocked)
+            ]
             same = same + 1 if now == before else 0
             before = now
             if same >= 2 and not moving and not soon:
@@ -352,10 +372,11 @@ class World:
             if time.monotonic() > end:
                 rest = [(one["id"], one["status"], one["why"]) for one in sessions if one["id"] in moving]
                 raise TimeoutError(f"it did not come to rest: moving {rest}, pending {soon}")
-            far = min((row[2] for row in soon), default=0.0)
+            far = min((row[3] for row in soon), default=0.0)
             if same >= 4 and far > 2.0 and not moving and looked != now[1]:
                 looked = now[1]
-                self.clock.put(self.clock.offset + far)  # nobody need wait for a long pause's end:
+                ahead = evidence.time_there(self) - self.clock.now()
+                self.clock.put(self.clock.offset + ahead + far)  # nobody need wait for a long pause's end:
                 self.restart()  # the next daemon sees that it is over
             time.sleep(0.05 if same < 2 else 0.1)
 

@@ -90,6 +90,7 @@ def play_world(seed: int, number: int, rounds: Sequence[int], kinds: Sequence[st
     world = None
     try:
         world = World(folder, style, runtime, fresh=fresh, seed=f"{seed}:{number}", disk=disk.possible())
+        world.begin()
         for index in rounds:
             one = play_round(world, seed, index, kinds)
             one.world = f"{style}, {runtime}{', fresh daemons' if fresh else ''}"
@@ -203,6 +204,7 @@ def play(
     first: int = 1,
     say: bool = True,
     tell: bool = False,
+    until_wrong: bool = False,
 ) -> Totals:
     """Play the rounds, several worlds at a time; `only`: the world of this round, up to it."""
     totals, begun = Totals(seed), time.monotonic()
@@ -236,7 +238,7 @@ def play(
                 if tell or one.wrong:
                     _say(seed, one)
                 continue
-            late = minutes and time.monotonic() - begun > minutes * 60
+            late = (minutes and time.monotonic() - begun > minutes * 60) or (until_wrong and totals.violations)
             if waiting and not late:
                 wire.send(waiting.pop(0))
             else:
@@ -269,6 +271,7 @@ def main() -> int:
     parser.add_argument("--kinds", default=",".join(KINDS), help="only these faults")
     parser.add_argument("--replay", type=int, metavar="ROUND", help="the world of this round, up to it")
     parser.add_argument("--tell", action="store_true", help="say what was done in every round")
+    parser.add_argument("--until-wrong", action="store_true", help="begin no more worlds after the first violation")
     parser.add_argument("--report", type=Path, help="write the figures there, as JSON")
     options = parser.parse_args()
     kinds = options.kinds.split(",")
@@ -283,6 +286,7 @@ def main() -> int:
         only=options.replay,
         first=options.first,
         tell=options.tell,
+        until_wrong=options.until_wrong,
     )
     sys.stdout.write(
         f"{totals.table()}\n\n{totals.rounds} rounds with seed {totals.seed} in {totals.seconds:.0f} s, "

@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from agent_orchestrator.host import LocalHost
 from agent_orchestrator.odd import read_line
@@ -159,7 +160,8 @@ def codex(data: bytes) -> None:
         remember_start(place, home, None, BEGIN)
         file = home / "sessions/2026/11/15" / f"rollout-2026-11-15T12-00-00-{ROLLOUT}.jsonl"
         memo = {"home": str(home), "log": "0", "waits": ""}
-        told(listened(Codex({}, LocalHost()), launch(place, file, data, memo)))
+        with mock.patch("agent_orchestrator.plugins.agents.codex.PAUSE", 0):
+            told(listened(Codex({}, LocalHost()), launch(place, file, data, memo)))
 
 
 def of_gemini(data: bytes) -> None:

@@ -35,7 +35,7 @@ class Served:
 
     def webhooks(self, data: bytes) -> None:
         """Name, kind and body, each on a line: signed it is taken or refused, unsigned it is refused and tells nothing."""
-        name, kind, body = (data.split(b"\n", 2) + [b"", b""])[:3]
+        name, kind, body = ([*data.split(b"\n", 2), b"", b""])[:3]
         sender = name.decode("ascii", "replace").strip()
         if sender not in ("github", "gitlab", "linear", "jira"):
             sender = "github"
@@ -54,9 +54,13 @@ class Served:
     def requests(self, data: bytes) -> None:
         """Method, path, body: whoever asks gets an answer that is no fault, and nobody unknown gets anything."""
         head, _, body = data.partition(b"\n")
-        method, path = (head.decode(errors="replace").split(" ", 1) + ["/"])[:2]
-        method = method if method in METHODS else "POST" if body else "GET"  # others are refused before anything is read
-        path = "/" + "".join(c if c.isascii() and c.isprintable() and c != " " else f"%{ord(c) & 255:02X}" for c in path[1:])
+        method, path = ([*head.decode(errors="replace").split(" ", 1), "/"])[:2]
+        method = (
+            method if method in METHODS else "POST" if body else "GET"
+        )  # others are refused before anything is read
+        path = "/" + "".join(
+            c if c.isascii() and c.isprintable() and c != " " else f"%{ord(c) & 255:02X}" for c in path[1:]
+        )
         if re.search(r"shutdown|/run\b|follow|/live|/wait|events.*stream|config/value", path):
             return  # ends the daemon; runs what it is told; has no end; writes where it is told
         for role in ("admin", "viewer", "unix", None):
@@ -87,7 +91,11 @@ class Served:
         for role in ("admin", "viewer", None):
             for method in ("GET", "POST"):
                 answer = self.world.ask(
-                    method, path, body if method == "POST" else None, {"Content-Type": kind, "Git-Protocol": "version=2"}, role
+                    method,
+                    path,
+                    body if method == "POST" else None,
+                    {"Content-Type": kind, "Git-Protocol": "version=2"},
+                    role,
                 )
                 assert answer.status < 500, answer
                 assert role or answer.status in (400, 401, 403, 404), answer
@@ -153,9 +161,9 @@ def run(argv: list[str], env: dict[str, str], cwd: Path, within: float = 20.0) -
                 os.environ.update({**env, "EDITOR": "true", "BROWSER": "true", "PAGER": "cat"})
                 for number, file in enumerate((nothing, nothing, said)):
                     os.dup2(file.fileno(), number)
-                sys.stdin = open(0, closefd=False)  # noqa: PTH123, SIM115
-                sys.stdout = open(1, "w", closefd=False)  # noqa: PTH123, SIM115
-                sys.stderr = open(2, "w", closefd=False)  # noqa: PTH123, SIM115
+                sys.stdin = open(0, closefd=False)  # noqa: SIM115
+                sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
+                sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
                 signal.alarm(int(within))
                 code = cli.main(argv)
                 sys.stderr.flush()
@@ -171,12 +179,18 @@ def targets(world: World) -> list[Target]:
     served = Served(world)
     words = tuple(f"\0{name}\0".encode() for name in cli_words())
     checks: list[tuple[str, Callable[[bytes], None], str, tuple[bytes, ...], int]] = [
-        ("webhooks", served.webhooks, "json", (b"github\n", b"gitlab\n", b"linear\n", b"jira\n"), 8),
-        ("requests", served.requests, "json", (b"GET ", b"POST ", b"/api/sessions/", b"app-ask", b"%00", b"?", b"%ff"), 8),
-        ("mcp", served.mcp, "json", (), 4),
-        ("git", served.git, "bytes", (b"app.git/", b"info/refs?service=git-upload-pack", b"0000", b"/.."), 3),
-        ("terminal", served.terminal, "lines", (b'{"resize": [', b'{"ack": ', b"\n="), 2),
-        ("command", served.command, "bytes", words, 4),
+        ("webhooks", served.webhooks, "json", (b"github\n", b"gitlab\n", b"linear\n", b"jira\n"), 4),
+        (
+            "requests",
+            served.requests,
+            "json",
+            (b"GET ", b"POST ", b"/api/sessions/", b"app-ask", b"%00", b"?", b"%ff"),
+            4,
+        ),
+        ("mcp", served.mcp, "json", (), 2),
+        ("git", served.git, "bytes", (b"app.git/", b"info/refs?service=git-upload-pack", b"0000", b"/.."), 1),
+        ("terminal", served.terminal, "lines", (b'{"resize": [', b'{"ack": ', b"\n="), 1),
+        ("command", served.command, "bytes", words, 3),
     ]
     return [Target(name, check, shape, more, count) for name, check, shape, more, count in checks]
 
@@ -186,5 +200,3 @@ def cli_words() -> list[str]:
     from agent_orchestrator.cli.app import COMMANDS
 
     return [*COMMANDS, "--json", "-A", "-p", "app", "--all", "app-ask", "--force", "-m", "--label", "--file", "-"]
-
-

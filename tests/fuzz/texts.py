@@ -81,7 +81,7 @@ def configuration(data: bytes) -> None:
 
 def setting(data: bytes) -> None:
     """`ao config set` changes what it was told to, keeps every comment and is idempotent; or says why not and changes nothing."""
-    key, value, text = (data.split(b"\0", 2) + [b"", b""])[:3]
+    key, value, text = ([*data.split(b"\x00", 2), b"", b""])[:3]
     with folder() as place:
         path = place / "agent-orchestrator.yaml"
         path.write_bytes(text)
@@ -108,9 +108,14 @@ def _comments(text: str, key: str) -> Iterable[str]:
     replaced = _lines_of(loader.compose(text), split_key(key))
     for number, line in enumerate(text.splitlines()):
         word = line.strip()
-        if word.startswith("# ") and word.isascii() and word.isprintable() and word[2:] not in inside:
-            if number not in replaced:
-                yield word
+        if (
+            word.startswith("# ")
+            and word.isascii()
+            and word.isprintable()
+            and word[2:] not in inside
+            and number not in replaced
+        ):
+            yield word
 
 
 def _lines_of(node: Any, steps: Sequence[str]) -> range:

@@ -75,11 +75,10 @@ def git_names(data: bytes) -> None:
         subprocess.run(["git", "init", "-q", "-b", "main", repo], check=True, env=env)
         made: set[str] = set()
         for number, name in enumerate(names):
-            path = os.path.join(os.fsencode(repo), name)
+            path = repo / os.fsdecode(name)
             try:
-                os.makedirs(os.path.dirname(path), exist_ok=True)
-                with open(path, "wb") as file:  # noqa: PTH123
-                    file.write(data * (number % 2) + b"%d\n" % number)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(data * (number % 2) + b"%d\n" % number)
             except (FileExistsError, NotADirectoryError, IsADirectoryError):
                 continue
             made.add(os.fsdecode(name))

@@ -153,7 +153,9 @@ def world(*, small: bool = False) -> Iterator[World]:
             made.make("/api/sessions", prompt=work, name="work", projectId="app")
             made.make("/api/sessions", name="later", defer=True, projectId="app")
             made.make("/api/plans", goal="do it", projectId="app", agent="demo")
-            box.until(lambda: box.session("app-work")["status"] not in ("starting", "working", "queued"), "a change", 30)
+            box.until(
+                lambda: box.session("app-work")["status"] not in ("starting", "working", "queued"), "a change", 30
+            )
         box.until(lambda: box.session("app-ask")["status"] == "needs_input", "a question", 30)
         made.sound()
         yield made

@@ -16,14 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, note, settings
+from hypothesis import HealthCheck, example, given, note, settings
 from hypothesis import strategies as st
 
 from agent_orchestrator.flow.permissions import permitted, told
 from agent_orchestrator.safe_files import leads_out
 
 CANARY = "CANARY-5f2d-SECRET"
-TRIED = int(os.environ.get("AO_COMMANDS", "120"))
+TRIED = int(os.environ.get("AO_COMMANDS", "80"))
 FLOW = Path(__file__).parents[1] / "unit" / "flow"
 
 
@@ -34,12 +34,15 @@ def corpus(name: str) -> list[str]:
 
 
 ALLOWED = corpus("permissions_allowed.txt")
-PIECES = """--output=pwned --outp=pwned --output ../outside/canary.txt /etc/passwd link/canary.txt link flink link/new -F -t --template=flink
+PIECES = r"""
+    --output=pwned --outp=pwned --output ../outside/canary.txt /etc/passwd link/canary.txt link flink link/new -F -t
+    --template=flink
     --no-index --ext-diff --textconv -Oevil --open-files-in-pager=evil --contents=flink -x evil --exec=evil -S -p -i -e * ** *.txt ?
     -f --force -c core.pager=evil --pathspec-from-file=flink -Fflink $(evil) `evil` ;evil &&evil |evil >pwned >../outside/new
     <flink ${HOME} ~ ~/x :/ :(top)x :!x HEAD:a.txt HEAD~1 main other own stash@{0} --hard main..own -- --all --amend --no-edit
     .git/config .GIT/config ../main/a.txt ../outside --stdin --update-refs --autostash pwned a.txt sub/b.txt new.txt . .. -m -am
-    --exec-path=. --upload-pack=evil ext::evil refs/heads/main -B -D --git-dir=.. -C.. 'a b.txt' "a.txt" \\""".split()
+    --exec-path=. --upload-pack=evil ext::evil refs/heads/main -B -D --git-dir=.. -C.. 'a b.txt' "a.txt" \\
+""".split()  # noqa: SIM905 - a list of ninety words
 """What commands are made worse by; `evil` is a program, `link` leads outside."""
 
 
@@ -81,7 +84,7 @@ class World:
 
 
 def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else os.readlink(path)
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else str(path.readlink())
 
 
 @pytest.fixture(scope="module")
@@ -148,13 +151,27 @@ def commands(draw: st.DrawFn) -> str:
     return line
 
 
-@settings(max_examples=TRIED, deadline=None, derandomize=TRIED <= 120, suppress_health_check=list(HealthCheck))
+@settings(max_examples=TRIED, deadline=None, derandomize=TRIED <= 80, suppress_health_check=list(HealthCheck))
 @given(line=commands())
+@example(line="git diff --output=../outside/canary.txt")
+@example(line="git log -p --output=pwned")
+@example(line="git diff --no-index a.txt flink")
+@example(line="git grep -Oevil a")
+@example(line="git add --pathspec-from-file=flink")
+@example(line="git commit --allow-empty -F flink")
+@example(line="git blame --contents=flink a.txt")
+@example(line="git commit -qam x && git rebase --exec=evil HEAD~1")
+@example(line="git mv a.txt link/new")
+@example(line="git stash drop")
+@example(line="git branch more")
+@example(line="git diff *")
 def test_what_is_allowed_does_no_more_than_a_person_would_read(world: World, line: str) -> None:
-    world.fresh()
     command = line.replace("/ws", str(world.workspace))
     verdict = permitted("Bash", told(command), "auto-edit", (), (), str(world.workspace))
-    if not verdict or any(leads_out(world.workspace, path) for path in verdict.paths):
+    if not verdict:
+        return
+    world.fresh()
+    if any(leads_out(world.workspace, path) for path in verdict.paths):
         return
     note(command)
     before = world.outside()

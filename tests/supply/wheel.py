@@ -109,10 +109,9 @@ def main() -> int:
     """Build twice, compare, look."""
     with tempfile.TemporaryDirectory(prefix="wheel-") as folder:
         places = (Path(folder) / "one", Path(folder) / "a folder with another name" / "two")
-        wheels = []
-        for place, env, age, umask in zip(places, DIFFERENT, (0.0, 40_000_000.0), (0o022, 0o077), strict=True):
+        for place, age, umask in zip(places, (0.0, 40_000_000.0), (0o022, 0o077), strict=True):
             copied(place, age, umask)
-            wheels.append(built(place, env))
+        wheels = [built(place, env) for place, env in zip(places, DIFFERENT, strict=True)]
         digests = [hashlib.sha256(wheel.read_bytes()).hexdigest() for wheel in wheels]
         wrong = faults(wheels[0], *places)
         if digests[0] != digests[1]:

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agent_orchestrator.flow.engine import Flow
+from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.flow.pull import CheckRun, Comment, PullRequest, Review
-from agent_orchestrator.services.material import hunk_around
+from agent_orchestrator.home import Home
+from agent_orchestrator.host import LocalHost
+from agent_orchestrator.services.material import Gathering, hunk_around
 from agent_orchestrator.services.wording import MOST, comments, errors
 from tests.unit.flow.test_facts_properties import begun
 
@@ -67,3 +75,17 @@ def test_a_request_tells_who_what_he_is_where_and_what_was_said_before() -> None
         "a.py:2 critic (agent) (comment c-3):\n| → 2 + TWO\nin answer to:\n> > ann: why?\n> > demo (you): because\n"
         "> do it\n> please"
     )
+
+
+@pytest.mark.anyio
+async def test_a_checks_name_leads_its_log_nowhere_else(tmp_path: Path) -> None:
+    """At a forge a check is called whatever somebody likes."""
+    home, log = Home(tmp_path / "home"), tmp_path / "log"
+    log.write_text("it failed")
+    gathering = Gathering(cast("Flow", None), home, LocalHost())
+    facts = cast("SessionFacts", SimpleNamespace(id="app-x"))
+    for name in ("../../../outside", f"{tmp_path}/outside", "build / test (3.11)", ".."):
+        run = cast("CheckRun", SimpleNamespace(name=name, head="0123456789", log=str(log)))
+        copy = Path(await gathering._log(facts, run, keep=True))
+        assert copy.resolve().parent == home.session("app-x") / "checks" and copy.read_text() == "it failed"
+    assert {one.name for one in tmp_path.iterdir()} == {"home", "log"}

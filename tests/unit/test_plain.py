@@ -15,7 +15,7 @@ from agent_orchestrator.errors import UsageError
 from agent_orchestrator.flow.events import MessageQueued
 from agent_orchestrator.flow.plan_checks import _CONTROL
 from agent_orchestrator.forge import Author, Issue, PullCheck, PullComment, PullReview, PullState, TrackerComment
-from agent_orchestrator.plain import clean_text, file_name, one_line
+from agent_orchestrator.plain import clean_text, file_name, one_line, without_orders
 from agent_orchestrator.services.checks.summary import plain
 from agent_orchestrator.services.material import _file_of
 from agent_orchestrator.services.naming import checked_branch, checked_name, slug, suggested_branch
@@ -93,3 +93,20 @@ def test_what_becomes_a_ref_is_one_that_git_takes(name: str) -> None:
         assert checked_name(name).isascii()
     except UsageError:
         pass
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("fixes #1", "Closes: #2", "resolved acme/app#3", "Implements ABC-4", "fix GH-5"),
+        *("closing https://github.com/acme/app/issues/6", "@maintainer", "(@acme/everybody)"),
+    ],
+)
+def test_words_that_we_hand_to_a_forge_order_nothing(text: str) -> None:
+    handed = without_orders(text)
+    assert handed != text and handed.replace("\u200c", "") == text
+
+
+@pytest.mark.parametrize("text", ["it fixes the bug", "mail me@example.com", "close the door", "issue #1"])
+def test_plain_words_stay(text: str) -> None:
+    assert without_orders(text) == text

@@ -48,8 +48,11 @@ def test_a_plain_file_is_read(root: Path) -> None:
         "a",
         "../outside/secret",
         "/etc/passwd",
-    ]
-    + ["a/../../outside/secret", "a\0b", "", "."],
+        "a/../../outside/secret",
+        "a\0b",
+        "",
+        ".",
+    ],
 )
 def test_nothing_else_is(root: Path, name: str) -> None:
     with pytest.raises(safe_files.NotPlain):
@@ -64,9 +67,10 @@ def test_nor_by_its_whole_name(root: Path, name: str) -> None:
 
 def test_a_file_without_end_is_too_long(root: Path) -> None:
     os.truncate(root / "a/b/file", 1 << 40)
-    for read in (lambda: safe_files.read(root, "a/b/file"), lambda: safe_files.read_plain(root / "a/b/file")):
-        with pytest.raises(safe_files.NotPlain):
-            read()
+    with pytest.raises(safe_files.NotPlain):
+        safe_files.read(root, "a/b/file")
+    with pytest.raises(safe_files.NotPlain):
+        safe_files.read_plain(root / "a/b/file")
 
 
 def test_making_a_file_follows_no_symlink(root: Path, tmp_path: Path) -> None:

@@ -29,9 +29,12 @@ from agent_orchestrator.flow.permissions import permitted
 from agent_orchestrator.flow.reactions import Intent
 from agent_orchestrator.flow.secrets import row_without_secrets, without_secrets
 from agent_orchestrator.home import Home
+from agent_orchestrator.host import LocalHost
 from agent_orchestrator.plugins.forges import tokens
 from agent_orchestrator.plugins.forges.http import Http
 from agent_orchestrator.plugins.forges.refusals import Speaker
+from agent_orchestrator.plugins.runtimes.tmux import Tmux
+from agent_orchestrator.protocols import LaunchSpec
 from agent_orchestrator.redaction import KNOWN
 from agent_orchestrator.server.redacting import without_secrets as answering
 from agent_orchestrator.services.environment import agent_environment
@@ -118,6 +121,16 @@ def test_an_agent_gets_no_secret_whatever_it_is_called() -> None:
     assert found["https_proxy"] == login["https_proxy"] and found["EDITOR"] == "vim"
     assert agent_environment(login, {"GREETING": SHAPED}, {})["GREETING"] == SHAPED
     assert agent_environment({"GITHUB_TOKEN": SHAPED}, {}, {}, ["GITHUB_TOKEN"])["GITHUB_TOKEN"] == SHAPED
+
+
+def test_an_environment_is_on_no_command_line(tmp_path: Path) -> None:
+    spec = LaunchSpec(
+        "app-x", 1, ("agent", "--task", "x"), tmp_path, {"MY_TOKEN": SECRET, "UID": "7"}, tmp_path, tmp_path / "log"
+    )
+    script = Tmux({"home": str(tmp_path)}, LocalHost())._write_launcher(spec, tmp_path / "started").read_text()
+    with_it = [line for line in script.splitlines() if SECRET in line]
+    assert with_it == [f"export MY_TOKEN={SECRET}"]
+    assert script.splitlines()[-1] == "exec /usr/bin/env -u _ -- UID=7 agent --task x"
 
 
 # -- keyring -----------------------------------------------------------------------------------------------------------

@@ -228,3 +228,9 @@ def test_an_endless_line_is_passed_over_in_bounded_reads(tmp_path: Path, monkeyp
     assert isinstance(parse(long), InvalidReport) and len(long) == spool.MAX_LINE + 1
     assert offset == spool.MAX_LINE + 100_001 and parse(done) == DoneReport()
     assert len(reads) > 5
+
+
+def test_a_command_that_a_permission_is_asked_for_is_not_tidied() -> None:
+    line = json.dumps({"event": "permission", "tool": "Bash", "command": "git status\r\x1b[2Krm x"}).encode()
+    report = parse(line)
+    assert getattr(report, "command", None) == "git status\r\x1b[2Krm x"

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+import gc
 
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent_orchestrator.plugins.runtimes import render
 from agent_orchestrator.plugins.runtimes.holding.terminal import SCROLLBACK, Modes, Scrollback, without_answers
 from agent_orchestrator.plugins.runtimes.keys import encoded
 from agent_orchestrator.plugins.runtimes.render import visible_text
@@ -63,3 +68,46 @@ async def test_what_an_emulator_trips_over_costs_no_text() -> None:
     lines = (await visible_text(output, 40, 10)).splitlines()
     assert [lines[0], lines[1], lines[3]] == ["one", "two", "four"]
     assert len(lines) == 10
+
+
+PIECES = st.one_of(
+    st.sampled_from(
+        [b"\r\n", b"\r\n" * 3, b"\r\n" * 7, b"\n", b"\r", b"\t", b"\x08", b"\x1b[31m", b"\x1b[0m", b"\x1b[?25l", b"\x1b[?2004h"]
+    ),
+    st.sampled_from([b"\x1b[2A", b"\x1b[1;1H", b"\x1b[K", b"\x1b[J", b"\x1b[2J", b"\x1bM", b"\x1b[2L", b"\x1b[?1049h", b"\x1b[2;3r"]),
+    st.sampled_from([b"\x1b[4h", b"\x1b[?7l", b"\x1b[?6h", b"\x1b(0", b"\x0e", b"\x1b7", b"\x1b8", b"\x1b]0;title\x07", b"\x1b[20h"]),
+    st.text("abcdefghij ", min_size=1, max_size=20).map(str.encode),
+    st.integers(1, 30).map(lambda count: b"".join(b"line %d\r\n" % number for number in range(count))),
+)  # fmt: skip
+
+
+@given(st.lists(PIECES, max_size=40))
+@settings(deadline=None, max_examples=200)
+def test_a_screen_is_the_same_wherever_its_reading_begins(pieces: list[bytes]) -> None:
+    output = b"".join(pieces)
+    begin = max(0, *(output.rfind(mark) for mark in render._CLEARS))
+    with pytest.MonkeyPatch.context() as patch:
+        found = render._render(output, 12, 4)
+        patch.setattr(render, "_beginning", lambda *_: begin)
+        assert found == render._render(output, 12, 4)
+
+
+def test_of_a_long_output_only_what_may_be_seen_is_emulated() -> None:
+    output = b"".join(b"\x1b[32mline %d\x1b[0m\r\n" % number for number in range(10_000)) + b"\x1b[2Aabove\x1b[2B\r\n> "
+    assert len(output) - render._beginning(output, 40) < 4000
+
+
+def test_a_screen_that_was_read_leaves_no_cells_to_be_collected() -> None:
+    from pyte.screens import StaticDefaultDict
+
+    def cells() -> int:
+        return sum(isinstance(one, StaticDefaultDict) for one in gc.get_objects())
+
+    gc.collect()
+    gc.disable()
+    try:
+        before = cells()
+        assert render._render(b"some\r\nlines\r\n", 120, 40).startswith("some\nlines\n")
+        assert cells() == before
+    finally:
+        gc.enable()

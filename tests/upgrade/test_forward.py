@@ -253,7 +253,8 @@ async def test_facts_saved_by_another_version_are_folded_anew(other: int, tmp_pa
     path.unlink()
     old_database(RELEASED[-1], path, tmp_path)
     with closing(sqlite3.connect(path)) as database, database:
-        database.execute("UPDATE snapshots SET body = '{}' WHERE id LIKE 'session:%'")
+        wrong = "json_set(body, '$.wanted', 'stop', '$.stopped', json('true'))"
+        database.execute(f"UPDATE snapshots SET body = {wrong} WHERE id LIKE 'session:%'")
         database.execute("UPDATE snapshots SET body = json_set(body, '$.version', ?) WHERE id = 'as-of'", (other,))
     _, shown = await folded(path)
     assert shown == right

@@ -139,6 +139,38 @@ async def test_whatever_is_on_a_sound_page_comes_back(sound: Path, seed: int, tm
     assert {one.state for one in again.findings} <= {"ok", "warning"}
 
 
+async def test_without_its_first_page_every_event_is_there(sound: Path, tmp_path: Path) -> None:
+    shutil.copytree(sound.parent, tmp_path / "before")
+    before = whole_events(tmp_path / "before" / "ao.db")  # closing it takes the log into the file
+    content = (tmp_path / "before" / "ao.db").read_bytes()
+    home = Home(tmp_path)
+    home.database.write_bytes(bytes(PAGE) + content[PAGE:])
+    put_in_order(Repair(home))
+    assert whole_events(home.database) == before
+
+
+def test_what_was_committed_behind_a_damaged_place_of_the_log(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    old_database(1, tmp_path / "live.db", tmp_path)
+    with closing(sqlite3.connect(tmp_path / "live.db")) as database:
+        database.execute("PRAGMA wal_autocheckpoint = 0")
+        [(last,)] = database.execute("SELECT max(seq) FROM events").fetchall()
+        for number in range(last + 1, last + 31):
+            values = (number, f"late:{number}", '{"text": "' + "x" * 3000 + '"}')
+            database.execute("INSERT INTO events VALUES (?, ?, 'agent-report', 'a', 'a-b', 1, 'x', 1.5, ?)", values)
+            database.commit()
+        for part in ("", "-wal"):
+            shutil.copy(tmp_path / f"live.db{part}", tmp_path / f"ao.db{part}")
+    log = home.path / "ao.db-wal"
+    content = bytearray(log.read_bytes())
+    content[32 + 24 + 2000 : 32 + 24 + 2100] = b"\xaa" * 100
+    log.write_bytes(content)
+    repair = Repair(home)
+    put_in_order(repair)
+    assert "write-ahead log is damaged" in repair.findings[-1].detail
+    assert len([seq for seq in whole_events(home.database) if seq > last]) >= 29
+
+
 @pytest.mark.parametrize(
     "content", [b"", b"\0" * 20000, b"this is no database\n" * 500], ids=["empty", "zeroes", "text"]
 )

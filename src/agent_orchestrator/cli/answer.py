@@ -124,7 +124,10 @@ def permissions(number: int | None, project: str | None, all_projects: bool, as_
     if as_json:
         out.print_json({"permissions": rules})
     elif rules:
-        rows = [(str(n), each["project"], each["tool"], each["command"]) for n, each in enumerate(rules, 1)]
+        rows = [
+            (str(n), each["project"], each["tool"], each["command"].replace("\n", " ⏎ "))
+            for n, each in enumerate(rules, 1)
+        ]
         out.show(out.table(("N", "PROJECT", "TOOL", "COMMAND"), rows))
     else:
         print("Nothing is allowed for good. ao answer S --always does so.")
@@ -140,9 +143,14 @@ def session_id(question: Question) -> str:
 def question_lines(questions: Sequence[Question]) -> list[str]:
     """The questions, one below the other."""
     return [
-        f"{session_id(each)} ({each.get('kind')}, {out.age(each.get('since'))}): {out.one_line(each.get('text'))}"
-        for each in questions
+        f"{session_id(each)} ({each.get('kind')}, {out.age(each.get('since'))}): {_asked(each)}" for each in questions
     ]
+
+
+def _asked(question: Question) -> str:
+    """What it asks, in one line; of a command nothing disappears, not even where its lines end."""
+    text = str(question.get("text"))
+    return out.one_line(text.replace("\n", " ⏎ ") if question.get("kind") == "permission" else text)
 
 
 def _post(

@@ -14,6 +14,7 @@ from pydantic.fields import FieldInfo
 from agent_orchestrator.config import model as models
 from agent_orchestrator.config import values
 from agent_orchestrator.config.model import DAEMON_KEYS, Config
+from agent_orchestrator.config.trust import table
 from agent_orchestrator.flow.rules import DEFAULT_RULES, TEMPLATE_VARIABLES, Rule
 
 _SHORTHANDS: dict[tuple[str, str], list[dict[str, Any]]] = {
@@ -101,6 +102,7 @@ def reference_markdown() -> str:
             seen.add(section)
             parts.append(_section(section))
     parts.append(_reactions())
+    parts.append(f"{_TRUST}\n{table()}")
     return "\n".join(parts)
 
 
@@ -264,9 +266,20 @@ one and keeps its comments, `ao config schema` prints its JSON Schema.
   with. A file without `projects` is about the repository in which it lies: keys of a project may then stand at its top.
   A project's id belongs to one file. A changed file takes effect at once; a broken one leaves the last good one in force.
 - **Workspaces.** A file inside a session's workspace is never read.
-- **Trust.** A file that came with the repository runs nothing before `ao trust`: not its `postCreate`, `ci`, `command`
-  agents, demo scripts, plugins and `command` reactions; nor do its `permissions: full` and those entries of `env` count that
-  decide which programs run (`PATH`, `GIT_…`, `LD_…` …). Trust holds for their content.
+- **Trust.** A file that came with the repository runs, opens and decides nothing before `ao trust`: see
+  [what needs trust](#what-needs-trust).
 - **Short forms.** `ci: make test` is one check named `default`; `tracker: github` is `tracker: {{plugin: github}}`; one text may
   stand for a list of one; a profile with `command` needs no `tool`; `reactions` may be a list of rules with `trigger`.
+"""
+
+_TRUST = """
+## What needs trust
+
+What `ao init` made, or you wrote and Git does not track, is yours, and stays so when you commit it. A file that Git tracks came
+with the repository: the keys below are not in force before `ao trust`, which shows what they say. Trust holds for that, and for
+the content of the code that is named (`plugins`, `dockerfile`): whatever a pull, a landing or an agent changes in it is asked
+about again. Code that Git tracks is asked about when it changes even if the configuration is yours. Meanwhile running sessions go
+on, and what would start waits. All other keys are in force at once.
+
+A file that belongs to another user of the machine, or that everybody may write, is refused altogether.
 """

@@ -192,10 +192,10 @@ _STARTED: dict[str, str | Power] = {
 KEYS: Mapping[type[BaseModel], Mapping[str, str | Power]] = {
     m.Config: {
         "port": _DAEMON,
-        "host": Power("opens the daemon", when="in a file that you started the daemon with", guarded=True),
-        "tls": Power("opens the daemon", when="in a file that you started the daemon with", guarded=True),
-        "database": Power("gives everything away", when="in a file that you started the daemon with", guarded=True),
-        "cluster": Power("runs elsewhere", when="in a file that you started the daemon with", guarded=True),
+        "host": Power("opens the daemon", when="in a file that you started the daemon with"),
+        "tls": Power("opens the daemon", when="in a file that you started the daemon with"),
+        "database": Power("gives everything away", when="in a file that you started the daemon with"),
+        "cluster": Power("runs elsewhere", when="in a file that you started the daemon with"),
         "power": _DAEMON,
         "defaults": _INNER,
         "projects": _INNER,
@@ -461,3 +461,22 @@ def _telling(rule: m.Reaction, name: str) -> m.Reaction:
 
 def _filled(parts: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in parts.items() if value}
+
+
+def table() -> str:
+    """Every key that needs trust, and why, for the reference page."""
+    rows = ["| section | key | needs trust | because it | before that |", "|---|---|---|---|---|"]
+    for section, keys in KEYS.items():
+        for name, told in keys.items():
+            shared = section is m.Project and m.Defaults in KEYS and KEYS[m.Defaults].get(name) is told
+            if isinstance(told, Power) and not shared:
+                then = "whoever would use it is refused" if told.guarded else "it is as if it were not written"
+                key = section.model_fields[name].alias or name
+                rows.append(f"| {section.__name__} | `{key}` | {told.when or 'always'} | {told.why} | {then} |")
+    rows.append(
+        "| AgentConfig | any other key | always | arguments and settings of programs | it is as if it were not written |"
+    )
+    rows.append(
+        "| anywhere | `${NAME}` | where NAME is set | hands a variable of yours to agents | sessions wait, reactions say nothing |"
+    )
+    return "\n".join(rows) + "\n"

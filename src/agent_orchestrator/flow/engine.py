@@ -148,7 +148,7 @@ class Flow:
         return facts.spec.home
 
     def _fold(self, event: Event) -> None:
-        """What the log has. A record that was damaged, or that a newer version meant otherwise, does not keep all others from being seen."""
+        """What the log has. A damaged record, or one that a newer version meant otherwise, keeps no other from being seen."""
         try:
             home = reduce_home(self.home, event)
             before = self.sessions.get(event.session or "")

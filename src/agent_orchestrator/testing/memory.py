@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from agent_orchestrator.errors import Temporary
+from agent_orchestrator.errors import AoError, Temporary
 from agent_orchestrator.flow.events import Event, encode
 from agent_orchestrator.flow.outbox import Batch, Entry, Known, Row, Snapshot, Wanted
 from agent_orchestrator.ledger import digest, text
@@ -139,7 +139,7 @@ class MemoryStore:
 
     def _check(self) -> None:
         if self.dead:
-            raise Temporary("the store is gone", "start anew on its clone")
+            raise AoError("the store is gone", "start anew on its clone")
 
     def _begin_write(self) -> None:
         self._check()

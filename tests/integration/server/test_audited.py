@@ -88,7 +88,7 @@ def test_every_route_that_is_not_described_is_known_here() -> None:
 @pytest.mark.parametrize("how", ["unix", "cli", "viewer", "browser", "agent", "nobody"])
 async def test_the_log_names_who_asked(world: World, how: str) -> None:
     message = ("POST", "/api/sessions/app-fix/message", {"content": "hello"})
-    link = ("POST", "/api/login-links", {})
+    link: tuple[str, str, dict[str, str]] = ("POST", "/api/login-links", {})
     if how == "unix":
         await world.unix.ask(*link)
         expected: tuple[str, type[e.Body]] = (f"local {getpass.getuser()}", e.LoginLinkMade)

@@ -12,6 +12,7 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect, unix_connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from agent_orchestrator.flow.events import TerminalTaken
 from agent_orchestrator.server.terminal import CHUNK, WINDOW
 from tests.integration.server.conftest import World
 from tests.integration.server.test_streams import until
@@ -39,6 +40,17 @@ async def test_keystrokes_go_in_and_output_comes_out(world: World) -> None:
     async with terminal(world, world.services.tokens.cli_token()) as socket:
         await socket.send(b"hello\n")
         await read_until(socket, "hello\r\nhello\r\n")
+
+
+async def test_whoever_types_is_entered_in_the_log_once_and_a_terminals_own_words_are_not_typed(world: World) -> None:
+    async with terminal(world, world.services.tokens.new("hands", "operator")[1]) as socket:
+        for answer in (b"\x1b[?1;2c", b"\x1b[24;80R\x1b[I", b"\x1b]11;rgb:0000/0000/0000\x07"):
+            await socket.send(answer)
+        await socket.send(json.dumps({"resize": [100, 20]}))
+        await socket.send(b"\r")
+        await socket.send(b"more\r")
+        await read_until(socket, "more")
+    assert world.services.audit.entries == [("token hands", TerminalTaken("typed"))]
 
 
 async def test_the_program_has_a_terminal_of_its_own_with_a_size(world: World) -> None:

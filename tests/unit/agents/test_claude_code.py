@@ -833,3 +833,12 @@ def test_the_lines_of_a_turn(agent: ClaudeCode) -> None:
     older = read(type="result", is_error=True, result="API Error", usage={"input_tokens": 10, "output_tokens": 2})
     assert older.reports == (r.UsageReport("", 10, 2),)
     assert agent.read_turn("no JSON").show == "no JSON"
+
+
+def test_a_command_is_told_whole_and_as_it_is() -> None:
+    """`WORKSPACE/git` is a program of the agent's own, and what stands behind a long beginning counts too."""
+    workspace = Path("/w")
+    assert claude_dialogs.asked({"command": "/w/git status"}, workspace)[0] == "/w/git status"
+    assert claude_dialogs.asked({"file_path": "/w/src/a.py"}, workspace)[0] == "src/a.py"
+    long = "git add " + "a " * 3000 + "&& evil"
+    assert claude_dialogs.asked({"command": long}, workspace)[0] == long

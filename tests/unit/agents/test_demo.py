@@ -304,6 +304,18 @@ async def test_resumed_it_does_not_begin_again(world: World) -> None:
     assert [line["resume"] for line in world.truth("start")] == [True]
 
 
+async def test_chatter_is_numbered_and_counted_and_messages_are_taken_up_meanwhile(world: World) -> None:
+    agent = await world.start("[[chatter: 300 1.3]] [[done: said]]")
+    agent.shows("[chatter 0]")
+    world.send(agent, "m1", "hello")
+    agent.until(lambda: world.reports("done"))
+    counted = world.truth("chatter")[0]
+    assert (counted["session"], counted["blocks"]) == ("app-x", 2)
+    begun = agent.text.index("[chatter 0]")
+    assert len(agent.text[begun:].partition("done: said")[0].replace("\r\n", "\n")) == counted["bytes"] > 600
+    assert [line["message"] for line in world.reports("ack")] == ["m1"]
+
+
 async def test_without_a_task_it_waits_for_messages(world: World) -> None:
     agent = await world.start("")
     agent.until(world.last(state="idle"))

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from agent_orchestrator import reports as r
+from agent_orchestrator.flow.permissions import permitted
 from agent_orchestrator.host import LocalHost
 from agent_orchestrator.plugins.agents.gemini import Chat, Gemini, asked, opening_screen
 from agent_orchestrator.protocols import Activity, AgentContext, Held, Permission
@@ -232,3 +233,28 @@ async def test_it_is_resumed_if_it_ever_spoke(context: AgentContext, tmp_path: P
 def test_a_text_that_was_not_sent_off_is_seen(shown: str, unsent: bool) -> None:
     screen = f" > old words\n ────\n > {shown} \n ────\n workspace"
     assert Gemini({}, LocalHost()).unsent(screen, "fix it\nnow, please") == unsent
+
+
+@pytest.mark.parametrize(
+    ("lines", "command"),
+    [
+        (["git status"], "git status"),
+        (["git status", "╰─x || evil"], "git status\n╰─x || evil"),
+        (["git status", "╰──────╯", "evil"], "git status\n╰──────╯\nevil"),
+        (["evil", "? Shell  git status"], "evil\n? Shell  git status"),
+        (["evil", "╭────╮", "│ git status │", "╰────╯"], "evil\n╭────╮\n│ git status\n╰────╯"),
+    ],
+)
+def test_a_command_cannot_draw_its_own_dialog(lines: list[str], command: str) -> None:
+    inner = "".join(f"│ │ {line.ljust(40)} │ │\n" for line in lines)
+    edge = "─" * 42
+    shown = f"│ ? Shell  {lines[0]} … │\n│ ╭{edge}╮ │\n{inner}│ ╰{edge}╯ │\n│ Allow execution of [Shell]? │\n│ ● 1. Allow once │\n"
+    report = asked(shown)
+    assert isinstance(report, r.PermissionReport) and report.tool == "Shell"
+    assert report.command.startswith(lines[0]) and len(report.command.splitlines()) == len(lines)
+    assert (permitted("Shell", report.command, "auto-edit", (), ()).why != "") == (command == "git status")
+
+
+def test_a_command_that_is_not_shown_is_no_command_to_a_rule() -> None:
+    report = asked("│ ? Shell  git status │\n│ Allow execution of [Shell]? │\n│ ● 1. Allow once │\n")
+    assert isinstance(report, r.PermissionReport) and not permitted("Shell", report.command, "auto-edit", (), ())

@@ -11,6 +11,7 @@ import structlog
 
 from agent_orchestrator.errors import Temporary
 from agent_orchestrator.flow import events as e
+from agent_orchestrator.flow.behalf import acting
 from agent_orchestrator.flow.effects import Runner
 from agent_orchestrator.flow.engine import Change, Flow
 from agent_orchestrator.flow.events import Event
@@ -207,11 +208,35 @@ async def test_a_failing_write_is_told_to_all_it_concerns_and_keeps_nothing() ->
     flow = Flow(store, lambda: 5.0, lambda _project, _profile: DEFAULT_RULES)
     await flow.start()
     store.fail_at(1)
-    with pytest.raises(Temporary, match="full"):
+    with pytest.raises(Temporary, match="full"), acting("local me"):
         await flow.append(created())
     assert flow.sessions == {} and await store.events() == []
     assert [event.seq for event in await flow.append(created())] == [1]
     await flow.stop()
+
+
+async def test_what_nobody_would_say_again_is_written_as_soon_as_that_is_possible() -> None:
+    store = MemoryStore()
+    flow = Flow(store, lambda: 5.0, lambda _project, _profile: DEFAULT_RULES)
+    await flow.start()
+    store.fail_at(1)
+    store.fail_at(2)
+    assert [event.seq for event in await flow.append(created())] == [1]
+    assert SESSION in flow.sessions
+    await flow.stop()
+
+
+async def test_a_store_that_stays_away_keeps_nobody_from_ending() -> None:
+    store = MemoryStore()
+    flow = Flow(store, lambda: 5.0, lambda _project, _profile: DEFAULT_RULES)
+    await flow.start()
+    for write in range(1, 100_000):
+        store.fail_at(write)
+    telling = asyncio.create_task(flow.append(created()))
+    await asyncio.sleep(0.01)
+    await flow.stop()
+    with pytest.raises(Temporary, match="full"):
+        await telling
 
 
 async def test_what_cannot_be_recorded_harms_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:

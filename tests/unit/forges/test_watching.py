@@ -121,3 +121,23 @@ async def test_while_webhooks_come_one_about_another_commit_brings_two_polls_for
     assert forge.polls == polls + 2 and told[-2:] == [f"app h{polls + 1}", f"app h{polls + 2}"]
     await watch.close()
     await flow.stop()
+
+
+async def test_a_webhook_asks_once_a_project_whom_it_is_about(tmp_path: Path) -> None:
+    flow, watch = await watched(tmp_path, Forge(), 60.0)
+    for number in range(30):
+        name = f"app-{number}"
+        opened = e.PrOpened(100 + number, "One", "main", True, "http://forge/8", f"PR_{100 + number}")
+        await flow.append(created(name, scm="github"), Event(opened, 1.0, "github", name, "app", name))
+    asked: list[object] = []
+    of = watch.repositories.of
+
+    def counted(*place: str) -> Any:
+        asked.append(place)
+        return of(*place)
+
+    cast("Any", watch.repositories).of = counted
+    watch.hint("github", Hint("acme/another", pulls=(7,)))
+    assert asked == [("app", "github")]
+    await watch.close()
+    await flow.stop()

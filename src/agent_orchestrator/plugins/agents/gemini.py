@@ -50,7 +50,7 @@ MOST_LOOKS = 100
 _READY = re.compile(r"^\s*[>*!]\s+Type your message", re.MULTILINE)
 _INPUT = re.compile(r"^ [>*!] +(.*?) *$", re.MULTILINE)
 _LOGIN = re.compile(r"How would you like to authenticate|Enter Gemini API Key|Waiting for auth", re.IGNORECASE)
-_ASKED = re.compile(r"^\W*\?\s+(?P<tool>\S+(?: \S+)*?)(?:\s{2,}(?P<what>.*?))?\W*$", re.MULTILINE)
+_ASKED = re.compile(r"^[^\S\n]*│?[^\S\n]*\?\s+(?P<tool>\S+(?: \S+)*?)(?:\s{2,}(?P<what>.*?))?\W*$", re.MULTILINE)
 _CONFIRM = re.compile(r"^\W*((?:Allow|Apply|Do you want).*\?)\W*$", re.MULTILINE)
 _LIMIT = re.compile(r"usage limit reached|exhausted your (?:daily )?(?:quota|capacity)|quota will reset", re.IGNORECASE)
 
@@ -322,7 +322,10 @@ def asked(screen: str) -> r.Report | None:
     if not confirms:
         question = " ".join(part for part in (head["tool"], head["what"]) if part)
         return r.ActivityReport(Activity.WAITING_INPUT, question) if re.search(r"\d\. ", screen) else None
-    return r.PermissionReport(head["tool"], _inner(screen[head.end() :]) or head["what"] or "", confirms[-1][1])
+    what = _inner(screen[head.start("tool") :].partition("\n")[2])
+    if not what and head["tool"] in SHELLS:
+        what = f"$ {head['what'] or ''}"  # the head shows it in part: no rule may take that for the command
+    return r.PermissionReport(head["tool"], what or head["what"] or "", confirms[-1][1])
 
 
 def _inner(below: str) -> str:

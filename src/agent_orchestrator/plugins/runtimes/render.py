@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 from typing import Any
 
 TAIL = 262_144
 """Bytes of output that are enough to know what a screen shows."""
 _CLEARS = (b"\x1b[2J", b"\x1b[?1049h", b"\x1b[?1049l", b"\x1bc")
+_MOVES = re.compile(rb"\x1b(?!\[[\d;:]*m|\[\?(?:12|25|1004|2004|2026)[hl])|[\x0b\x0c\x0e\x0f]|\xc2[\x80-\x9f]")
+"""What may do more than print: any sequence but those for colours, the cursor's looks and pasting."""
+_LASTS = re.compile(rb"\x1b\[[\d;]*[rg]|\x1b\[\??[\d;]*[hl]|\x1b[()*+#%H78sc]|[\x0e\x0f]|\xc2[\x80-\x9f]")
+"""What may change how later output is printed, wherever it is printed."""
+_HARMLESS = re.compile(rb"\x1b\[\?(?:1|9|12|25|47|66|100[0-6]|1015|1016|1049|2004|2026|2031)[hl]")
 
 
 async def visible_text(output: bytes, columns: int, rows: int) -> str:
@@ -45,11 +51,30 @@ def _render(output: bytes, columns: int, rows: int) -> str:
 
     screen = Screen(columns, rows)
     stream = pyte.ByteStream(screen)
-    begin = max(0, *(output.rfind(mark) for mark in _CLEARS))
+    begin = _beginning(output, rows)
     # A chunk that the emulator cannot stand costs that chunk only.
     for at in range(begin, len(output), 4096):
         try:
             stream.feed(output[at : at + 4096])
         except Exception:
             stream = pyte.ByteStream(screen)
-    return "".join(line.rstrip() + "\n" for line in screen.display)
+    text = "".join(line.rstrip() + "\n" for line in screen.display)
+    screen.buffer.clear()  # thousands of cells, in a circle with the emulator: not left for the collector to find
+    return text
+
+
+def _beginning(output: bytes, rows: int) -> int:
+    """Where to begin, to see the same as from the start: at the last clear, or later where so many plain lines follow that nothing
+    of before is left on the screen. An emulator takes a second for what an agent prints in a minute.
+    """
+    begin = max(0, *(output.rfind(mark) for mark in _CLEARS))
+    end, most = len(output), 2 * rows + 1
+    for move in reversed([begin, *(found.end() for found in _MOVES.finditer(output, begin))]):
+        if output.count(b"\r\n", move, end) > most:
+            start = end
+            for _ in range(most):
+                start = output.rfind(b"\r\n", move, start)
+            lasting = (found for found in _LASTS.finditer(output, begin, start))
+            return start + 2 if all(_HARMLESS.match(output, found.start()) for found in lasting) else begin
+        end = move
+    return begin

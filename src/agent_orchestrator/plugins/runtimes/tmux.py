@@ -18,6 +18,7 @@ import asyncio
 import hashlib
 import json
 import os
+import re
 import secrets
 import shlex
 import signal
@@ -60,6 +61,8 @@ TYPING_COUNTS = 30
 ENTER_AFTER = 0.6
 """Seconds between a paste and its Enter: programs with bracketed paste drop an Enter that comes at once."""
 _SETTLES_WITHIN = 3.0
+_PLAIN = re.compile(r"(?!(?:E?UID|PPID|OPTIND|LINENO|_|BASH.*|SHELLOPTS)\Z)[A-Za-z_][A-Za-z0-9_]*")
+"""Variables that a shell sets for others as it is told; the rest it keeps for itself, or has no name for."""
 _ENTER_WITHIN = 10.0
 
 
@@ -132,16 +135,25 @@ class Tmux:
         )
 
     def _write_launcher(self, spec: LaunchSpec, started: Path) -> Path:
-        variables = [f"{name}={value}" for name, value in launching.environment(spec, self._server.term).items()]
+        """A script in two steps, the second without anything of the pane's environment. No variable is on a command line."""
+        env = launching.environment(spec, self._server.term)
+        plain = {name: value for name, value in env.items() if _PLAIN.fullmatch(name)}
+        odd = [f"{name}={value}" for name, value in env.items() if name not in plain]
         # `env` would take a command with an equals sign for a variable.
         command = [*(["/bin/sh", "-c", 'exec "$0" "$@"'] if "=" in spec.argv[0] else []), *spec.argv]
         stdin = "" if spec.stdin is None else f" <{shlex.quote(str(spec.stdin))}"
-        text = (
-            'rm -f -- "$0"\nset -C\n{ read -r stat </proc/$$/stat; } 2>/dev/null\n'
-            f'printf "%s\\n" "$$" "$stat" >{shlex.quote(str(started))} || exit 125\n'
-            f"cd -- {shlex.quote(str(spec.cwd))} || exit 126\n"
-            f"exec /usr/bin/env -i -- {shlex.join(variables)} {shlex.join(command)}{stdin}\n"
-        )
+        lines = [
+            'if [ "$#" -eq 0 ]; then set -C',
+            "{ read -r stat </proc/$$/stat; } 2>/dev/null",
+            f'printf "%s\\n" "$$" "$stat" >{shlex.quote(str(started))} || exit 125',
+            f'cd -- {shlex.quote(str(spec.cwd))} || {{ rm -f -- "$0"; exit 126; }}',
+            'exec /usr/bin/env -i /bin/sh "$0" inside; fi',
+            '/bin/rm -f -- "$0"',
+            *(f"unset {name}" for name in ("PWD", "OLDPWD", "SHLVL")),
+            *(f"export {name}={shlex.quote(value)}" for name, value in plain.items()),
+            f"exec /usr/bin/env -u _ -- {shlex.join([*odd, *command])}{stdin}",
+        ]
+        text = "\n".join(lines) + "\n"
         spec.log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.close(os.open(spec.log, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600))
         return _private_file(spec.private, f"launch.{os.getpid()}.", ".sh", os.fsencode(text))

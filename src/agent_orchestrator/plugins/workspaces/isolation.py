@@ -25,7 +25,8 @@ def git_environment(
     if signing:
         pinned += [(key, "false") for key in ("commit.gpgsign", "tag.gpgsign")]
         notes.append(f"signing is switched off for the agent ({', '.join(signing)} would ask for a passphrase)")
-    pinned += [("gc.auto", "0"), ("maintenance.auto", "false")]
+    # A rebase that moves other branches along is not on the own branch alone.
+    pinned += [("gc.auto", "0"), ("maintenance.auto", "false"), ("rebase.updateRefs", "false")]
     if "filter.lfs.clean" in config and not host.which("git-lfs"):
         pinned += [(key, value) for key, _, value in (setting.partition("=") for setting in LFS_OFF)]
         notes.append("git-lfs is not installed: large files stay pointers")

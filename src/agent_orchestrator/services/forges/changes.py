@@ -26,6 +26,7 @@ from agent_orchestrator.flow.reactions import Intent
 from agent_orchestrator.forge import SCM, Merged, Merging, PullSpec, PullState, Unmergeable, Waiting
 from agent_orchestrator.git import Git, GitFailed
 from agent_orchestrator.host import Host
+from agent_orchestrator.plain import without_orders
 from agent_orchestrator.services.forges.patience import Run, of_the_host, patient
 from agent_orchestrator.services.forges.repositories import LOCAL, Repositories
 from agent_orchestrator.services.sessions import Claim
@@ -165,7 +166,7 @@ class ForgeChanges:
         """Give the branch a pull request; a draft until its agent is done."""
         facts = self.flow.sessions[intent.session]
         scm = await self._scm(facts)
-        pull = await scm.open(PullSpec(facts.branch, facts.base, facts.spec.title, _body(facts)))
+        pull = await scm.open(PullSpec(facts.branch, facts.base, without_orders(facts.spec.title), _body(facts)))
         body = e.PrOpened(pull.number, pull.title, pull.base, pull.draft, pull.url, pull.id)
         return [self._event(facts, body, f"{intent.key}:done")]
 
@@ -354,7 +355,7 @@ def _unpushed(error: GitFailed, branch: str, repo: str) -> AoError:
 
 def _body(facts: SessionFacts) -> str:
     """What the pull request says: the task, and the issue that it closes."""
-    parts = [facts.done or "", facts.spec.prompt if not facts.spec.issue else ""]
+    parts = [without_orders(facts.done or ""), facts.spec.prompt if not facts.spec.issue else ""]
     if facts.spec.issue and facts.spec.issue.isdigit():
         parts.append(f"Closes #{facts.spec.issue}")
     return "\n\n".join(part for part in parts if part)

@@ -123,9 +123,14 @@ class ForgeWatch:
     def hint(self, name: str, hint: Hint) -> None:
         """A webhook says what is worth reading."""
         others: set[Place] = set()
+        here: dict[Place, bool] = {}
         for facts in self.flow.sessions.values():
             place = (facts.project, facts.spec.scm)
-            if facts.spec.scm != name or not _is_watched(facts) or not self._is_of(place, hint.repo):
+            if facts.spec.scm != name or not _is_watched(facts):
+                continue
+            if place not in here:
+                here[place] = self._is_of(place, hint.repo)
+            if not here[place]:
                 continue
             self._hooked[place] = self.flow.clock()
             named = hint.pulls or hint.heads or hint.branches or hint.issues

@@ -14,6 +14,7 @@ from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.flow.fold_pull import issue_of
 from agent_orchestrator.git import Git
 from agent_orchestrator.home import Home
+from agent_orchestrator.plain import without_orders
 from agent_orchestrator.services import landing
 from agent_orchestrator.services.merge_queue.lane import Outcome, Refused
 from agent_orchestrator.services.plugins import Plugins
@@ -36,8 +37,8 @@ def landing_spec(home: Home, facts: SessionFacts) -> landing.LandingSpec:
         head=(facts.pr.landing.head if facts.pr.landing else None) or facts.head or "",
         base=facts.pr.base,
         strategy=cast("landing.Strategy", strategy),
-        title=f"{facts.pr.title} (#{facts.pr.number})",
-        body=f"{closes}{facts.done or ''}".strip(),
+        title=f"{without_orders(facts.pr.title)} (#{facts.pr.number})",
+        body=f"{closes}{without_orders(facts.done or '')}".strip(),
         work=work,
     )
 

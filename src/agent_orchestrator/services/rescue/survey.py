@@ -303,7 +303,12 @@ def _git_files(git_dir: Path, *, own: bool) -> list[str]:
     ]
     for folder in _STATE_FOLDERS:
         names += [path.relative_to(git_dir).as_posix() for path in _below_folder(git_dir / folder)]
-    single = ["logs/HEAD", "info/sparse-checkout", *(("config", "info/exclude", "info/attributes") if own else ())]
+    single = [
+        "logs/HEAD",
+        "info/sparse-checkout",
+        "config.worktree",
+        *(("config", "info/exclude", "info/attributes") if own else ()),
+    ]
     names += [name for name in single if _is_plain(git_dir / name) and not (git_dir / name).parent.is_symlink()]
     return sorted(names)
 

@@ -1,0 +1,213 @@
+"""`python -m tests.faults.mutations [NAME…]`: each check of the simulator is seen to fail, with a bug planted in a copy of the sources."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "src" / "agent_orchestrator"
+
+
+@dataclass(frozen=True, slots=True)
+class Planted:
+    """A bug, and the check that must find it."""
+
+    what: str
+    edits: tuple[tuple[str, str, str], ...]
+    """File, what is there, and what is there instead."""
+    found_by: str
+    kinds: str = "user-works"
+    rounds: int = 64
+
+
+PLANTED = {
+    "no-rescue": Planted(
+        "a stopped session's workspace is removed without saving what is in it",
+        (
+            (
+                "services/lifecycle.py",
+                "report = await site.rescue(spec)\n                kept, why = await self._remove(facts, spec)",
+                "report = await site.saved_before(spec)\n                shutil.rmtree(spec.path)\n"
+                "                await self.plugins.workspace_of(facts).remove(spec)",
+            ),
+            ("services/lifecycle.py", "import asyncio\n", "import asyncio\nimport shutil\n"),
+        ),
+        "work is never lost",
+    ),
+    "again-after-restart": Planted(
+        "a delivered message is not remembered as delivered, and the terminal's holder takes it again",
+        (
+            (
+                "flow/fold.py",
+                'facts = _raise_message(facts, body.message, "delivered", event.time, launch=event.generation)\n',
+                "",
+            ),
+            (
+                "plugins/runtimes/holding/holder.py",
+                "if message in self.delivered:\n            return",
+                "if False:\n            return",
+            ),
+        ),
+        "messages once",
+        "kill-daemon",
+    ),
+    "not-looked-at": Planted(
+        "a daemon takes every agent of the last one for alive, whatever its look shows",
+        (("daemon.py", "elif isinstance(found, Gone):", "elif found is None:"),),
+        "states are true|did not come to rest",
+        "kill-daemon,kill-holder,kill-tmux,kill-agent,database-torn",
+    ),
+    "believed": Planted(
+        "a message that was written counts as acknowledged",
+        (("flow/fold.py", 'body.message, "delivered", event.time', 'body.message, "acknowledged", event.time'),),
+        "messages once",
+        "kill-agent,kill-holder,kill-tmux",
+    ),
+    "dropped": Planted(
+        "what could not be written counts as recorded",
+        (
+            (
+                "flow/engine.py",
+                "self._jobs[:0] = patient",
+                "for job in patient:\n                job.answer.done() or job.answer.set_result([])",
+            ),
+        ),
+        "states are true|did not come to rest|messages once|work is never lost",
+        "disk-full,database-locked",
+    ),
+    "second-daemon": Planted(
+        "a daemon does not mind another one's lock",
+        (("daemon.py", "while (holder := _lock_or_holder(file)) is not None:", "while (holder := None) is not None:"),),
+        "one daemon",
+    ),
+    "into-the-dialog": Planted(
+        "messages are typed whether or not the agent waits on a permission dialog",
+        (
+            (
+                "services/lifecycle.py",
+                'if facts.activity.state == "blocked":\n            raise Again(60.0',
+                "if False:\n            raise Again(60.0",
+            ),
+            ("services/lifecycle.py", "if blocked.search(shown):", "if False:"),
+        ),
+        "dialogs untouched",
+        rounds=96,
+    ),
+    "left-standing": Planted(
+        "a landing moves the base and leaves the user's checkout of it as it was",
+        (
+            (
+                "services/landing/checkout.py",
+                'from one commit to the other, or say what stands in the way."""\n',
+                'from one commit to the other, or say what stands in the way."""\n        return None\n',
+            ),
+        ),
+        "the user's own",
+    ),
+    "unchecked": Planted(
+        "the merge queue takes every commit for checked",
+        (("services/merge_queue/lane.py", "failed = await self._check(ticket, built, doubt)", "failed = ()"),),
+        "landed as checked",
+    ),
+    "litter": Planted(
+        "the file with a message for tmux stays",
+        (
+            (
+                "plugins/runtimes/tmux.py",
+                "        finally:\n            file.unlink(missing_ok=True)",
+                "        finally:\n            pass",
+            ),
+        ),
+        "nothing left behind",
+    ),
+    "traceback": Planted(
+        "a full disk is a fault of the program",
+        (("flow/effects.py", "        error = machine_short(error) or error\n", ""),),
+        "no fault logged",
+        "disk-full,disk-read-only",
+    ),
+    "gap": Planted(
+        "the log's numbers leave one out",
+        (
+            (
+                "flow/engine.py",
+                "self.seq += len(outcome.changes)\n",
+                "self.seq += len(outcome.changes) + (self.seq > 60)\n",
+            ),
+        ),
+        "the log is whole",
+    ),
+    "red": Planted(
+        "a change counts as green whatever its checks say",
+        (("flow/episodes.py", "        and pr.green(facts.head)\n", ""),),
+        "the forge agrees|landed as checked",
+        "webhooks-doubled,clock-jump",
+        rounds=120,
+    ),
+    "unheard": Planted(
+        "comments at the forge are not taken in",
+        (
+            (
+                "flow/forge.py",
+                "def _added(comment: PullComment, head: str) -> e.Body:\n",
+                "def _added(comment: PullComment, head: str) -> e.Body:\n    return e.BaseMoved(head)\n",
+            ),
+        ),
+        "comments heard",
+        "webhooks-lost,forge-failing",
+        rounds=120,
+    ),
+}
+
+
+def plant(bug: Planted, folder: Path) -> None:
+    """Copy the sources there, with the bug in them."""
+    shutil.copytree(PACKAGE, folder / "agent_orchestrator", ignore=shutil.ignore_patterns("__pycache__", "dist"))
+    for name, old, new in bug.edits:
+        path = folder / "agent_orchestrator" / name
+        text = path.read_text()
+        if old not in text:
+            raise SystemExit(f"{name} has changed: the planted bug does not fit any more: {old!r}")
+        path.write_text(text.replace(old, new, 1))
+
+
+def try_one(name: str, bug: Planted, seed: int) -> bool:
+    """Is it found?"""
+    with tempfile.TemporaryDirectory(prefix="ao-planted-") as folder:
+        plant(bug, Path(folder))
+        command = [sys.executable, "-m", "tests.faults.run", "--rounds", str(bug.rounds), "--seed", str(seed)]
+        done = subprocess.run(
+            [*command, "--kinds", bug.kinds, "--until-wrong"],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([folder, os.environ.get("PYTHONPATH", "")])},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    wrong = [line.strip() for line in done.stderr.splitlines() if "WRONG" in line]
+    hits = [line for line in wrong if any(words in line for words in bug.found_by.split("|"))]
+    sys.stdout.write(
+        f"| {bug.found_by.replace('|', ' / ')} | {bug.what} | {(hits or wrong or ['NOT FOUND'])[0][:160]} |\n"
+    )
+    sys.stdout.flush()
+    if not hits:
+        sys.stderr.write(f"{name} was not found: {done.stdout[-2000:]}{done.stderr[-2000:]}\n")
+    return bool(hits)
+
+
+def main() -> int:
+    """Try all, or those that are named."""
+    names = sys.argv[1:] or list(PLANTED)
+    found = [try_one(name, PLANTED[name], seed=1) for name in names]
+    return 0 if all(found) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

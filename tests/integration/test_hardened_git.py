@@ -1,0 +1,245 @@
+"""Our own Git among what others have prepared for it: real attacks, each with what it would do."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from agent_orchestrator import git as git_module
+from agent_orchestrator.errors import AoError, Missing, Temporary
+from agent_orchestrator.flow.facts import SessionFacts
+from agent_orchestrator.git import Git, GitFailed
+from agent_orchestrator.host import Completed, LocalHost
+from agent_orchestrator.plugins.workspaces.submodules import fill_submodules
+from agent_orchestrator.safe_files import NotPlain
+from agent_orchestrator.services.confinement import Guarded
+from agent_orchestrator.services.rescue import store
+from agent_orchestrator.services.rescue.survey import survey
+
+pytestmark = pytest.mark.anyio
+
+
+def run(where: Path, *words: str, input: str | None = None) -> str:  # noqa: A002
+    env = {**os.environ, "GIT_CONFIG_GLOBAL": str(where / "../user"), "GIT_CONFIG_NOSYSTEM": "1"}
+    done = subprocess.run(["git", *words], cwd=where, env=env, input=input, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def repo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "user").write_text("[user]\nname=a\nemail=a@b\n[init]\ndefaultBranch=main\n[protocol]\nallow=always\n")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "user"))
+    repo = tmp_path / "repo"
+    repo.mkdir()
+    run(repo, "init", "-q")
+    (repo / "a.txt").write_text("a\n")
+    run(repo, "add", "-A")
+    run(repo, "commit", "-qm", "one")
+    return repo
+
+
+@pytest.fixture
+def git(repo: Path) -> Git:
+    return Git(LocalHost(), repo)
+
+
+def evil(repo: Path) -> str:
+    """A program that must not run."""
+    program = repo.parent / "evil"
+    program.write_text(f"#!/bin/sh\ntouch {repo.parent}/ran\nexit 1\n")
+    program.chmod(0o755)
+    return str(program)
+
+
+def ran(repo: Path) -> bool:
+    return (repo.parent / "ran").exists()
+
+
+async def test_a_remote_is_never_a_command(git: Git, repo: Path) -> None:
+    url = f"ext::{evil(repo)}"
+    subprocess.run(["git", "-C", str(repo), "fetch", "-q", url], capture_output=True, check=False)
+    assert ran(repo), "the attack is one, where the user allows it for himself"
+    (repo.parent / "ran").unlink()
+    with pytest.raises(GitFailed, match="transport 'ext' not allowed"):
+        await git.fetch(url, ["main"], timeout=10)
+    with pytest.raises(GitFailed):
+        await git.remote_head(url, "main", env={}, timeout=10)
+    assert not ran(repo)
+
+
+async def test_no_program_that_a_repository_names_is_run_to_look_at_it(git: Git, repo: Path) -> None:
+    program = evil(repo)
+    for key in ("core.fsmonitor", "core.pager", "core.editor", "diff.x.command", "diff.x.textconv", "diff.external"):
+        run(repo, "config", key, program)
+    hooks = repo / ".git/hooks"
+    hooks.mkdir(exist_ok=True)
+    for name in ("post-index-change", "reference-transaction", "post-checkout", "pre-commit"):
+        (hooks / name).symlink_to(program)
+    (repo / ".gitattributes").write_text("* diff=x\n")
+    (repo / "a.txt").write_text("b\n")
+    (repo / "new.txt").write_text("new\n")
+    assert {change.path for change in await git.status()} == {".gitattributes", "a.txt", "new.txt"}
+    assert "+b" in await git.diff("HEAD") and "new.txt" in await git.diff("HEAD", form="stat")
+    head = await git.resolve("HEAD")
+    assert head
+    await git.update_ref("refs/heads/other", head)
+    await git.fill()
+    assert not ran(repo)
+
+
+async def test_an_object_is_what_it_is_named(git: Git, repo: Path) -> None:
+    good = run(repo, "rev-parse", "HEAD")
+    (repo / "a.txt").write_text("evil\n")
+    run(repo, "commit", "-qam", "two")
+    run(repo, "replace", good, "HEAD")
+    assert "evil" in run(repo, "show", f"{good}:a.txt")
+    assert await git.text("show", f"{good}:a.txt") == "a"
+
+
+@pytest.mark.parametrize("name", ["--output=ran", "--help", "-h", "--upload-pack=touch ran", "--exec=touch ran", "-x"])
+async def test_a_name_is_never_an_option(git: Git, repo: Path, name: str) -> None:
+    assert await git.resolve(name) is None
+    assert not await git.branch_exists(name)
+    for call in (
+        lambda: git.is_ancestor(name, "HEAD"),
+        lambda: git.merge_base(name, "HEAD"),
+        lambda: git.count(name),
+        lambda: git.diff(name, "HEAD"),
+        lambda: git.merge_tree(name, "HEAD"),
+        lambda: git.fetch(name, ["main"], timeout=5),
+        lambda: git.update_ref(name, "HEAD"),
+        lambda: git.remote_head(name, "main", env={}, timeout=5),
+    ):
+        with pytest.raises(AoError):
+            await cast(Any, call)()
+    assert not [*repo.parent.rglob("ran")]
+
+
+async def test_objects_that_deceive_git_are_not_taken_from_an_agents_repository(git: Git, repo: Path) -> None:
+    clone = repo.parent / "clone"
+    run(repo, "clone", "-q", str(repo), str(clone))
+    blob = run(clone, "hash-object", "-w", "--stdin", input="[core]\nfsmonitor=evil\n")
+    entry = b"100644 config\0" + bytes.fromhex(blob)
+    inner = subprocess.run(
+        ["git", "hash-object", "-w", "-t", "tree", "--literally", "--stdin"],
+        cwd=clone,
+        input=entry,
+        capture_output=True,
+        check=True,
+    ).stdout.decode()
+    outer = subprocess.run(
+        ["git", "hash-object", "-w", "-t", "tree", "--literally", "--stdin"],
+        cwd=clone,
+        input=b"40000 .git\0" + bytes.fromhex(inner.strip()),
+        capture_output=True,
+        check=True,
+    ).stdout.decode()
+    commit = run(clone, "commit-tree", outer.strip(), "-m", "x")
+    run(clone, "update-ref", "refs/heads/bad", commit)
+    with pytest.raises(GitFailed):
+        await git.fetch(str(clone), ["+refs/heads/bad:refs/heads/got"], timeout=20, checked=True)
+    assert await git.resolve("refs/heads/got") is None
+    await git.fetch(str(clone), ["+refs/heads/main:refs/heads/got"], timeout=20, checked=True)
+    assert await git.resolve("refs/heads/got")
+
+
+@pytest.mark.parametrize("name", [".gitignore", ".git/index"])
+async def test_a_pipe_that_nobody_writes_to_keeps_nobody_waiting_for_ever(
+    git: Git, repo: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(git_module, "LONG", 1.5)
+    (repo / name).unlink(missing_ok=True)
+    os.mkfifo(repo / name)
+    with pytest.raises(Temporary, match="did not finish"):
+        await git.status()
+
+
+async def test_a_submodules_name_sets_nothing_else(git: Git, repo: Path) -> None:
+    program = evil(repo)
+    other = repo.parent / "other"
+    run(repo, "clone", "-q", "--bare", str(repo), str(other))
+    names = [f"a.update=!{program};", "/etc", "x/../../y", "-x"]
+    for number, name in enumerate(names):
+        section = f"submodule.{name}"
+        run(repo, "config", "--file", ".gitmodules", f"{section}.path", f"sub{number}")
+        run(repo, "config", "--file", ".gitmodules", f"{section}.url", f"ext::{program}")
+        run(repo, "update-index", "--add", "--cacheinfo", f"160000,{run(repo, 'rev-parse', 'HEAD')},sub{number}")
+    notes: list[str] = []
+    layout = await git.layout()
+    assert layout is not None
+    await fill_submodules(git, layout, await git.config(), notes)
+    assert not ran(repo) and not [*repo.glob("sub*/*")]
+
+
+async def test_what_became_a_symlink_while_it_is_saved_is_not_followed(repo: Path) -> None:
+    secret = repo.parent / "secret"
+    secret.mkdir()
+    (secret / "file").write_text("secret")
+    workspace = repo.parent / "ws"
+    run(repo, "worktree", "add", "-q", str(workspace))
+    (workspace / "dir").mkdir()
+    (workspace / "dir/file").write_text("mine")
+    found = await survey(LocalHost(), repo, workspace, ())
+    assert found.files == ["dir/file"]
+    (workspace / "dir").rename(workspace / "gone")
+    (workspace / "dir").symlink_to(secret)
+    with pytest.raises(NotPlain):
+        await store._capture(found, repo.parent)
+
+
+# -- where an agent is confined ------------------------------------------------------------------------------------------
+
+
+class Watched(Guarded):
+    """Tells what would be run."""
+
+    def __init__(self, programs: set[str]) -> None:
+        super().__init__()
+        self.programs = programs
+        self.seen: tuple[list[str], dict[str, str]] = ([], {})
+
+    def which(self, program: str, path: str | None = None) -> str | None:  # noqa: ARG002
+        return f"/bin/{program}" if program in self.programs else None
+
+
+@pytest.fixture
+def guarded(repo: Path, monkeypatch: pytest.MonkeyPatch) -> Watched:
+    host = Watched({"bwrap"})
+    spec = SimpleNamespace(path=str(repo), repo=str(repo), branch="x/y", runtime="docker")
+    host.owner = lambda _path: cast(SessionFacts, SimpleNamespace(id="s", spec=spec))
+    host.hidden = (repo.parent / "home",)
+    (repo.parent / "home").mkdir()
+
+    async def tell(_self: LocalHost, argv: Any, *, env: Any = None, **_: Any) -> Completed:
+        host.seen = (list(argv), dict(env or {}))
+        return Completed(0, b"", b"")
+
+    monkeypatch.setattr(LocalHost, "run", tell)
+    return host
+
+
+async def test_what_runs_in_a_workspace_sees_neither_our_folder_nor_our_secrets(
+    guarded: Watched, repo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORGE_TOKEN", "secret")
+    await Git(guarded, repo).run("status")
+    words, env = guarded.seen
+    assert words[0] == "/bin/bwrap"
+    assert ("--tmpfs", str(repo.parent / "home")) in list(pairwise(words))
+    assert "safe.bareRepository=explicit" in words and "protocol.ext.allow=never" in words
+    assert "secret" not in env.values() and "PATH" in env and env["GIT_TERMINAL_PROMPT"] == "0"
+
+
+async def test_without_a_sandbox_no_repository_within_is_entered(guarded: Watched, repo: Path) -> None:
+    guarded.programs = set()
+    await Git(guarded, repo).status()
+    words, _ = guarded.seen
+    assert words[0] == "git" and "--ignore-submodules=all" in words and "--ignore-submodules=none" not in words
+    with pytest.raises(Missing, match="cannot be looked at safely"):
+        await Git(guarded, repo / "sub").status()
