@@ -1,6 +1,7 @@
 /** Who is signed in: by a one-time link, by a token, or from before (the cookie that only the daemon reads). */
 import { api, ApiError, whenUnknown } from "./api/client";
-import type { Me } from "./api/types";
+import { pageKey } from "./api/page";
+import type { Me, SignedIn } from "./api/types";
 import { store } from "./live/store";
 
 let current: Me | null = null;
@@ -37,11 +38,15 @@ function code(): string | null {
 /** Why the last one-time link did not work, for the sign-in to say. */
 export let refused: string | null = null;
 
+async function enter(by: { code: string } | { token: string }): Promise<void> {
+  pageKey.keep((await api.post<SignedIn>("/api/login", by)).page);
+}
+
 export async function signIn(): Promise<void> {
   whenUnknown(() => become(null));
   const given = code();
   try {
-    if (given) await api.post("/api/login", { code: given });
+    if (given) await enter({ code: given });
   } catch (error) {
     refused = error instanceof ApiError ? `${error.message}; ${error.remedy}` : String(error);
   }
@@ -49,11 +54,12 @@ export async function signIn(): Promise<void> {
 }
 
 export async function signInWith(token: string): Promise<void> {
-  await api.post("/api/login", { token });
+  await enter({ token });
   become(await api.get<Me>("/api/me"));
 }
 
 export async function signOut(): Promise<void> {
   await api.post("/api/logout");
+  pageKey.forget();
   become(null);
 }

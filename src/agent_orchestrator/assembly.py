@@ -37,7 +37,7 @@ from agent_orchestrator.services.checks import Checks
 from agent_orchestrator.services.commanding import Commanding
 from agent_orchestrator.services.completion import Completion
 from agent_orchestrator.services.configuration import Configuration
-from agent_orchestrator.services.confinement import Guarded, owner
+from agent_orchestrator.services.confinement import Guarded, owner, shared
 from agent_orchestrator.services.conflicts import Conflicts
 from agent_orchestrator.services.coordinator import Coordinators
 from agent_orchestrator.services.dependents import Dependents
@@ -121,6 +121,7 @@ class Assembly:
         self.watch = Watch()
         self.plugins = Plugins(home, self.host, self.config)
         self.host.owner = lambda path: owner(self.config.project, self.flow.sessions.values(), path)
+        self.host.shared = lambda path: shared(self.config.project, self.flow.sessions.values(), path)
         self.plugins.elsewhere = self.flow.elsewhere
         self.tokens = Tokens(home)
         self.views = Views(self.flow)

@@ -101,6 +101,7 @@ class Client:
         """What `$AO_HOME/daemon.json` says; empty if there is none."""
         try:
             with open(os.path.join(self.home, "daemon.json"), encoding="utf-8") as file:
+                _check_owner(file.name, os.fstat(file.fileno()).st_uid)
                 info = json.load(file)
         except (OSError, ValueError):
             return {"url": os.environ["AO_URL"]} if self._confined else {}
@@ -254,7 +255,13 @@ class Client:
         try:
             if address and hasattr(socket, "AF_UNIX"):
                 sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-                return _connected(sock, str(address), "")
+                connection = _connected(sock, str(address), "")
+                try:
+                    _check_owner(f"the daemon at {address}", _peer(sock))
+                except Unreachable:
+                    connection.close()
+                    raise
+                return connection
             if url := str(info.get("url") or ""):
                 peer = url.partition("://")[2].rstrip("/")
                 host, _, port = peer.rpartition(":")
@@ -330,6 +337,7 @@ class Client:
 
         try:
             os.makedirs(self.home, mode=0o700, exist_ok=True)
+            _check_owner(self.home, os.stat(self.home).st_uid)
             with open(self.log, "ab") as log:  # a crash too early for its own log is to be seen there as well
                 self._log_size = log.tell()
                 return subprocess.Popen(
@@ -394,6 +402,23 @@ def _here() -> dict[str, str]:
     if (token := os.environ.get("AO_TOKEN")) and os.environ.get("AO_SESSION"):
         fields["X-AO-Token"] = quote(token)  # an agent's own command says who it is
     return fields
+
+
+def _check_owner(what: str, user: int) -> None:
+    """Refuse to believe another user: what a daemon answers is run, by `ao attach` for one. Root can do all that anyway."""
+    if os.name == "posix" and user not in (os.geteuid(), 0):
+        raise Unreachable(
+            f"{what} belongs to another user (number {user})",
+            "set AO_HOME to a folder of your own, or run `ao` as that user",
+        )
+
+
+def _peer(sock: socket.socket) -> int:
+    """The user at the other end of a Unix socket; where the system does not tell, whose folder it is in."""
+    if hasattr(socket, "SO_PEERCRED"):
+        told = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        return int.from_bytes(told[4:8], sys.byteorder)
+    return os.stat(os.path.dirname(sock.getpeername())).st_uid
 
 
 def _connected(sock: socket.socket, address: Any, peer: str) -> Connection:

@@ -22,7 +22,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -39,7 +39,8 @@ from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.flow.outbox import Row
 from agent_orchestrator.flow.status import IN_TURN
 from agent_orchestrator.home import Home
-from agent_orchestrator.host import LocalHost
+from agent_orchestrator.host import LocalHost, to_its_end
+from agent_orchestrator.plugins.runtimes.launching import forget_ended
 from agent_orchestrator.protocols import Gone, Handle, Liveness, Unseen
 from agent_orchestrator.redaction import KNOWN
 from agent_orchestrator.server import tls
@@ -58,6 +59,8 @@ if TYPE_CHECKING:
 RESTARTED = "the machine was restarted"
 WARM = 30.0
 """Seconds after which everything that is used has been loaded."""
+LATEST = 50
+"""The last run's newest events: among them is its time."""
 FOLLOWING = 0.2
 """Seconds between two looks at what the active daemon has written."""
 PATIENCE = 10.0
@@ -88,9 +91,7 @@ class Daemon(Assembly):
             if not await self._have_turn(self.shared, doors):
                 return
         login = asyncio.create_task(self._login())
-        pending = await self.flow.start()
-        for event in await self.flow.store.events(limit=1, newest=True):
-            self.clock.not_before(event.time)
+        pending = await self._set_clock(await self.flow.start())
         if self.config_file:
             await self.projects.take(self.config_file)
         await self.projects.start()
@@ -124,6 +125,28 @@ class Daemon(Assembly):
             raise self.deposed
 
     # -- beginning -----------------------------------------------------------------------------------------------------
+
+    async def _set_clock(self, pending: list[Row]) -> list[Row]:
+        """Go on from the last event's time, or from the machine's where that is far ahead of it; returns the rows as they are due then."""
+        events = self.flow.store.events
+        start = max((one.seq for one in await events(kind="daemon-started", limit=1, newest=True)), default=1)
+        newest = await events(
+            after=start - 1, limit=LATEST, newest=True
+        )  # an agent's words have its own, earlier times
+        ahead = self.clock.resume(max((one.time for one in newest), default=0.0))
+        if not ahead:
+            return pending
+        now = self.clock()
+        log.warning("the last event is dated far ahead of the machine's clock, which was wrong then", seconds=ahead)
+        here = [facts for facts in self.flow.sessions.values() if not self.flow.elsewhere(facts.id)]
+        told = [
+            Event(e.ClockSetBack(ahead), now, "daemon", f"clock:{facts.id}:{facts.seq}", facts.project, facts.id)
+            for facts in here
+            if facts.updated_at > now
+        ]
+        rows = [replace(row, due=max(now, row.due - ahead)) if row.due > now else row for row in pending]
+        await self.flow.append(*told, rows=[row for row, before in zip(rows, pending, strict=True) if row != before])
+        return rows
 
     async def _doors(
         self, settings: DaemonConfig, host: str | None, port: int | None, wanted: tls.Wanted | None
@@ -220,7 +243,12 @@ class Daemon(Assembly):
     async def _adopt(self) -> Counter[str]:
         """Find the agents that lived when the last run ended: adopt those that do, record the end of those that do not."""
         here = (facts for facts in self.flow.sessions.values() if not self.flow.elsewhere(facts.id))
-        live = [(facts, handle) for facts in here if facts.live and (handle := handle_of(facts))]
+        live: list[tuple[SessionFacts, Handle]] = []
+        for facts in here:
+            if not facts.live:
+                forget_ended(self.home.session(facts.id))
+            elif handle := handle_of(facts):
+                live.append((facts, handle))
         counts: Counter[str] = Counter(adopted=0, ended=0, lost=0)
         interrupted = []
         for facts, handle, found in await self._probe(live):
@@ -483,7 +511,7 @@ def main() -> int:
         home.make()
         set_up_log(home, options.foreground)
         with locked(home):
-            asyncio.run(_run(home, options))
+            asyncio.run(to_its_end(_run(home, options)))
     except AoError as error:
         sys.stderr.write(KNOWN.text(f"ao: {error}\n"))
         return error.exit_code

@@ -12,7 +12,7 @@ import os
 import random
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -23,7 +23,8 @@ from agent_orchestrator.git_files import Layout as Layout
 from agent_orchestrator.git_files import find_layout as find_layout
 from agent_orchestrator.git_files import read_head as read_head
 from agent_orchestrator.git_files import valid_branch as valid_branch
-from agent_orchestrator.host import Completed, Host
+from agent_orchestrator.git_pipes import answered
+from agent_orchestrator.host import Completed, Host, LocalHost
 
 ABSENT = ""
 """As the old value of a ref: it must not exist yet."""
@@ -177,11 +178,12 @@ class Git:
         ok: Sequence[int] = (0,),
         timeout: float | None = 120.0,
     ) -> Completed:
-        """Run one Git command; waits a little for locks that somebody else holds. Raises `GitFailed`."""
+        """Run one Git command, at most for `LONG`; waits a little for locks that somebody else holds. Raises `GitFailed`."""
         command, environment = self._command(argv, config), self._environment(env)
         pause = 0.02
         while True:
-            done = await self.host.run(command, env=environment, input=input, timeout=timeout)
+            async with answered(self.repo) if isinstance(self.host, LocalHost) else nullcontext():
+                done = await self.host.run(command, env=environment, input=input, timeout=timeout or LONG)
             if done.code in ok:
                 return done
             if not _HELD.search(done.err.decode(errors="replace")):
@@ -486,8 +488,8 @@ class Git:
         """A copy of the index that knows untracked files too; the real one and the object store stay as they are."""
         copy = folder / "index"
         index = await self.text("rev-parse", "--path-format=absolute", "--git-path", "index")
-        # Its times too: by them Git knows what it must read again. There may be none yet.
-        await self.host.run(["cp", "-p", index, str(copy)])
+        # Its times too: by them Git knows what it must read again. There may be none yet, or something else that would never end.
+        await self.host.run(["find", index, "-maxdepth", "0", "-type", "f", "-exec", "cp", "-p", "{}", str(copy), ";"])
         others = (await self.run("ls-files", "--others", "--exclude-standard", "-z")).out.split(b"\0")
         files = b"\0".join(name for name in others if name and not name.endswith(b"/"))
         if files:

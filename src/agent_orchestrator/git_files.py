@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from agent_orchestrator.errors import machine_short
 from agent_orchestrator.safe_files import read_plain
 
 LONGEST = 1 << 20
@@ -67,6 +68,8 @@ def find_layout(path: Path) -> Layout | None:
 
 
 def _common(git_dir: Path) -> Path:
+    if not os.path.lexists(git_dir / "commondir"):
+        return git_dir
     try:
         pointer = _text(git_dir / "commondir")
     except OSError:
@@ -76,7 +79,15 @@ def _common(git_dir: Path) -> Path:
 
 def _text(path: Path, longest: int = LONGEST) -> str:
     """One of Git's files. An agent may write there: a pipe, a device or a symlink in its place is not read."""
-    return read_plain(path, longest).decode(errors="surrogateescape").strip()
+    return _bytes(path, longest).decode(errors="surrogateescape").strip()
+
+
+def _bytes(path: Path, longest: int) -> bytes:
+    """A file that cannot be looked at for want of descriptors or memory is not taken for one that is not there."""
+    try:
+        return read_plain(path, longest)
+    except OSError as error:
+        raise machine_short(error) or error from None
 
 
 def _is_ref(name: str) -> bool:
@@ -122,7 +133,7 @@ def read_ref(git_dir: Path, ref: str, deep: int = 0) -> str | None:
             return text
     wanted = b" " + os.fsencode(ref)
     try:
-        packed = read_plain(common / "packed-refs", LONGEST_LIST)
+        packed = _bytes(common / "packed-refs", LONGEST_LIST)
     except OSError:
         return None
     found = next(

@@ -94,7 +94,13 @@ class Home:
 
     def make(self) -> None:
         """Make the folders, for the owner only."""
-        for folder in (self.path, self.sessions, self.worktrees, self.socket("x").parent):
+        sockets = self.socket("x").parent
+        for folder in (self.path, self.sessions, self.worktrees, sockets):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if folder.stat().st_uid != os.getuid():
+            found = folder.stat()
+            if found.st_uid != os.getuid():
                 raise PermissionError(f"{folder} belongs to another user")
+            if found.st_mode & 0o002:
+                raise PermissionError(f"everybody may write to {folder}: chmod 700 {folder}")
+        if sockets != self.path and sockets.is_symlink():  # it stands where everybody may make one
+            raise PermissionError(f"{sockets} is a symlink: remove it")

@@ -14,13 +14,16 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+import time
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
-from agent_orchestrator.errors import AoError, Missing, Temporary, UsageError
+from agent_orchestrator.errors import AoError, Missing, Temporary, UsageError, machine_short
 from agent_orchestrator.protocols import Report
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +106,7 @@ class Host(Protocol):
         ...
 
     def process(self, pid: int) -> ProcessId | None:
-        """The live process with this pid; none if there is none or it is only waiting to be reaped."""
+        """The live process with this pid; none if there is none or it is only waiting to be reaped. Raises where it cannot be looked at."""
         ...
 
     async def exited(self, process: ProcessId) -> None:
@@ -246,21 +249,27 @@ class LocalHost:
         return None if started is None else ProcessId(pid, started)
 
     async def exited(self, process: ProcessId) -> None:
-        descriptor = _pidfd(process.pid)
-        if descriptor is None:
-            while self.process(process.pid) == process:  # noqa: ASYNC110 - nothing to wait on here
-                await asyncio.sleep(0.25)
-            return
         loop = asyncio.get_running_loop()
-        ended = asyncio.Event()
+        while self._may_live(process):
+            descriptor = _pidfd(process.pid)
+            if descriptor is None:  # there is no such thing, or no room for one this moment
+                await asyncio.sleep(0.25)
+                continue
+            ended = asyncio.Event()
+            try:
+                if self._may_live(process):
+                    loop.add_reader(descriptor, ended.set)
+                    await ended.wait()
+            finally:
+                loop.remove_reader(descriptor)
+                os.close(descriptor)
+
+    def _may_live(self, process: ProcessId) -> bool:
+        """Not seen is not dead."""
         try:
-            if self.process(process.pid) != process:
-                return
-            loop.add_reader(descriptor, ended.set)
-            await ended.wait()
-        finally:
-            loop.remove_reader(descriptor)
-            os.close(descriptor)
+            return self.process(process.pid) == process
+        except Temporary:
+            return True
 
     def kill(self, process: ProcessId, signal_number: int, *, group: bool = False) -> bool:
         descriptor = _pidfd(process.pid)
@@ -388,6 +397,27 @@ def _pidfd(pid: int) -> int | None:
         return None
 
 
+async def to_its_end(work: Coroutine[None, None, T], patience: float = 30.0) -> T:
+    """Run a program's main part, and end what it leaves running, in an order in which that can end.
+
+    `asyncio.run` cancels everything at once: also the half of a program's start that connects its pipes, without which the other half
+    waits for ever.
+    """
+    try:
+        return await work
+    finally:
+        until = time.monotonic() + patience
+        while (rest := _to_cancel()) and time.monotonic() < until:
+            for task in rest:
+                task.cancel()
+            await asyncio.wait(rest, timeout=1.0)
+
+
+def _to_cancel() -> set[asyncio.Task[Any]]:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    return {task for task in others if getattr(task.get_coro(), "__name__", "") != "_connect_pipes"}
+
+
 def _boot_id() -> str:
     if sys.platform == "linux":
         return _first_line(Path("/proc/sys/kernel/random/boot_id"))
@@ -408,7 +438,9 @@ def _stat(pid: int) -> list[str] | None:
     try:
         with open(f"/proc/{pid}/stat", "rb") as stat:  # noqa: PTH123 - read for every process there is
             return stat.read().rpartition(b")")[2].decode().split()
-    except OSError:
+    except OSError as error:
+        if short := machine_short(error):
+            raise short from None
         return None
 
 

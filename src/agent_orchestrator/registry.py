@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent_orchestrator import protocols
 from agent_orchestrator.errors import AoError, Denied, NotFound, UsageError
+from agent_orchestrator.safe_files import read_plain
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -259,7 +260,7 @@ def _source(point: EntryPoint) -> Path | None:
 def declared_in(path: Path) -> tuple[str, ...] | None:
     """The permissions that a plugin's file declares; none: it declares none. The file is read, not run."""
     try:
-        return _declared_by(path.read_bytes(), "")
+        return _declared_by(read_plain(path.resolve()), "")
     except OSError:
         return None
 

@@ -39,7 +39,10 @@ from agent_orchestrator.reports import (
 )
 
 MAX_LINE = 256 * 1024
-MAX_READ = 1024 * 1024
+MAX_READ = 64 * 1024
+"""Bytes that are read and recorded at once: others wait no longer than that takes."""
+MAX_UNREAD = 64
+"""So many of the longest lines may wait to be read; more at once is a flood, or a file with nothing in it but a size."""
 MAX_TEXT = 20_000
 MAX_DEPTH = 16
 MAX_NUMBER = 2**53
@@ -288,7 +291,7 @@ class SpoolReader:
         self.more = False
         """There is more to read at once."""
         self._shift = 0
-        self._pending = b""
+        self._pending = bytearray()
         self._scanned = offset
         self._inode: int | None = None
         self._problems: list[str] = []
@@ -296,7 +299,7 @@ class SpoolReader:
     def read(self, *, final: bool = False) -> list[tuple[int, bytes]]:
         """The next lines, each with the offset of its beginning; `final`: nobody writes any more, the rest is a line too.
 
-        A line over `longest` comes as its beginning, which `parse` calls invalid.
+        A line over `longest` comes as its beginning, which `parse` calls invalid. So does a flood of them.
         """
         self.more = False
         try:
@@ -304,6 +307,8 @@ class SpoolReader:
         except OSError:
             return []
         try:
+            if flood := self._flood(descriptor):
+                return [flood]
             chunk = self._chunk(descriptor)
         finally:
             os.close(descriptor)
@@ -335,11 +340,23 @@ class SpoolReader:
             return chunk
         return b""
 
+    def _flood(self, descriptor: int) -> tuple[int, bytes] | None:
+        """More than anybody has to say: all of it counts as one line that is too long."""
+        status = os.fstat(descriptor)
+        unread = status.st_size - (self._scanned - self._shift)
+        if not stat.S_ISREG(status.st_mode) or unread <= MAX_UNREAD * self.longest:
+            return None
+        self._note(f"{self.path} grew by {unread} bytes at once, which are not read")
+        os.lseek(descriptor, self._scanned - self._shift, os.SEEK_SET)
+        self._keep(os.read(descriptor, self.longest + 1))
+        self._inode, self._scanned = status.st_ino, self._scanned + unread
+        return self._end_line(self._scanned)
+
     def _pass_over(self, what: str, size: int) -> None:
         self._note(f"{self.path} {what} after {self.offset} bytes were read; what stands in it now is not read")
         self.offset = self._scanned
         self._shift = self._scanned - size
-        self._pending = b""
+        self._pending = bytearray()
 
     def _note(self, problem: str) -> None:
         if problem not in self._problems:
@@ -360,6 +377,6 @@ class SpoolReader:
         self._pending += part[: self.longest + 1 - len(self._pending)]
 
     def _end_line(self, following: int) -> tuple[int, bytes]:
-        line = (self.offset, self._pending)
-        self.offset, self._pending = following, b""
+        line = (self.offset, bytes(self._pending))
+        self.offset, self._pending = following, bytearray()
         return line

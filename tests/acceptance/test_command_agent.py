@@ -34,6 +34,7 @@ agents:
   by-stdin: {{tool: command, command: [by-stdin], prompt: stdin}}
   by-paste: {{tool: command, command: [screened], prompt: paste, screen: {screen}}}
   seen: {{tool: command, command: [screened, "{{{{prompt}}}}"], prompt: argument, screen: {screen}}}
+  doorman: {{tool: command, command: [doorman, "{{{{prompt}}}}"], prompt: argument, screen: {{blocked: 'Allow.'}}}}
   one-shot: {{tool: command, command: [one-shot, "{{{{prompt}}}}"]}}
   spooler: {{tool: command, command: [spooler], prompt: file}}
   missing: {{tool: command, command: [no-such-program, "{{{{prompt}}}}"]}}
@@ -55,6 +56,11 @@ esac
     "by-file": r"""cat "$AO_TASK_FILE" > got.txt""",
     "by-stdin": r"""cat > got.txt""",
     "one-shot": r"""printf '%s\n' "$1" >> got.txt""",
+    # Asks before it has said anything.
+    "doorman": r"""
+sleep 0.3; printf 'Allow? '; IFS= read -r word; printf '%s\n' "$word" >> words.txt; printf '\033[2J\033[H'
+while :; do printf '> '; IFS= read -r line || exit 0; printf '%s\n' "$line" >> lines.txt; done
+""",
     # An interactive program: shows a prompt, works, asks.
     "screened": r"""
 printf '%s\n' "$1" > first.txt
@@ -251,6 +257,17 @@ def test_the_screen_tells_ready_busy_and_blocked(cli: Sandbox) -> None:
     assert not (workspace / "words.txt").exists()
     cli.ao("answer", "scr", "--allow")
     cli.until(lambda: _inside(now, "lines.txt").splitlines()[-2:] == ["held one", "held two"], "the held messages")
+    assert _inside(now, "words.txt").splitlines() == ["y"]
+
+
+def test_what_comes_before_an_agents_first_word_does_not_answer_its_dialog(cli: Sandbox) -> None:
+    cli.ao("new", "first", "--agent", "doorman", "--name", "door")
+    cli.json("send", "door", "hello")
+    now = _until(cli, "p-door", status="blocked")
+    assert not (Path(now["workspacePath"]) / "words.txt").exists()
+    cli.ao("answer", "door", "--allow")
+    lines = Path(now["workspacePath"]) / "lines.txt"
+    cli.until(lambda: lines.exists() and lines.read_text() == "hello\n", "the message")
     assert _inside(now, "words.txt").splitlines() == ["y"]
 
 

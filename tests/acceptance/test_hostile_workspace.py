@@ -34,6 +34,8 @@ ln -s @HOME@/.ssh link; ln -s @HOME@/.ssh/id file-link; mkfifo pipe
 # What keeps its branch's folder, led elsewhere.
 common=$(git rev-parse --path-format=absolute --git-common-dir)
 for lock in "$common"/refs/heads/*/ao-*.lock; do [ -e "$lock" ] && ln -sf @HOME@/planted "$lock"; done
+# In the place of the next branch's log, a file of the person's.
+mkdir -p "$common/logs/refs/heads/feature" && ln -s @HOME@/.profile "$common/logs/refs/heads/feature/next"
 # A repository within, whose configuration names programs for whoever looks at it.
 git init -q sub && cd sub && git config user.email a@b && git config user.name a
 spy="sh -c 'cat @AO@/token @AO@/config.yaml > @WS@/stolen; env > @WS@/seen; echo ran >> @WS@/ran; cat'"
@@ -56,6 +58,7 @@ def box(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Sandbox]:
         box.repository(config=CONFIG.format(workspace=request.param))
         (box.user_home / ".ssh").mkdir(parents=True)
         (box.user_home / ".ssh/id").write_text(SECRET)
+        (box.user_home / ".profile").write_text("# mine\n")
         box.start()
         yield box
 
@@ -89,4 +92,6 @@ def test_what_is_hidden_from_an_agent_is_not_fetched_for_it(box: Sandbox) -> Non
     box.ao("stop", "app-bad", check=False)
     assert box.git("for-each-ref", "refs/ao/rescue"), "its work was saved, with all that led elsewhere"
     assert not (box.user_home / "planted").exists()
+    box.ao("new", "--name", "next", "true", check=False)
+    assert (box.user_home / ".profile").read_text() == "# mine\n", "a branch is made, and its log leads nowhere else"
     assert SECRET.encode() not in everything(box.repo)

@@ -395,6 +395,20 @@ async def test_a_coordinator_may_merge_review_and_answer_where_its_project_says_
     assert source(box, good, "merge-requested") == f"session {me}"
 
 
+def test_a_workers_own_commands_are_no_persons(box: Sandbox) -> None:
+    mine, other = new(box, "one", "one"), new(box, "[[ask: which?]]", "two")
+    box.until(lambda: box.session(mine)["pr"], "its pull request")
+    environment = {"AO_SESSION": mine, "AO_TOKEN": token_of(box, mine)}
+    box.env |= environment
+    assert "app-two" in box.ao("status").stdout, "it may look, as whom it runs as"
+    for argv in (("merge", mine), ("answer", other, "x"), ("send", other, "x"), ("stop", other), ("new", "three")):
+        refused_ = box.ao(*argv, check=False)
+        assert refused_.returncode == 1 and "this is for people" in refused_.stderr, (argv, refused_.stderr)
+    for name in environment:
+        del box.env[name]
+    assert "AO_TOKEN" not in box.ao("sh", mine, "--", "env").stdout, "who types there is a person"
+
+
 async def test_a_coordinators_own_commands_are_no_persons(box: Sandbox) -> None:
     me, token = coordinate(box, most=1)
     mine = new(box, "one", "one")

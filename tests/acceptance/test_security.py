@@ -95,7 +95,8 @@ class Stranger:
         """What a page of ours sends once it is signed in."""
         answer = self.ask("POST", "/api/login", body or {"code": self.code()}, Origin=self.url)
         assert answer.status == 200, answer.body
-        return {"Cookie": answer.headers["set-cookie"].partition(";")[0], "Origin": self.url}
+        cookie = answer.headers["set-cookie"].partition(";")[0]
+        return {"Cookie": cookie, "Origin": self.url, "X-AO-Page": answer.json()["page"]}
 
     def code(self, **body: str) -> str:
         made = self.box.request("POST", "/api/login-links", body)
@@ -200,7 +201,8 @@ def test_a_sign_in_outlives_the_daemon_and_its_cookie_is_for_it_alone(tmp_path: 
         assert value.partition("=")[2] not in (box.home.path / "tokens.json").read_text()
         box.stop()
         box.start(port=port)
-        assert stranger.ask("GET", "/api/me", Cookie=value).json()["role"] == "admin"
+        page = answer.json()["page"]
+        assert stranger.ask("GET", "/api/me", Cookie=value, X_AO_Page=page).json()["role"] == "admin"
 
 
 def test_another_origin(stranger: Stranger, working: str) -> None:
@@ -215,7 +217,9 @@ def test_another_origin(stranger: Stranger, working: str) -> None:
     assert closed.value.response.status_code == 403
     stranger.was_refused("method=WebSocket", "/terminal", "evil.example")
     with pytest.raises(InvalidStatus) as closed:
-        stranger.terminal(working, Cookie=signed_in["Cookie"])  # no browser leaves it out
+        stranger.terminal(
+            working, Cookie=signed_in["Cookie"], X_AO_Page=signed_in["X-AO-Page"]
+        )  # no browser leaves it out
     assert closed.value.response.status_code == 403
     stranger.was_refused("method=WebSocket", "must say its Origin")
 
@@ -300,7 +304,8 @@ def test_two_heads_in_one(stranger: Stranger) -> None:
 
 
 def test_requests_hidden_in_requests(stranger: Stranger) -> None:
-    cookie = f"Cookie: {stranger.sign_in()['Cookie']}"
+    signed_in = stranger.sign_in()
+    cookie = f"Cookie: {signed_in['Cookie']}\r\nX-AO-Page: {signed_in['X-AO-Page']}"
     hidden = f"GET /api/me HTTP/1.1\r\nHost: {stranger.host}\r\n{cookie}\r\n\r\n".encode()
     login = ("POST /api/login HTTP/1.1", "Host: HOST", "Content-Type: application/json")
     chunked = "Transfer-Encoding: chunked"
@@ -324,7 +329,8 @@ def test_requests_hidden_in_requests(stranger: Stranger) -> None:
 
 
 def test_what_follows_a_body_is_no_header(stranger: Stranger) -> None:
-    cookie = f"Cookie: {stranger.sign_in()['Cookie']}"
+    signed_in = stranger.sign_in()
+    cookie = f"Cookie: {signed_in['Cookie']}\r\nX-AO-Page: {signed_in['X-AO-Page']}"
     head = ("POST /api/logout HTTP/1.1", "Host: HOST", "Content-Type: application/json", "Transfer-Encoding: chunked")
     trailer = f"2\r\n{{}}\r\n0\r\nOrigin: {stranger.url}\r\n{cookie}\r\n\r\n".encode()
     assert stranger.send(*head, body=trailer).startswith(b"HTTP/1.1 401")
@@ -343,6 +349,22 @@ def test_heads_and_bodies_without_end(stranger: Stranger) -> None:
     assert answer.status == 413  # nobody who is not known has us keep much
 
 
+def test_a_cookie_that_another_port_of_this_host_was_sent_opens_nothing(stranger: Stranger, working: str) -> None:
+    signed_in = stranger.sign_in()
+    page = signed_in.pop("X-AO-Page")
+    other = stranger.sign_in()["X-AO-Page"]
+    message = f"/api/sessions/{working}/message"
+    for shown in ({}, {"X_AO_Page": ""}, {"X_AO_Page": other}, {"X_AO_Page": page[:-1]}):
+        assert stranger.ask("GET", "/api/me", **signed_in, **shown).status == 401
+        stranger.was_refused("no longer, valid")
+        assert stranger.ask("POST", message, {"content": "x"}, **signed_in, **shown).status == 401
+        with pytest.raises(InvalidStatus):
+            stranger.terminal(working, **signed_in, **shown)
+    assert stranger.ask("GET", f"/api/me?page={other}", **signed_in).status == 401
+    assert stranger.ask("GET", f"/api/me?page={page}", **signed_in).status == 200
+    assert stranger.ask("GET", "/api/me", Authorization=f"Bearer {page}").status == 401
+
+
 def test_another_port_of_this_host_cannot_sign_a_browser_out(stranger: Stranger) -> None:
     signed_in = stranger.sign_in()
     name, _, _ = signed_in["Cookie"].partition("=")
@@ -351,7 +373,7 @@ def test_another_port_of_this_host_cannot_sign_a_browser_out(stranger: Stranger)
         f"{signed_in['Cookie']}; {name}=aol_00.x",
         f"{name}=; {signed_in['Cookie']}",
     ):
-        assert stranger.ask("GET", "/api/me", Cookie=tossed).status == 200, tossed
+        assert stranger.ask("GET", "/api/me", Cookie=tossed, X_AO_Page=signed_in["X-AO-Page"]).status == 200, tossed
     assert stranger.ask("GET", "/api/me", Cookie=f"{name}=aol_00.x; {name}=aol_01.y").status == 401
 
 
@@ -398,7 +420,8 @@ def test_a_form_of_another_site(stranger: Stranger, working: str) -> None:
         stranger.was_refused("must be sent as application/json")
     assert stranger.ask("POST", path, form, **{**signed_in, "Origin": "null"}).status == 403
     stranger.was_refused("pages of null")
-    assert stranger.ask("POST", path, {"content": "x"}, Cookie=signed_in["Cookie"]).status == 403
+    without = {name: value for name, value in signed_in.items() if name != "Origin"}
+    assert stranger.ask("POST", path, {"content": "x"}, **without).status == 403
     stranger.was_refused("must say its Origin")
     assert stranger.ask("POST", path, {"content": "x"}, **signed_in, Sec_Fetch_Site="cross-site").status == 403
     stranger.was_refused("pages of another site")
@@ -675,8 +698,9 @@ def test_a_certificate_of_its_own_is_made_once_and_shown(off: Sandbox) -> None:
     connection.request("POST", "/api/login", json.dumps({"code": code}), {"Content-Type": "application/json"})
     answer = connection.getresponse()
     value, *attributes = answer.headers["set-cookie"].split("; ")
-    assert answer.read() and value.startswith(f"__Host-ao_session_{port}=") and "Secure" in attributes
-    connection.request("GET", "/api/me", headers={"Cookie": value})
+    page = json.loads(answer.read())["page"]
+    assert value.startswith(f"__Host-ao_session_{port}=") and "Secure" in attributes
+    connection.request("GET", "/api/me", headers={"Cookie": value, "X-AO-Page": page})
     assert json.loads(connection.getresponse().read())["kind"] == "login"
     connection.close()
     with pytest.raises(ssl.SSLCertVerificationError):

@@ -63,7 +63,7 @@ def test_nothing_of_it_runs_when_somebody_only_looks(box: Sandbox) -> None:
         f"agents:\n  a: {{tool: command, command: [touch, {marks}/agent]}}\n  b: {{tool: mine}}\n"
         f"projects:\n  looked-at:\n    path: .\n    ci: touch {marks}/ci\n    postCreate: [touch {marks}/post]\n"
         f"    fix: {{commands: [touch {marks}/fix]}}\n    trustedAuthors: [mallory]\n"
-        "reactions: {approved-and-green: {auto: true}}\norchestrator: {autoAssign: true, coordinator: {auto: true}}\n"
+        f"reactions: {{agent-idle: {{action: command, command: touch {marks}/rule}}}}\norchestrator: {{coordinator: {{auto: true}}}}\n"
     )
     repo = foreign(box, "looked-at", config, evil_py=PLUGIN.replace("MARK", repr(f"{marks}/plugin")))
     looks = ("status", "projects", "agents", "plugins", "doctor", "issues", "backlog", "queue", "conflicts", "usage")
@@ -75,12 +75,7 @@ def test_nothing_of_it_runs_when_somebody_only_looks(box: Sandbox) -> None:
     refused(box.ao("new", "[[wait]]", cwd=repo, check=False), 1, "ao trust")
     assert "not in force" in box.ao("status", cwd=repo).stderr
     assert list(marks.iterdir()) == []
-    rule = next(
-        one
-        for one in json.loads(box.ao("reactions", "list", "--json", cwd=repo).stdout)["rules"]
-        if one["name"] == "approved-and-green"
-    )
-    assert rule["auto"] is False
+    assert "touch" not in box.ao("reactions", "list", "--json", cwd=repo).stdout
     [listed] = [one for one in answer(box, "plugins", cwd=repo)["plugins"] if one["name"] == "evil"]
     assert (listed["inForce"], listed["permissions"]) == (False, ["network", "secrets"]) and "ao trust" in listed[
         "problem"
@@ -142,16 +137,13 @@ def test_what_a_pull_brings_waits_and_running_sessions_go_on_without_it(box: San
     box.ao("trust", "--yes", cwd=repo)
     made = answer(box, "new", "[[say: one]] [[wait]]", "--name", "p", cwd=repo)
     theirs = "projects: {pulled: {path: ., postCreate: [touch evil], trustedAuthors: [mallory]}}\n"
-    (repo / "agent-orchestrator.yaml").write_text(DEMO + theirs + "reactions: {approved-and-green: {auto: true}}\n")
+    (repo / "agent-orchestrator.yaml").write_text(
+        DEMO + theirs + "reactions: {agent-idle: {action: command, command: touch evil}}\n"
+    )
     commit(box, repo)
     refused(box.ao("new", "[[wait]]", cwd=repo, check=False), 1, "ao trust")
     assert answer(box, "send", made["id"], "[[say: two]]", "--wait", cwd=repo)["state"] in ("delivered", "acknowledged")
-    rule = next(
-        one
-        for one in json.loads(box.ao("reactions", "list", "--json", cwd=repo).stdout)["rules"]
-        if one["name"] == "approved-and-green"
-    )
-    assert rule["auto"] is False
+    assert "evil" not in box.ao("reactions", "list", "--json", cwd=repo).stdout
     box.ao("stop", made["id"], cwd=repo)
     waits = json.loads(box.ao("restore", made["id"], "--json", "--no-wait", cwd=repo, check=False).stdout or "{}")
     box.until(lambda: "trust" in str(box.session(made["id"])["waitingFor"]), f"it to wait for trust, not {waits}")

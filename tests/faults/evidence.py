@@ -111,8 +111,10 @@ def pending(world: World) -> list[tuple[str, str, str, float]]:
 
 
 def time_there(world: World) -> float:
-    """What the daemon takes for the time: its clock never goes back."""
-    return max([world.clock.now(), *(row[0] or 0.0 for row in _rows(world, "select max(time) from events"))])
+    """What the daemon takes for the time: its clock never goes back while it runs."""
+    start = "select coalesce(max(seq), 0) from events where type = 'daemon-started'"
+    rows = _rows(world, f"select max(time) from events where seq >= ({start})")
+    return max([world.clock.now(), *(row[0] or 0.0 for row in rows)])
 
 
 def last_event(world: World) -> float:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_orchestrator.testing.forge import bare
-from agent_orchestrator.testing.github import GitHubServer
+from agent_orchestrator.testing.github import GitHubServer, landing
 from agent_orchestrator.testing.github.graphql import load
 from tests.forges import fetch
 
@@ -83,6 +83,8 @@ class Town:
         """Branch, what it was before, and after."""
         self.judged: dict[str, bool] = {}
         """Commit → did its check pass?"""
+        self.merges: dict[int, tuple[str, str]] = {}
+        """Pull request → the commit that the request to merge named, and the one that was merged."""
         self._down = False
         self._seen = self._times = 0
         self.repo = forge.repository(REPO, {"README.md": "# app\n"}, people=PEOPLE)
@@ -93,6 +95,14 @@ class Town:
             plain(repo, event, payload)
 
         forge.world.hooks.happened = happened  # type: ignore[method-assign]
+        land = landing.merge
+
+        def merge(world: Any, pull: Any, user: Any, method: str = "merge", sha: str | None = None, *more: Any) -> str:
+            made, head = land(world, pull, user, method, sha, *more), pull.head_sha
+            self.merges[pull.number] = (sha or "", head)
+            return made
+
+        landing.merge = merge  # type: ignore[assignment]  # this process is the forge's own
 
     def _note(self, event: str, payload: dict[str, Any]) -> None:
         if event == "push":
@@ -195,7 +205,9 @@ class Town:
                     "branch": one.head_ref,
                     "head": one.head_sha,
                     "merged": one.merged,
-                    "passed": self.judged.get(one.head_sha),
+                    "named": self.merges.get(one.number, ("", ""))[0],
+                    "landed": self.merges.get(one.number, ("", ""))[1],
+                    "passed": self.judged.get(self.merges.get(one.number, ("", one.head_sha))[1]),
                     "approved": [review.commit_id for review in one.reviews if review.state == "APPROVED"],
                     "comments": [comment.body for comment in one.comments],
                 }

@@ -96,6 +96,8 @@ def states_are_true(world: World, sessions: Sessions, _truth: list[Any]) -> list
             wrong.append(f"{session} is shown with pid {now['pid']} ({now['status']}), but no agent of it lives")
         if now["status"] == "stopped" and session in agents:
             wrong.append(f"{session} is {now['status']}, but its agent lives")
+        if now["status"] == "merged" and session in agents and session not in world.known.restored:
+            wrong.append(f"{session} is merged, and its agent lives although nobody restored it")
         if now["workspacePath"] and not Path(now["workspacePath"]).is_dir():
             wrong.append(f"{session}: its workspace {now['workspacePath']} is not there")
     return wrong
@@ -108,6 +110,8 @@ def messages_once(world: World, sessions: Sessions, _truth: list[Any]) -> list[s
     # Read after what is shown: an agent may take a message up in between, but not give it back.
     truth = evidence.truth(world)
     heard = Counter(one.get("id") for one in truth if one["event"] == "message" and one.get("id"))
+    hearers = {one["id"]: one["pid"] for one in truth if one["event"] == "message" and one.get("id")}
+    agents = {pid for pids in evidence.agents(world).values() for pid in pids}
     for message, times in heard.items():
         if times > 1:
             wrong.append(f"message {message} was received {times} times")
@@ -123,7 +127,7 @@ def messages_once(world: World, sessions: Sessions, _truth: list[Any]) -> list[s
                 wrong.append(
                     f"{one['messageId']} counts as acknowledged, but was received {heard[one['messageId']]} times"
                 )
-            elif heard[one["messageId"]] and one["state"] == "failed":
+            elif heard[one["messageId"]] and one["state"] == "failed" and not _doubted(one, hearers, agents):
                 wrong.append(f"{one['messageId']} counts as failed ({one['reason']}), but was received")
             elif live and one["state"] not in FINAL and one["messageId"] in world.known.messages:
                 wrong.append(f"{one['messageId']} to {session} is still {one['state']} although its agent lives")
@@ -133,6 +137,11 @@ def messages_once(world: World, sessions: Sessions, _truth: list[Any]) -> list[s
         if message not in shown
     ]
     return wrong
+
+
+def _doubted(message: Any, hearers: dict[str, int], agents: set[int]) -> bool:
+    """The agent that heard it died before it could say so, and the reason says that it may have been heard."""
+    return "send it again if it was not" in message["reason"] and hearers[message["messageId"]] not in agents
 
 
 def dialogs_untouched(_world: World, _sessions: Sessions, truth: list[Any]) -> list[str]:
@@ -211,7 +220,9 @@ def forge_agrees(world: World, _sessions: Sessions, _truth: list[Any]) -> list[s
     wrong += [f"{branch} has {times} pull requests" for branch, times in of.items() if times > 1]
     for one in pulls:
         if one["merged"] and one["passed"] is not True:
-            wrong.append(f"#{one['number']} was merged at {one['head']}, whose checks did not pass ({one['passed']})")
+            wrong.append(f"#{one['number']} was merged at {one['landed']}, whose checks did not pass ({one['passed']})")
+        if one["merged"] and not one["named"] == one["landed"] != "":
+            wrong.append(f"#{one['number']} was merged at {one['landed']!r}, and the request named {one['named']!r}")
         if one["merged"] and one["number"] not in world.asked and not one["approved"]:
             wrong.append(f"#{one['number']} was merged, and nobody had approved it or asked for that")
         wrong += [

@@ -183,7 +183,7 @@ def try_one(name: str, bug: Planted, seed: int) -> bool:
         plant(bug, Path(folder))
         command = [sys.executable, "-m", "tests.faults.run", "--rounds", str(bug.rounds), "--seed", str(seed)]
         done = subprocess.run(
-            [*command, "--kinds", bug.kinds, "--until-wrong"],
+            [*command, "--jobs", "2", "--kinds", bug.kinds, "--until-wrong"],
             cwd=ROOT,
             env={**os.environ, "PYTHONPATH": os.pathsep.join([folder, os.environ.get("PYTHONPATH", "")])},
             stdin=subprocess.DEVNULL,

@@ -100,6 +100,8 @@ class Known:
     comments: dict[str, str] = field(default_factory=dict)
     """What a person said at the forge about a session's change → that session."""
     issues: set[int] = field(default_factory=set)
+    restored: set[str] = field(default_factory=set)
+    """Sessions that a person restored, or tried to."""
     refused: int = 0
 
 
@@ -197,7 +199,7 @@ class World:
             headers = {"X-AO-Cwd": quote(str(self.box.repo)), "Idempotency-Key": os.urandom(16).hex()}
             return client.request(method, path, body, headers=headers, timeout=timeout).json()
 
-    def _spawn(self, _arguments: Sequence[str]) -> daemons.Started:
+    def _spawn(self, _arguments: Sequence[str], port: int | None = None) -> daemons.Started:
         home = self.box.home
         try:
             home.path.mkdir(mode=0o700, exist_ok=True)
@@ -205,7 +207,7 @@ class World:
                 pass
         except OSError as error:
             raise Unreachable(f"the daemon could not be started: {error}") from None
-        return self.launcher.launch(["--port", str(self.port)], self.box.env, home.log)
+        return self.launcher.launch(["--port", str(port or self.port)], self.box.env, home.log)
 
     def mark(self) -> str:
         self._mark += 1
@@ -248,6 +250,7 @@ class World:
 
     def _restore(self, choice: float, _other: float) -> str:
         session = self._pick(choice)
+        self.known.restored.add(session)  # also if the answer is lost
         self.ask("POST", f"/api/sessions/{session}/restore", {})
         return f"restore {session}"
 
@@ -305,7 +308,7 @@ class World:
         """Somebody starts another daemon: it must find the first."""
         if not self.launcher.live():
             return "second: there is none to be the second to"
-        started = self._spawn(())
+        started = self._spawn((), _free_port(self.random))  # of its own: nothing but the first's lock is in its way
         end = time.monotonic() + 15
         while started.poll() is None and time.monotonic() < end and len(self.launcher.live()) > 1:
             time.sleep(0.02)
@@ -341,6 +344,7 @@ class World:
 
     def settle(self, within: float = 60.0) -> None:
         """Start the daemon if it is dead, and wait until nothing moves any more."""
+        self.wake()  # which may take long where many others start programs too
         end = time.monotonic() + within
         before: Any = None
         same = 0

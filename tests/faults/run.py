@@ -140,6 +140,7 @@ def play_round(world: World, seed: int, index: int, kinds: Sequence[str]) -> Rou
         for _, fault in reversed(ends):
             fault.mend()
     player.join(120)
+    world.user.tidy()
     try:
         world.settle()
         heard = "\n".join([*world.said[said:], world.log()[log:], *world.reasons()])

@@ -11,7 +11,8 @@ DEEDS = ("commit", "commit", "switch", "stash", "rebase", "draft", "gc", "prune"
 
 
 class User:
-    """Commits, switches branches, stashes, rebases, edits, collects garbage. What failed was not done."""
+    """Commits, switches branches, stashes, rebases, edits, collects garbage. What failed was not done; what he could not undo for want of
+    room he undoes later."""
 
     def __init__(self, box: Sandbox) -> None:
         self.box = box
@@ -22,12 +23,44 @@ class User:
         self.stashes: list[str] = []
         self.tags: dict[str, str] = {}
         self._number = 0
+        self._undone: list[tuple[str, str | None]] = []
+        """File, and what is to be in it again; none: it is to be gone, also from the index."""
 
     def work(self, chance: random.Random) -> str:
         """Do something; returns what."""
         what = chance.choice(DEEDS)
         self._number += 1
-        return f"{what} {getattr(self, f'_{what}')(f'user-{self._number}')}"
+        try:
+            return f"{what} {getattr(self, f'_{what}')(f'user-{self._number}')}"
+        except OSError as error:
+            return f"{what} refused: {error}"
+
+    def tidy(self) -> None:
+        """Undo what could not be undone."""
+        undone, self._undone = self._undone, []
+        for name, text in undone:
+            self._undo(name, text)
+
+    def _undo(self, name: str, text: str | None) -> None:
+        done = self._git("reset", "-q", "--", name)
+        try:
+            if text is None:
+                (self.box.repo / name).unlink(missing_ok=True)
+            else:
+                self._write(name, text)
+        except OSError:
+            done.returncode = 1
+        if done.returncode:
+            self._undone.append((name, text))
+
+    def _write(self, name: str, text: str) -> None:
+        """As editors do: the file is there whole, or as it was."""
+        draft = self.box.repo / f".{name}.new"
+        try:
+            draft.write_text(text)
+            draft.replace(self.box.repo / name)
+        finally:
+            draft.unlink(missing_ok=True)
 
     def _git(self, *argv: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -39,14 +72,13 @@ class User:
 
     def _commit(self, name: str) -> str:
         path = self.box.repo / f"{name}.txt"
-        path.write_text(f"{name}\n")
+        self._write(path.name, f"{name}\n")
         branch = self.branch()
         done = self._git("add", path.name)
         if done.returncode == 0:
             done = self._git("commit", "-q", "-m", f"by {name}", "--", path.name)
-        if done.returncode:
-            self._git("rm", "-q", "--cached", "--", path.name)
-            path.unlink(missing_ok=True)
+        if done.returncode and self._git("log", "-1", "--format=%s").stdout.strip() != f"by {name}":
+            self._undo(path.name, None)
             return f"refused: {done.stderr.strip()}"
         made = self._git("rev-parse", "HEAD").stdout.strip()
         self.commits[branch] = made
@@ -62,13 +94,13 @@ class User:
     def _stash(self, name: str) -> str:
         readme = self.box.repo / "README.md"
         before = readme.read_text()
-        readme.write_text(f"{before}{name}\n")
+        self._write("README.md", f"{before}{name}\n")
         done = self._git("stash", "push", "-q", "-m", name, "--", "README.md")
         listed = self._git("stash", "list", "--format=%H %gs").stdout
         mine = [line.split()[0] for line in listed.splitlines() if line.endswith(f": {name}")]
         self.stashes += mine
         if done.returncode:
-            readme.write_text(before)
+            self._undo("README.md", before)
         return done.stderr.strip()
 
     def _rebase(self, _name: str) -> str:
@@ -82,8 +114,8 @@ class User:
         return f"{branch} {done.stderr.strip()}"
 
     def _draft(self, name: str) -> str:
+        self._write(f"{name}.draft", f"{name} is not done\n")
         self.files[f"{name}.draft"] = f"{name} is not done\n"
-        (self.box.repo / f"{name}.draft").write_text(self.files[f"{name}.draft"])
         return ""
 
     def _gc(self, _name: str) -> str:

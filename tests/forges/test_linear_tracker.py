@@ -87,7 +87,7 @@ async def test_somebody_of_another_service_is_a_stranger(bench: LinearBench) -> 
     issue = bench.issue("x", by="customer", external=True)
     bench.server.comment(issue, "do this", by="customer", external=True)
     found = await bench.plugin().get("1")
-    assert (found.author.name, found.author.write_access) == ("customer", "no")
+    assert (found.author.name, found.author.write_access) == ("customer (external)", "no"), "a member may have his name"
     assert found.comments[0].author.write_access == "no"
 
 

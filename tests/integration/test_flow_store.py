@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.engine import Flow
@@ -58,5 +62,22 @@ async def test_a_restart_finds_facts_and_pending_rows(tmp_path: Path) -> None:
     assert [row.intent.kind for row in await flow.start()] == ["prepare"]
     assert flow.sessions["app-x"] == facts
     assert (await store.snapshot()) is not None
+    await flow.stop()
+    await store.close()
+
+
+async def test_somebody_elses_write_lock_is_waited_for(tmp_path: Path) -> None:
+    flow, store = await opened(tmp_path)
+    await flow.start()
+    with closing(sqlite3.connect(tmp_path / "ao.db", isolation_level=None)) as other:
+        other.execute("begin immediate")
+        other.execute("create table theirs (a)")
+        with capture_logs() as logs:
+            writing = asyncio.create_task(flow.append(created()))
+            await asyncio.sleep(0.3)
+            assert not writing.done()
+            other.execute("commit")
+            assert [event.seq for event in await writing] == [1]
+        assert logs == [], "it was not refused and tried again"
     await flow.stop()
     await store.close()

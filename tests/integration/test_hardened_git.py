@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 from itertools import pairwise
@@ -12,6 +13,7 @@ from typing import Any, cast
 import pytest
 
 from agent_orchestrator import git as git_module
+from agent_orchestrator import git_pipes
 from agent_orchestrator.errors import AoError, Missing, Temporary
 from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.git import Git, GitFailed
@@ -191,6 +193,26 @@ async def test_what_became_a_symlink_while_it_is_saved_is_not_followed(repo: Pat
     (workspace / "dir").symlink_to(secret)
     with pytest.raises(NotPlain):
         await store._capture(found, repo.parent)
+
+
+async def test_a_pipe_in_the_place_of_a_file_keeps_nobody_waiting(
+    repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(git_pipes, "FIRST_LOOK", 0.05)
+    (repo / "d").mkdir()
+    for name in (".gitattributes", "d/.gitignore", ".git/refs/heads/waits", "mine"):
+        os.mkfifo(repo / name)
+    (repo / "d/b.txt").write_text("b\n")
+    reader = os.open(repo / "mine", os.O_RDONLY | os.O_NONBLOCK)
+    async with asyncio.timeout(5):
+        assert {change.path for change in await Git(LocalHost(), repo).status()} == {"d/b.txt"}
+        found = await survey(LocalHost(), repo, repo, ())
+        assert {".gitattributes", "mine"} <= set(found.special)
+    writer = os.open(repo / "mine", os.O_WRONLY)
+    os.write(writer, b"x")
+    assert os.read(reader, 1) == b"x", "a pipe that Git does not read is left to whoever has it"
+    os.close(reader)
+    os.close(writer)
 
 
 # -- where an agent is confined ------------------------------------------------------------------------------------------

@@ -106,6 +106,34 @@ async def test_a_verdict_is_recorded_when_it_is_another_one(stage: Stage, admiss
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), Temporary("the store cannot be written")])
+async def test_after_a_full_disk_who_waits_is_let_start(
+    stage: Stage, admission: Admission, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent_orchestrator.services.admission.LOOK_AGAIN", 0.01)
+    found = admission.verdicts
+    full = True
+
+    async def verdicts() -> Any:
+        if full:
+            raise error
+        return await found()
+
+    monkeypatch.setattr(admission, "verdicts", verdicts)
+    await stage.queue("a")
+    admission.start()
+    await stage.settle()
+    assert await stage.log(e.SessionAdmitted) == []
+    full = False
+    for _ in range(200):
+        await asyncio.sleep(0.01)
+        if await stage.log(e.SessionAdmitted):
+            break
+    assert [one.session for one in await stage.log(e.SessionAdmitted)] == ["a"]
+    admission.close()
+
+
+@pytest.mark.anyio
 async def test_who_loses_his_node_before_he_is_started_is_admitted_again(stage: Stage, admission: Admission) -> None:
     await stage.queue("a", runtime="ray", workspace="clone")
     admission.start()

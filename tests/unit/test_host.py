@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -224,3 +225,21 @@ def test_another_boot_can_be_simulated(host: LocalHost, monkeypatch: pytest.Monk
     assert host.boot_id() == LocalHost().boot_id() != ""
     monkeypatch.setenv("AO_TEST_BOOT_ID", "another")
     assert LocalHost().boot_id() == "another"
+
+
+@pytest.mark.parametrize("turns", range(8))
+def test_a_loop_ends_while_programs_are_being_started(turns: int) -> None:
+    """Whatever stage of its start a program is in when everything ends."""
+    script = f"""
+import asyncio
+from agent_orchestrator.host import LocalHost, to_its_end
+
+async def main():
+    asyncio.create_task(LocalHost().run(["true"]))
+    for _ in range({turns}):
+        await asyncio.sleep(0)
+
+asyncio.run(to_its_end(main()))
+"""
+    done = subprocess.run([sys.executable, "-c", script], timeout=30, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -234,3 +234,18 @@ def test_a_command_that_a_permission_is_asked_for_is_not_tidied() -> None:
     line = json.dumps({"event": "permission", "tool": "Bash", "command": "git status\r\x1b[2Krm x"}).encode()
     report = parse(line)
     assert getattr(report, "command", None) == "git status\r\x1b[2Krm x"
+
+
+def test_a_file_with_nothing_in_it_but_a_size_is_one_line_that_is_too_long(tmp_path: Path) -> None:
+    path = tmp_path / "spool"
+    path.write_bytes(b'{"event": "done"}\n')
+    reader = SpoolReader(path)
+    assert len(reader.read()) == 1
+    os.truncate(path, 1 << 40)
+    ((start, line),) = reader.read()
+    assert (start, parse(line)) == (18, InvalidReport("longer than 262144 bytes", ""))
+    assert reader.offset == 1 << 40 and not reader.more and reader.take_problems()
+    with path.open("ab") as file:
+        file.write(b'{"event": "ack"}\n')
+    assert reader.read() == [(1 << 40, b'{"event": "ack"}')]
+    assert SpoolReader(path, 1 << 40).read() == [(1 << 40, b'{"event": "ack"}')], "after a restart too"

@@ -1,4 +1,5 @@
 /** The daemon's HTTP API: JSON in and out, problems as errors that carry their remedy. */
+import { pageKey } from "./page";
 import type { Problem } from "./types";
 
 export class ApiError extends Error {
@@ -30,7 +31,7 @@ export function path(parts: TemplateStringsArray, ...values: (string | number)[]
 }
 
 async function ask(method: string, url: string, body?: unknown, key?: string): Promise<Response> {
-  const headers: Record<string, string> = { Accept: "application/json" };
+  const headers: Record<string, string> = { Accept: "application/json", "X-AO-Page": pageKey.read() };
   if (body !== undefined) headers["Content-Type"] = "application/json";
   if (method !== "GET") headers["Idempotency-Key"] = key ?? crypto.randomUUID();
   let answer: Response;

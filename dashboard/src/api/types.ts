@@ -1192,6 +1192,15 @@ export interface SignIn {
   token?: string | null;
 }
 
+/** Who signed in, and what his pages must show besides the cookie. */
+export interface SignedIn {
+  kind: "local" | "cli" | "token" | "login" | "session";
+  role: "viewer" | "operator" | "admin" | null;
+  name: string | null;
+  version: string;
+  page: string;
+}
+
 /** How the work goes, day by day, the oldest first. */
 export interface Stats {
   days: StatsDay[];

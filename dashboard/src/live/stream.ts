@@ -1,5 +1,6 @@
 /** The one stream of changes. It resumes where it was; what changed also makes open details load anew. */
 import { api } from "../api/client";
+import { withPage } from "../api/page";
 import type { Live, Me } from "../api/types";
 import { store } from "./store";
 
@@ -31,7 +32,7 @@ export function follow(touched: (sessions: Record<string, string[]>, all: boolea
     clearTimeout(retrying);
     source?.close();
     heard = Date.now();
-    source = new EventSource(last ? `/api/live?after=${last}` : "/api/live");
+    source = new EventSource(withPage(last ? `/api/live?after=${last}` : "/api/live"));
     source.addEventListener("live", (event: MessageEvent<string>) => {
       heard = Date.now();
       last = event.lastEventId;

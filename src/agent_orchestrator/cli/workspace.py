@@ -59,11 +59,11 @@ def attach_to(ao: Client, session: str) -> NoReturn:
 def sh(session: str, command: tuple[str, ...]) -> None:
     """Run a shell or a command in a session's workspace.
 
-    It has the session's environment and ports, and its exit code is passed on.
+    It has the session's environment and ports, but not its token: who types there is you. Its exit code is passed on.
     """
     ao = client()
     found = ao.get(session_path(session, "/environment"))
-    env = os.environ | (found.get("env") or {})
+    env = os.environ | {name: value for name, value in (found.get("env") or {}).items() if name != "AO_TOKEN"}
     given = [*(command[1:] if command[:1] == ("--",) else command)]
     if found.get("node"):
         raise SystemExit(_run_there(ao, session, found["node"], given))

@@ -8,6 +8,8 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
+from agent_orchestrator.safe_files import plain
+
 LOCK_FILES = (
     *("package-lock.json", "npm-shrinkwrap.json", "yarn.lock", "pnpm-lock.yaml", "bun.lock", "bun.lockb"),
     *("uv.lock", "poetry.lock", "pdm.lock", "Pipfile.lock", "requirements.txt"),
@@ -174,7 +176,7 @@ def _remote(git: Path) -> tuple[str | None, str | None]:
 def _read(path: Path) -> str:
     """A file's text; nothing if it is not there or not to be read."""
     try:
-        with path.open("rb") as file:
+        with plain(path.resolve()) as file:
             return file.read(_MAX).decode(errors="replace")
-    except OSError:
+    except (OSError, RuntimeError):
         return ""

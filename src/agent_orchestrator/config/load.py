@@ -20,6 +20,7 @@ from agent_orchestrator.config.problems import Notes, did_you_mean, nearest
 from agent_orchestrator.config.tree import Section, expand, locate, parse
 from agent_orchestrator.config.values import shown
 from agent_orchestrator.errors import ConfigError
+from agent_orchestrator.safe_files import NotPlain, plain
 
 FILE_NAMES = ("agent-orchestrator.yaml", "agent-orchestrator.yml")
 MAX_BYTES = 1 << 20
@@ -60,12 +61,14 @@ def load(path: Path, environ: Mapping[str, str]) -> Loaded:
 def read(path: Path) -> str:
     """A file's text. Raises `ConfigError` where there is none."""
     try:
-        with path.open("rb") as file:
+        with plain(path.resolve()) as file:
             _check_owner(path, os.fstat(file.fileno()))
             content = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
         raise ConfigError(f"{path} is not there", "write one with ao init") from None
-    except (OSError, ValueError) as error:
+    except NotPlain:
+        raise ConfigError(f"{path} cannot be read: it is no file", "is it a folder, a pipe or a device?") from None
+    except (OSError, ValueError, RuntimeError) as error:
         raise ConfigError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     if len(content) > MAX_BYTES:
         raise ConfigError(f"{path} is larger than {MAX_BYTES} bytes", "is it a configuration at all?")

@@ -20,8 +20,11 @@ MAX_DEPTH = 60
 _TAG = "tag:yaml.org,2002:"
 _VARIABLE = re.compile(r"\$(\$\{)|\$\{((?:keyring:)?[A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _KEYRING = "keyring:"
-_RUN_OF_BRACKETS = re.compile(r"(?:[\[{]\s*){100}")
-"""The YAML library takes seconds to give up on these."""
+_BRACKET = re.compile(r"[\[{\]}]")
+_MARK = re.compile(r"[,:](?=\s)|[-?]\s|[\[{&*]")
+MAX_MARKS = 10_000
+MAX_BRACKETS = 100
+"""Open at once. The YAML library takes a second for each few thousand marks, and more for each that is inside others."""
 
 
 class Section(dict[str, Any]):
@@ -92,8 +95,8 @@ class Real(float):
 
 def parse(text: str, notes: Notes) -> Section:
     """Read a document; everything that is wrong with its form becomes a problem in `notes`."""
-    if _RUN_OF_BRACKETS.search(text):
-        notes.problem(1, "", "nested too deeply")
+    if why := _too_much(text):
+        notes.problem(1, "", why)
         return Section()
     yaml = YAML(typ="safe", pure=True)
     yaml.composer.warn_double_anchors = False
@@ -115,6 +118,17 @@ def parse(text: str, notes: Notes) -> Section:
         # The YAML library gives up on some malformed documents with errors of its own insides.
         notes.problem(1, "", f"not valid YAML: {type(error).__name__}")
     return Section()
+
+
+def _too_much(text: str) -> str:
+    """What the YAML library would be busy with for long, seen without it; nothing: it need not be feared."""
+    depth = 0
+    for bracket in _BRACKET.findall(text):
+        depth = depth + 1 if bracket in "[{" else max(0, depth - 1)
+        if depth > MAX_BRACKETS:
+            return "nested too deeply"
+    marks = sum(1 for _ in _MARK.finditer(text))
+    return f"{marks} keys and items, or marks that look like them: at most {MAX_MARKS}" if marks > MAX_MARKS else ""
 
 
 def _hint(text: str, line: int) -> str:

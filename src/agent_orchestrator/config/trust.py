@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -22,14 +23,22 @@ from agent_orchestrator.config import model as m
 from agent_orchestrator.config.detect import detect, parse_remote
 from agent_orchestrator.config.load import BUILT_IN, Loaded, expand_user
 from agent_orchestrator.errors import ConfigError
-from agent_orchestrator.flow.rules import DEFAULT_RULES
+from agent_orchestrator.safe_files import LONGEST, read_plain
 
 RANKS = ("plan", "default", "auto-edit", "full")
 """Permissions, the least first."""
-_OF_GITHUB = re.compile(r"(https://|git@|ssh://git@)github\.com[/:]", re.IGNORECASE)
-_TELLING = frozenset({"notify", "send-to-agent", "escalate", "hold", "clean-up"})
-"""Actions that change nothing but what an agent or a person reads."""
-_DEFAULTS = {rule.name: rule for rule in DEFAULT_RULES}
+_OF_GITHUB = re.compile(r"(https://|git@|ssh://git@)github\.com[/:][\w./~-]*", re.IGNORECASE)
+_STEERING = re.compile(
+    r"PATH|BASH_ENV|ENV|SHELL|EDITOR|VISUAL|PAGER|BROWSER|IFS|HOME|TMPDIR|PS4|PROMPT.*|TERMINFO.*|CC|CXX|CPP|LD|AR|AS|R_.*"
+    r"|(LD|DYLD|GIT|SSH|NODE|NPM|PIP|UV|PYTHON|PERL5|RUBY|GEM|JAVA|JDK|GO|CARGO|RUST|MAKE|BASH_FUNC|CLAUDE|CODEX|AO|XDG)_?.*"
+    r"|(AIDER|AMP|ANTHROPIC|AUGMENT|COPILOT|CRUSH|CURSOR|FACTORY|GEMINI|KIMI|MOONSHOT|OPENAI|OPENCODE|QWEN)_.*"
+    r"|(LESS|OPENSSL|DOTNET|LUA|PHP|YARN|BUN|DENO|PYTEST|DOCKER|KUBE|AWS|DISABLE)_?.*"
+    r"|.*(CMD|CONTENT|PERMISSIONS?|ALLOW_ALL|HOOKS?|CONF|RC|INIT|ALIASES|_RSH|_SSH|LAUNCHER|WRAPPER|COMPILER|URLS|HEADERS|PLUGINS?|SANDBOX)"
+    r"|.*(COMMAND|EDITOR|PAGER|ASKPASS|URL|URI|HOST|SERVER|ENDPOINT|BASE|PROXY|REGISTRY|CONFIG|HOME|DIR|PATH|FILE|CERTS?|CA|BUNDLE|KEY"
+    r"|TOKEN|SECRET|PASSWORD|OPTIONS|OPTS|FLAGS|ARGS|PRELOAD)",
+    re.IGNORECASE,
+)
+"""Names of variables that decide which programs run, what they load, and whom they ask or tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +68,8 @@ class Power:
     """Which of its values need it; nothing: all."""
     guarded: bool = False
     """It stays in force, and whatever would use it asks for trust first."""
+    waits: bool = True
+    """What starts waits for trust; otherwise it starts without."""
 
 
 # -- which values ------------------------------------------------------------------------------------------------------
@@ -91,23 +102,27 @@ def _forge(slot: str) -> Find:
 
     def find(value: Any, section: Any, around: Around) -> Any:
         given = value.options
-        named = [str(given[key]) for key in ("apiUrl", "url", "host", "repo") if given.get(key)]
+        named = [str(given[key]) for key in ("apiUrl", "url", "host") if given.get(key)]
+        hosts = [one for one in dict.fromkeys(named) if not _OF_GITHUB.fullmatch(one)]
         held = {key: given[key] for key in ("token", "email", "fork", "webhook") if given.get(key)}
-        return _filled({"plugin": _third(slot)(value, section, around), "hosts": _elsewhere(named), **held})
+        repo = _other_repository(str(given["repo"]), section, around) if given.get("repo") else None
+        return _filled({"plugin": _third(slot)(value, section, around), "hosts": hosts, "repo": repo, **held})
 
     return find
 
 
 def _repo(value: Any, section: Any, around: Around) -> Any:
     """A repository that the checkout did not come from, or a host that tokens are not for."""
-    if value is None:
-        return None
-    root = _at(around.folder, section.path or ".", around)
+    return None if value is None else _other_repository(value, section, around)
+
+
+def _other_repository(value: str, section: Any, around: Around) -> str | None:
+    root = _at(around.folder, getattr(section, "path", None) or ".", around)
     origin = detect(root).remote if root.is_dir() else None
     written = parse_remote(value)[0] if "://" in value or "@" in value else value
     if origin and written and written.casefold() != origin.casefold():
         return value
-    return value if _elsewhere([value]) else None
+    return value if _elsewhere(value) else None
 
 
 def _at(folder: Path, text: str, around: Around) -> Path:
@@ -117,9 +132,11 @@ def _at(folder: Path, text: str, around: Around) -> Path:
         return Path("/") / text
 
 
-def _elsewhere(named: list[str]) -> list[str]:
-    far = [one for one in named if "://" in one or "@" in one or one.count(".") > one.count("/")]
-    return [one for one in dict.fromkeys(far) if not _OF_GITHUB.match(one)]
+def _elsewhere(repo: str) -> bool:
+    """Does a repository's name say at which host it is, and is that not GitHub?"""
+    first, _, rest = repo.partition("/")
+    named = ":" in repo or "@" in repo or ("." in first and ("/" in rest or not rest))
+    return named and not _OF_GITHUB.fullmatch(repo)
 
 
 def _outside(value: Any, _section: Any, around: Around) -> Any:
@@ -141,18 +158,14 @@ def _only(*values: Any) -> Find:
     return lambda value, _section, _around: value if value in values else None
 
 
-def _by_itself(rule: m.Reaction, name: str) -> Any:
-    """What a rule does that changes anything, without asking a person."""
-    default = _DEFAULTS.get(name)
-    auto = rule.auto if rule.auto is not None else (default.auto if default else True)
-    action = rule.action or (default.action if default else "notify")
-    said = rule.model_fields_set & {"auto", "action"}
-    does = action if said and auto and action not in _TELLING else None
-    return _filled({"action": does, "agent": rule.agent if does else None, "command": rule.command})
-
-
 def _rules(value: Any, _section: Any, _around: Around) -> Any:
-    return _filled({name: _by_itself(rule, name) for name, rule in value.items()})
+    """What rules would run. What else they do is the project's own affair: nothing untested lands, and strangers are held back."""
+    return _filled({name: rule.command for name, rule in value.items()})
+
+
+def _steering(value: Any, _section: Any, _around: Around) -> Any:
+    """Variables that decide which programs run, and whom they ask."""
+    return {name: text for name, text in value.items() if _STEERING.fullmatch(name)}
 
 
 def _told(value: Any, _section: Any, around: Around) -> Any:
@@ -169,6 +182,7 @@ def _where_told(value: Any, _section: Any, _around: Around) -> Any:
 
 _FREE_AGENT = "what it reads, it could read in any file of the repository"
 _LIMIT = "a limit; those of your own file hold too"
+_OF_CHECKOUT = "files of the checkout itself, never from outside it"
 _NAME = "a name that is shown"
 _HOW = "how something is done that is allowed otherwise"
 _DAEMON = "counts only in your own file, or in one that you started the daemon with"
@@ -185,8 +199,8 @@ _STARTED: dict[str, str | Power] = {
         "sends tokens", _forge("tracker"), "another host, a token, a webhook's secret, or not ours", guarded=True
     ),
     "scm": Power("sends tokens", _forge("scm"), "another host, a token, a webhook's secret, or not ours", guarded=True),
-    "notifiers": Power("tells somebody else", _told, "neither `desktop` nor one of yours"),
-    "terminal": Power("code of others", _third("terminal"), "not ours"),
+    "notifiers": Power("tells somebody else", _told, "neither `desktop` nor one of yours", waits=False),
+    "terminal": Power("code of others", _third("terminal"), "not ours", waits=False),
     "agent_config": _INNER,
 }
 KEYS: Mapping[type[BaseModel], Mapping[str, str | Power]] = {
@@ -202,10 +216,8 @@ KEYS: Mapping[type[BaseModel], Mapping[str, str | Power]] = {
         "project": _INNER,
         "agents": _INNER,
         "orchestrator": _INNER,
-        "reactions": Power(
-            "does it without you", _rules, "it runs a command, lands, starts, stops or repeats something by itself"
-        ),
-        "notifiers": Power("sends what happens somewhere", _where_told),
+        "reactions": Power("runs", _rules, "`command`"),
+        "notifiers": Power("sends what happens somewhere", _where_told, waits=False),
         "notification_routing": "which of those that may be told are told",
         "quiet_hours": "when you are told",
         "plugins": Power("code: holds for the files' content too", _code),
@@ -220,18 +232,22 @@ KEYS: Mapping[type[BaseModel], Mapping[str, str | Power]] = {
         "session_prefix": _NAME,
         "ci": Power("runs", lambda value, _s, _a: {name: check.command for name, check in value.items()}, guarded=True),
         "commands": Power("agents run it without asking"),
-        "symlinks": Power("shares files of your checkout with agents"),
-        "copy_": Power("hands files of your checkout to agents"),
+        "symlinks": _OF_CHECKOUT,
+        "copy_": _OF_CHECKOUT,
         "post_create": Power("runs", guarded=True),
         "ports": "numbers that agents are told",
-        "env": Power("decides what programs do, and whom they ask"),
-        "worktree_dir": Power("writes there"),
+        "env": Power(
+            "decides which programs run, or whom they ask",
+            _steering,
+            "names such as `PATH`, `…_URL`, `GIT_…`, `…_OPTS`",
+        ),
+        "worktree_dir": Power("writes there", _outside, "outside the folder in which the file lies"),
         "branch_pattern": _NAME,
         "agent_rules": _FREE_AGENT,
         "agent_rules_file": Power(
             "shows a file of yours to agents", _outside, "outside the folder in which the file lies"
         ),
-        "trusted_authors": Power("lets strangers speak to agents"),
+        "trusted_authors": Power("lets strangers speak to agents", waits=False),
         "review": _INNER,
         "fix": _INNER,
         "budget": _LIMIT,
@@ -239,7 +255,7 @@ KEYS: Mapping[type[BaseModel], Mapping[str, str | Power]] = {
         "sandbox": Power("takes the walls away", _only("none"), "`none`"),
         "max_parallel_agents": _LIMIT,
         "coordinator": _INNER,
-        "reactions": Power("does it without you", _rules, "as those of the file"),
+        "reactions": Power("runs", _rules, "`command`"),
     },
     m.AgentConfig: {
         "model": _HOW,
@@ -258,11 +274,15 @@ KEYS: Mapping[type[BaseModel], Mapping[str, str | Power]] = {
         "permissions": Power("asks you less", _more_than_own, "`full`, or more than your own file says"),
         "mode": _HOW,
         "rules": _FREE_AGENT,
-        "env": Power("decides what programs do, and whom they ask"),
+        "env": Power(
+            "decides which programs run, or whom they ask",
+            _steering,
+            "names such as `PATH`, `…_URL`, `GIT_…`, `…_OPTS`",
+        ),
         "account": _NAME,
         "max_parallel_agents": _LIMIT,
         "budget": _LIMIT,
-        "reactions": Power("does it without you", _rules, "as those of the file"),
+        "reactions": Power("runs", _rules, "`command`"),
         "command": Power("runs", guarded=True),
         "prompt": _HOW,
         "resume": Power("runs", guarded=True),
@@ -293,13 +313,16 @@ KEYS: Mapping[type[BaseModel], Mapping[str, str | Power]] = {
     },
     m.Orchestrator: {
         "max_parallel_agents": _LIMIT,
-        "auto_assign": Power("starts agents by itself", _only(True), "`true`"),
+        "auto_assign": "which issues are taken up; words of strangers are held back",
         "budget": _LIMIT,
         "coordinator": _INNER,
         "planner": _INNER,
     },
     m.Planner: dict.fromkeys(("agent", "model", "max_tasks", "attempts", "timeout"), _HOW),
-    m.Review: {"max_rounds": _LIMIT, "approval": Power("an agent's approval is enough", _only("agent"), "`agent`")},
+    m.Review: {
+        "max_rounds": _LIMIT,
+        "approval": Power("an agent's approval is enough", _only("agent"), "`agent`", waits=False),
+    },
     m.Fix: {"commands": Power("runs", guarded=True), "timeout": _LIMIT, "parallel": _LIMIT},
     m.Filters: dict.fromkeys(("labels", "exclude_labels", "languages", "paths"), "which work it takes"),
 }
@@ -309,10 +332,10 @@ KEYS: Mapping[type[BaseModel], Mapping[str, str | Power]] = {
 # -- finding and taking out --------------------------------------------------------------------------------------------
 
 
-def powers(loaded: Loaded, around: Around | None = None) -> dict[str, Any]:
-    """Everything that a file would run or open; empty when there is nothing."""
+def powers(loaded: Loaded, around: Around | None = None, *, waits: bool = False) -> dict[str, Any]:
+    """Everything that a file would run or open, or what of it has sessions wait for trust; empty when there is nothing."""
     around = _inside(loaded, around)
-    found = _section(loaded.config, around)
+    found = _section(loaded.config, around, waits)
     for name in sorted(_daemon_keys()):
         found.pop(name, None)
     return _filled({**found, "variables": list(loaded.variables)})
@@ -328,10 +351,11 @@ def started_with(loaded: Loaded) -> dict[str, Any]:
     return _filled(dumped)
 
 
-def digest(found: Mapping[str, Any]) -> str:
-    """A stable digest of powers; "" when there are none."""
+def digest(found: Mapping[str, Any], file: Path | None = None) -> str:
+    """A stable digest of powers, of one file: what `make test` does is another thing in another repository. "" when there are none."""
     if not found:
         return ""
+    found = found if file is None else {"file": str(file.absolute()), "powers": found}
     text = json.dumps(found, sort_keys=True, ensure_ascii=True, separators=(",", ":"), default=str)
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
 
@@ -366,9 +390,11 @@ def sha256(path: Path) -> str:
 
 
 def _read(path: Path) -> bytes:
+    """What a file holds. One that is longer than any code is never the same: nobody can stand for it."""
     try:
-        return path.read_bytes()
-    except OSError as error:
+        real = path.resolve()
+        return os.urandom(16) if real.is_file() and real.stat().st_size > LONGEST else read_plain(real)
+    except (OSError, ValueError, RuntimeError) as error:
         return type(error).__name__.encode()
 
 
@@ -389,7 +415,7 @@ def _shown(section: BaseModel, name: str) -> str:
     return type(section).model_fields[name].alias or name
 
 
-def _section(section: BaseModel, around: Around) -> dict[str, Any]:
+def _section(section: BaseModel, around: Around, waits: bool) -> dict[str, Any]:
     """The powers of a section and of those in it."""
     found: dict[str, Any] = {}
     for name in type(section).model_fields:
@@ -397,12 +423,14 @@ def _section(section: BaseModel, around: Around) -> dict[str, Any]:
             continue
         value, told = getattr(section, name), _table(section).get(name, _INNER)
         if isinstance(told, Power):
-            found[_shown(section, name)] = _plain(told.find(value, section, around))
+            if told.waits or not waits:
+                found[_shown(section, name)] = _plain(told.find(value, section, around))
         elif told is _INNER:
-            found[_shown(section, name)] = _filled({key: _section(one, around) for key, one in _sections(value)})
+            inner = _filled({key: _section(one, around, waits) for key, one in _sections(value)})
+            found[_shown(section, name)] = inner.get("", inner)
     if isinstance(section, m.AgentConfig) and section.options:
         found["options"] = section.options
-    return _filled({key: value.get("", value) if isinstance(value, dict) else value for key, value in found.items()})
+    return _filled(found)
 
 
 def _sections(value: Any) -> Iterator[tuple[str, BaseModel]]:
@@ -427,7 +455,7 @@ def _without(section: BaseModel, around: Around, told: bool) -> BaseModel:
         elif not isinstance(entry, Power):
             kept[name] = _inner_without(value, around, told) if entry is _INNER else value
         elif entry.find is _rules and told:
-            kept[name] = {key: _telling(rule, key) for key, rule in value.items()}
+            kept[name] = {key: _telling(rule) for key, rule in value.items()}
         elif isinstance(value, m.Plugin):
             kept[name] = m.Plugin() if entry.find(value, section, around).get("plugin") else _unsigned(value)
         elif entry.guarded or not (entry.find is _rules or entry.find(value, section, around)):
@@ -451,9 +479,9 @@ def _unsigned(value: m.Plugin) -> m.Plugin:
     return m.Plugin(plugin=value.plugin, **{key: one for key, one in value.options.items() if key != "webhook"})
 
 
-def _telling(rule: m.Reaction, name: str) -> m.Reaction:
-    """A rule without what it would do by itself: its default does."""
-    if not _by_itself(rule, name):
+def _telling(rule: m.Reaction) -> m.Reaction:
+    """A rule without what it would run: its default does."""
+    if not rule.command:
         return rule
     given = rule.model_fields_set - {"auto", "action", "command", "agent", "timeout"}
     return m.Reaction.model_construct(given, **{key: getattr(rule, key) for key in given})

@@ -1118,6 +1118,10 @@ class IssueChanged(Body):
     state: str | None = None
     assignee: str | None = None
     after: tuple[int, ...] | None = None
+    author: str = "person"
+    """Who may have changed title, text or state, if nobody else did: whoever opened it."""
+    write_access: str = "yes"
+    """May he write to the repository: `yes`, `no` or `unknown`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -1323,6 +1327,13 @@ class TimerDue(Body):
     """A time that was waited for has come."""
 
     name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClockSetBack(Body):
+    """The machine's clock had been wrong by so much: what was dated and due by it is so no longer."""
+
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from agent_orchestrator.flow import events as e
-from agent_orchestrator.flow import fold_nodes, fold_pull
+from agent_orchestrator.flow import fold_clock, fold_nodes, fold_pull
 from agent_orchestrator.flow.episodes import closed
 from agent_orchestrator.flow.events import Event
 from agent_orchestrator.flow.facts import (
@@ -657,6 +657,7 @@ def _bounded(messages: tuple[Message, ...]) -> tuple[Message, ...]:
 _STEPS: Mapping[type[e.Body], Step] = {
     **fold_pull.STEPS,
     **fold_nodes.STEPS,
+    **fold_clock.STEPS,
     e.SessionAdmitted: _admitted,
     e.SessionReassigned: _reassigned,
     e.SessionWaiting: _waiting,

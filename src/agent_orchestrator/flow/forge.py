@@ -7,6 +7,7 @@ is read twice, by a webhook and by a poll, is told once.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.facts import SessionFacts
@@ -149,6 +150,11 @@ def _end(pr: PullRequest, pull: PullState) -> list[e.Body]:
     return []
 
 
+def _by_its_author(changed: e.IssueChanged, told: Told) -> e.IssueChanged:
+    """Nobody says who changed it. Who opened it may have; anybody else who may, may write to the repository."""
+    return replace(changed, author=told.author.name, write_access=told.author.write_access)
+
+
 def issue_news(known: Issue | None, told: Told, tracker: str, *, whole: bool) -> list[e.Body]:
     """What happened to an issue of a tracker; `whole`: it was read with its comments."""
     number = issue_number(told.id)
@@ -181,12 +187,13 @@ def issue_news(known: Issue | None, told: Told, tracker: str, *, whole: bool) ->
             number,
             title=told.title if told.title != known.title else None,
             body=told.body if whole and told.body != known.body else None,
-            assignee=(told.assignee or "") if (told.assignee or "") != (known.assignee or "") else None,
         )
         if changed != e.IssueChanged(number):
-            found.append(changed)
+            found.append(_by_its_author(changed, told))
+        if (told.assignee or "") != (known.assignee or ""):
+            found.append(e.IssueChanged(number, assignee=told.assignee or ""))
     if told.state != state:
-        found.append(e.IssueChanged(number, state=told.state))
+        found.append(_by_its_author(e.IssueChanged(number, state=told.state), told))
     found += [e.LabelAdded(number, label) for label in told.labels if label not in labels]
     found += [e.LabelRemoved(number, label) for label in labels if label not in told.labels]
     said = {one.id for one in known.comments} if known else set()

@@ -32,7 +32,7 @@ from websockets.exceptions import InvalidStatus, WebSocketException
 from agent_orchestrator import __version__
 from agent_orchestrator.errors import AoError, Conflict, Denied, UsageError
 from agent_orchestrator.home import Home
-from agent_orchestrator.host import LocalHost
+from agent_orchestrator.host import LocalHost, to_its_end
 from agent_orchestrator.nodes.calls import PROTOCOL, Hello, dump
 from agent_orchestrator.nodes.channel import CHUNK
 from agent_orchestrator.nodes.link import Link, LinkLost
@@ -315,7 +315,7 @@ async def _main() -> None:
 def main() -> int:
     """The program: serves until it is told to end."""
     try:
-        asyncio.run(_main())
+        asyncio.run(to_its_end(_main()))
     except AoError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code

@@ -62,6 +62,7 @@ def routes_only() -> App:
         version=__version__,
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,  # to wherever a request says that it came to
         responses=describe.PROBLEM_RESPONSES,
         generate_unique_id_function=describe.operation_id,
     )

@@ -12,7 +12,7 @@ import ipaddress
 import re
 import socket
 from collections.abc import Collection, Iterable, Mapping
-from urllib.parse import quote
+from urllib.parse import parse_qsl, quote
 
 from agent_orchestrator.errors import Denied
 from agent_orchestrator.services.tokens import ROLES, Identity, Tokens
@@ -142,13 +142,17 @@ def is_git(path: str) -> bool:
     return path.startswith("/git/")
 
 
-def identify(tokens: Tokens, headers: Mapping[bytes, bytes], *, secure: bool, git: bool = False) -> Identity:
-    """Who asks; Git may show the token as a password."""
+def identify(
+    tokens: Tokens, headers: Mapping[bytes, bytes], query: bytes = b"", *, secure: bool, git: bool = False
+) -> Identity:
+    """Who asks; Git may show the token as a password. A cookie counts only with what our page says besides it."""
     if b"authorization" in headers:
         shown = headers[b"authorization"]
         identity = tokens.check(_password(shown) if git and shown[:6].lower() == b"basic " else _bearer(shown))
     elif cookies := sign_ins(headers, secure=secure):
-        identity = next(filter(None, map(tokens.check_sign_in, cookies)), None)
+        page = _page(headers, query)
+        ours = (cookie for cookie in cookies if tokens.is_of_page(cookie, page))
+        identity = next(filter(None, map(tokens.check_sign_in, ours)), None)
     else:
         raise Unauthorized("this needs a token")
     if identity is None:
@@ -200,6 +204,7 @@ def need(identity: Identity, role: str) -> None:
         )
 
 
+_JUDGING = r"/api/sessions/[^/]+/review"
 _COORDINATING = (
     ("POST", r"/mcp", ""),
     ("POST", r"/api/sessions", ""),
@@ -235,9 +240,19 @@ def allow_coordinator(session: str, may: Collection[str], method: str, path: str
     )
 
 
+def allow_worker(session: str, method: str, path: str) -> None:
+    """Refuse what an agent that does not coordinate may not do by the command line: it changes nothing but what its tools do, and
+    judges what it was asked to."""
+    if method != "GET" and path != "/mcp" and not re.fullmatch(_JUDGING, path):
+        raise Denied(
+            f"the agent of {session} asks, and this is for people",
+            "ask a person: the event ask in $AO_SPOOL, or the tool ask_person",
+        )
+
+
 def _allow_session(identity: Identity, method: str, path: str) -> None:
     """An agent may read what concerns its own session and judge a change (whether it was asked to, the route sees), and no more."""
-    if method == "POST" and re.fullmatch(r"/api/sessions/[^/]+/review", path):
+    if method == "POST" and re.fullmatch(_JUDGING, path):
         return
     if (method == "GET" and path == "/api/me") or path == "/mcp" or is_git(path):
         return
@@ -261,6 +276,12 @@ def _password(value: bytes) -> str:
         return base64.b64decode(value[6:], validate=True).decode("latin-1").partition(":")[2]
     except ValueError:
         return ""
+
+
+def _page(headers: Mapping[bytes, bytes], query: bytes) -> str:
+    """What our page says besides the cookie; in the address where a browser lets it set no header."""
+    shown = headers.get(b"x-ao-page") or dict(parse_qsl(query)).get(b"page", b"")
+    return shown.decode("latin-1")
 
 
 def sign_ins(headers: Mapping[bytes, bytes], *, secure: bool) -> list[str]:

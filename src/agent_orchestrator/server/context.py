@@ -55,13 +55,14 @@ async def _context(connection: HTTPConnection) -> Context:
 TheServices = Annotated[Services, Depends(_services)]
 TheIdentity = Annotated[Identity, Depends(_identity)]
 TheContext = Annotated[Context, Depends(_context)]
+LONGEST_KEY = 200
 Key = Annotated[
     str | None,
     Header(
         alias="Idempotency-Key",
         min_length=1,
-        max_length=200,
-        description="The same key again is the same request: it is done once and answered alike.",
+        max_length=LONGEST_KEY,
+        description="The same key again, of the same caller, is the same request: it is done once and answered alike.",
     ),
 ]
 ProjectName = Annotated[

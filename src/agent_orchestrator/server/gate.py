@@ -23,7 +23,7 @@ from agent_orchestrator.flow.reactions import COORDINATOR
 from agent_orchestrator.redaction import KNOWN
 from agent_orchestrator.server import auth, problems
 from agent_orchestrator.server.audited import accounting
-from agent_orchestrator.server.context import context_of, scope_of
+from agent_orchestrator.server.context import LONGEST_KEY, context_of, scope_of
 from agent_orchestrator.server.page import Page
 from agent_orchestrator.server.peers import user_name
 from agent_orchestrator.server.redacting import without_secrets
@@ -126,7 +126,7 @@ class Gate:
             context = context_of(headers)
             identity = self._known(behalf, headers, method, path)
         else:
-            identity = self._admit(behalf, headers, method, path, secure=scope["scheme"] in ("https", "wss"))
+            identity = self._admit(behalf, scope, headers, method)
         if identity.kind == "session" and (facts := self._services.sessions.flow.sessions.get(identity.session or "")):
             current = facts.generation + bool(facts.launch.lost) if facts.remote and facts.launch else 0
             if (identity.generation or 0) < current and not auth.is_git(path):  # which says so in words that Git shows
@@ -139,6 +139,7 @@ class Gate:
             await self._list_sessions(headers, context, wanted, send)
             return
         scope.setdefault("state", {}).update(identity=identity, context=context)
+        scope["headers"] = _own_key(scope["headers"], behalf.actor)
         send = accounting(self._services, behalf, scope, send)
         if identity.kind == "anonymous" and method == "POST":
             await self._for_stranger(scope, await self._limited(path, headers, receive), send)
@@ -152,15 +153,15 @@ class Gate:
     def _known(self, behalf: Behalf, headers: Mapping[bytes, bytes], method: str, path: str) -> Identity:
         """Who asks over the Unix socket: its owner, who may show a token to be less than that."""
         if b"authorization" not in headers:
-            return self._coordinator(behalf, headers, method, path) or auth.LOCAL
+            return self._agent(behalf, headers, method, path) or auth.LOCAL
         identity = auth.identify(self._services.tokens, headers, secure=False, git=auth.is_git(path))
         behalf.actor = auth.actor_of(identity)
         if not auth.is_open(method, path):
             auth.allow(identity, method, path)
         return identity
 
-    def _coordinator(self, behalf: Behalf, headers: Mapping[bytes, bytes], method: str, path: str) -> Identity | None:
-        """The coordinating agent whose command this is; none: somebody else's."""
+    def _agent(self, behalf: Behalf, headers: Mapping[bytes, bytes], method: str, path: str) -> Identity | None:
+        """The coordinating agent whose command this is; none: somebody else's. Any other agent's may look, as whom it runs as."""
         token = headers.get(b"x-ao-token")
         known = self._services.tokens.check(unquote(token.decode("latin-1"))) if token else None
         if known is None or known.session is None:
@@ -168,6 +169,8 @@ class Gate:
         sessions = self._services.sessions
         facts = sessions.flow.sessions.get(known.session)
         if facts is None or facts.spec.kind != COORDINATOR:
+            behalf.actor = auth.actor_of(known)
+            auth.allow_worker(known.session, method, path)
             return None
         behalf.actor = auth.actor_of(known)
         auth.allow_coordinator(facts.id, sessions.plugins.project(facts.project).coordinator.may, method, path)
@@ -184,9 +187,8 @@ class Gate:
         finally:
             self._strangers -= 1
 
-    def _admit(
-        self, behalf: Behalf, headers: Mapping[bytes, bytes], method: str, path: str, *, secure: bool
-    ) -> Identity:
+    def _admit(self, behalf: Behalf, scope: Scope, headers: Mapping[bytes, bytes], method: str) -> Identity:
+        path, secure = scope["path"], scope["scheme"] in ("https", "wss")
         if method == "POST" and path.startswith("/api/webhooks/"):
             behalf.actor = f"webhook {path.removeprefix('/api/webhooks/')[:40]}"
             return Identity("anonymous")  # whatever name it is reached by: who sends it signs it
@@ -196,7 +198,8 @@ class Gate:
             if method == "POST":
                 auth.need_json(headers)
             return Identity("anonymous")
-        identity = auth.identify(self._services.tokens, headers, secure=secure, git=auth.is_git(path))
+        query = scope["query_string"]
+        identity = auth.identify(self._services.tokens, headers, query, secure=secure, git=auth.is_git(path))
         behalf.actor = auth.actor_of(identity)
         if identity.kind == "login":
             auth.check_page(headers, method)
@@ -299,6 +302,17 @@ class Gate:
             return message
 
         return limited
+
+
+def _own_key(headers: Iterable[tuple[bytes, bytes]], actor: str) -> list[tuple[bytes, bytes]]:
+    """The headers, with a caller's key made one that is his alone: nobody else's is the same, nor one of the daemon's own."""
+
+    def own(name: bytes, value: bytes) -> bytes:
+        if name != b"idempotency-key" or not 0 < len(value) <= LONGEST_KEY:
+            return value
+        return hashlib.sha256(actor.encode() + b"\n" + value).hexdigest()[:40].encode()
+
+    return [(name, own(name, value)) for name, value in headers]
 
 
 def _private(message: Message) -> Message:

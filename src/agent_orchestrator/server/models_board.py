@@ -173,6 +173,12 @@ class Me(Shown):
     version: str
 
 
+class SignedIn(Me):
+    """Who signed in, and what his pages must show besides the cookie."""
+
+    page: str
+
+
 class LoginLink(Shown):
     """An address that signs in the browser that opens it, once."""
 

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import structlog
 import uvicorn
@@ -95,7 +96,7 @@ def _try_bind(host: str, port: int) -> socket.socket | None:
     except (socket.gaierror, UnicodeError):
         raise UsageError(f"the host {host} is not known", "use 127.0.0.1, or an address of this machine") from None
     family, kind, protocol, _, address = min(found, key=lambda entry: entry[0] != socket.AF_INET)
-    listener = socket.socket(family, kind, protocol)
+    listener = _Listener(family, kind, protocol)
     try:
         if sys.platform == "win32":
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)
@@ -119,6 +120,27 @@ def url_of(listener: socket.socket, host: str, *, secure: bool = False) -> str:
     """The address to call a TCP listener by; a name stays as given, and a wildcard is called by loopback."""
     name = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}.get(host, f"[{host}]" if ":" in host else host)
     return f"http{'s' if secure else ''}://{name}:{listener.getsockname()[1]}"
+
+
+class _Listener(socket.socket):
+    """Takes only so many connections at once, TLS that is not agreed upon yet included: what is left is for the daemon's own work."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._taken: WeakSet[socket.socket] = WeakSet()
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        connection, address = super().accept()
+        if len(self._taken) >= _most_connections():
+            self._taken = WeakSet(one for one in self._taken if one.fileno() >= 0)
+        if len(self._taken) >= _most_connections():
+            connection.close()
+            if not _full.wait(""):
+                _full.add("")
+                log.warning("refused", reason="too many connections are open", peer=address[0])
+            raise ConnectionAbortedError  # as if he had hung up himself
+        self._taken.add(connection)
+        return connection, address
 
 
 class Servers:
@@ -230,7 +252,7 @@ class _Server(uvicorn.Server):
 
 
 class _Protocol(HttpToolsProtocol):
-    """HTTP with limits that neither the parser nor uvicorn has: how long a request's head is, how long it takes, how many come."""
+    """HTTP with limits that neither the parser nor uvicorn has: how long a request's head is, and how long it takes."""
 
     _user = ""
     _head = 0
@@ -242,11 +264,6 @@ class _Protocol(HttpToolsProtocol):
         if self.client is None:
             self._user = peer_user(transport.get_extra_info("socket"))
         self._expect(HEAD_SECONDS)
-        if self.client is not None and len(self.connections) > _most_connections():
-            if not _full.wait(""):
-                _full.add("")
-                log.warning("refused", reason="too many connections are open", peer=self.client[0])
-            transport.close()  # what is left is for the daemon's own work
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._expect(None)

@@ -70,7 +70,7 @@ class Stream(Response):
                 await self._send(send, item)
 
     async def _beat(self, send: Send) -> None:
-        """Begin where the source is slow to, and break silence."""
+        """Begin where the source is slow to, and break silence; never ends by itself."""
         if not self._first:
             await asyncio.sleep(BEGIN_LIMIT)
             if not self._begun:
@@ -83,6 +83,7 @@ class Stream(Response):
                 await asyncio.sleep(self._idle)
             else:
                 await self._send(send, self._pulse)
+        await asyncio.Event().wait()
 
     async def _send(self, send: Send, body: bytes, more: bool = True) -> None:
         """The answer begins with its first bytes: a source that fails before that still gets a proper error."""

@@ -24,6 +24,10 @@ _TOLD = ("trigger", "project", "branch", "base", "label", "author", "by", "reaso
 """What a command may read of what happened."""
 
 
+MOST_HELD = 20
+"""Messages of a session that wait for a person's word: strangers who write on and on fill no queue, and call nobody twice."""
+
+
 def message_id(key: str) -> str:
     """The id of what a reaction sends: the same however often it is tried."""
     return f"r-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
@@ -42,8 +46,11 @@ class Actions:
         text = planned.text
         match rule.action:
             case "send-to-agent":
+                waiting = len(facts.held_messages) if planned.hold else 0
+                if waiting >= MOST_HELD:
+                    return []
                 queued = e.MessageQueued(message_id(key), text, f"rule {rule.name}", hold=planned.hold)
-                return [queued, *([self._held(facts, rule, planned.hold)] if planned.hold else [])]
+                return [queued, *([self._held(facts, rule, planned.hold)] if planned.hold and not waiting else [])]
             case "merge":
                 return self._merge(facts, rule)
             case "stop":

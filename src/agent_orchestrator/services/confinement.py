@@ -90,6 +90,8 @@ CACHES = {
 """Where package managers are to keep what they fetch, below the session's own cache folder."""
 
 _GIT_PLACES = ("GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_DIR", "GIT_WORK_TREE")
+_MOVES_BRANCHES = ("update-ref", "worktree")
+"""What our own Git does to branches in the repository itself; a worktree is named behind `--`."""
 _GIT_SETTINGS = {"rerere.enabled": "false"}
 """What would write to files that all worktrees share, beside what no workspace's Git does."""
 
@@ -188,6 +190,8 @@ class Guarded(LocalHost):
         """The sandboxed session whose workspace this is, or is in."""
         self.hidden: tuple[Path, ...] = ()
         """What no agent sees, beside where people keep keys: our own folders."""
+        self.shared: Callable[[Path], bool] = lambda _path: False
+        """Do agents in sandboxes write to this repository?"""
 
     async def run(
         self,
@@ -199,9 +203,12 @@ class Guarded(LocalHost):
         timeout: float | None = 60.0,
     ) -> Completed:
         """Run a program to its end."""
-        if argv[0] == "git" and "-C" in argv and (facts := self.owner(Path(argv[argv.index("-C") + 1]))):
+        where = argv.index("-C") + 1 if argv[0] == "git" and "-C" in argv else 0
+        if where and (facts := self.owner(Path(argv[where]))):
             argv = self._guarded(argv, facts, env or {})
             env = {name: value for name, value in (env or {}).items() if _harmless(name)}
+        elif where and argv[where + 1] in _MOVES_BRANCHES and self.shared(Path(argv[where])):
+            argv = self._in_repository(argv, Path(argv[where]))
         return await super().run(argv, cwd=cwd, env=env, input=input, timeout=timeout)
 
     def _guarded(self, argv: Sequence[str], facts: SessionFacts, env: Mapping[str, str]) -> Sequence[str]:
@@ -225,6 +232,16 @@ class Guarded(LocalHost):
             writable=(workspace, *writable, *(path if path.is_dir() else path.parent for path in named)),
             fixed=fixed,
         )
+        return sandbox.within(argv, walls, program)
+
+    def _in_repository(self, argv: Sequence[str], repo: Path) -> Sequence[str]:
+        """Git appends to a branch's log. An agent may have put a symlink in its place: nothing but the repository can be written."""
+        program, layout = self.which("bwrap"), find_layout(repo)
+        if program is None or layout is None:
+            return argv
+        named = argv[argv.index("--") + 1 :] if "--" in argv else ()
+        made = (next(above for above in Path(word).parents if above.is_dir()) for word in named if word.startswith("/"))
+        walls = sandbox.Walls(shown=(repo,), writable=(layout.common, *made))
         return sandbox.within(argv, walls, program)
 
     def _without_submodules(self, argv: Sequence[str], workspace: Path) -> Sequence[str]:
@@ -274,6 +291,12 @@ def owner(
         if project is not None and (applies(project, facts.spec.runtime) or facts.spec.runtime == "docker"):
             return facts
     return None
+
+
+def shared(project_of: Callable[[str], ProjectConfig | None], sessions: Iterable[SessionFacts], path: Path) -> bool:
+    """Did an agent in a sandbox work in this repository?"""
+    mine = {facts.project for facts in sessions if facts.launch is not None and facts.spec.repo == str(path)}
+    return any((project := project_of(name)) is not None and project.sandbox == "bwrap" for name in mine)
 
 
 def _git(facts: SessionFacts, git_dir: Path) -> tuple[tuple[Path, ...], tuple[Path, ...]]:

@@ -285,6 +285,8 @@ def body_of(report: r.Report, facts: SessionFacts, key: str, prices: Prices) -> 
             return e.AgentTurnEnded(report.text)
         case r.PermissionReport():
             return e.PermissionAsked(visible(report.tool), told(report.command), report.reason, report.request)
+        case r.ConversationReport(conversation) if conversation.startswith("-"):  # its CLI would take it for an option
+            return e.AgentReportInvalid("`conversation` begins with a dash", conversation[:200])
         case r.ConversationReport():
             return e.AgentConversation(report.conversation)
         case r.TookReport():

@@ -108,7 +108,10 @@ class Inspection:
                     yield chunk
                 else:
                     done, newline, rest = (rest + chunk).rpartition(b"\n")
-                    yield (readable(done) + "\n").encode() if newline else b""
+                    if not newline:  # a line as long as that is shown in pieces
+                        done, rest = rest, b""
+                    yield (readable(done) + newline.decode()).encode()
+                    await asyncio.sleep(0)
             if rest:
                 yield readable(rest).encode()
         if follow:

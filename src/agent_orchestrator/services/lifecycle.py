@@ -67,9 +67,9 @@ KNOWN_READY_WITHIN = 120.0
 """Seconds that a CLI whose plugin knows it gets: a busy machine must not make us type into one that does not listen yet."""
 INTERRUPTED_WITHIN = 3.0
 LONGEST_HOLD = 60.0
+"""Seconds after which it is asked again whether an agent may be spoken to."""
 TRUST_PAUSE = 30.0
 """Seconds until it is asked again whether a configuration is trusted."""
-"""Seconds after which it is asked again whether an agent may be spoken to."""
 
 UNREACHABLE_PAUSE = 0.5
 """Seconds after which it is looked again whether a session's node can be reached."""
@@ -96,9 +96,9 @@ class Lifecycle:
         self.output = output
         self.after_landing: Callable[[SessionFacts], Awaitable[str]] | None = None
         self.may_go: Callable[[SessionFacts], Wait | None] = lambda _facts: None
+        """Asked before an agent is started or spoken to."""
         self.distrust: Callable[[SessionFacts], str] = lambda _facts: ""
         """What would be used for a session that came with the repository and nobody trusts; nothing: nothing."""
-        """Asked before an agent is started or spoken to."""
         self.catch_up: Callable[[str], Awaitable[None]] = _nothing
         """Hears what an agent has said up to now."""
         self.carry: Callable[[SessionFacts], Awaitable[bool]] = _nowhere

@@ -120,7 +120,7 @@ class Logins:
 
     def _by_token(self, token: str) -> Identity:
         identity = self._tokens.check(token.strip())
-        if identity is None or identity.kind == "session":
+        if identity is None or identity.role is None:  # of a session or a node: it opens one thing, and nothing else
             raise Unknown("this token is not, or no longer, valid for signing in", _AGAIN)
         return identity
 

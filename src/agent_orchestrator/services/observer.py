@@ -23,6 +23,7 @@ from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.flow.fold import ended_key, spool_key
 from agent_orchestrator.git_files import read_head
 from agent_orchestrator.home import Home
+from agent_orchestrator.plugins.runtimes.launching import forget_ended
 from agent_orchestrator.protocols import Agent, Exit, Handle, Listens, ScreenRules
 from agent_orchestrator.services.hearing import Hearing, agent_run, body_of, done_if_all_is_committed, happened
 from agent_orchestrator.services.plugins import Plugins, handle_of
@@ -233,8 +234,11 @@ class Observer:
             body = e.AgentExited(end.code, end.signal, last_lines(self.home.terminal_log(session)), end.reason)
         key = ended_key(session, handle.generation)
         event = Event(body, self.flow.clock(), "process", key, facts.project, session, handle.generation)
-        while not await self._told([event]):  # noqa: ASYNC110 - the disk is full: there is nothing to wait on
-            await asyncio.sleep(RETRY_PAUSE)
+        while True:
+            forget_ended(self.home.session(session))  # before it is told: then the next launch may begin
+            if await self._told([event]):
+                break
+            await asyncio.sleep(RETRY_PAUSE)  # the disk is full, and there is nothing to wait on
 
     # -- branch --------------------------------------------------------------------------------------------------------
 
@@ -243,7 +247,13 @@ class Observer:
         facts = self.flow.sessions[session]
         if facts.place is None:
             return
-        head = read_head(Path(facts.place.git_dir))
+        try:
+            head = read_head(Path(facts.place.git_dir))
+        except AoError as error:
+            log.warning("a branch could not be looked at; trying again", session=session, error=str(error))
+            loop = asyncio.get_running_loop()
+            loop.call_later(RETRY_PAUSE, lambda: self._spawn(self.look_at_head(session)))
+            return
         if head and head != self._heads.get(session, facts.head):
             self._heads[session] = head
             now = self.flow.clock()

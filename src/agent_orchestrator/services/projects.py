@@ -269,7 +269,9 @@ class Projects:
     def _untrusted(self, loaded: Loaded) -> list[str]:
         """The digests that nobody trusts yet."""
         own = loaded.path.is_relative_to(self.home.path)
-        digests = [] if own else [trust.digest(self._powers(loaded))]
+        powers = {} if own else self._powers(loaded)
+        stood_for = self.flow.home.trusted.get(trust.digest(powers)) == str(loaded.path)  # as it was once written down
+        digests = [] if stood_for else [trust.digest(powers, loaded.path)]
         digests += [trust.content(path) for path in trust.code(loaded, self.config.around(loaded))]
         return [one for one in digests if one and one not in self.flow.home.trusted]
 
@@ -306,7 +308,7 @@ class Projects:
         if not self._untrusted(loaded) or not await self._own(file):
             return
         around = self.config.around(loaded)
-        new = {trust.digest(trust.powers(loaded, around)): file}
+        new = {trust.digest(trust.powers(loaded, around), loaded.path): file}
         for path in trust.code(loaded, around):
             if str(path) not in self.flow.home.trusted.values() or await self._own(path):
                 new[trust.content(path)] = path
@@ -357,7 +359,7 @@ class Projects:
         if loaded is None or not (digests := self._untrusted(loaded)):
             return ""
         around = self.config.around(loaded)
-        found = self._powers(loaded)
+        found = trust.powers(loaded, around, waits=True)
         mine = {
             **found.get("projects", {}).get(project.id, {}),
             **found.get("project", {}),
@@ -400,7 +402,7 @@ class Projects:
             )
         around = self.config.around(loaded)
         powers, code = self._powers(loaded), trust.code(loaded, around)
-        digests = {trust.digest(powers): project.file, **{trust.content(one): one for one in code}}
+        digests = {trust.digest(powers, loaded.path): project.file, **{trust.content(one): one for one in code}}
         whole = trust.digest({"all": sorted(digests)}) if powers or code else ""
         trusted = not self._untrusted(loaded)
         if not preview:

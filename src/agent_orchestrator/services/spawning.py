@@ -101,9 +101,7 @@ class Spawning:
         return [Event(notice, self.flow.clock(), f"rule {rule.name}", f"{intent.key}:told", project)]
 
     def _strange(self, project: str, told: Mapping[str, Any]) -> str:
-        """Words of strangers take nothing up."""
-        if not told.get("body"):
-            return ""
+        """Words of strangers take nothing up, be they a title alone."""
         words = Words(str(told.get("author", "person")), str(told.get("writeAccess", WRITES)))
         return held([words], self.plugins.project(project).trusted_authors)
 

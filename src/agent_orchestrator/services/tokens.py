@@ -167,6 +167,14 @@ class Tokens:
         """Which browser shows this cookie; none if it has not signed in, or no longer."""
         return self._check_named(secret, "login") if secret.startswith("aol_") else None
 
+    def page_of(self, secret: str) -> str:
+        """What a page of ours shows besides this cookie: browsers send cookies to whatever listens on other ports, and this nowhere."""
+        return self._sign(f"page {secret}")
+
+    def is_of_page(self, secret: str, page: str) -> bool:
+        """Whether who shows this cookie knows what only our page does."""
+        return _same(self.page_of(secret), page)
+
     def _check_named(self, secret: str, kind: str) -> Identity | None:
         entry = self._load().get(secret[4:].partition(".")[0])
         if entry is None or entry.kind != kind or not _same(entry.hash, _hash(secret)) or not self._holds(entry):

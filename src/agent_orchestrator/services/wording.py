@@ -48,7 +48,9 @@ class Wording:
             "pr": shown["pr"] or {},
             "checks": (shown["pr"] or {}).get("checks", []),
             "errors": errors(facts, pr, given.logs),
-            "comments": comments(pr, self._said(facts, rule.trigger), rule.trigger, given.hunks),
+            "comments": comments(
+                pr, self._said(facts, rule.trigger), rule.trigger, given.hunks, self.trusted(facts.project)
+            ),
             "files": _files(pr, told),
             "ours": given.ours,
             "theirs": given.theirs,
@@ -88,8 +90,7 @@ class Wording:
         """Why what the rule sends waits for a person's word: it has words of strangers in it. Nothing: it need not."""
         told = args.get("event") or {}
         words: list[Said] = [*self._said(facts, rule.trigger)]
-        if told.get("body"):
-            words.append(Words(str(told.get("author", "person")), str(told.get("writeAccess", WRITES))))
+        words.append(Words(str(told.get("author", "person")), str(told.get("writeAccess", WRITES))))
         return held(words, self.trusted(facts.project))
 
     def _said(self, facts: SessionFacts, trigger: str) -> list[Comment]:
@@ -140,20 +141,26 @@ def errors(facts: SessionFacts, pr: PullRequest | None, logs: Mapping[str, str] 
 
 
 def comments(
-    pr: PullRequest | None, said: Sequence[Comment], trigger: str, hunks: Mapping[str, str] | None = None
+    pr: PullRequest | None,
+    said: Sequence[Comment],
+    trigger: str,
+    hunks: Mapping[str, str] | None = None,
+    trusted: Collection[str] = (),
 ) -> str:
-    """What reviewers said, with file, line, the lines around it, author and thread."""
+    """What reviewers said, with file, line, the lines around it, author and thread; no thread brings a stranger's words along."""
     if pr is None:
         return ""
     around = hunks or {}
     if trigger == "review-comment":
-        return _cut("\n\n".join(_said(pr, comment, around) for comment in said), MOST)
+        return _cut("\n\n".join(_said(pr, comment, around, trusted) for comment in said), MOST)
     review = last_request(pr)
     if review is None:
         return ""
     parts = [f"{_who(review)}:\n{_fenced(review.body)}"] if review.body else []
     parts += [
-        _said(pr, comment, around) for comment in pr.comments if comment.review == review.id and not comment.resolved
+        _said(pr, comment, around, trusted)
+        for comment in pr.comments
+        if comment.review == review.id and not comment.resolved
     ]
     return _cut("\n\n".join(parts), MOST)
 
@@ -163,7 +170,7 @@ def last_request(pr: PullRequest) -> Review | None:
     return next((one for one in reversed(pr.judgements) if one.verdict == "changes_requested"), None)
 
 
-def _said(pr: PullRequest, comment: Comment, hunks: Mapping[str, str]) -> str:
+def _said(pr: PullRequest, comment: Comment, hunks: Mapping[str, str], trusted: Collection[str]) -> str:
     where = (
         f"{file_name(comment.path)}:{comment.line} "
         if comment.path and comment.line
@@ -176,7 +183,13 @@ def _said(pr: PullRequest, comment: Comment, hunks: Mapping[str, str]) -> str:
         lines += [f"| {line}" for line in hunk.splitlines()]
     if earlier := _thread(pr, comment):
         lines.append("in answer to:")
-        lines += [_fenced(f"{_who(one)}: {one.body}", "> > ") for one in earlier]
+        every = not free(comment, trusted)  # a person reads all of it before the agent does
+        lines += [
+            _fenced(f"{_who(one)}: {one.body}", "> > ")
+            if every or free(one, trusted)
+            else f"(left out: {held([one], trusted)})"
+            for one in earlier
+        ]
     return "\n".join([*lines, _fenced(comment.body)])
 
 

@@ -98,6 +98,14 @@ async def test_copies_and_shared_folders_are_as_in_a_workspace(stage: Stage) -> 
     assert lines[2:] == ["A=2", "lib"]
 
 
+async def test_what_a_check_changed_and_dated_back_is_made_again(stage: Stage) -> None:
+    spec = stage.spec("cat tool", post_create=("echo good >tool; touch -d 2020-01-01 tool; echo 1 >>$OUT/set-ups",))
+    await stage.checks.run(replace(spec, command="echo evil >tool; truncate -s 5 tool; touch -d 2020-01-01 tool"))
+    lines: list[str] = []
+    await stage.checks.run(spec, lines.append)
+    assert lines == ["good"] and stage.lines("set-ups") == ["1", "1"]
+
+
 async def test_only_the_last_used_checkouts_are_kept(stage: Stage) -> None:
     checks = Checks(stage.home, stage.host, limits=Limits(prepared=2))
     for number in (0, 1, 0, 2):

@@ -36,13 +36,14 @@ def cookie_of(answer: Answer) -> str:
 def browser(world: World, answer: Answer) -> dict[str, str]:
     """What a page of ours sends."""
     assert answer.status == 200, answer.body
-    return {"Cookie": f"theme=dark; {cookie_of(answer)}", "Origin": world.url}
+    return {"Cookie": f"theme=dark; {cookie_of(answer)}", "Origin": world.url, "X-AO-Page": answer.json()["page"]}
 
 
 async def test_a_link_signs_in_one_browser_and_its_cookie_is_for_the_daemon_alone(world: World) -> None:
     code = await link(world)
     answer = await enter(world, code=code)
-    assert answer.json() == {"kind": "login", "role": "admin", "name": "browser", "version": "9.9.9"}
+    who = {"kind": "login", "role": "admin", "name": "browser", "version": "9.9.9"}
+    assert answer.json() == {**who, "page": answer.json()["page"]}
     value, *attributes = answer.headers["set-cookie"].split("; ")
     assert value.startswith(f"ao_session_{world.port}=aol_")
     assert sorted(attributes) == ["HttpOnly", "Max-Age=2592000", "Path=/", "SameSite=strict"]
@@ -188,12 +189,13 @@ async def test_strangers_have_us_keep_only_so_many_bodies(world: World) -> None:
 
 
 async def test_a_cookie_is_no_token_and_a_token_no_cookie(world: World) -> None:
-    secret = cookie_of(await enter(world, code=await link(world))).partition("=")[2]
+    answer = await enter(world, code=await link(world))
+    secret, page = cookie_of(answer).partition("=")[2], answer.json()["page"]
     assert (await world.tcp(token=secret).get("/api/me")).status == 401
     token = world.services.tokens.new("x", "admin")[1]
     name = f"ao_session_{world.port}"
-    assert (await world.tcp().get("/api/me", Cookie=f"{name}={token}")).status == 401
-    assert (await world.tcp().get("/api/me", Cookie=f"{name}={secret}; other=1")).status == 200
+    assert (await world.tcp().get("/api/me", Cookie=f"{name}={token}", X_AO_Page=page)).status == 401
+    assert (await world.tcp().get("/api/me", Cookie=f"{name}={secret}; other=1", X_AO_Page=page)).status == 200
 
 
 async def test_a_change_by_cookie_must_come_from_a_page_of_ours(world: World) -> None:
@@ -232,7 +234,7 @@ async def test_signing_in_is_for_pages_of_ours_too(world: World) -> None:
 async def test_signing_out_ends_the_streams_and_terminals_too(world: World) -> None:
     signed_in = browser(world, await enter(world, code=await link(world)))
     _, reader, writer = await world.tcp().begin("GET", "/api/events", headers=signed_in | STREAM)
-    async with terminal(world, None, Cookie=signed_in["Cookie"], Origin=world.url) as socket:
+    async with terminal(world, None, **signed_in) as socket:
         await socket.send(b"hello\n")
         await read_until(socket, "hello\r\nhello\r\n")
         assert (await world.tcp().ask("POST", "/api/logout", {}, signed_in)).status == 204
@@ -279,3 +281,18 @@ async def test_an_agents_token_says_who_it_is(world: World) -> None:
     client = Client(world.port, world.services.tokens.for_session("app-fix", 1))
     assert (await client.get("/api/me")).json()["kind"] == "session"
     assert (await client.ask("POST", "/api/logout", {})).status == 403
+
+
+async def test_a_nodes_token_signs_nobody_in(world: World) -> None:
+    tokens = world.services.tokens
+    for token in (tokens.for_node("n1"), tokens.new_node("n2")[1], tokens.for_session("app-fix", 1)):
+        answer = await enter(world, token=token)
+        assert (answer.status, "set-cookie" in answer.headers) == (401, False), answer.body
+
+
+async def test_nobody_is_led_elsewhere_and_a_stranger_makes_no_entry(world: World) -> None:
+    for path in ("/api/webhooks/github/", "/api/webhooks/x%0A1%20%20root/", "/api/webhooks/github/x"):
+        answer = await world.tcp().ask("POST", path, {}, {"Host": "evil.example"})
+        assert (answer.status, answer.headers.get("location")) == (404, None)
+    assert (await world.tcp("viewer").get("/api/sessions/")).status == 404
+    assert world.services.audit.entries == []

@@ -11,6 +11,7 @@ from urllib.parse import unquote
 import pytest
 
 from tests.integration.server.conftest import World
+from tests.integration.server.doubles import Client
 
 pytestmark = pytest.mark.anyio
 
@@ -26,7 +27,7 @@ async def test_a_new_session_gets_what_was_given_and_no_more(world: World) -> No
     )
     assert (answer.status, answer.json()) == (201, {"id": "app-new"})
     _, request, key, context = world.services.sessions.calls[-1]
-    assert (request, key) == (body, "k1")
+    assert request == body and key
     assert (context.cwd, context.config) == (Path("/repo"), Path("/repo/x.yaml"))
 
 
@@ -42,7 +43,22 @@ async def test_a_message_carries_its_key_and_sender(world: World) -> None:
     body = {"content": "go on", "interrupt": True}
     answer = await world.tcp("operator").ask("POST", "/api/sessions/fix/message", body, {"Idempotency-Key": "k2"})
     assert (answer.status, answer.json()) == (202, {"messageId": "m1", "state": "queued"})
-    assert world.services.sessions.calls[-1] == ("send", "app-fix", "go on", "k2", True, "operator")
+    *sent, key, interrupt, sender = world.services.sessions.calls[-1]
+    assert (sent, interrupt, sender) == (["send", "app-fix", "go on"], True, "operator") and key
+
+
+async def test_a_key_is_its_callers_alone(world: World) -> None:
+    async def key(caller: Client, given: str = "auto:app:1") -> str:
+        body = {"projectId": "app", "prompt": "fix it"}
+        assert (await caller.ask("POST", "/api/sessions", body, {"Idempotency-Key": given})).status == 201
+        return str(world.services.sessions.calls[-1][2])
+
+    operator, admin = world.tcp("operator"), world.tcp("admin")
+    keys = [await key(caller) for caller in (operator, admin, world.unix)]
+    assert len({*keys, "auto:app:1"}) == 4  # nor is it one that the daemon itself would use
+    assert await key(operator) == keys[0] != await key(operator, "auto:app:2")
+    long = {"Idempotency-Key": "x" * 201}
+    assert (await operator.ask("POST", "/api/sessions", {"projectId": "app"}, long)).status == 422
 
 
 async def test_stop_all_needs_a_project(world: World) -> None:

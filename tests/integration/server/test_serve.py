@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 import stat
 import time
 from pathlib import Path
@@ -137,6 +138,25 @@ async def test_who_has_asked_may_wait_for_the_answer_as_long_as_it_takes(
                 while await reader.read(1 << 16):
                     pass
     writer.close()
+
+
+async def test_neither_do_those_that_agree_upon_no_tls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agent_orchestrator.server.serve._most_connections", lambda: 3)
+    listener, _ = bind_tcp("127.0.0.1", 0, explicit=True)
+    port = listener.getsockname()[1]
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)  # nobody gets as far as to its certificate
+    server = await asyncio.get_running_loop().create_server(asyncio.Protocol, sock=listener, ssl=context)
+    async with asyncio.timeout(10), server:
+        held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
+        reader, more = await asyncio.open_connection("127.0.0.1", port)
+        assert await reader.read() == b""
+        for writer in (more, *(one for _, one in held)):
+            writer.close()
+            await writer.wait_closed()
+        _, last = await asyncio.open_connection("127.0.0.1", port)  # there is room again
+        await asyncio.sleep(0.05)
+        assert not last.transport.is_closing()
+        last.close()
 
 
 async def test_connections_do_not_take_all_that_may_be_open(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

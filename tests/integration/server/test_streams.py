@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -132,3 +132,25 @@ async def test_streams_end_when_the_daemon_does(world: World) -> None:
     await reader.close()
     writer.close()
     assert world.services.feed.subscribers == 0
+
+
+async def test_an_answer_lasts_as_long_as_its_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "BEGIN_LIMIT", 0.01)
+
+    async def slowly() -> AsyncIterator[bytes]:
+        yield b"one "
+        await asyncio.sleep(0.1)
+        yield b"two"
+
+    async def nothing() -> dict[str, str]:
+        await asyncio.Event().wait()
+        return {}
+
+    sent: list[bytes] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message.get("body", b""))
+
+    async with asyncio.timeout(5):
+        await streams.Stream(slowly(), asyncio.Event(), "text/plain")({"type": "http"}, nothing, send)
+    assert b"".join(sent) == b"one two"

@@ -300,3 +300,29 @@ def test_queries_and_quoting() -> None:
     assert unquote(quote("a/b %ü\n")) == "a/b %ü\n"
     assert unquote("50%") == "50%"
     assert sys.getfilesystemencoding() == "utf-8"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+def test_another_user_is_no_daemon_of_ours(home: Path, tmp_path: Path, connect: Connect) -> None:
+    address = tmp_path / "his.sock"
+    home.mkdir(exist_ok=True)
+    info = home / "daemon.json"
+    info.write_text(json.dumps({"socket": str(address), "url": "http://127.0.0.1:1"}))
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(address))
+        os.seteuid(4242)  # whoever listens is who is at the other end
+        try:
+            listener.listen()
+        finally:
+            os.seteuid(0)
+        for start in (False, True):
+            with pytest.raises(errors.Unreachable, match="belongs to another user"):
+                connect(start=start).get("/healthz")
+    os.chown(info, 4242, 4242)
+    with pytest.raises(errors.Unreachable, match=r"daemon\.json belongs to another user"):
+        connect().get("/healthz")
+    info.unlink()
+    os.chown(home, 4242, 4242)
+    with pytest.raises(errors.Unreachable, match="belongs to another user"):
+        connect().get("/healthz")
+    assert not (home / "daemon.log").exists()

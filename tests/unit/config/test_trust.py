@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import typing
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from pydantic import BaseModel
 
 from agent_orchestrator.config import model as m
+from agent_orchestrator.config.detect import detect
 from agent_orchestrator.config.load import Loaded, load, load_text
 from agent_orchestrator.config.scope import ConfigSet
 from agent_orchestrator.config.trust import KEYS, Around, Power, code, content, digest, harmless, powers, started_with
@@ -30,10 +32,12 @@ HARMLESS = """
 defaults: {runtime: tmux, agent: careful}
 agents: {careful: {tool: codex, rules: Be careful., model: large, permissions: plan}}
 projects:
-  a: {path: sub, agentRules: Be kind., agentRulesFile: docs/rules.md, sandbox: bwrap, sessionPrefix: x, ports: {base: 5000}}
+  a: {path: sub, agentRules: Be kind., agentRulesFile: docs/rules.md, sandbox: bwrap, sessionPrefix: x, ports: {base: 5000}, copy: [.env], symlinks: [node_modules], env: {APP_MODE: test}, worktreeDir: trees}
+orchestrator: {autoAssign: true}
 reactions:
   ci-failed: {retries: 5, message: "Look: {{errors}}"}
-  approved-and-green: {auto: false, action: merge}
+  approved-and-green: {auto: true, action: merge}
+  agent-exited: {action: restart}
   label-added: {action: send-to-agent, message: "{{label}}"}
 """
 
@@ -50,9 +54,6 @@ POWERS = [
     "project: {ci: make test}",
     "project: {fix: {commands: [make]}}",
     "project: {commands: ['make *']}",
-    "project: {copy: [.env]}",
-    "project: {symlinks: [node_modules]}",
-    "project: {env: {APP_MODE: test}}",
     "project: {env: {ANTHROPIC_BASE_URL: 'https://evil.example'}}",
     "project: {worktreeDir: ../elsewhere}",
     "project: {path: ~/private}",
@@ -101,12 +102,15 @@ POWERS = [
     "notifiers: {own: {path: ./p.py, plugin: own}}",
     "notifiers: {slack: {plugin: slack, webhookUrl: 'https://evil.example'}}",
     "reactions: {agent-idle: {action: command, command: make tidy}}",
-    "reactions: {approved-and-green: {auto: true}}",
-    "reactions: {label-added: {action: spawn, agent: a}}",
-    "reactions: {agent-idle: {action: merge}}",
-    "reactions: {agent-exited: {action: restart}}",
-    "orchestrator: {autoAssign: true}",
     "orchestrator: {coordinator: {auto: true}}",
+    "project: {agentConfig: {'': 0, args: [--settings, evil.json]}}",
+    "agents: {a: {options: {'': 0, args: [--yolo]}}}",
+    "project: {tracker: {plugin: jira, url: evil.example/a/b, project: APP}}",
+    "project: {tracker: {plugin: jira, host: localhost, project: APP}}",
+    "project: {tracker: {plugin: linear, apiUrl: 'https://github.com:x@evil.example/graphql'}}",
+    "project: {tracker: {plugin: github, repo: evil.example/o/a}}",
+    "project: {repo: 'https://github.com:x@evil.example/o/a'}",
+    "project: {repo: evil.example/o/a}",
 ]
 
 
@@ -200,6 +204,37 @@ def test_a_repository_that_is_not_the_checkouts_own_needs_trust(
     (tmp_path / ".git" / "config").write_text(f'[remote "origin"]\n\turl = {origin}\n')
     file = load_text(f"project: {{repo: '{repo}'}}", tmp_path / "ao.yaml", {})
     assert bool(powers(file)) == asked
+    tracked = load_text(f"project: {{tracker: {{plugin: github, repo: '{repo}'}}}}", tmp_path / "ao.yaml", {})
+    assert bool(powers(tracked)) == asked
+
+
+STEERING = (
+    "AIDER_TEST_CMD OPENCODE_CONFIG_CONTENT OPENCODE_PERMISSION COPILOT_ALLOW_ALL ANTHROPIC_CUSTOM_HEADERS LESSOPEN DOTNET_STARTUP_HOOKS "
+    "OPENSSL_CONF CC CXX HOSTALIASES SVN_SSH RSYNC_RSH VIMINIT LUA_INIT PHPRC WGETRC PYTEST_PLUGINS IS_SANDBOX CMAKE_CXX_COMPILER_LAUNCHER"
+)
+
+
+@pytest.mark.parametrize("name", STEERING.split())
+def test_variables_that_have_programs_run_others_need_trust(name: str) -> None:
+    assert found(f"project: {{env: {{{name}: x}}}}") and found(f"agents: {{a: {{env: {{{name}: x}}}}}}")
+
+
+def test_a_pipe_in_the_place_of_a_file_keeps_nobody_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("Makefile", "package.json", "plugin.py"):
+        (tmp_path / name).symlink_to("pipe")
+    looking = threading.Thread(target=lambda: (detect(tmp_path), content(tmp_path / "plugin.py")), daemon=True)
+    looking.start()
+    looking.join(5)
+    assert not looking.is_alive()
+
+
+def test_code_too_long_to_be_read_is_never_trusted(tmp_path: Path) -> None:
+    with (tmp_path / "Dockerfile").open("wb") as file:
+        file.truncate(17 << 20)
+    (tmp_path / "link").symlink_to("Dockerfile")
+    assert content(tmp_path / "Dockerfile") != content(tmp_path / "Dockerfile")
+    assert content(tmp_path / "link") != content(tmp_path / "link")
 
 
 def test_what_is_filled_in_from_the_environment_needs_trust() -> None:
@@ -254,23 +289,24 @@ def test_projects_elsewhere_are_not_taken_before_trust(tmp_path: Path) -> None:
 def test_without_trust_nobody_sees_the_powers(tmp_path: Path) -> None:
     file = tmp_path / "ao.yaml"
     file.write_text(
-        "project: {trustedAuthors: [mallory], commands: [x], env: {A: b}, scm: {plugin: github, webhook: {secret: s}}, sandbox: none}\n"
-        "plugins: [./p.py]\nreactions: {approved-and-green: {auto: true}}\nnotifiers: {n: {plugin: webhook, url: x}}\n"
-        "orchestrator: {autoAssign: true, coordinator: {may: [merge]}}\n"
+        "project: {trustedAuthors: [mallory], commands: [x], env: {A_URL: b}, scm: {plugin: github, webhook: {secret: s}}, sandbox: none}\n"
+        "plugins: [./p.py]\nreactions: {approved-and-green: {action: command, command: evil}}\nnotifiers: {n: {plugin: webhook, url: x}}\n"
+        "orchestrator: {coordinator: {may: [merge]}}\n"
     )
     (tmp_path / ".git").mkdir()
     config = ConfigSet(tmp_path / "home.yaml", {})
     config.trusts = lambda _loaded: False
     config.add(file)
     [one] = config.projects()
-    assert (one.trusted_authors, one.commands, one.env, one.plugins, one.auto_assign) == ((), (), {}, (), False)
+    assert (one.trusted_authors, one.commands, one.env, one.plugins) == ((), (), {}, ())
     assert (one.scm.plugin, one.scm.options, one.unsandboxed, one.coordinator.may) == ("github", {}, False, ())
     assert set(one.notifiers) == {"desktop"}
-    assert not next(rule for rule in config.rules(one.id) if rule.name == "approved-and-green").auto
+    assert not any(rule.command for rule in config.rules(one.id))
     config.trusts = lambda _loaded: True
     config.trust_changed()
     [one] = config.projects()
-    assert (one.trusted_authors, one.commands, one.env, one.auto_assign) == (("mallory",), ("x",), {"A": "b"}, True)
+    assert (one.trusted_authors, one.commands, one.env) == (("mallory",), ("x",), {"A_URL": "b"})
+    assert any(rule.command for rule in config.rules(one.id))
 
 
 @pytest.mark.skipif(os.name != "posix", reason="owners and modes")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -54,3 +55,10 @@ def forget_others(private: Path, kind: str) -> None:
     for path in private.glob(f"{kind}.*"):
         if path.name.split(".")[1] != str(os.getpid()):
             path.unlink(missing_ok=True)
+
+
+def forget_ended(private: Path) -> None:
+    """Remove what nobody will come to read any more, where its reader could not (the disk was read-only then)."""
+    for path in [path for kind in ("launch", "spec", "message") for path in private.glob(f"{kind}.*")]:
+        with contextlib.suppress(OSError):
+            path.unlink()

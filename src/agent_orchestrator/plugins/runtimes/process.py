@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agent_orchestrator.errors import Missing, NotFound, Temporary
+from agent_orchestrator.errors import Missing, NotFound, Temporary, machine_short
 from agent_orchestrator.home import Home
 from agent_orchestrator.host import Host, ProcessId
 from agent_orchestrator.plugins.runtimes import keys as keyboard
@@ -244,8 +244,8 @@ class Process:
                     writer.close()
         except TimeoutError:
             raise Temporary(f"the terminal of session {handle.session} does not answer", "try again") from None
-        except (OSError, asyncio.IncompleteReadError):
-            raise HolderGone from None
+        except (OSError, asyncio.IncompleteReadError) as error:
+            raise machine_short(error) or HolderGone() from None
         return answer.split(b"\0", 2)
 
     def attach_command(self, handle: Handle, *, watch: bool = False) -> tuple[str, ...]:
@@ -304,9 +304,12 @@ def launch_file(launch: Mapping[str, str], name: str, suffix: str = "") -> Path:
 
 
 def text_of(path: Path) -> str:
+    """What is in it; nothing if it is not there. Raises where that cannot be looked up."""
     try:
         return path.read_text()
-    except OSError:
+    except OSError as error:
+        if short := machine_short(error):
+            raise short from None
         return ""
 
 

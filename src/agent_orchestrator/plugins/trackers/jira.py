@@ -439,7 +439,10 @@ def _author(data: Any, trust: Mapping[str, str]) -> Author:
         return Author("somebody", "person", "no")
     kind = "bot" if data.get("accountType") == "app" else "person"
     name = str(data.get("displayName") or data.get("name") or "somebody")
-    return Author(name, kind, trust.get(_account(data), "unknown"))
+    access = trust.get(_account(data), "unknown")
+    if access != "yes" and name != _account(data):
+        name = f"{name} ({_account(data)})"  # anybody may call himself like somebody who is trusted
+    return Author(name, kind, access)
 
 
 def _account(data: Any) -> str:

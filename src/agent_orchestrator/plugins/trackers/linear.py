@@ -366,14 +366,17 @@ def _comment(data: Mapping[str, Any], us: str) -> TrackerComment:
 
 
 def _author(user: Any, bot: Any, stranger: Any) -> Author:
-    """Who said it: a member of the workspace may write, a guest or somebody of another service may not."""
+    """Who said it: a member of the workspace may write, a guest or somebody of another service may not.
+
+    Somebody of another service, and an app, may be called like a member: he is told apart by name.
+    """
     if isinstance(user, Mapping):
         kind = "bot" if user.get("app") else "person"
         return Author(str(user.get("displayName") or user.get("name")), kind, "no" if user.get("guest") else "yes")
     if isinstance(stranger, Mapping):
-        return Author(str(stranger.get("displayName") or stranger.get("name")), "person", "no")
+        return Author(f"{stranger.get('displayName') or stranger.get('name')} (external)", "person", "no")
     if isinstance(bot, Mapping):
-        return Author(str(bot.get("name") or "bot"), "bot", "unknown")
+        return Author(f"{bot.get('name') or 'bot'}[bot]", "bot", "unknown")
     return Author("somebody", "person", "no")
 
 

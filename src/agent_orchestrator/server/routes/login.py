@@ -24,11 +24,12 @@ async def get_me(services: TheServices, identity: TheIdentity) -> Response:
     return as_json(_me(services, identity))
 
 
-@router.post("/login", responses=gives(models_board.Me))
+@router.post("/login", responses=gives(models_board.SignedIn))
 async def sign_in(request: Request, services: TheServices, body: requests.SignIn) -> Response:
     """Sign a browser in by a one-time link's code or by a token; needs no token of its own.
 
-    The answer sets a cookie that only the daemon can read. Ten failures a minute from one address, then 429.
+    The answer sets a cookie that only the daemon can read; it counts only together with `page` of the answer, sent as the header
+    `X-AO-Page`, or as `page` in the query of streams and WebSockets. Ten failures a minute from one address, then 429.
     """
     peer = peer_of(request.scope)
     secret, identity = services.logins.enter(peer, code=body.code, token=body.token)
@@ -38,7 +39,7 @@ async def sign_in(request: Request, services: TheServices, body: requests.SignIn
     if (before := _signed_in(request, services)) is not None:
         services.logins.leave(before)
         await services.audit.tell(e.SignedOut(before.id or "", before.name or ""), actor=actor)
-    answer = as_json(_me(services, identity))
+    answer = as_json({**_me(services, identity), "page": services.tokens.page_of(secret)})
     _set_cookie(request, answer, secret, SIGN_IN_DAYS * 86_400)
     return answer
 

@@ -1,7 +1,7 @@
 """What a set-up made in a checkout, file by file: so that it can be kept, and nothing else.
 
 A later check finds exactly these files again. Whatever else earlier checks left is removed; if they changed or removed one of these,
-the checkout is given up. What is kept of a file is its size, time and mode, so looking takes a moment, not a hash of everything.
+the checkout is given up. What is kept of a file is its size, times and mode, so looking takes a moment, not a hash of everything.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from pathlib import Path
 from agent_orchestrator.git import Git
 from agent_orchestrator.services.checks.results import write_atomically
 
-Seen = tuple[int, int, int]
-"""Size, time and mode; zeroes for a folder."""
-_EMPTY_FOLDER: Seen = (0, 0, 0)
+Seen = tuple[int, int, int, int]
+"""Size, time, mode, and the time of the last change, which no program sets; zeroes for a folder."""
+_EMPTY_FOLDER: Seen = (0, 0, 0, 0)
 
 
 def is_ready(beside: Path) -> bool:
@@ -106,7 +106,9 @@ def _remove_if_empty(folder: str) -> None:
 
 
 def _seen(status: os.stat_result) -> Seen:
-    return status.st_size, status.st_mtime_ns, stat.S_IFMT(status.st_mode) | stat.S_IMODE(status.st_mode)
+    mode = stat.S_IFMT(status.st_mode) | stat.S_IMODE(status.st_mode)
+    # Of a file that has other names too (a package manager's cache) that time says nothing: each new name changes it.
+    return status.st_size, status.st_mtime_ns, mode, status.st_ctime_ns if status.st_nlink == 1 else 0
 
 
 def _file(beside: Path) -> Path:

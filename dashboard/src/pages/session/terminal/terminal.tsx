@@ -2,6 +2,7 @@
 import { useEffect, useRef, useState } from "react";
 
 import { path } from "../../../api/client";
+import { withPage } from "../../../api/page";
 import { may } from "../../../auth";
 import { useDark } from "../../../theme";
 import { Button } from "../../../ui/button";
@@ -30,7 +31,7 @@ export default function LiveTerminal({ id }: { id: string }) {
 
   useEffect(() => {
     const mine = openScreen(place.current!, {
-      address: (columns, rows) => `${location.origin.replace(/^http/, "ws")}${path`/api/sessions/${id}/terminal`}?columns=${columns}&rows=${rows}`,
+      address: (columns, rows) => withPage(`${location.origin.replace(/^http/, "ws")}${path`/api/sessions/${id}/terminal`}?columns=${columns}&rows=${rows}`),
       dark: document.documentElement.dataset["theme"] === "dark",
       readOnly,
       onState: setState,

@@ -1,0 +1,206 @@
+"""Each check finds what it is for: a world at rest is in order, and harm to one piece of evidence is told by its check."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.faults import invariants
+from tests.faults.daemons import Started
+from tests.faults.play import World
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    folder = tmp_path_factory.mktemp("w", numbered=True)
+    made = World(folder, "plain", "process", fresh=False, seed="checks", disk=False)
+    try:
+        made.begin()
+        made._new(0.2, 0.0)  # writes and commits
+        made.settle()
+        made._send(0.0, 0.0)
+        made.settle()
+        yield made
+    finally:
+        made.close()
+
+
+def told(world: World) -> list[str]:
+    return invariants.check(world)
+
+
+def git(world: World, *argv: str) -> str:
+    return subprocess.run(
+        ["git", *argv], cwd=world.box.repo, env=world.box.env, check=True, capture_output=True, text=True
+    ).stdout.strip()
+
+
+def test_what_is_in_order_is_not_complained_of(world: World) -> None:
+    assert told(world) == []
+
+
+def test_one_daemon(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    more = Started(1, world.launcher.ends)
+    monkeypatch.setattr(world.launcher, "started", [*world.launcher.started, more])
+    assert any(line.startswith("one daemon: 2 daemons run") for line in told(world))
+
+
+def test_the_log_is_whole(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = world.box.request
+
+    def harmed(change: Any) -> Any:
+        def request(method: str, path: str, *more: Any, **named: Any) -> Any:
+            answer = asked(method, path, *more, **named)
+            if path.startswith("/api/events?after=0"):
+                change(answer["events"])
+            return answer
+
+        return request
+
+    for change, said in (
+        (lambda events: events.pop(2), "has gaps"),
+        (lambda events: events[3].update(key=events[2]["key"]), "in the log 2 times"),
+        (lambda events: events[3].update(key="another"), "is another now"),
+    ):
+        told(world)
+        with monkeypatch.context() as patch:
+            patch.setattr(world.box, "request", harmed(change))
+            assert any(line.startswith("the log is whole") and said in line for line in told(world)), said
+    told(world)
+
+
+def test_dialogs_untouched(world: World) -> None:
+    truth = [{"event": "dialog-input", "session": "app-1", "text": "hello"}]
+    assert invariants.dialogs_untouched(world, {}, truth)
+
+
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [
+        (("branch", "-f", "his", "HEAD~1"), "the user's branch his"),
+        (("tag", "-f", "v1", "HEAD~1"), "the user's tag v1"),
+        (("stash", "drop", "-q"), "the user's stash"),
+        (("rm", "-q", "--cached", "his.txt"), "the user's checkout is changed"),
+    ],
+)
+def test_the_users_own(world: World, harm: tuple[str, ...], said: str) -> None:
+    user, repo = world.user, world.box.repo
+    (repo / "his.txt").write_text("his\n")
+    git(world, "add", "his.txt")
+    git(world, "commit", "-q", "--allow-empty", "-m", "by user-1")
+    head = git(world, "rev-parse", "HEAD")
+    git(world, "branch", "-f", "his")
+    git(world, "tag", "-f", "v1")
+    (repo / "README.md").write_text("stashed\n")
+    git(world, "stash", "-q")
+    user.commits.update(main=head, his=head)
+    user.tags["v1"] = head
+    user.stashes.append(git(world, "rev-parse", "stash@{0}"))
+    assert invariants.users_own(world, {}, []) == []
+    git(world, *harm)
+    try:
+        assert any(said in line for line in invariants.users_own(world, {}, []))
+    finally:
+        git(world, "reset", "-q", "--hard", head)
+        user.commits.pop("his")
+        user.tags.clear()
+        user.stashes.clear()
+
+
+def test_nothing_left_behind(world: World) -> None:
+    (session,) = world.known.sessions
+    world.ask("DELETE", f"/api/sessions/{session}")
+    world.settle()
+    assert told(world) == []
+    private = world.box.home.path / "sessions" / session
+    tree = world.folder / "tree"
+    for make, undo, said in (
+        (lambda: (world.box.repo / ".git/index.lock").touch(), (world.box.repo / ".git/index.lock").unlink, "locks"),
+        (lambda: (private / "launch.1.sh").touch(), (private / "launch.1.sh").unlink, "secrets or messages"),
+        (
+            lambda: git(world, "worktree", "add", "-q", "--detach", str(tree)),
+            lambda: git(world, "worktree", "remove", "--force", str(tree)),
+            "worktrees that no session has",
+        ),
+    ):
+        make()
+        assert any(line.startswith("nothing left behind") and said in line for line in told(world)), said
+        undo()
+    assert told(world) == []
+
+
+def test_landed_as_checked(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(world, "style", "local")
+    git(world, "commit", "-q", "--allow-empty", "-m", "Change mark-9 (#1)")
+    (line,) = invariants.landed_as_checked(world, {}, [])
+    assert "its content was never checked" in line
+    world.checked.write_text(git(world, "rev-parse", "HEAD^{tree}") + "\n")
+    assert invariants.landed_as_checked(world, {}, []) == []
+    git(world, "commit", "-q", "--allow-empty", "-m", "Change mark-9 (#1)")
+    (line,) = invariants.landed_as_checked(world, {}, [])
+    assert "landed 2 times" in line
+
+
+PULL = {
+    "number": 1, "branch": "feature/a", "head": "h2", "merged": True, "named": "h2", "landed": "h2", "passed": True,
+    "approved": ["h1"], "comments": ["one", "two"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "record", "pushes", "said"),
+    [
+        ({}, [], [], ""),
+        ({"passed": False}, [], [], "whose checks did not pass"),
+        ({"passed": None}, [], [], "whose checks did not pass"),
+        ({"named": ""}, [], [], "the request named ''"),
+        ({"named": "h1"}, [], [], "the request named 'h1'"),
+        ({"approved": []}, [], [], "nobody had approved it"),
+        ({"comments": ["one", "one"]}, [], [], "was said 2 times"),
+        ({}, [("pull_request", "opened", "1", "dev", "")] * 2, [], "happened 2 times"),
+        ({}, [], [("refs/heads/a", "x", "y")] * 2, "was pushed to refs/heads/a 2 times"),
+    ],
+)
+def test_the_forge_agrees(change: dict[str, Any], record: list[Any], pushes: list[Any], said: str) -> None:
+    answers = {"landings": [{**PULL, **change}], "record": record, "pushes": pushes, "faults": []}
+    forge: Any = SimpleNamespace(ask=lambda what: answers[what])
+    town: Any = SimpleNamespace(forge=forge, asked=set())
+    wrong = invariants.forge_agrees(town, {}, [])
+    assert (wrong == []) if not said else any(said in line for line in wrong)
+    twice = {**answers, "landings": [PULL, {**PULL, "number": 2}]}
+    town.forge = SimpleNamespace(ask=lambda what: twice[what])
+    assert any("has 2 pull requests" in line for line in invariants.forge_agrees(town, {}, []))
+
+
+def test_comments_heard() -> None:
+    sent: list[Any] = []
+    box = SimpleNamespace(request=lambda *_: {"messages": sent})
+    town: Any = SimpleNamespace(box=box, known=SimpleNamespace(comments={"mark-1": "app-1"}))
+    now = {"app-1": {"pid": 7, "status": "review", "pr": {"state": "open"}}}
+    assert "never reached app-1" in invariants.comments_heard(town, now, [])[0]
+    assert invariants.comments_heard(town, now, [{"event": "message", "text": "Why mark-1? because"}]) == []
+
+
+def test_states_are_true(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    base = {"pid": None, "status": "idle", "workspacePath": None}
+    for shown, live, said in (
+        ({**base, "pid": 7}, {}, "no agent of it lives"),
+        (base, {"app-1": [7]}, "lives, but None is shown"),
+        ({**base, "pid": 7}, {"app-1": [7, 8]}, "2 agents at once"),
+        ({**base, "pid": 7, "status": "stopped"}, {"app-1": [7]}, "is stopped, but its agent lives"),
+        ({**base, "pid": 7, "status": "merged"}, {"app-1": [7]}, "although nobody restored it"),
+        ({**base, "workspacePath": "/no/such/folder"}, {}, "is not there"),
+    ):
+        monkeypatch.setattr("tests.faults.evidence.agents", lambda _world, live=live: live)
+        assert any(said in line for line in invariants.states_are_true(world, {"app-1": shown}, [])), said
+
+
+def test_work_is_never_lost(world: World) -> None:
+    gone = [{"event": "wrote", "session": "app-1", "path": "a.txt", "text": "work"}]
+    assert any("a.txt of app-1" in line for line in invariants.work_is_never_lost(world, {}, gone))
+    made = [{"event": "committed", "session": "app-1", "subject": "commit mark-99"}]
+    assert any("is in no history" in line for line in invariants.work_is_never_lost(world, {}, made))

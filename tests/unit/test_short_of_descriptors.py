@@ -1,0 +1,89 @@
+"""Where no file can be opened any more, nothing is taken for gone that merely cannot be looked at."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import resource
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agent_orchestrator.errors import Temporary
+from agent_orchestrator.git_files import find_layout, read_head
+from agent_orchestrator.host import LocalHost, ProcessId
+from agent_orchestrator.plugins.runtimes.process import Process
+from agent_orchestrator.protocols import Handle
+
+pytestmark = pytest.mark.anyio
+
+
+@contextlib.contextmanager
+def no_descriptors() -> Iterator[None]:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest = os.dup(0)
+    os.close(lowest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@pytest.fixture
+def sleeper() -> Iterator[ProcessId]:
+    child = subprocess.Popen(["sleep", "60"])
+    process = LocalHost().process(child.pid)
+    assert process is not None
+    yield process
+    child.kill()
+    child.wait()
+
+
+def test_a_process_that_cannot_be_looked_at_is_not_said_to_have_ended(sleeper: ProcessId) -> None:
+    host = LocalHost()
+    with no_descriptors(), pytest.raises(Temporary, match="open files"):
+        host.process(sleeper.pid)
+    assert host.process(sleeper.pid) == sleeper
+
+
+async def test_its_end_is_waited_for_all_the_same(sleeper: ProcessId) -> None:
+    host = LocalHost()
+    with no_descriptors():
+        waiting = asyncio.create_task(host.exited(sleeper))
+        await asyncio.sleep(0.05)
+        assert not waiting.done()
+    os.kill(sleeper.pid, 9)
+    await asyncio.wait_for(waiting, 10)
+
+
+async def test_a_terminal_that_cannot_be_looked_at_is_not_gone(sleeper: ProcessId, tmp_path: Path) -> None:
+    runtime = Process({"home": str(tmp_path)}, LocalHost())
+    address = {name: str(tmp_path / name) for name in ("socket", "private", "log")}
+    holder = {"holder": str(sleeper.pid), "holderStarted": sleeper.started}
+    handle = Handle(
+        "process", "app-1", 1, sleeper.pid, sleeper.started, LocalHost().boot_id(), address={**address, **holder}
+    )
+    with no_descriptors():
+        with pytest.raises(Temporary):
+            await runtime.probe([handle])
+        with pytest.raises(Temporary):
+            await runtime.deliver(handle, "m-1", "hello")
+        with pytest.raises(Temporary):
+            await runtime.watched(handle)
+
+
+def test_a_repository_that_cannot_be_read_is_not_said_to_be_empty(tmp_path: Path) -> None:
+    for argv in (
+        ["init", "-q"],
+        ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "x"],
+    ):
+        subprocess.run(["git", *argv], cwd=tmp_path, check=True)
+    layout = find_layout(tmp_path)
+    assert layout is not None
+    with no_descriptors(), pytest.raises(Temporary):
+        read_head(layout.git_dir)
+    assert read_head(layout.git_dir)
