@@ -144,9 +144,11 @@ class Daemon(Assembly):
             for facts in here
             if facts.updated_at > now
         ]
-        rows = [replace(row, due=max(now, row.due - ahead)) if row.due > now else row for row in pending]
-        await self.flow.append(*told, rows=[row for row, before in zip(rows, pending, strict=True) if row != before])
-        return rows
+        rows = {
+            row.intent.key: replace(row, due=max(now, row.due - ahead), updated=now) for row in pending if row.due > now
+        }
+        await self.flow.append(*told, rows=list(rows.values()))
+        return [rows.get(row.intent.key, row) for row in pending]
 
     async def _doors(
         self, settings: DaemonConfig, host: str | None, port: int | None, wanted: tls.Wanted | None

@@ -71,6 +71,8 @@ _SETTINGS = {
 _ALWAYS = tuple(part for key, value in _SETTINGS.items() for part in ("-c", f"{key}={value}"))
 LONG = 1800.0
 """Seconds after which what takes long is taken to hang: on a pipe in the place of a file, say."""
+SHOWN_WITHIN = 45.0
+"""Seconds for what somebody waits to see: his client waits no longer than 60."""
 _ODD = (
     "badDate",
     "badTimezone",
@@ -479,7 +481,8 @@ class Git:
         folder = (await self.host.run(["mktemp", "-d"])).text.strip()  # on the machine where the workspace is
         try:
             env = {"GIT_INDEX_FILE": await self._index_with_untracked(Path(folder))}
-            done = await self.run("diff", *options, "--end-of-options", start, "--", env=env, config=self.filters())
+            words = ("diff", *options, "--end-of-options", start, "--")
+            done = await self.run(*words, env=env, config=self.filters(), timeout=SHOWN_WITHIN)
         finally:
             await self.host.run(["rm", "-rf", folder])
         return done.text

@@ -35,7 +35,7 @@ async def _answering(repo: Path) -> None:
     while True:
         await asyncio.sleep(pause)
         # Git goes on to the next one: there may be many.
-        while await asyncio.to_thread(answer, repo):
+        while await asyncio.to_thread(answer, repo):  # noqa: ASYNC110 - nothing tells that Git waits at another one
             await asyncio.sleep(0.05)
         pause *= 2
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_orchestrator import reports as r
-from agent_orchestrator.errors import AoError
+from agent_orchestrator.errors import AoError, Temporary
 from agent_orchestrator.host import LocalHost
 from agent_orchestrator.odd import read_line
 from agent_orchestrator.protocols import Activity, AgentContext, AgentLaunch, Headless, Permission
@@ -123,7 +123,12 @@ class Driver:
 
     def _look_into_inbox(self) -> None:
         while True:
-            for _, text in self.reader.read():
+            try:
+                lines = self.reader.read()
+            except Temporary:  # nothing can be opened this moment
+                asyncio.get_running_loop().call_later(0.5, self._look_into_inbox)
+                return
+            for _, text in lines:
                 try:
                     data = json.loads(text)
                     message = _Message(str(data["message"]), str(data["text"]))

@@ -14,11 +14,10 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from agent_orchestrator.errors import AoError, Missing, Temporary, UsageError, machine_short
 from agent_orchestrator.protocols import Report
@@ -406,16 +405,12 @@ async def to_its_end(work: Coroutine[None, None, T], patience: float = 30.0) -> 
     try:
         return await work
     finally:
-        until = time.monotonic() + patience
-        while (rest := _to_cancel()) and time.monotonic() < until:
-            for task in rest:
-                task.cancel()
-            await asyncio.wait(rest, timeout=1.0)
-
-
-def _to_cancel() -> set[asyncio.Task[Any]]:
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    return {task for task in others if getattr(task.get_coro(), "__name__", "") != "_connect_pipes"}
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        rest = {task for task in others if getattr(task.get_coro(), "__name__", "") != "_connect_pipes"}
+        for task in rest:
+            task.cancel()
+        if rest:
+            await asyncio.wait(rest, timeout=patience)
 
 
 def _boot_id() -> str:

@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from agent_orchestrator.errors import machine_short
 from agent_orchestrator.flow.verdicts import VERDICTS, review_of
 from agent_orchestrator.plain import clean_text as clean_text
 from agent_orchestrator.protocols import Activity
@@ -304,7 +305,9 @@ class SpoolReader:
         self.more = False
         try:
             descriptor = os.open(self.path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
-        except OSError:
+        except OSError as error:
+            if short := machine_short(error):
+                raise short from None  # what is in it is to be read later
             return []
         try:
             if flood := self._flood(descriptor):

@@ -23,6 +23,7 @@ class Planted:
     """File, what is there, and what is there instead."""
     found_by: str
     kinds: str = "user-works"
+    styles: str = "plain,local"
     rounds: int = 64
 
 
@@ -85,6 +86,7 @@ PLANTED = {
         "a daemon does not mind another one's lock",
         (("daemon.py", "while (holder := _lock_or_holder(file)) is not None:", "while (holder := None) is not None:"),),
         "one daemon",
+        styles="plain",
     ),
     "into-the-dialog": Planted(
         "messages are typed whether or not the agent waits on a permission dialog",
@@ -145,10 +147,16 @@ PLANTED = {
     ),
     "red": Planted(
         "a change counts as green whatever its checks say",
-        (("flow/episodes.py", "        and pr.green(facts.head)\n", ""),),
-        "the forge agrees|landed as checked",
+        (
+            (
+                "flow/pull.py",
+                "        if self.settled != head:\n            return False\n",
+                "        return True\n",
+            ),
+        ),
+        "the forge agrees",
         "webhooks-doubled,clock-jump",
-        rounds=120,
+        "github",
     ),
     "unheard": Planted(
         "comments at the forge are not taken in",
@@ -161,7 +169,7 @@ PLANTED = {
         ),
         "comments heard",
         "webhooks-lost,forge-failing",
-        rounds=120,
+        "github",
     ),
 }
 
@@ -183,7 +191,7 @@ def try_one(name: str, bug: Planted, seed: int) -> bool:
         plant(bug, Path(folder))
         command = [sys.executable, "-m", "tests.faults.run", "--rounds", str(bug.rounds), "--seed", str(seed)]
         done = subprocess.run(
-            [*command, "--jobs", "2", "--kinds", bug.kinds, "--until-wrong"],
+            [*command, "--jobs", "2", "--kinds", bug.kinds, "--styles", bug.styles, "--until-wrong"],
             cwd=ROOT,
             env={**os.environ, "PYTHONPATH": os.pathsep.join([folder, os.environ.get("PYTHONPATH", "")])},
             stdin=subprocess.DEVNULL,

@@ -21,7 +21,7 @@ from typing import Any
 from agent_orchestrator.testing.sandbox import have_tmux
 from tests.faults import disk
 from tests.faults.forge_server import PRESENT
-from tests.faults.invariants import check
+from tests.faults.invariants import check, one_daemon
 from tests.faults.kinds import KINDS, Fault
 from tests.faults.play import World
 
@@ -78,9 +78,11 @@ class Totals:
         return "\n".join(lines)
 
 
-def play_world(seed: int, number: int, rounds: Sequence[int], kinds: Sequence[str], tell: Any) -> None:
+def play_world(
+    seed: int, number: int, rounds: Sequence[int], kinds: Sequence[str], styles: Sequence[str], tell: Any
+) -> None:
     """Play the rounds of one world; each is told when it is over. A world in which something was wrong ends there."""
-    style = STYLES[number % len(STYLES)]
+    style = styles[number % len(styles)]
     if style == "github" and not PRESENT:
         style = "local"
     runtimes = ["process", *(["tmux"] if have_tmux() else [])]
@@ -153,7 +155,7 @@ def play_round(world: World, seed: int, index: int, kinds: Sequence[str]) -> Rou
             one.wrong = check(world)
         world.round_is_over()
     except Exception as error:
-        one.wrong = [f"{type(error).__name__}: {error}"]
+        one.wrong = [f"{type(error).__name__}: {error}", *(f"one daemon: {line}" for line in one_daemon(world, {}, []))]
     for name, fault in zip(names, faults, strict=True):
         one.done.append(f"{name}: {', '.join(fault.notes)}{'' if fault.bit else ' (did not bite)'}")
     one.refused = world.known.refused - refused
@@ -181,7 +183,7 @@ def _keep(world: World, seed: int, index: int) -> str:
     return str(kept)
 
 
-def _work(wire: Connection, seed: int, kinds: Sequence[str]) -> None:
+def _work(wire: Connection, seed: int, kinds: Sequence[str], styles: Sequence[str]) -> None:
     """One of the processes that play worlds."""
     if disk.possible():
         disk.alone()
@@ -190,7 +192,7 @@ def _work(wire: Connection, seed: int, kinds: Sequence[str]) -> None:
             number, rounds = wire.recv()
         except EOFError:
             os._exit(0)
-        play_world(seed, number, rounds, kinds, wire.send)
+        play_world(seed, number, rounds, kinds, styles, wire.send)
         wire.send(None)
 
 
@@ -200,6 +202,7 @@ def play(
     *,
     jobs: int = 1,
     kinds: Sequence[str] = tuple(KINDS),
+    styles: Sequence[str] = STYLES,
     minutes: float = 0.0,
     only: int | None = None,
     first: int = 1,
@@ -220,7 +223,7 @@ def play(
     busy: dict[Connection, Any] = {}
     for _ in range(min(jobs, len(waiting))):
         ours, theirs = context.Pipe()
-        process = context.Process(target=_work, args=(theirs, seed, list(kinds)))
+        process = context.Process(target=_work, args=(theirs, seed, list(kinds), list(styles)))
         process.start()
         theirs.close()
         busy[ours] = process
@@ -270,12 +273,15 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=(os.cpu_count() or 1) + 2, help="worlds at a time")
     parser.add_argument("--minutes", type=float, default=0.0, help="begin no more worlds after so long")
     parser.add_argument("--kinds", default=",".join(KINDS), help="only these faults")
+    parser.add_argument("--styles", default=",".join(STYLES), help="the worlds there are, in turn")
     parser.add_argument("--replay", type=int, metavar="ROUND", help="the world of this round, up to it")
     parser.add_argument("--tell", action="store_true", help="say what was done in every round")
     parser.add_argument("--until-wrong", action="store_true", help="begin no more worlds after the first violation")
     parser.add_argument("--report", type=Path, help="write the figures there, as JSON")
     options = parser.parse_args()
     kinds = options.kinds.split(",")
+    if strange := set(options.styles.split(",")) - set(STYLES):
+        parser.error(f"there is no world {', '.join(sorted(strange))}; there are {', '.join(sorted(set(STYLES)))}")
     if strange := set(kinds) - set(KINDS):
         parser.error(f"there is no fault {', '.join(sorted(strange))}; there are {', '.join(KINDS)}")
     totals = play(
@@ -283,6 +289,7 @@ def main() -> int:
         options.seed,
         jobs=options.jobs,
         kinds=kinds,
+        styles=options.styles.split(","),
         minutes=options.minutes,
         only=options.replay,
         first=options.first,

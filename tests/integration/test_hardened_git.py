@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import subprocess
 from itertools import pairwise
 from pathlib import Path
@@ -195,9 +196,7 @@ async def test_what_became_a_symlink_while_it_is_saved_is_not_followed(repo: Pat
         await store._capture(found, repo.parent)
 
 
-async def test_a_pipe_in_the_place_of_a_file_keeps_nobody_waiting(
-    repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_pipe_in_the_place_of_a_file_keeps_nobody_waiting(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(git_pipes, "FIRST_LOOK", 0.05)
     (repo / "d").mkdir()
     for name in (".gitattributes", "d/.gitignore", ".git/refs/heads/waits", "mine"):
@@ -213,6 +212,17 @@ async def test_a_pipe_in_the_place_of_a_file_keeps_nobody_waiting(
     assert os.read(reader, 1) == b"x", "a pipe that Git does not read is left to whoever has it"
     os.close(reader)
     os.close(writer)
+
+
+async def test_folders_too_deep_for_any_name_stay(repo: Path) -> None:
+    top = os.open(repo, os.O_RDONLY)
+    here = top
+    for _ in range(30):
+        os.mkdir("d" * 200, dir_fd=here)
+        here = os.open("d" * 200, os.O_RDONLY, dir_fd=here)
+    found = await survey(LocalHost(), repo, repo, ())
+    assert "File name too long" in found.unsafe[0]
+    shutil.rmtree("d" * 200, dir_fd=top)  # pytest could not
 
 
 # -- where an agent is confined ------------------------------------------------------------------------------------------

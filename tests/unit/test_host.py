@@ -241,5 +241,5 @@ async def main():
 
 asyncio.run(to_its_end(main()))
 """
-    done = subprocess.run([sys.executable, "-c", script], timeout=30, check=False, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", script], timeout=25, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -17,6 +17,7 @@ from agent_orchestrator.git_files import find_layout, read_head
 from agent_orchestrator.host import LocalHost, ProcessId
 from agent_orchestrator.plugins.runtimes.process import Process
 from agent_orchestrator.protocols import Handle
+from agent_orchestrator.spool import SpoolReader
 
 pytestmark = pytest.mark.anyio
 
@@ -87,3 +88,12 @@ def test_a_repository_that_cannot_be_read_is_not_said_to_be_empty(tmp_path: Path
     with no_descriptors(), pytest.raises(Temporary):
         read_head(layout.git_dir)
     assert read_head(layout.git_dir)
+
+
+def test_what_an_agent_said_is_read_once_there_is_room(tmp_path: Path) -> None:
+    spool = tmp_path / "spool"
+    spool.write_text("{}\n")
+    reader = SpoolReader(spool)
+    with no_descriptors(), pytest.raises(Temporary):
+        reader.read()
+    assert reader.read() == [(0, b"{}")]

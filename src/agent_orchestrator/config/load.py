@@ -23,7 +23,7 @@ from agent_orchestrator.errors import ConfigError
 from agent_orchestrator.safe_files import NotPlain, plain
 
 FILE_NAMES = ("agent-orchestrator.yaml", "agent-orchestrator.yml")
-MAX_BYTES = 1 << 20
+MAX_BYTES = 1 << 18
 
 BUILT_IN: Mapping[str, tuple[str, ...]] = {
     "runtime": ("auto", "tmux", "process", "docker", "ray"),

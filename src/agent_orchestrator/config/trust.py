@@ -159,8 +159,10 @@ def _only(*values: Any) -> Find:
 
 
 def _rules(value: Any, _section: Any, _around: Around) -> Any:
-    """What rules would run. What else they do is the project's own affair: nothing untested lands, and strangers are held back."""
-    return _filled({name: rule.command for name, rule in value.items()})
+    """What rules would run, or hold back for all projects. What else they do is the project's own affair: nothing untested lands,
+    and strangers are held back.
+    """
+    return _filled({name: rule.command or (rule.action == "hold" and rule.action) for name, rule in value.items()})
 
 
 def _steering(value: Any, _section: Any, _around: Around) -> Any:
@@ -216,7 +218,7 @@ KEYS: Mapping[type[BaseModel], Mapping[str, str | Power]] = {
         "project": _INNER,
         "agents": _INNER,
         "orchestrator": _INNER,
-        "reactions": Power("runs", _rules, "`command`"),
+        "reactions": Power("runs, or holds your account for all projects", _rules, "`command`, `action: hold`"),
         "notifiers": Power("sends what happens somewhere", _where_told, waits=False),
         "notification_routing": "which of those that may be told are told",
         "quiet_hours": "when you are told",
@@ -255,7 +257,7 @@ KEYS: Mapping[type[BaseModel], Mapping[str, str | Power]] = {
         "sandbox": Power("takes the walls away", _only("none"), "`none`"),
         "max_parallel_agents": _LIMIT,
         "coordinator": _INNER,
-        "reactions": Power("runs", _rules, "`command`"),
+        "reactions": Power("runs, or holds your account for all projects", _rules, "`command`, `action: hold`"),
     },
     m.AgentConfig: {
         "model": _HOW,
@@ -282,7 +284,7 @@ KEYS: Mapping[type[BaseModel], Mapping[str, str | Power]] = {
         "account": _NAME,
         "max_parallel_agents": _LIMIT,
         "budget": _LIMIT,
-        "reactions": Power("runs", _rules, "`command`"),
+        "reactions": Power("runs, or holds your account for all projects", _rules, "`command`, `action: hold`"),
         "command": Power("runs", guarded=True),
         "prompt": _HOW,
         "resume": Power("runs", guarded=True),
@@ -481,7 +483,7 @@ def _unsigned(value: m.Plugin) -> m.Plugin:
 
 def _telling(rule: m.Reaction) -> m.Reaction:
     """A rule without what it would run: its default does."""
-    if not rule.command:
+    if not rule.command and rule.action != "hold":
         return rule
     given = rule.model_fields_set - {"auto", "action", "command", "agent", "timeout"}
     return m.Reaction.model_construct(given, **{key: getattr(rule, key) for key in given})

@@ -12,6 +12,7 @@ import ipaddress
 import re
 import socket
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from urllib.parse import parse_qsl, quote
 
 from agent_orchestrator.errors import Denied
@@ -145,14 +146,18 @@ def is_git(path: str) -> bool:
 def identify(
     tokens: Tokens, headers: Mapping[bytes, bytes], query: bytes = b"", *, secure: bool, git: bool = False
 ) -> Identity:
-    """Who asks; Git may show the token as a password. A cookie counts only with what our page says besides it."""
+    """Who asks; Git may show the token as a password. A cookie without what our page says besides it is good for looking only."""
     if b"authorization" in headers:
         shown = headers[b"authorization"]
         identity = tokens.check(_password(shown) if git and shown[:6].lower() == b"basic " else _bearer(shown))
     elif cookies := sign_ins(headers, secure=secure):
         page = _page(headers, query)
-        ours = (cookie for cookie in cookies if tokens.is_of_page(cookie, page))
-        identity = next(filter(None, map(tokens.check_sign_in, ours)), None)
+        cookies = sorted(cookies, key=lambda cookie: not tokens.is_of_page(cookie, page))
+        cookie, identity = next(
+            ((cookie, known) for cookie in cookies if (known := tokens.check_sign_in(cookie))), ("", None)
+        )
+        if identity is not None and not tokens.is_of_page(cookie, page):
+            identity = replace(identity, role=ROLES[0])
     else:
         raise Unauthorized("this needs a token")
     if identity is None:

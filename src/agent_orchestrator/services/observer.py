@@ -153,18 +153,27 @@ class Observer:
         async with eye.reading:
             while True:
                 start = eye.reader.offset
-                events = self._events(session, eye, final=final)
+                try:
+                    events = self._events(session, eye, final=final)
+                except AoError as error:
+                    log.warning("what an agent says cannot be read; trying again", session=session, error=str(error))
+                    if final:
+                        await asyncio.sleep(RETRY_PAUSE)
+                        continue
+                    self._read_again(session, eye)
+                    return
                 if any(isinstance(event.body, e.AgentDone | e.AgentTurnEnded) for event in events):
                     await self.look_at_head(session)  # what it says is done is what it committed before
                 if events and not await self._told(events):
                     eye.reader = spool.SpoolReader(eye.reader.path, start)
-                    asyncio.get_running_loop().call_later(
-                        RETRY_PAUSE, lambda: self._spawn(self._read_spool(session, eye))
-                    )
+                    self._read_again(session, eye)
                     return
                 await self._done_after(session, events)
                 if not eye.reader.more:
                     return
+
+    def _read_again(self, session: str, eye: _Eye) -> None:
+        asyncio.get_running_loop().call_later(RETRY_PAUSE, lambda: self._spawn(self._read_spool(session, eye)))
 
     async def _done_after(self, session: str, events: Sequence[Event]) -> None:
         for event in events:

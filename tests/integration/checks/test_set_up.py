@@ -103,7 +103,7 @@ async def test_what_a_check_changed_and_dated_back_is_made_again(stage: Stage) -
     await stage.checks.run(replace(spec, command="echo evil >tool; truncate -s 5 tool; touch -d 2020-01-01 tool"))
     lines: list[str] = []
     await stage.checks.run(spec, lines.append)
-    assert lines == ["good"] and stage.lines("set-ups") == ["1", "1"]
+    assert lines[-1] == "good" and stage.lines("set-ups") == ["1", "1"]
 
 
 async def test_only_the_last_used_checkouts_are_kept(stage: Stage) -> None:

@@ -577,3 +577,19 @@ def test_a_file_in_a_workspace_is_never_found(tmp_path: Path) -> None:
     assert find(real, environ, home) is None
     assert find(moved, environ, home, [tmp_path / "elsewhere"]) is None
     assert find(repo / ".worktrees" / "fix", environ, home) == repo / "agent-orchestrator.yaml"
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("a: " + "[a," * 5_000, "nested too deeply"),
+        ("".join(f"k{number}: v\n" for number in range(20_000)), "20000 keys and items"),
+        ("- " * 20_000, "20000 keys and items"),
+        ("x" * (1 << 19), "is larger than"),
+    ],
+)
+def test_a_file_that_would_keep_the_daemon_busy_is_refused_at_once(tmp_path: Path, text: str, why: str) -> None:
+    file = tmp_path / "agent-orchestrator.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=why):
+        load(file, {})

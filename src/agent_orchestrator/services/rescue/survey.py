@@ -186,7 +186,11 @@ def _walk(found: Survey, root: Path, links: set[str], ignored: set[str]) -> None
     waiting = [""]
     while waiting:
         folder = waiting.pop()
-        entries = list(os.scandir(root / folder))
+        try:
+            entries = list(os.scandir(root / folder))
+        except OSError as error:  # too deep for any name, say: what is in it cannot be told, so it stays
+            found.unsafe.append(f"a folder cannot be read ({error.strerror}): {folder[:100]}")
+            continue
         names = {entry.name for entry in entries}
         if folder and ".git" in names:
             found.nested.append(folder)

@@ -1,0 +1,66 @@
+"""What rounds of faults once found, each as short as it can be played."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.faults import evidence
+from tests.faults.invariants import check
+from tests.faults.play import World
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path, "plain", "process", fresh=False, seed="mended", disk=False)
+    try:
+        made.begin()
+        yield made
+    finally:
+        made.close()
+
+
+def test_a_clock_that_was_days_ahead_is_gone_back_from_at_the_next_start(world: World) -> None:
+    """And what was known and due by it does not wait for those days to come."""
+    world.clock.put(10 * 86400.0)
+    world._new(0.0, 0.0)
+    (session,) = world.known.sessions
+    world.settle()
+    due = {key: left for key, _, _, left in evidence.pending(world)}
+    world.clock.put(0.0)
+    world.restart()
+    world._send(0.0, 0.0)
+
+    def heard() -> bool:
+        messages = world.box.request("GET", f"/api/sessions/{session}/messages")["messages"]
+        return bool(messages[-1]["state"] == "acknowledged" and world.box.session(session)["activity"] == "idle")
+
+    world.box.until(heard, "the message")
+    world.settle()
+    assert check(world) == []
+    assert evidence.time_there(world) - time.time() < 60.0
+    now = {key: left for key, _, _, left in evidence.pending(world)}
+    assert now.keys() == due.keys() and all(left < due[key] + 60.0 for key, left in now.items())
+    kinds = [one["type"] for one in world.box.request("GET", "/api/events?limit=1000")["events"]]
+    assert kinds.count("clock-set-back") == 1
+    world.restart()
+    kinds = [one["type"] for one in world.box.request("GET", "/api/events?limit=1000")["events"]]
+    assert kinds.count("clock-set-back") == 1
+
+
+def test_what_an_agents_start_could_not_remove_goes_with_the_agent(world: World) -> None:
+    """The file with its environment, where the disk was read-only when it was read."""
+    world._new(0.0, 0.0)
+    (session,) = world.known.sessions
+    world.settle()
+    left = world.box.home.path / "sessions" / session / "launch.1.x.sh"
+    left.touch()
+    world.ask("DELETE", f"/api/sessions/{session}")
+    world.settle()
+    assert not left.exists()
+    left.touch()
+    world.restart()
+    assert not left.exists()
