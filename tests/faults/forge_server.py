@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import signal
+import threading
 from collections.abc import Callable
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -28,6 +29,7 @@ class ForgeServer:
     def __init__(self) -> None:
         schema = fetch.GRAPHQL.path(fetch.GRAPHQL.files[0])
         load(schema)  # here, where it stays for the next one
+        self._asking = threading.Lock()
         self._wire, theirs = Pipe()
         self._pid = os.fork()
         if not self._pid:
@@ -37,8 +39,9 @@ class ForgeServer:
 
     def ask(self, what: str, *args: Any) -> Any:
         """Have something done there, or looked up."""
-        self._wire.send((what, args))
-        answer = self._wire.recv()
+        with self._asking:  # people use it while faults happen to it
+            self._wire.send((what, args))
+            answer = self._wire.recv()
         if isinstance(answer, Exception):
             raise answer
         return answer

@@ -80,7 +80,7 @@ def audit(
     head: bool,
     as_json: bool,
 ) -> int:
-    """Show who did what, when and why.
+    """Show who did what, when and why; export it; see that nobody changed it.
 
     WHY names the entry that something was done because of. Entries are never changed or removed; a chain of digests shows it if
     somebody does. What was cut off at the end is seen only by a SEQ:DIGEST that was kept elsewhere.

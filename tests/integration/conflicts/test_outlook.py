@@ -285,3 +285,20 @@ def test_real_merges_agree(tmp_path: Path) -> None:
     world = make_world(tmp_path, 1, 10)
     assert len(pairs_of(world.branches)) == 45
     assert disagreements(world) == []
+
+
+def test_a_folder_that_cannot_be_cleared_is_what_the_machine_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And no fault of ours: the disk is read-only, and it is looked again later."""
+    snapshots = Snapshots(LocalHost(), tmp_path / "repo", tmp_path / "work")
+    snapshots.begin()
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", refuse)
+        with pytest.raises(Temporary, match="Read-only"):
+            snapshots.begin()
+    snapshots.begin()

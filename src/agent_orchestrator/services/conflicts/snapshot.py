@@ -16,7 +16,7 @@ from pathlib import Path
 
 import structlog
 
-from agent_orchestrator.errors import AoError
+from agent_orchestrator.errors import AoError, machine_short
 from agent_orchestrator.git import Change, Git
 from agent_orchestrator.git_files import Layout, find_layout, read_head, read_ref
 from agent_orchestrator.host import Host
@@ -62,8 +62,12 @@ class Snapshots:
 
     def begin(self) -> None:
         """Start with no object of an earlier time."""
-        shutil.rmtree(self.work, ignore_errors=True)
-        self.objects.mkdir(mode=0o700, parents=True)
+        try:
+            if self.work.exists():
+                shutil.rmtree(self.work)
+            self.objects.mkdir(mode=0o700, parents=True)
+        except OSError as error:
+            raise machine_short(error) or error from None
         self._seen.clear()
 
     def environment(self) -> dict[str, str]:
