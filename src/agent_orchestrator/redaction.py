@@ -51,6 +51,44 @@ _SHAPES: Mapping[str, str] = {
     "token of ours": r"aoc_[A-Za-z0-9_-]{43}|ao[tl]_[0-9a-f]{8}\.[A-Za-z0-9_-]{43}"
     r"|aos_[\w~@-]{1,200}\.\d+\.[A-Za-z0-9_-]{43}|aon_[\w~@.-]{1,200}\.[A-Za-z0-9_-]{43}",
 }
+_BEGINNINGS = tuple(
+    text.encode()
+    for text in (
+        *(
+            "ghp_",
+            "gho_",
+            "ghu_",
+            "ghs_",
+            "ghr_",
+            "github_pat_",
+            "glpat-",
+            "gloas-",
+            "gldt-",
+            "glrt-",
+            "glptt-",
+            "glcbt-",
+            "glimt-",
+        ),
+        *(
+            "glft-",
+            "glagent-",
+            "glsoat-",
+            "sk-",
+            "AIza",
+            "k_live_",
+            "hf_",
+            "SG.",
+            "gsk_",
+            "xai-",
+            "xox",
+            "xapp-",
+            "AKIA",
+            "ASIA",
+        ),
+        *("lin_", "ATATT3", "npm_", "pypi-AgEI", "dckr_pat_", "eyJ", "aoc_", "aot_", "aol_", "aos_", "aon_"),
+    )
+)
+"""One of these is in every token: looked for first, for a long line is soon searched for a few words."""
 _RUN = 20
 """Characters that every token has in a row, of those that tokens are made of."""
 _RUN_CHARACTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-=~@"
@@ -183,7 +221,9 @@ class Redactor:
             return True
         for start, end in _runs(data):
             run = data[start:end]
-            if any(form in run for form in self._bytes) or _BYTE_TOKEN.search(data, start, end):
+            if any(form in run for form in self._bytes):
+                return True
+            if any(one in run for one in _BEGINNINGS) and _BYTE_TOKEN.search(data, start, end):
                 return True
         return False
 

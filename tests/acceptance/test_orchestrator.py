@@ -205,9 +205,6 @@ def test_it_cannot_reach_another_project(box: Sandbox, log: Path) -> None:
 def test_ao_start_and_the_configuration_start_it(box: Sandbox, log: Path) -> None:
     repository(box, log, ", auto: true")
     box.ao("start", "--no-open", "--port", "0")
-    box.until(lambda: box.json("orchestrator")["session"] is None, "nothing: it is started with the daemon")
-    box.stop()
-    box.start()
     box.until(lambda: [one for one in box.sessions() if one["kind"] == "coordinator"], "the one that is wanted")
     box.until(lambda: box.session("app-coordinator")["activity"] == "idle", "it to be at rest")
     assert box.session("app-coordinator")["column"] == "Working"

@@ -292,6 +292,8 @@ class Observer:
             return
         state, detail = screen_state(text, eye.rules)
         facts = self.flow.sessions[session]
+        if not state and facts.activity.state == "blocked" and not (eye.rules.ready or eye.rules.busy):
+            state = "active"  # its question is gone, and nothing else would say so
         if state and (state, detail) != (facts.activity.state, facts.activity.detail):
             now = self.flow.clock()
             key = f"screen:{session}:{eye.generation}:{now:.6f}"

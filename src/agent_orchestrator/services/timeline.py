@@ -29,6 +29,7 @@ LEFT_OUT: frozenset[type[e.Body]] = frozenset(
         e.CommandsTrusted,
         e.ConfigurationChanged,
         e.ConfigurationBroken,
+        e.ClockSetBack,
         e.TaskCreated,
         e.SessionAdmitted,
         e.WorkPublished,

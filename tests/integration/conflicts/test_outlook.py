@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import errno
+import shutil
 import subprocess
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import pytest
 
-from agent_orchestrator.errors import Missing
+from agent_orchestrator.errors import Missing, Temporary
 from agent_orchestrator.host import LocalHost
 from agent_orchestrator.services.conflicts import Branch, Outlook
 from agent_orchestrator.services.conflicts.compare import Comparison
+from agent_orchestrator.services.conflicts.snapshot import Snapshots
 from benchmarks.collisions import disagreements, make_world, pairs_of
 from tests.integration.landing.world import write
 from tests.integration.rescue.world import git, make_repository

@@ -262,9 +262,9 @@ def _remove_empty(folder: Path, workspace: Path) -> None:
 
 def _restore_entry(workspace: Path, entry: Entry, blob: Path) -> None:
     path = workspace / entry.path
-    _clear(workspace, path, keep_folder=entry.kind == "nested")
+    _clear(workspace, path)
     if entry.kind == "nested":
-        path.mkdir(exist_ok=True)
+        path.mkdir()
         with tarfile.open(blob) as tar:
             if hasattr(tarfile, "fully_trusted_filter"):
                 tar.extractall(path, filter="fully_trusted")
@@ -277,7 +277,7 @@ def _restore_entry(workspace: Path, entry: Entry, blob: Path) -> None:
         path.chmod(entry.mode)
 
 
-def _clear(workspace: Path, path: Path, *, keep_folder: bool) -> None:
+def _clear(workspace: Path, path: Path) -> None:
     """Make way: a folder may have become a file, a file a folder, a symlink either."""
     for step in [*reversed(list(path.relative_to(workspace).parents)[:-1])]:
         parent = workspace / step
@@ -286,7 +286,7 @@ def _clear(workspace: Path, path: Path, *, keep_folder: bool) -> None:
         parent.mkdir(exist_ok=True)
     if path.is_symlink() or path.is_file():
         path.unlink()
-    elif path.is_dir() and not keep_folder:
+    elif path.is_dir():
         shutil.rmtree(path)
 
 
