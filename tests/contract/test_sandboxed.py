@@ -72,7 +72,7 @@ class Sandboxed:
     async def test_an_end_is_told_as_an_exit_code(self, bench: Bench, script: str, how: int) -> None:
         handle = await bench.launch(["sh", "-c", script])
         assert await bench.runtime.ended(handle) == Gone(Exit(how))
-        assert not _inside(handle)
+        await eventually(lambda: not _inside(handle))
 
     async def test_a_program_that_is_not_there_is_named(self, bench: Bench) -> None:
         handle = await bench.launch(["no-such-program-anywhere"])
