@@ -107,7 +107,8 @@ class Outlook:
         env = {"GIT_DIR": str(self.common), "GIT_WORK_TREE": str(folder), **self._snapshots.environment()}
         self._comparison.git = Git(self.host, folder, env)
         if self._attributes != (base or "none"):
-            shutil.rmtree(folder, ignore_errors=True)
+            if folder.exists():
+                shutil.rmtree(folder)  # where the disk is read-only, that is what is told
             folder.mkdir()
             if base:
                 await write_attributes(self._comparison.git, base, folder)
