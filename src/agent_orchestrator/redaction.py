@@ -275,7 +275,7 @@ class Stream:
         out = buffer
         end = len(buffer)
         if ranges or tokens or held or open_token:
-            every = _positions(buffer, lines=True)
+            every = _positions(buffer)
             in_lines = [place for place in every if buffer[place] not in b"\r\n"]
             marks = {in_lines[n] for a, b in ranges for n in range(a, b)} | {
                 every[n] for a, b in tokens for n in range(a, b)
@@ -325,7 +325,7 @@ def _tokens(shown: bytes) -> Iterator[tuple[int, int]]:
                 yield found.span("password")
 
 
-def _positions(buffer: bytes, *, lines: bool) -> list[int]:
+def _positions(buffer: bytes) -> list[int]:
     """Where in the buffer each byte is that the terminal shows."""
     found: list[int] = []
     at = 0
@@ -333,7 +333,7 @@ def _positions(buffer: bytes, *, lines: bool) -> list[int]:
         found += range(at, sequence.start())
         at = sequence.end()
     found += range(at, len(buffer))
-    return found if lines else [place for place in found if buffer[place] not in b"\r\n"]
+    return found
 
 
 def _runs(data: bytes) -> Iterator[tuple[int, int]]:
