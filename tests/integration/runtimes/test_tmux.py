@@ -15,6 +15,7 @@ import pytest
 from agent_orchestrator.errors import Missing, NotFound
 from agent_orchestrator.host import Completed, LocalHost
 from agent_orchestrator.plugins.runtimes.auto import pick, tmux_version
+from agent_orchestrator.plugins.runtimes.launching import forget_ended
 from agent_orchestrator.plugins.runtimes.tmux import Tmux
 from agent_orchestrator.protocols import Alive, Delivered, Gone, Held, Undeliverable
 from agent_orchestrator.testing.contracts.runtime import Bench
@@ -158,6 +159,18 @@ async def test_no_message_is_left_in_a_buffer_or_a_file(tmux: Bench) -> None:
     )
     assert shown.stdout == b""
     assert not list(Path(handle.address["private"]).glob("message.*"))
+
+
+async def test_a_message_that_waits_when_its_agent_is_lost_is_told_undeliverable(tmux: Bench) -> None:
+    handle, _ = await tmux.recorder()
+    assert await tmux.runtime.deliver(handle, "m1", "hello") == Delivered()
+    private, server = Path(handle.address["private"]), await server_pid(tmux.home)
+    waiting = asyncio.create_task(tmux.runtime.deliver(handle, "m2", "again"))
+    await eventually(lambda: bool(list(private.glob("message.*"))))
+    await asyncio.sleep(0.02)  # it has been tried once, and is tried again when the first one's Enter was pressed
+    os.kill(server, signal.SIGKILL)
+    forget_ended(private)
+    assert await waiting == Undeliverable("its tmux server is gone", ambiguous=True)
 
 
 async def test_without_tmux_the_error_says_what_to_do(tmux: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

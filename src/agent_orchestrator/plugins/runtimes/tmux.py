@@ -247,7 +247,7 @@ class Tmux:
         file = _private_file(private, f"message.{os.getpid()}.", "", text.encode(errors="replace"))
         try:
             until = time.monotonic() + _ENTER_WITHIN
-            while (result := await self._try(handle, message, file, enter)) is None:
+            while (result := await self._try(handle, message, file if text else None, enter)) is None:
                 if time.monotonic() > until:
                     return Held("the message before it is still being entered")
                 await asyncio.sleep(0.05)
@@ -257,8 +257,8 @@ class Tmux:
         finally:
             file.unlink(missing_ok=True)
 
-    async def _try(self, handle: Handle, message: str, file: Path, enter: bool) -> Delivery | None:
-        """One attempt; none: the Enter of the message before it is still due."""
+    async def _try(self, handle: Handle, message: str, file: Path | None, enter: bool) -> Delivery | None:
+        """One attempt, without a file only Enter; none: the Enter of the message before it is still due."""
         pane, name = handle.address["pane"], handle.address["name"]
         key, buffer = _key(message), f"ao-{secrets.token_hex(8)}"
         recent = f"#{{e|<:#{{e|-:{int(time.time())},#{{AO_TYPED}}}},{TYPING_COUNTS}}}"
@@ -266,11 +266,10 @@ class Tmux:
         ours, done = f"#{{==:#{{@ao_name}},{name}}}", f"#{{==:#{{@ao_last}},{key}}}"
         obstacles = (done, "#{pane_dead}", "#{pane_in_mode}", "#{@ao_due}", typing)
         paste, drop = (f"{verb} -b {buffer}" for verb in ("paste-buffer -p -d", "delete-buffer"))
-        filled = file.stat().st_size > 0
-        write = [f"{paste} -t {pane}"] if filled else []
+        write = [f"{paste} -t {pane}"] if file else []
         write += [f"set-option -p -t {pane} @ao_last {key}", *(_enter_later(pane) if enter else ())]
         answer = await self._server.ask(
-            *(["load-buffer", "-b", buffer, literal(str(file)), ";"] if filled else []),
+            *(["load-buffer", "-b", buffer, literal(str(file)), ";"] if file else []),
             *(
                 "if-shell",
                 "-F",
@@ -278,7 +277,7 @@ class Tmux:
                 pane,
                 every(ours, *map(negated, obstacles)),
                 " ; ".join(write),
-                drop if filled else "",
+                drop if file else "",
             ),
             *(";", "display-message", "-p", "-t", pane, "|".join((ours, *obstacles))),
         )
