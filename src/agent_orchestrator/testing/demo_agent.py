@@ -414,7 +414,7 @@ class Agent:
         """Run a program to its end in a process group of its own, while keys are read."""
         os.chdir(self.workspace)
         null = [(os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0)]
-        ends = {signal.SIGINT, signal.SIGTERM}
+        ends = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, ends)  # whoever is ended now must know his child
         try:
             self.child = os.posix_spawnp(
@@ -430,11 +430,15 @@ class Agent:
             self.keyboard.poll(1.0)  # the child's end wakes it
 
     def end_child(self) -> None:
-        """End what `start` is running."""
+        """End what `start` is running: a Git that is asked to removes its locks."""
         child, self.child = self.child, 0
         if child:
-            os.killpg(child, signal.SIGKILL)
-            os.waitpid(child, 0)
+            os.killpg(child, signal.SIGTERM)
+            until = time.monotonic() + 1.0
+            while not os.waitpid(child, os.WNOHANG)[0]:
+                if time.monotonic() > until:
+                    os.killpg(child, signal.SIGKILL)
+                time.sleep(0.005)
 
     def do_ask(self, argument: str) -> None:
         show(f"{argument}\n")
