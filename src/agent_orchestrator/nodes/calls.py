@@ -125,7 +125,7 @@ FUNCTIONS: Mapping[str, Callable[..., Awaitable[Any]]] = {
 """Functions of ours whose first parameter is the machine that they act on."""
 
 CALLS: Mapping[str, Call] = {
-    **_methods("workspace", protocols.Workspace, "create", "publish", "remove"),
+    **_methods("workspace", protocols.Workspace, "create", "publish", "remove", "abandon"),
     **_methods("runtime", protocols.Runtime, "launch", "probe", "ended", "deliver", "press", "screen", "resize"),
     **_methods("runtime", protocols.Runtime, "stop", "discard", "leftovers"),
     **_methods("runtime", protocols.Watchable, "watched"),

@@ -68,9 +68,7 @@ class RemoteWorkspace:
         """Make the workspace there; when this returns, the mirror of its HEAD is here."""
         of = await self._of()
         made: WorkspaceInfo = await self._node.ask("workspace.create", of=of, timeout=None, report=report, spec=spec)
-        mirror = self._node.local.session(spec.session) / MIRROR
-        (mirror / "logs").mkdir(mode=0o700, parents=True, exist_ok=True)
-        return replace(made, git_dir=mirror, shared=False)
+        return self._mirrored(spec, made)
 
     async def publish(self, spec: WorkspaceSpec) -> None:
         """Bring the branch's commits into the node's repository."""
@@ -79,6 +77,16 @@ class RemoteWorkspace:
     async def remove(self, spec: WorkspaceSpec) -> None:
         """Remove the folder there; the branch stays."""
         await self._node.ask("workspace.remove", of=await self._of(), timeout=None, spec=spec)
+
+    async def abandon(self, spec: WorkspaceSpec) -> WorkspaceInfo | None:
+        """Take away what a try that was cut short left there."""
+        found = await self._node.ask("workspace.abandon", of=await self._of(), timeout=None, spec=spec)
+        return self._mirrored(spec, found) if found else None
+
+    def _mirrored(self, spec: WorkspaceSpec, made: WorkspaceInfo) -> WorkspaceInfo:
+        mirror = self._node.local.session(spec.session) / MIRROR
+        (mirror / "logs").mkdir(mode=0o700, parents=True, exist_ok=True)
+        return replace(made, git_dir=mirror, shared=False)
 
     async def _of(self) -> dict[str, Any]:
         return await self._node.plugin(self._kind, {}, self._plugins)

@@ -160,6 +160,8 @@ class Serving:
             return await plugin.publish(spec)
         if call.name == "workspace.remove":
             return await plugin.remove(spec)
+        if call.name == "workspace.abandon":
+            return await plugin.abandon(spec)
         spec.private.mkdir(mode=0o700, parents=True, exist_ok=True)
         spec.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         made = await plugin.create(spec, request.note)

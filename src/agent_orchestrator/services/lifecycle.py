@@ -43,6 +43,7 @@ from agent_orchestrator.protocols import (
     Typable,
     Types,
     Undeliverable,
+    WorkspaceInfo,
     WorkspaceSpec,
 )
 from agent_orchestrator.redaction import KNOWN
@@ -181,18 +182,8 @@ class Lifecycle:
             back = await site.bring_back(spec)
             notes = (*notes, back.waiting) if back.waiting else notes
         forgot = facts.remote and not await self.carry(facts)
-        body = e.WorkspaceCreated(
-            path=str(made.path),
-            branch=made.branch,
-            base=made.base,
-            base_commit=facts.place.base_commit if facts.place else made.base_commit,
-            head=made.head,
-            git_dir=str(made.git_dir),
-            notes=notes,
-            git_env=dict(made.git_env),
-            shared=made.shared,
-            forgot=forgot,
-        )
+        base = facts.place.base_commit if facts.place else made.base_commit
+        body = replace(_created(made), base_commit=base, notes=notes, forgot=forgot)
         return [self._event(facts, body, f"{intent.key}:done")]
 
     async def publish(self, intent: Intent, _attempts: int) -> Sequence[Event]:
@@ -588,7 +579,13 @@ class Lifecycle:
         events = [] if nowhere else await self._end_strays(facts, handle)
         saved: list[str] = []
         kept = False
-        if facts.place is not None and facts.place.present:
+        there = facts.place is not None and facts.place.present
+        if facts.place is None and not nowhere:
+            # A daemon that was killed while it made the workspace did not come to record it.
+            found = await self.plugins.workspace_of(facts).abandon(self.workspace_spec(facts))
+            events += [self._event(facts, _created(found), f"{intent.key}:found")] if found else []
+            there = found is not None
+        if there:
             site, spec, why = self.plugins.site_of(facts), self.workspace_spec(facts), ""
             if await site.present(spec.path):
                 await self._unless_in_use(site, spec.path, attempts, keep=facts.keep)
@@ -672,6 +669,20 @@ class Lifecycle:
             facts, e.TimerDue("silence"), f"silent:{facts.id}:{facts.generation}:{heard:.3f}", facts.generation
         )
         raise Again(threshold, due)
+
+
+def _created(made: WorkspaceInfo) -> e.WorkspaceCreated:
+    return e.WorkspaceCreated(
+        path=str(made.path),
+        branch=made.branch,
+        base=made.base,
+        base_commit=made.base_commit,
+        head=made.head,
+        git_dir=str(made.git_dir),
+        notes=made.notes,
+        git_env=dict(made.git_env),
+        shared=made.shared,
+    )
 
 
 async def _nothing(_session: str) -> None:

@@ -266,6 +266,23 @@ async def test_killed_while_being_set_up_and_tried_again(
     assert not (spec.path / "half").exists()
 
 
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("command", ["worktree", "reset"])
+async def test_killed_around_a_command_and_given_up(
+    worktree: Worktree, spec: WorkspaceSpec, tmp_path: Path, command: str, moment: str
+) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "git").write_text(KILLER.format(command=command, moment=moment, git=LocalHost().which("git")))
+    (programs / "git").chmod(0o755)
+    run_and_die(spec, tmp_path, "true", programs)
+    assert await worktree.abandon(spec) is None
+    assert not spec.path.exists() and spec.link and not os.path.lexists(spec.link)
+    assert len(git_in(spec.repo, "worktree", "list").splitlines()) == 1
+    assert git_in(spec.repo, "branch", "--list", spec.branch) == ""
+    await finished(worktree, spec)
+
+
 async def test_killed_in_the_first_moments_of_registering(worktree: Worktree, spec: WorkspaceSpec) -> None:
     await worktree.create(spec, silent)
     record = spec.private / "workspace.json"

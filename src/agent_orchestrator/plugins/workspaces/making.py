@@ -98,6 +98,19 @@ class GitWorkspace(ABC):
         await asyncio.to_thread(remove_tree, _away(spec.path))
         forget_record(spec)
 
+    async def abandon(self, spec: WorkspaceSpec) -> WorkspaceInfo | None:
+        """Take away what a try that was cut short left, its new branch included; a finished workspace stays, and is told."""
+        earlier = read_record(spec)
+        if earlier is None:
+            return None
+        if earlier.made and find_layout(spec.path) is not None:
+            return earlier.info()
+        git = Git(self._host, spec.repo)
+        if layout := await git.layout():
+            await self._wait_until_unused(spec.path)
+            await self._undo(spec, git, layout, earlier)
+        return None
+
     # -- what differs --------------------------------------------------------------------------------------------------
 
     @abstractmethod

@@ -313,3 +313,7 @@ class NodeWorkspace:
         await self._plugin.remove(site.there(spec))
         await site.of_repository("forget", spec, session=spec.session, branch=spec.branch)
         await publishing.forget(site.main(spec), spec.session)
+
+    async def abandon(self, spec: WorkspaceSpec) -> WorkspaceInfo | None:
+        """Take away what a try that was cut short left there; the branch that was made for it here has nothing of its own."""
+        return await self._plugin.abandon(self._site.there(spec))

@@ -127,6 +127,17 @@ class WorkspaceContract:
         assert git_in(spec.repo, "rev-parse", spec.branch) == first.head
         assert len(git_in(spec.repo, "worktree", "list").splitlines()) == 1
 
+    async def test_only_what_is_unfinished_is_given_up(self, workspace: Workspace, spec: WorkspaceSpec) -> None:
+        spec.path.mkdir(parents=True)
+        (spec.path / "foreign").write_text("somebody's own\n")
+        assert await workspace.abandon(spec) is None
+        assert (spec.path / "foreign").exists()
+        shutil.rmtree(spec.path)
+        made = await workspace.create(spec, silent)
+        (spec.path / "work").write_text("kept\n")
+        assert await workspace.abandon(spec) == made
+        assert (spec.path / "work").read_text() == "kept\n"
+
     async def test_many_at_once(self, workspace: Workspace, repo: Path, tmp_path: Path) -> None:
         specs = [spec_for(repo, tmp_path, f"task-{number}") for number in range(20)]
         made = await asyncio.gather(*(workspace.create(spec, silent) for spec in specs))
