@@ -161,6 +161,18 @@ async def test_no_message_is_left_in_a_buffer_or_a_file(tmux: Bench) -> None:
     assert not list(Path(handle.address["private"]).glob("message.*"))
 
 
+async def test_a_terminal_that_vanished_before_its_enter_troubles_no_other(tmux: Bench) -> None:
+    await tmux.launch(["sleep", "60"], "app-stays")  # with its last terminal the server would go, too
+    gone, _ = await tmux.recorder()
+    assert await tmux.runtime.deliver(gone, "m1", "hello") == Delivered()
+    await tmux.runtime.stop(gone, grace=0)
+    await tmux.runtime.discard(gone)
+    await asyncio.sleep(0.8)  # its Enter would have been pressed
+    other, got = await tmux.recorder("other", session="app-other")
+    assert await tmux.runtime.deliver(other, "m2", "x") == Delivered()
+    await eventually(lambda: got.read_bytes() == b"x\r")
+
+
 async def test_a_message_that_waits_when_its_agent_is_lost_is_told_undeliverable(tmux: Bench) -> None:
     handle, _ = await tmux.recorder()
     assert await tmux.runtime.deliver(handle, "m1", "hello") == Delivered()

@@ -375,9 +375,13 @@ def _process(handle: Handle) -> ProcessId:
 
 
 def _enter_later(pane: str) -> tuple[str, str]:
-    """Commands that press Enter after a pause, by the server alone; `@ao_due` is set until then."""
+    """Commands that press Enter after a pause, by the server alone; `@ao_due` is set until then.
+
+    In a pane that is gone by then, nothing is done: tmux would show the error in the next terminal that it opens.
+    """
     leave_mode = f'if-shell -F -t {pane} "##{{pane_in_mode}}" "send-keys -X -t {pane} cancel"'
-    then = f"{leave_mode} ; send-keys -t {pane} Enter ; set-option -p -u -t {pane} @ao_due"
+    press = f'"send-keys -t {pane} Enter ; set-option -p -u -t {pane} @ao_due"'
+    then = f'{leave_mode} ; if-shell -F -t {pane} "##{{==:##{{pane_id}},{pane}}}" {press}'
     return f"set-option -p -t {pane} @ao_due 1", f"run-shell -b -d {ENTER_AFTER} -t {pane} -C {quoted(then)}"
 
 
