@@ -1,0 +1,94 @@
+"""`python -m tests.integration.rescue.mutations [NAME…]`: random workspaces notice each bug that is planted in a copy of the rescue."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.faults.mutations import ROOT, Planted, plant
+
+RESTORE, SURVEY = "services/rescue/restore.py", "services/rescue/survey.py"
+EXAMPLES = 60
+TEST = "tests/integration/rescue/test_any_workspace.py"
+FOUND = "any workspace comes back"
+
+
+def _bug(what: str, file: str, before: str, after: str) -> Planted:
+    return Planted(what, ((file, before, after),), FOUND)
+
+
+PLANTED = {
+    "mode": _bug(
+        "what was saved comes back without its mode", RESTORE, "        path.chmod(entry.mode)\n", "        pass\n"
+    ),
+    "index": _bug("the index is not brought back", RESTORE, 'if name != "HEAD":', 'if name not in ("HEAD", "index"):'),
+    "absent": _bug("deleted files come back", RESTORE, "for name in manifest.absent:", "for name in ():"),
+    "empty": _bug("empty folders are forgotten", RESTORE, "for name in manifest.empty:", "for name in ():"),
+    "links": _bug(
+        "a symlink comes back as a file",
+        RESTORE,
+        "path.symlink_to(os.fsdecode(blob.read_bytes()))",
+        "shutil.copyfile(blob, path)",
+    ),
+    "stashes": _bug("stashes are forgotten", RESTORE, "if not manifest.stashes:", "if True:"),
+    "hidden": _bug("files hidden from Git's status are not looked at", SURVEY, "found.hidden.append(path)", "continue"),
+    "nested": _bug("repositories within are not seen", SURVEY, 'if folder and ".git" in names:', "if False:"),
+    "named": _bug(
+        "ignored files that `copy` names are left behind",
+        SURVEY,
+        "if is_ignored and kept and not (top and _same(path, top / name)):",
+        "if False:",
+    ),
+    "states": _bug(
+        "an unfinished merge or rebase is forgotten", SURVEY, "for folder in _STATE_FOLDERS:", "for folder in ():"
+    ),
+    "sparse": _bug("a sparse checkout comes back whole", SURVEY, '        "config.worktree",\n', ""),
+    "detached": _bug(
+        "commits that no branch has are left to the garbage collection",
+        SURVEY,
+        "found.unreachable = [sha for sha in heads if sha in loose]",
+        "found.unreachable = []",
+    ),
+    "submodules": _bug("a submodule that was filled stays empty", SURVEY, "found.filled.append(path)", "continue"),
+    "submodules-work": _bug(
+        "a submodule's own commits keep no workspace",
+        SURVEY,
+        "found.unsafe += await _submodule(found.git.host, root / path, path)",
+        "pass",
+    ),
+    "endings": _bug("an unchanged file counts as changed for its line endings", RESTORE, "if wrongly:", "if False:"),
+}
+
+
+def found(name: str, bug: Planted) -> bool:
+    """Does a drawn workspace notice it?"""
+    with tempfile.TemporaryDirectory(prefix="ao-planted-") as folder:
+        plant(bug, Path(folder))
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", TEST],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": folder, "AO_RESCUE_EXAMPLES": str(EXAMPLES)},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    wrong = [line.strip() for line in done.stdout.splitlines() if line.startswith("E ")]
+    noticed = done.returncode == 1 and bool(wrong)
+    sys.stdout.write(f"| {name} | {bug.what} | {wrong[0][:160] if noticed else 'NOT FOUND'} |\n")
+    sys.stdout.flush()
+    return noticed
+
+
+def main() -> int:
+    """Try all, or those that are named."""
+    names = sys.argv[1:] or list(PLANTED)
+    missed = [name for name in names if not found(name, PLANTED[name])]
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
