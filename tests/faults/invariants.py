@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,8 @@ FINAL = {"delivered", "acknowledged", "failed"}
 OVER = {"stopped", "failed", "merged", "closed", "exited", "interrupted"}
 LITTER = ("launch.", "spec.", "message.")
 """What a terminal is started with, and what is to be typed into it: meant for one reading."""
+SOON = 3.0
+"""Seconds in which it is removed once the disk can be written again."""
 FAULTS = re.compile(r"Traceback|unexpectedly|level=error|\bERROR\b")
 ZERO = "0" * 40
 
@@ -251,6 +254,15 @@ def comments_heard(world: World, sessions: Sessions, truth: list[Any]) -> list[s
     return wrong
 
 
+def _litter(world: World, live: set[str]) -> list[str]:
+    home = world.box.home.path
+    return [
+        str(path.relative_to(home))
+        for path in home.glob("sessions/*/*")
+        if path.name.startswith(LITTER) and path.parent.name not in live
+    ]
+
+
 def nothing_left_behind(world: World, sessions: Sessions, _truth: list[Any]) -> list[str]:
     """No lock, no file with a message or an environment, no worktree that no session has."""
     box = world.box
@@ -258,11 +270,10 @@ def nothing_left_behind(world: World, sessions: Sessions, _truth: list[Any]) -> 
     if locks := [str(path) for path in (box.repo / ".git").rglob("*.lock")]:
         wrong.append(f"locks: {locks}")
     live = {session for session, now in sessions.items() if now["pid"] is not None}
-    if litter := [
-        str(path.relative_to(box.home.path))
-        for path in box.home.path.glob("sessions/*/*")
-        if path.name.startswith(LITTER) and path.parent.name not in live
-    ]:
+    until = time.monotonic() + SOON
+    while (litter := _litter(world, live)) and time.monotonic() < until:
+        time.sleep(0.1)
+    if litter:
         wrong.append(f"files with secrets or messages: {litter}")
     shown = {now["workspacePath"] for now in sessions.values() if now["workspacePath"]} | {str(box.repo)}
     listed = evidence.git(world, "worktree", "list", "--porcelain").splitlines()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -64,3 +66,17 @@ def test_what_an_agents_start_could_not_remove_goes_with_the_agent(world: World)
     left.touch()
     world.restart()
     assert not left.exists()
+
+
+def test_what_could_not_be_removed_at_an_agents_end_is_removed_later(world: World) -> None:
+    """The disk was read-only still when the agent had ended."""
+    world._new(0.0, 0.0)
+    (session,) = world.known.sessions
+    world.settle()
+    left = world.box.home.path / "sessions" / session / "launch.1.x.sh"
+    left.mkdir()  # which cannot be unlinked
+    os.kill(world.box.session(session)["pid"], signal.SIGKILL)
+    world.box.until(lambda: world.box.session(session)["pid"] is None, "the agent's end")
+    left.rmdir()
+    left.touch()
+    world.box.until(lambda: not left.exists(), "its removal")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from agent_orchestrator.errors import Missing, UsageError
@@ -57,8 +57,17 @@ def forget_others(private: Path, kind: str) -> None:
             path.unlink(missing_ok=True)
 
 
-def forget_ended(private: Path) -> None:
-    """Remove what nobody will come to read any more, where its reader could not (the disk was read-only then)."""
-    for path in [path for kind in ("launch", "spec", "message") for path in private.glob(f"{kind}.*")]:
-        with contextlib.suppress(OSError):
-            path.unlink()
+def forget_ended(private: Path) -> list[Path]:
+    """Remove what nobody will come to read any more, where its reader could not (the disk was read-only then); returns what stays."""
+    return remove(path for kind in ("launch", "spec", "message") for path in private.glob(f"{kind}.*"))
+
+
+def remove(paths: Iterable[Path]) -> list[Path]:
+    """Remove files; returns those that cannot be removed now."""
+    left = []
+    for path in [*paths]:
+        try:
+            path.unlink(missing_ok=True)
+        except OSError:
+            left.append(path)
+    return left
