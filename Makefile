@@ -102,8 +102,14 @@ fuzz: setup      ## inputs near to those in tests/fuzz/corpora, and Schemathesis
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade --target .cache/fuzz --require-hashes -r requirements-fuzz.lock
 	@PYTHONPATH=.cache/fuzz $(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),10) $(if $(ONLY),--only $(ONLY)) $(if $(SEED),--seed $(SEED))
 
-bench: setup     ## the figures of docs/benchmarks.md, as ratios measured in one run
-	@$(BIN)/python -m benchmarks
+bench: setup     ## the figures of docs/benchmarks.md, measured in one run: make bench ARGS="spawning peers"; table, JSON and pictures in .cache/bench
+	@scripts/install-tmux
+	@-$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-bench.lock
+	@-$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-forges.lock
+	@-$(BIN)/python tests/forges/fetch.py
+	@mkdir -p .cache/bench
+	@AO_GITHUB_SCHEMA="$${AO_GITHUB_SCHEMA:-$$(ls .cache/forges/octokit-graphql-schema-*/schema.graphql 2>/dev/null | head -n 1)}" \
+	  $(BIN)/python -m benchmarks --json .cache/bench/results.json --markdown .cache/bench/results.md --plots .cache/bench $(ARGS)
 
 load: setup      ## 200 chatty sessions, 50 viewers, 1,000 webhooks a minute for ten: what is lost, late, growing or left (make load ARGS="--minutes 1")
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-forges.lock

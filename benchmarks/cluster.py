@@ -1,4 +1,4 @@
-"""Sessions on the nodes of a Ray cluster: `python -m benchmarks.cluster`. Needs root and Ray, as `make test-cluster` does.
+"""Sessions on the nodes of a Ray cluster: `python -m benchmarks cluster`. Needs root and Ray, as `make test-cluster` does.
 
 Three nodes in network namespaces of one machine, so that the network costs what the kernel costs, and all of them share its cores.
 """
@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import statistics
-import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
-from benchmarks.measure import Figure, cpu_seconds, resident
+from benchmarks.measure import Figure, LeftOut, Result, cpu_seconds, resident
 from tests.cluster.engine import have_ray
 from tests.cluster.fleet import Fleet, boot_time
 from tests.cluster.lab import Lab, lacking
@@ -25,8 +24,11 @@ SESSIONS = 10
 WATCHED_FOR = 15.0
 
 
-def figures() -> Iterator[Figure]:
+def cluster(_folder: Path) -> Iterator[Result]:
     """All of them."""
+    if lack := lacking() or (None if have_ray() else "needs Ray: pip install 'agent-orchestrator[ray]'"):
+        yield LeftOut("cluster", lack)
+        return
     with Lab(3) as lab, Fleet(lab, ray=True, lease=10.0, checkpoint=120.0, pace=2.0) as fleet:
         fleet.begin()
         yield starting(fleet)
@@ -102,21 +104,3 @@ def _cpu(pid: int) -> float:
     began, used = time.monotonic(), cpu_seconds(pid)
     time.sleep(WATCHED_FOR)
     return (cpu_seconds(pid) - used) / (time.monotonic() - began)
-
-
-def main() -> int:
-    """Print the table."""
-    if lack := lacking() or (None if have_ray() else "needs Ray: pip install 'agent-orchestrator[ray]'"):
-        print(lack)
-        return 2
-    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}\n")
-    print("| figure | measured | must be | holds | |\n|---|---|---|---|---|")
-    missed = 0
-    for figure in figures():
-        print(figure.row(), flush=True)
-        missed += not figure.holds
-    return 1 if missed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

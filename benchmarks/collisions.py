@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import statistics
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
@@ -13,8 +14,11 @@ from pathlib import Path
 
 from agent_orchestrator.host import LocalHost
 from agent_orchestrator.services.conflicts import Branch, Outlook, is_lock_file
-from benchmarks.measure import Figure
+from benchmarks.measure import Figure, Growth, Result, quartiles
 
+SIZES = (12, 25, 50)
+"""Branches that are looked at together."""
+MOVES = 7
 _ENV = {
     **{name: value for name, value in os.environ.items() if not name.startswith("GIT_")},
     "GIT_CONFIG_GLOBAL": os.devnull,
@@ -226,43 +230,60 @@ def _stream(chance: random.Random, paths: Sequence[str], commits: int) -> bytes:
     return "".join(out).encode()
 
 
-def predicting(folder: Path) -> Iterator[Figure]:
-    """Fifty branches against each other, all of them and after one has moved; and whether real merges agree."""
-    world = make_large(folder / "large", 5000, 2000, 50)
-    yield from asyncio.run(_speed(world))
+def predicting(folder: Path) -> Iterator[Result]:
+    """Branches against each other, all of them and after one has moved; and whether real merges agree."""
+    yield from asyncio.run(_speed(make_large(folder / "large", 2000, 500, SIZES[-1]), "2,000 files, 500 commits"))
+    yield _agreement(folder, 2)
+
+
+def predicting_large(folder: Path) -> Iterator[Result]:
+    """The same in a larger repository, with more merges."""
+    yield from asyncio.run(_speed(make_large(folder / "large", 5000, 2000, SIZES[-1]), "5,000 files, 2,000 commits"))
+    yield _agreement(folder, 5)
+
+
+def _agreement(folder: Path, seeds: int) -> Figure:
     pairs, wrong = 0, []
-    for seed in range(5):
+    for seed in range(seeds):
         small = make_world(folder / f"small{seed}", seed, 15)
         pairs += len(pairs_of(small.branches))
         wrong += disagreements(small)
-    yield Figure(
-        f"predictions that {pairs} real merges disagree with", len(wrong), 0, "pairs", note="; ".join(wrong[:3])
-    )
+    note = "; ".join(wrong[:3])
+    return Figure(f"predictions that {pairs} real merges disagree with", len(wrong), 0, "pairs", note=note)
 
 
-async def _speed(world: World) -> list[Figure]:
-    outlook, figures = world.outlook(), list[Figure]()
-    begun = time.perf_counter()
-    found = await outlook.look(world.branches, ())
-    full = time.perf_counter() - begun
-    counted = [sum(pair.kind == kind for pair in found) for kind in ("text", "overlap")]
-    note = f"50 branches, 5,000 files, 2,000 commits: {counted[0]} conflicts, {counted[1]} overlaps"
-    figures.append(Figure("every two of 50 branches predicted", full, 5, "s", note=note))
-    moves = []
-    for number in range(9):
-        branch = world.branches[world.chance.randrange(50)]
-        assert branch.workspace is not None
-        git(branch.workspace, "add", "-A")
-        git(branch.workspace, "commit", "-q", "--allow-empty", "-m", "more")
-        if number % 2:
-            _change_lines(world.chance, branch.workspace / "p1" / "q1" / "f520.py")
+async def _speed(world: World, what: str) -> Sequence[Result]:
+    every, moved = list[tuple[float, float]](), list[tuple[float, float]]()
+    for size in SIZES:
+        outlook, branches = world.outlook(), world.branches[:size]
         begun = time.perf_counter()
-        await outlook.look(world.branches, {branch.session})
-        moves.append(time.perf_counter() - begun)
-    moves.sort()
-    one = moves[len(moves) // 2]
-    figures.append(
-        Figure("the same after one head moved (median of 9)", one, 0.3, "s", note=f"worst {moves[-1]:.2f} s")
-    )
-    figures.append(Figure("one head moved ÷ all", one / full, 0.2, note=f"{one * 1e3:.0f} ms ÷ {full * 1e3:.0f} ms"))
-    return figures
+        found = await outlook.look(branches, ())
+        full = time.perf_counter() - begun
+        moves = [await _moved(world, outlook, branches, number) for number in range(MOVES)]
+        every.append((len(pairs_of(branches)), full))
+        moved.append((size, statistics.median(moves)))
+    one = moved[-1][1]
+    counted = [sum(pair.kind == kind for pair in found) for kind in ("text", "overlap")]
+    note = f"{what}: {counted[0]} conflicts, {counted[1]} overlaps"
+    again = f"worst of {MOVES} {max(moves):.2f} s"
+    beside = f"{one * 1e3:.0f} ms ÷ {full * 1e3:.0f} ms"
+    return [
+        Figure(f"every two of {SIZES[-1]} branches predicted", full, 5, "s", note=note, stretch=2.5),
+        Growth("every two branches predicted", "pairs", every, "s", "linear"),
+        Figure("the same after one head moved", one, 0.3, "s", note=again, stretch=0.1, spread=quartiles(moves)),
+        Figure("one head moved ÷ all", one / full, 0.2, note=beside, stretch=0.1),
+        Growth("predicted after one head moved", "branches", moved, "s", "linear"),
+    ]
+
+
+async def _moved(world: World, outlook: Outlook, branches: Sequence[Branch], number: int) -> float:
+    """One of them gets a commit, and now and then a change on top of it; seconds until that is predicted."""
+    branch = world.chance.choice(branches)
+    assert branch.workspace is not None
+    git(branch.workspace, "add", "-A")
+    git(branch.workspace, "commit", "-q", "--allow-empty", "-m", "more")
+    if number % 2:
+        _change_lines(world.chance, branch.workspace / "p1" / "q1" / "f520.py")
+    begun = time.perf_counter()
+    await outlook.look(branches, {branch.session})
+    return time.perf_counter() - begun

@@ -1,4 +1,4 @@
-"""Sessions in containers: `python -m benchmarks.containers`. Needs root and Docker's daemon, as `make test-docker` does.
+"""Sessions in containers: `python -m benchmarks containers`. Needs root and Docker's daemon, as `make test-docker` does.
 
 The engine is one of its own; beside each figure is what the engine's own command line takes for the same, in the same run.
 """
@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import statistics
-import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +15,7 @@ from agent_orchestrator.home import Home
 from agent_orchestrator.plugins.runtimes.process import attach_command
 from agent_orchestrator.testing.sandbox import Sandbox
 from agent_orchestrator.testing.terminals import PersonsTerminal
-from benchmarks.measure import Figure, interleaved
+from benchmarks.measure import Figure, LeftOut, Result, interleaved
 from tests.docker.engine import IMAGE, Engine, Unavailable, docker
 
 SPAWNS = 12
@@ -34,8 +32,17 @@ agents:
 """
 
 
+def containers(folder: Path) -> Iterator[Result]:
+    """All of them, on an engine of its own."""
+    try:
+        with docker() as engine:
+            yield from figures(engine, folder)
+    except Unavailable as why:
+        yield LeftOut("containers", str(why))
+
+
 def figures(engine: Engine, folder: Path) -> Iterator[Figure]:
-    """All of them."""
+    """All of them, on that engine."""
     for network in ("none", "allowlist"):
         with Sandbox(folder / network, "docker", engine.env) as box:
             (folder / network).mkdir(exist_ok=True)
@@ -99,22 +106,3 @@ async def echoing(box: Sandbox, engine: Engine) -> Figure:
     middle = [statistics.median(times) * 1e3 for times in took.values()]
     note = f"p95 {late * 1e3:.1f} ms, of `docker exec` {least * 1e3:.1f} ms; p50 {middle[0]:.1f} and {middle[1]:.1f} ms"
     return Figure("key → echo, over `docker exec` (p95)", (late - least) * 1e3, 5, "ms", note=note)
-
-
-def main() -> int:
-    """Measure, print, and say whether all is as it must be."""
-    missed = []
-    try:
-        with docker() as engine, tempfile.TemporaryDirectory(prefix="ao-bench-") as folder:
-            print("| figure | measured | must be | holds | |\n|---|---|---|---|---|")
-            for figure in figures(engine, Path(folder)):
-                print(figure.row(), flush=True)
-                missed += [] if figure.holds else [figure]
-    except Unavailable as why:
-        print(f"not measured: {why}", file=sys.stderr)
-        return 1
-    return 1 if missed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from agent_orchestrator.testing.sandbox import Sandbox, have_tmux
-from benchmarks.fleet import SIZE, Changes, drawn, gathered, look
+from benchmarks.fleet import SIZE, Changes, gathered
 from benchmarks.measure import Figure, cpu_seconds, share
+from benchmarks.onlookers import drawn, look
 from benchmarks.terminals import flooding, typing
 from benchmarks.viewers import following
 from tests.browser.driving import Person, chromium, launched, window
@@ -54,7 +55,7 @@ def dashboard(folder: Path) -> Iterator[Figure]:
         yield from telling(box, browser, changes)
         yield from typing(box, browser)
         yield from flooding(box, browser, changes)
-        yield from following(box, changes)
+        yield from following(box, changes, 100, 300)
 
 
 def _missing() -> str:

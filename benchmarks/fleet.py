@@ -1,50 +1,36 @@
-"""Fifty scripted agents under one daemon, changes to them one by one, each a step that nobody else has, and people who look on."""
+"""Scripted agents under one daemon: many started at once, stopped at once, and changes to them one by one."""
 
 from __future__ import annotations
 
 import json
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from random import Random
+from typing import Any
 
 from agent_orchestrator.testing.sandbox import Sandbox
-from tests.browser.driving import Person
+from benchmarks.measure import cpu_exact
 
 SIZE = 50
 CONFIG = """
 defaults: {agent: demo, runtime: tmux}
-orchestrator: {maxParallelAgents: 100}
+orchestrator: {maxParallelAgents: 1000}
 """
+READY = "[[say: ready]]"
 WORKS = "[[progress: 1/9 reading the task]] [[sleep: 7200]]"
 ASKS = "[[progress: 2/9 looking around]] [[ask: Which of the two shall I take?]]"
 OFFERS = "[[edit: {name}.txt|x]] [[commit: work]] [[done: worked]]"
 KINDS = ((WORKS, "working", 30), (ASKS, "needs_input", 10), (OFFERS, "review_pending", 10))
-
-
-MARKS = """
-window.marks = {};
-const found = new Set();
-new MutationObserver((records) => {
-  const fresh = [];
-  for (const { target, type, addedNodes } of records)
-    for (const node of type === "characterData" ? [target] : addedNodes)
-      for (const [, number] of (node.textContent ?? "").matchAll(/mark(\\d+)\\./g))
-        if (!found.has(number)) { found.add(number); fresh.push(number); }
-  if (!fresh.length) return;
-  requestAnimationFrame(() => {
-    const channel = new MessageChannel();
-    channel.port1.onmessage = () => { for (const number of fresh) window.marks[number] = Date.now(); };
-    channel.port2.postMessage(0);
-  });
-}).observe(document, { subtree: true, childList: true, characterData: true });
-"""
-"""When each change was drawn, by the machine's clock."""
+HANDS = 50
+"""Requests that are made at the same time where all are wanted at once: more only queue at the daemon's socket."""
+PATIENCE = 300.0
 
 
 def gathered(box: Sandbox) -> list[str]:
-    """Most work, some ask, some have a pull request; returns the ids of those that work."""
+    """Fifty: most work, some ask, some have a pull request; returns the ids of those that work."""
     box.repository(config=CONFIG)
     box.start()
     wanted: dict[str, str] = {}
@@ -56,6 +42,44 @@ def gathered(box: Sandbox) -> list[str]:
             wanted[f"app-{name}"] = status
     box.until(lambda: {one["id"]: one["status"] for one in box.sessions()} == wanted, f"{SIZE} sessions", 180)
     return [session for session, status in wanted.items() if status == "working"]
+
+
+def asked_for(box: Sandbox, names: Iterable[str], prompt: str = READY) -> None:
+    """Ask for sessions, all at once; each is answered as soon as it is recorded."""
+
+    def ask(name: str) -> None:
+        task = {"name": name, "title": f"Piece of work {name}", "prompt": prompt.format(name=name)}
+        box.request("POST", "/api/sessions", task)
+
+    at_once(ask, names)
+
+
+def waiting(box: Sandbox, count: int, status: str = "idle") -> None:
+    """Return when so many sessions have this status."""
+
+    def there() -> bool:
+        return [one["status"] for one in box.sessions()].count(status) >= count
+
+    box.until(there, f"{count} sessions that are {status}", PATIENCE)
+
+
+def at_rest(box: Sandbox) -> None:
+    """Return when the daemon has come to its rest after what was asked of it."""
+    pid = box.daemon_pid()
+    assert pid is not None
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        before = cpu_exact(pid)
+        time.sleep(0.2)
+        if cpu_exact(pid) - before < 0.002:
+            return
+    raise TimeoutError("the daemon does not come to its rest")
+
+
+def at_once(work: Callable[[str], Any], names: Iterable[str]) -> None:
+    """Do something with each of them at the same time."""
+    with ThreadPoolExecutor(HANDS) as pool:
+        list(pool.map(work, names))
 
 
 class Changes:
@@ -99,17 +123,3 @@ class Changes:
         finally:
             enough.set()
             thread.join()
-
-
-def look(person: Person) -> None:
-    """At the board, noting each change."""
-    person.page.add_init_script(MARKS)
-    person.sign_in("viewer")
-    person.page.locator("[data-card]").first.wait_for()
-
-
-def drawn(person: Person, made: Mapping[int, float]) -> list[float]:
-    """Seconds from each change until it was drawn; every one must have been."""
-    person.page.wait_for_function("(wanted) => wanted.every((number) => number in window.marks)", arg=list(made))
-    marks = person.page.evaluate("() => window.marks")
-    return [marks[str(number)] / 1e3 - at for number, at in made.items()]

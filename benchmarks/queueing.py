@@ -5,13 +5,12 @@ from __future__ import annotations
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from agent_orchestrator.testing.sandbox import Sandbox
 from benchmarks.measure import Figure, timed
 
-COUNT = 20
 COMMAND = "sleep 2; ! ls | grep -q bad"
 CONFIG = f"""
 defaults: {{agent: demo, runtime: process}}
@@ -23,27 +22,37 @@ PATIENCE = 600.0
 
 def landing(folder: Path) -> Iterator[Figure]:
     """How long it takes until all that is good has landed, beside bare Git and the same command one after the other."""
-    for bad, bound in (((), 0.35), ((5, 12), 0.6)):
-        what = f"{COUNT} landings" + (f", {len(bad)} of them bad" if bad else "")
-        with Sandbox(folder / f"bad-{len(bad)}", "process") as box:
-            box.repository(config=CONFIG)
-            _branches(box, set(bad))
-            alone = timed(lambda box=box: _one_after_the_other(box))  # type: ignore[misc]
-            box.start()
-            names = [f"c{number:02}" for number in range(COUNT)]
-            _sessions(box, names)
-            begun = time.perf_counter()
-            landed, dropped = _landed(box, names)
-            took = time.perf_counter() - begun
-        yield Figure(f"{what} ÷ one after the other", took / alone, bound, note=f"{took:.1f} s ÷ {alone:.1f} s")
-        wrong = dropped ^ {names[number] for number in bad}
-        yield Figure(f"{what}: wrongly landed or dropped", len(wrong), 0, unit="changes", note=f"{len(landed)} landed")
+    yield from _landings(folder, 12, (3, 8), 0.6, 0.4)
 
 
-def _branches(box: Sandbox, bad: set[int]) -> None:
+def landing_twenty(folder: Path) -> Iterator[Figure]:
+    """More of them, with nothing bad among them and with some."""
+    yield from _landings(folder / "good", 20, (), 0.35, 0.25)
+    yield from _landings(folder / "bad", 20, (5, 12), 0.6, 0.3)
+
+
+def _landings(folder: Path, count: int, bad: Sequence[int], must: float, stretch: float) -> Iterator[Figure]:
+    what = f"{count} landings" + (f", {len(bad)} of them bad" if bad else "")
+    with Sandbox(folder / "box", "process") as box:
+        box.repository(config=CONFIG)
+        _branches(box, count, set(bad))
+        alone = timed(lambda: _one_after_the_other(box, count))
+        box.start()
+        names = [f"c{number:02}" for number in range(count)]
+        _sessions(box, names)
+        begun = time.perf_counter()
+        landed, dropped = _landed(box, names)
+        took = time.perf_counter() - begun
+    note = f"{took:.1f} s ÷ {alone:.1f} s"
+    yield Figure(f"{what} ÷ one after the other", took / alone, must, note=note, stretch=stretch)
+    wrong = dropped ^ {names[number] for number in bad}
+    yield Figure(f"{what}: wrongly landed or dropped", len(wrong), 0, unit="changes", note=f"{len(landed)} landed")
+
+
+def _branches(box: Sandbox, count: int, bad: set[int]) -> None:
     """A branch a change, all from the same commit."""
     stream = ""
-    for number in range(COUNT):
+    for number in range(count):
         name = f"bad{number}.txt" if number in bad else f"good{number}.txt"
         stream += f"commit refs/heads/c{number:02}\ncommitter P <p@example.invalid> 1700000000 +0000\n"
         stream += f"data 4\nwork\nfrom refs/heads/main\nM 100644 inline {name}\ndata 1\nx\n\n"
@@ -51,11 +60,11 @@ def _branches(box: Sandbox, bad: set[int]) -> None:
     subprocess.run(command, input=stream.encode(), cwd=box.repo, env=box.env, check=True)
 
 
-def _one_after_the_other(box: Sandbox) -> None:
+def _one_after_the_other(box: Sandbox, count: int) -> None:
     """Merge, check, keep or take back; in a worktree of its own, with nothing but Git and the command."""
     place = box.folder / "alone"
     box.git("worktree", "add", "-q", "--detach", str(place), "main")
-    for number in range(COUNT):
+    for number in range(count):
         box.git("merge", "-q", "--no-edit", "--no-ff", f"c{number:02}", cwd=place)
         if subprocess.run(COMMAND, shell=True, cwd=place, env=box.env).returncode:
             box.git("reset", "-q", "--hard", "HEAD^", cwd=place)

@@ -16,7 +16,7 @@ from pathlib import Path
 from agent_orchestrator.plugins.runtimes.tmux import ENTER_AFTER
 from agent_orchestrator.testing import demo_agent
 from agent_orchestrator.testing.sandbox import Sandbox
-from benchmarks.measure import Figure
+from benchmarks.measure import Figure, share
 
 Times = tuple[list[float], list[float]]
 
@@ -57,32 +57,27 @@ def _alone(box: Sandbox, folder: Path, log: Path, names: list[str]) -> Iterator[
     ours, bare = [], []
     with Bare(folder / "bare", log) as terminal:
         for number in range(ALONE):
-            begun = _say(box, names[number % COUNT], f"alone{number}")
-            ours.append(_heard(log, f"alone{number}: ") - begun)
+            begun = comment(box, names[number % COUNT], f"alone{number}")
+            ours.append(heard(log, f"alone{number}: ") - begun)
             bare.append(terminal.say(f"bare{number} {'x' * 200} [[say: noted]]", f"bare{number}"))
-    note = f"p50 {_share(ours, 0.5):.2f} s, worst of {ALONE} {max(ours):.2f} s"
-    yield Figure(f"one comment → read by its agent, {COUNT} sessions (p95)", _share(ours, 0.95), 1, "s", note=note)
-    median, limit = _share(ours, 0.5), _share(bare, 0.5)
+    note = f"p50 {share(ours, 0.5):.2f} s, worst of {ALONE} {max(ours):.2f} s"
+    yield Figure(f"one comment → read by its agent, {COUNT} sessions (p95)", share(ours, 0.95), 1, "s", note=note)
+    median, limit = share(ours, 0.5), share(bare, 0.5)
     note = f"{median * 1e3:.0f} ms ÷ {limit * 1e3:.0f} ms; {ENTER_AFTER * 1e3:.0f} of each wait for Enter"
     yield Figure("the same ÷ bare tmux (median)", median / limit, 1.5, note=note)
 
 
 def _together(what: str, times: Times) -> Figure:
     written, read = times
-    note = f"p50 {_share(written, 0.5):.2f} s; read by the agents: p50 {_share(read, 0.5):.2f} s, p95 {_share(read, 0.95):.2f} s"
-    return Figure(f"{what} → delivered (p95)", _share(written, 0.95), 1, "s", note=note)
-
-
-def _share(times: list[float], share: float) -> float:
-    """The time within which such a share of them came."""
-    return sorted(times)[max(0, round(share * len(times)) - 1)]
+    note = f"p50 {share(written, 0.5):.2f} s; read by the agents: p50 {share(read, 0.5):.2f} s, p95 {share(read, 0.95):.2f} s"
+    return Figure(f"{what} → delivered (p95)", share(written, 0.95), 1, "s", note=note)
 
 
 def _waiting(box: Sandbox) -> int:
     return sum(one["status"] == "review_pending" for one in box.sessions())
 
 
-def _say(box: Sandbox, name: str, mark: str) -> float:
+def comment(box: Sandbox, name: str, mark: str) -> float:
     """A person says something on a change; returns when."""
     said = {"path": f"{name}.txt", "line": 1, "body": f"{mark}: please look at this line again [[say: noted]]"}
     begun = time.time()
@@ -93,8 +88,8 @@ def _say(box: Sandbox, name: str, mark: str) -> float:
 def _comments(box: Sandbox, log: Path, names: list[str]) -> Times:
     """A comment for every session at once."""
     with ThreadPoolExecutor(COUNT) as pool:
-        list(pool.map(lambda name: _say(box, name, f"burst-{name}"), names))
-    read = {name: _heard(log, f"burst-{name}: ") for name in names}
+        list(pool.map(lambda name: comment(box, name, f"burst-{name}"), names))
+    read = {name: heard(log, f"burst-{name}: ") for name in names}
     return _since(box, read, {name: _times(box, name, "review-submitted")[-1] for name in names})
 
 
@@ -102,7 +97,7 @@ def _failures(box: Sandbox, log: Path, names: list[str]) -> Times:
     """Every agent breaks the checks."""
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda n: box.request("POST", f"/api/sessions/app-{n}/message", {"content": SPOILS}), names))
-    read = {name: _heard(log, f"checks:{name} ") for name in names}
+    read = {name: heard(log, f"checks:{name} ") for name in names}
     return _since(box, read, {name: _times(box, name, "check-finished", state="failure")[0] for name in names})
 
 
@@ -119,7 +114,7 @@ def _times(box: Sandbox, name: str, kind: str, **data: str) -> list[float]:
     return [datetime.fromisoformat(at).timestamp() for at in alike]
 
 
-def _heard(log: Path, text: str) -> float:
+def heard(log: Path, text: str) -> float:
     """When an agent read a message with this text, by its own log."""
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
@@ -163,7 +158,7 @@ class Bare:
             *("load-buffer", "-b", "b", str(file), ";", "paste-buffer", "-p", "-d", "-b", "b", "-t", "=bare:", ";"),
             *("run-shell", "-b", "-d", str(ENTER_AFTER), "-t", "=bare:", "-C", enter),
         )
-        return _heard(self.log, f"{mark} ") - begun
+        return heard(self.log, f"{mark} ") - begun
 
     def _tmux(self, *argv: str, env: Mapping[str, str] | None = None) -> None:
         subprocess.run(["tmux", "-S", self.socket, *argv], env=env or _plain(os.environ), check=True)

@@ -27,6 +27,7 @@ from benchmarks.load.judging import Run, figures, report
 from benchmarks.load.plan import REPOSITORIES, SECRET, Plan
 from benchmarks.load.sampling import Sampler, cpu_of_machine
 from benchmarks.load.watching import printed
+from benchmarks.measure import HEAD
 from tests.forges import fetch
 
 CONFIG = """
@@ -78,7 +79,7 @@ def main() -> int:
         else:
             shutil.rmtree(folder, ignore_errors=True)
     found = list(figures(run))
-    print("\n| figure | measured | must be | holds | |\n|---|---|---|---|---|")
+    print(f"\n{HEAD}")
     print("\n".join(figure.row() for figure in found))
     if given.report:
         given.report.write_text(report(run, found))

@@ -22,6 +22,7 @@ from typing import TextIO
 
 from agent_orchestrator import daemon
 from agent_orchestrator.home import Home
+from agent_orchestrator.stalls import Watchdog
 
 BEAT = 0.02
 LATE = 0.05
@@ -79,12 +80,12 @@ def main() -> int:
     """Run the daemon with its pulse."""
     real = daemon._run
 
-    async def watched(home: Home, options: argparse.Namespace) -> None:
+    async def watched(home: Home, options: argparse.Namespace, watchdog: Watchdog) -> None:
         if os.environ.get("AO_LOAD_STACKS"):
             threading.Thread(target=pulse.watch, args=(threading.get_ident(),), daemon=True).start()
         beating = asyncio.create_task(pulse.beat())
         try:
-            await real(home, options)
+            await real(home, options, watchdog)
         finally:
             beating.cancel()
 

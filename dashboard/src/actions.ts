@@ -4,8 +4,12 @@ import type { MessageState, Question, Session } from "./api/types";
 
 const of = (id: string) => path`/api/sessions/${id}`;
 
+const asShown = (question: Question) => (question.request ? { request: question.request } : {});
+
 export const send = (id: string, content: string, key: string) => api.post<MessageState>(`${of(id)}/message`, { content }, key);
-export const answerText = (id: string, text: string) => api.post<MessageState>(`${of(id)}/answer`, { text });
+/** Answer a question as it was shown: if the agent asks something else by now, nothing is answered. */
+export const answerText = (question: Question, text: string) =>
+  api.post<MessageState>(`${of(question.session)}/answer`, { text, ...asShown(question) });
 export const merge = (id: string) => api.post<Session>(`${of(id)}/merge`);
 export const takeFromQueue = (id: string) => api.delete<Session>(`${of(id)}/merge`);
 export const restore = (id: string) => api.post<Session>(`${of(id)}/restore`);
@@ -22,6 +26,7 @@ export const decide = (question: Question, decision: Decision, text?: string) =>
   api.post<MessageState>(`${of(question.session)}/answer`, {
     decision,
     ...(text ? { text } : {}),
+    ...asShown(question),
     ...(question.message ? { message: question.message } : {}),
     ...(question.offer ? { offer: question.offer } : {}),
   });

@@ -65,6 +65,9 @@ from agent_orchestrator.services.logins import Logins
 from agent_orchestrator.services.material import Gathering
 from agent_orchestrator.services.merge_queue import MergeQueue
 from agent_orchestrator.services.nodes import ClusterNodes
+from agent_orchestrator.services.notifying import Answers, Notifying, Trial
+from agent_orchestrator.services.notifying.slack import SlackButtons
+from agent_orchestrator.services.notifying.targets import Targets
 from agent_orchestrator.services.observer import Observer
 from agent_orchestrator.services.overview import Overviews
 from agent_orchestrator.services.permissions import Permissions
@@ -72,6 +75,7 @@ from agent_orchestrator.services.planner import Planner
 from agent_orchestrator.services.planner.applying import Applying
 from agent_orchestrator.services.planner.drafting import Drafting
 from agent_orchestrator.services.plugins import Plugins
+from agent_orchestrator.services.power import Machine, Power
 from agent_orchestrator.services.projects import Projects
 from agent_orchestrator.services.prune import Prune
 from agent_orchestrator.services.pulls import Pulls
@@ -90,6 +94,7 @@ from agent_orchestrator.services.stories import Stories
 from agent_orchestrator.services.tokens import Tokens
 from agent_orchestrator.services.usage import Usages
 from agent_orchestrator.services.view import Views
+from agent_orchestrator.services.waking import Waking
 from agent_orchestrator.services.wording import Wording
 from agent_orchestrator.store.database import Database
 from agent_orchestrator.watch import Watch
@@ -184,7 +189,13 @@ class Assembly:
             self.flow, self.home, self.host, self.plugins, self.projects, self.lifecycle, self.quiet
         )
         spawning = Spawning(self.flow, self.plugins, self.sessions, self.agent_reviews, self.quiet)
-        self.effects |= {**self.stacks.effects(), **self.agent_reviews.effects()}
+        targets = Targets(self.config, self.plugins)
+        self.answers = Answers(self.flow, self.tokens)
+        self.notifying = Notifying(self.flow, targets, self.answers, lambda: self.plugins.here.url or "")
+        self.flow.routes = targets.routes
+        self.projects.on_reload.append(self.notifying.reload)
+        self.views.untold = self.notifying.health.troubles
+        self.effects |= {**self.stacks.effects(), **self.agent_reviews.effects(), **self.notifying.effects()}
         self.effects |= {**self.reacting.effects(), **commanding.effects(), **spawning.effects()}
 
     def _fleet(self) -> None:
@@ -198,7 +209,10 @@ class Assembly:
         self.planner = Planner(self.flow, self.views, self.repositories, drafting, applying, self.pulls.numbering)
         self.effects |= self.planner.effects()
         self.runner = Runner(self.flow, self.effects)
-        self.runner.confirm = self.shared.confirm if self.shared else None
+        self.waking = Waking(self.flow)
+        self.runner.confirm = self._before_effect
+        self.power = Power(self.flow, lambda: self.config.daemon.power.prevent_idle_sleep, Machine(self.host))
+        self.projects.on_reload.append(self.power.look)
         self.budgets, self.completion = Budgets(self.flow, self.config), Completion(self.flow)
         self.budgets.notice, drafting.spent_for = self.quiet.gate, self.budgets.spent_for
         self.quota = Quota(self.flow, self._model_of)
@@ -224,7 +238,7 @@ class Assembly:
         """What people and programs see and ask for."""
         self.feed = Feed(self.flow)
         self.audit = Audit(self.flow)
-        self.inbox = Inbox(self.flow, self.home, self.permissions, self.sessions, self.views)
+        self.inbox = self.answers.inbox = Inbox(self.flow, self.home, self.permissions, self.sessions, self.views)
         self.fixes = Fixes(
             self.flow,
             self.home,
@@ -254,7 +268,14 @@ class Assembly:
         self.webhooks = Webhooks(self.flow, self.repositories, self.forge_watch, self.tracking)
         self.checkup = Checkup(self.repositories, self.webhooks)
         self.doctor = Doctor(self.flow, self.home, self.host, self.projects, self.agents)
-        self.doctor.more += [self.checkup.run, self._look_at_database]
+        self.trial = Trial(self.notifying)
+        self.doctor.more += [self.checkup.run, self._look_at_database, self.trial.checkup, self.power.checkup]
+
+    async def _before_effect(self) -> None:
+        """Nobody is judged by a silence in which the machine slept, and nothing is done that another daemon may do."""
+        await self.waking.settle()
+        if self.shared is not None:
+            await self.shared.confirm()
 
     async def _look_at_database(self) -> list[dict[str, Any]]:
         if self.shared is None:
@@ -305,6 +326,9 @@ class Assembly:
             planner=self.planner,
             fixes=self.fixes,
             feed=self.feed,
+            notifiers=self.trial,
+            answers=self.answers,
+            slack=SlackButtons(self.notifying.targets, self.answers, self.clock),
             audit=self.audit,
             live=self.live,
             stories=Stories(self.flow, self.plugins, self.views),

@@ -11,10 +11,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import fcntl
 import gc
 import json
-import logging
 import os
 import signal
 import sys
@@ -26,9 +24,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-import structlog
-
-from agent_orchestrator import __version__
+from agent_orchestrator import __version__, locking, logs
 from agent_orchestrator.assembly import Assembly
 from agent_orchestrator.client import alive
 from agent_orchestrator.config.scope import DaemonConfig
@@ -44,14 +40,16 @@ from agent_orchestrator.plugins.runtimes.launching import forget_ended
 from agent_orchestrator.protocols import Gone, Handle, Liveness, Unseen
 from agent_orchestrator.redaction import KNOWN
 from agent_orchestrator.server import tls
-from agent_orchestrator.server.app import create_app
+from agent_orchestrator.server.app import create_app, warm
 from agent_orchestrator.server.serve import Servers
 from agent_orchestrator.server.standby import Entrance, Standby
+from agent_orchestrator.services.doctor import finding
 from agent_orchestrator.services.environment import login_environment
 from agent_orchestrator.services.landing import settle
 from agent_orchestrator.services.plugins import handle_of
 from agent_orchestrator.services.projects import foreign
 from agent_orchestrator.services.secrets import learn_environment
+from agent_orchestrator.stalls import Watchdog
 
 if TYPE_CHECKING:
     from agent_orchestrator.store.postgres import Postgres
@@ -70,14 +68,18 @@ TOLD_AGAIN = 60.0
 DYING_WITHIN = 10.0
 """Seconds that a killed daemon gets to be gone."""
 
-log = structlog.get_logger()
+log = logs.get_logger()
 
 
 class Daemon(Assembly):
     """One run of the daemon."""
 
-    def __init__(self, home: Home, config_file: Path | None = None, *, foreign: bool = False) -> None:
+    def __init__(
+        self, home: Home, watchdog: Watchdog, config_file: Path | None = None, *, foreign: bool = False
+    ) -> None:
         super().__init__(home, config_file, foreign=foreign)
+        self.watchdog = watchdog
+        self.doctor.more.append(self._look_at_loop)
         self.ending = asyncio.Event()
         self.deposed: AoError | None = None
         self._background: list[asyncio.Task[None]] = []
@@ -95,6 +97,7 @@ class Daemon(Assembly):
         if self.config_file:
             await self.projects.take(self.config_file)
         await self.projects.start()
+        await self.notifying.recall()
         doors = doors or await self._doors(self.config.daemon, host, port, wanted)
         servers, url, note, certificate = doors.servers, doors.url, doors.note, doors.certificate
         self.plugins.here.url = self.checkup.url = url
@@ -112,6 +115,7 @@ class Daemon(Assembly):
         self._write_info(url, note, certificate)
         await self._tell(e.DaemonStarted(__version__, counts["adopted"], counts["ended"], counts["lost"], len(pending)))
         log.info("serving", url=url, note=note, **counts, pending=len(pending))
+        self._background.append(asyncio.create_task(warm()))
         gc.freeze()
         asyncio.get_running_loop().call_later(WARM, _settle)
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -231,6 +235,9 @@ class Daemon(Assembly):
         finally:
             self.plugins.here.login_ready.set()
 
+    async def _look_at_loop(self) -> list[dict[str, Any]]:
+        return [finding("event loop", "ok", self.watchdog.stalls.told())]
+
     async def _recover(self) -> None:
         """Finish or take back what the last run was in the middle of: checks, and checkouts that followed a landing."""
         await self.checks.recover()
@@ -303,6 +310,8 @@ class Daemon(Assembly):
         self.live.start()
         self.quota.start()
         self.nodes.start()
+        self.waking.start()
+        self.power.start()
         self.runner.start(pending)
         for part in (
             self.quiet,
@@ -376,6 +385,8 @@ class Daemon(Assembly):
             self.runner.drain(patience), self.queue.close(), self.forge_watch.close(), self.tracking.close()
         )
         await self.observer.close()
+        self.waking.close()
+        await self.power.close()
         self.permissions.close()
         self.watch.close()
         await self._tell(e.DaemonStopped())
@@ -459,41 +470,19 @@ def locked(home: Home) -> Iterator[None]:
 
 def _lock_or_holder(file: TextIO) -> str | None:
     """Take the lock, or say who has it."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        file.seek(0)
-        return file.read().strip()
-    return None
-
-
-class _Formatter(logging.Formatter):
-    """Without secrets."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        return KNOWN.text(super().format(record))
+    if locking.take(file):
+        return None
+    file.seek(0)
+    return file.read().strip()
 
 
 def set_up_log(home: Home, foreground: bool) -> None:
-    """One line an entry, with time and level and no secret; to the terminal or to the log file."""
+    """Log to the terminal or to the log file."""
     stream = sys.stderr if foreground else home.log.open("a", buffering=1)
     if not foreground:
         home.log.chmod(0o600)
         os.dup2(stream.fileno(), 2)
-    handler = logging.StreamHandler(stream)
-    handler.setFormatter(_Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
-    logging.basicConfig(handlers=[handler], level=logging.WARNING)
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso"),
-            structlog.processors.format_exc_info,
-            structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "event"], bool_as_flag=False),
-            lambda _logger, _level, line: KNOWN.text(str(line)),
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=structlog.WriteLoggerFactory(file=stream),
-    )
+    logs.set_up(stream)
 
 
 def main() -> int:
@@ -512,8 +501,9 @@ def main() -> int:
     try:
         home.make()
         set_up_log(home, options.foreground)
-        with locked(home):
-            asyncio.run(to_its_end(_run(home, options)))
+        watchdog = Watchdog()
+        with locked(home), asyncio.Runner(loop_factory=watchdog.loop) as runner:
+            runner.run(to_its_end(_run(home, options, watchdog)))
     except AoError as error:
         sys.stderr.write(KNOWN.text(f"ao: {error}\n"))
         return error.exit_code
@@ -523,11 +513,10 @@ def main() -> int:
     return 0
 
 
-async def _run(home: Home, options: argparse.Namespace) -> None:
+async def _run(home: Home, options: argparse.Namespace, watchdog: Watchdog) -> None:
     wanted = tls.Wanted(options.tls, options.tls_cert, options.tls_key, options.insecure)
-    daemon = Daemon(
-        home, options.config, foreign=bool(options.config) and await foreign(LocalHost(), home, options.config)
-    )
+    theirs = bool(options.config) and await foreign(LocalHost(), home, options.config)
+    daemon = Daemon(home, watchdog, options.config, foreign=theirs)
     await daemon.run(options.host, options.port, wanted if wanted != tls.Wanted() else None)
 
 

@@ -9,6 +9,7 @@
     ├── Unreachable         the daemon does not answer: exit 4, HTTP 503
     ├── Missing             a program or a part of this machine is not there: exit 1, HTTP 424
     └── Temporary           may work when tried again: exit 1, HTTP 503; effects retry it
+        └── Doubtful        nobody can tell whether it was done
 
 An error's text is one line that says what is wrong; `remedy` says what to do next.
 """
@@ -97,6 +98,12 @@ class Temporary(AoError):
         super().__init__(text, remedy)
         self.until = until
         """When trying again may work, where that is known: a rate limit's end."""
+
+
+class Doubtful(Temporary):
+    """It may have been done all the same: whoever tries again may do it twice."""
+
+    category = "doubtful"
 
 
 _SHORT = {

@@ -8,10 +8,11 @@ something is worth reading.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal, Protocol, runtime_checkable
 
 from agent_orchestrator.plain import clean_text, one_line
+from agent_orchestrator.records import record
 
 
 def _as_text(told: object, lines: str = "", texts: str = "") -> None:
@@ -27,7 +28,7 @@ def _as_text(told: object, lines: str = "", texts: str = "") -> None:
             object.__setattr__(told, name, tuple(one_line(one) for one in some))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Author:
     """Who said something."""
 
@@ -41,7 +42,7 @@ class Author:
         _as_text(self, lines="name")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PullCheck:
     """One check of a pull request's head."""
 
@@ -61,7 +62,7 @@ class PullCheck:
         _as_text(self, lines="name url", texts="summary")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PullReview:
     """Somebody's judgement."""
 
@@ -77,7 +78,7 @@ class PullReview:
         _as_text(self, texts="body")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PullComment:
     """Something said: on a line, or about the whole."""
 
@@ -99,7 +100,7 @@ class PullComment:
         _as_text(self, texts="body")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PullState:
     """A pull request as it is."""
 
@@ -138,7 +139,7 @@ class PullState:
         _as_text(self, lines="title url blocked")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PullSpec:
     """The pull request that a branch is to have."""
 
@@ -149,7 +150,7 @@ class PullSpec:
     draft: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Merging:
     """How a pull request is to land."""
 
@@ -161,21 +162,21 @@ class Merging:
     delete_branch: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Merged:
     """It has landed."""
 
     commit: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Waiting:
     """The forge lands it itself when its turn has come."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Unmergeable:
     """It cannot land as it is."""
 
@@ -184,7 +185,7 @@ class Unmergeable:
     """Its head is another commit than the one that may land."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Hint:
     """Something is worth reading: a webhook or a poll says so."""
 
@@ -198,7 +199,7 @@ class Hint:
     issues: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Known:
     """What is already known of a pull request, for a poll."""
 
@@ -296,7 +297,7 @@ class SCM(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class BaseChecks:
     """How a branch is that changes land on, by its newest commit that was checked there."""
 
@@ -328,7 +329,7 @@ class Metered(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Lack:
     """Something that a token may not do."""
 
@@ -344,7 +345,7 @@ class Lack:
         return f"{self.what}, needed {self.purpose}" if self.purpose else self.what
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Access:
     """Who we are at a forge or tracker, and what the token lets us do there."""
 
@@ -365,7 +366,7 @@ class SignedIn(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TrackerComment:
     """Something said about an issue."""
 
@@ -378,7 +379,7 @@ class TrackerComment:
         _as_text(self, texts="body")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Issue:
     """An issue of a tracker."""
 
@@ -403,7 +404,7 @@ class Issue:
         _as_text(self, lines="title url assignee", texts="body")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class IssueChange:
     """What is to be changed of an issue; none: stays."""
 
@@ -443,7 +444,7 @@ class Tracker(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Delivery:
     """A webhook's request that was found genuine."""
 

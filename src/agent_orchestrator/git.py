@@ -11,8 +11,9 @@ import asyncio
 import os
 import random
 import re
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -91,7 +92,25 @@ CHECKED = ("fetch.fsckObjects=true", *(f"fetch.fsck.{name}=warn" for name in _OD
 LFS_OFF = ("filter.lfs.smudge=", "filter.lfs.clean=", "filter.lfs.process=", "filter.lfs.required=false")
 """Configuration that keeps large-file pointers as they are, for machines without git-lfs."""
 
+PARALLEL = f"checkout.workers={min(8, os.cpu_count() or 1)}"
+"""Configuration for writing very many files: a process a core, for one alone waits for the disk. More gain nothing, and with many cores
+they are in the way of the next workspace. Below a hundred files Git starts none."""
+SPARSE = ("core.sparseCheckout=true", "core.sparseCheckoutCone=true")
+"""Configuration of a checkout that has only some folders. Given by each command: in a worktree's files it would need a setting that all
+worktrees of the repository share."""
+SPARSE_MARK = "ao-sparse"
+"""In a checkout's Git folder: we made it sparse."""
+
+_AT_MOST = 'most=$1; shift; { "$@"; echo "$?" >&2; } | head -c "$most"'
+_CUT_OFF = 128 + signal.SIGPIPE
+
 _HELD = re.compile(r"\.lock'?: File exists|could not lock|Unable to create .*\.lock|failed to read .*commondir")
+
+
+_SHORT = re.compile(
+    "No space left on device|Disk quota exceeded|Read-only file system|Too many open files|Cannot allocate memory"
+)
+"""What the machine lacks this moment: the same may work later."""
 
 
 class GitFailed(AoError):
@@ -107,6 +126,7 @@ class GitFailed(AoError):
             f"git {argv[0]} failed in {where}: {reason}",
             "free some disk space, or see whether the folder may be written" if full else "",
         )
+        self.retryable = bool(_SHORT.search(self.stderr))
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,13 +199,20 @@ class Git:
         input: bytes | None = None,  # noqa: A002 - subprocess's own name
         ok: Sequence[int] = (0,),
         timeout: float | None = 120.0,
+        most: int | None = None,
     ) -> Completed:
-        """Run one Git command, at most for `LONG`; waits a little for locks that somebody else holds. Raises `GitFailed`."""
+        """Run one Git command, at most for `LONG`; waits a little for locks that somebody else holds. Raises `GitFailed`.
+
+        `most`: it is ended as soon as it has said so many bytes.
+        """
         command, environment = self._command(argv, config), self._environment(env)
+        if most is not None:
+            command = ["sh", "-c", _AT_MOST, "sh", str(most), *command]
         pause = 0.02
         while True:
             async with answered(self.repo) if isinstance(self.host, LocalHost) else nullcontext():
                 done = await self.host.run(command, env=environment, input=input, timeout=timeout or LONG)
+            done = done if most is None else _ended_early(done)
             if done.code in ok:
                 return done
             if not _HELD.search(done.err.decode(errors="replace")):
@@ -203,8 +230,13 @@ class Git:
         return self.host.talk(self._command(argv, config), log=log, env=self._environment(env))
 
     def _command(self, argv: Sequence[str], config: Sequence[str]) -> list[str]:
-        options = [part for setting in config for part in ("-c", setting)]
+        settings = (*SPARSE, *config) if self._is_sparse() else config
+        options = [part for setting in settings for part in ("-c", setting)]
         return ["git", "--no-pager", *_ALWAYS, *options, "-C", str(self.repo), *argv]
+
+    def _is_sparse(self) -> bool:
+        layout = find_layout(self.repo) if isinstance(self.host, LocalHost) else None
+        return layout is not None and (layout.git_dir / SPARSE_MARK).exists()
 
     def _environment(self, env: Mapping[str, str] | None) -> dict[str, str]:
         return {**clean_environment(), **self.environment, **(env or {})}
@@ -413,9 +445,17 @@ class Git:
         await self.run("worktree", "add", "--quiet", "--no-checkout", *made, "--", str(path), start)
 
     async def fill(self, *, config: Sequence[str] = (), env: Mapping[str, str] | None = None) -> None:
-        """Write HEAD's files into the checkout, with as many workers as there are cores."""
-        settings = ("checkout.workers=0", *self.filters(), *config)
+        """Write HEAD's files into the checkout."""
+        settings = (PARALLEL, *self.filters(), *config)
         await self.run("reset", "--quiet", "--hard", "--no-recurse-submodules", config=settings, env=env, timeout=LONG)
+
+    async def narrow(self, folders: Sequence[str]) -> None:
+        """Let a checkout that is still empty have only these folders, and the files on the way to them."""
+        layout = await self.layout()
+        assert layout is not None
+        (layout.git_dir / SPARSE_MARK).touch()
+        listing = "".join(f"{folder}\n" for folder in folders)
+        await self.run("sparse-checkout", "set", "--stdin", input=os.fsencode(listing))
 
     def filters(self) -> tuple[str, ...]:
         """Configuration that keeps a missing git-lfs from failing whatever touches files."""
@@ -474,18 +514,32 @@ class Git:
     ) -> str:
         """What changed since `head` left `base`; without `head`: up to the files as they are now, untracked ones included."""
         shape = {"patch": ("--patch", "--binary"), "stat": ("--stat=120",), "name-status": ("--name-status",)}[form]
-        options = ("--no-ext-diff", "--no-textconv", "--no-color", "--src-prefix=a/", "--dst-prefix=b/", "-M", *shape)
-        if head is not None:
-            return (await self.run("diff", *options, "--end-of-options", f"{base}...{head}", "--")).text
-        start = await self.merge_base(base, "HEAD") or base
-        folder = (await self.host.run(["mktemp", "-d"])).text.strip()  # on the machine where the workspace is
+        async with self.comparing(base, head) as compare:
+            return (await compare("-M", *shape)).text
+
+    @asynccontextmanager
+    async def comparing(self, base: str, head: str | None) -> AsyncIterator[Callable[..., Awaitable[Completed]]]:
+        """A way to ask for the same change in several forms: `compare(*options, paths=…, most=…)`."""
+        always = ("--no-ext-diff", "--no-textconv", "--no-color", "--src-prefix=a/", "--dst-prefix=b/")
+        env: dict[str, str] = {}
+        config: tuple[str, ...] = ()
+        folder = ""
+        commits, within = f"{base}...{head}", 120.0
+        if head is None:
+            commits, within = await self.merge_base(base, "HEAD") or base, SHOWN_WITHIN
+            folder = (await self.host.run(["mktemp", "-d"])).text.strip()  # on the machine where the workspace is
+
+        async def compare(*options: str, paths: Sequence[str] = (), most: int | None = None) -> Completed:
+            words = ("diff", *always, *options, "--end-of-options", commits, "--", *paths)
+            return await self.run(*words, env=env, config=config, timeout=within, most=most)
+
         try:
-            env = {"GIT_INDEX_FILE": await self._index_with_untracked(Path(folder))}
-            words = ("diff", *options, "--end-of-options", start, "--")
-            done = await self.run(*words, env=env, config=self.filters(), timeout=SHOWN_WITHIN)
+            if head is None:
+                env, config = {"GIT_INDEX_FILE": await self._index_with_untracked(Path(folder))}, self.filters()
+            yield compare
         finally:
-            await self.host.run(["rm", "-rf", folder])
-        return done.text
+            if folder:
+                await self.host.run(["rm", "-rf", folder])
 
     async def _index_with_untracked(self, folder: Path) -> str:
         """A copy of the index that knows untracked files too; the real one and the object store stay as they are."""
@@ -498,8 +552,15 @@ class Git:
         if files:
             listed = ("--pathspec-from-file=-", "--pathspec-file-nul")
             env = {"GIT_INDEX_FILE": str(copy), "GIT_LITERAL_PATHSPECS": "1"}
-            await self.run("add", "--intent-to-add", *listed, env=env, input=files)
+            await self.run("add", "--intent-to-add", "--sparse", *listed, env=env, input=files)
         return str(copy)
+
+
+def _ended_early(done: Completed) -> Completed:
+    """What a command that was cut off came to by itself: the last line of its complaints is its code, if it was not for the cut."""
+    said, _, code = done.err.rstrip(b"\n").rpartition(b"\n")
+    real = int(code) if code.isdigit() else done.code
+    return Completed(0 if real == _CUT_OFF else real, done.out, said)
 
 
 def _change(entry: str) -> Change | None:

@@ -27,13 +27,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from agent_orchestrator.forge import SCM as SCM
 from agent_orchestrator.forge import Tracker as Tracker
+from agent_orchestrator.records import record
 
 if TYPE_CHECKING:
     import asyncio
@@ -63,7 +64,7 @@ class Activity(StrEnum):
 # -- Workspace ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WorkspaceSpec:
     """What a session's folder is to be."""
 
@@ -85,6 +86,8 @@ class WorkspaceSpec:
     """Glob patterns relative to `repo`: copied into the workspace (`.env`)."""
     symlinks: tuple[str, ...] = ()
     """Paths relative to `repo`: shared with the main checkout (`node_modules`)."""
+    sparse: tuple[str, ...] = ()
+    """The only folders to check out, beside the files on the way to them (Git's cone mode); nothing: all."""
     post_create: tuple[str, ...] = ()
     """Shell commands run in the new workspace, in order, with `env`."""
     env: Mapping[str, str] = field(default_factory=dict)
@@ -93,7 +96,7 @@ class WorkspaceSpec:
     fetch_timeout: float = 10.0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WorkspaceInfo:
     """The workspace that was made."""
 
@@ -137,7 +140,7 @@ class Workspace(Protocol):
 # -- Runtime -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Mount:
     """A file or folder of this machine that a container shows."""
 
@@ -146,7 +149,7 @@ class Mount:
     writable: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Container:
     """What a session's container is, for a runtime that puts agents into such."""
 
@@ -169,7 +172,7 @@ class Container:
     """What it shows beside the workspace, its repository's Git folder and the session's private folder."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LaunchSpec:
     """A process to start in a terminal of its own."""
 
@@ -194,7 +197,7 @@ class LaunchSpec:
     """The container it is to run in, where the runtime has such."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Handle:
     """How to find a launched process again, also after a restart of the daemon. Stored as is."""
 
@@ -211,7 +214,7 @@ class Handle:
     """The runtime's own: socket, pane id, holder's pid …"""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Exit:
     """How a process ended. Unknown on both counts when nobody was there to see it."""
 
@@ -221,12 +224,12 @@ class Exit:
     """Why, where it was ended from outside: `lease` (it ran out)."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Alive:
     """It runs."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Gone:
     """It ended for certain; `exit` says how, as far as known. `lost`: its terminal is gone too (tmux or holder killed)."""
 
@@ -234,7 +237,7 @@ class Gone:
     lost: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Unseen:
     """The probe itself failed: says nothing about the process."""
 
@@ -244,19 +247,19 @@ class Unseen:
 Liveness = Alive | Gone | Unseen
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Delivered:
     """The text was written to the terminal, now or by an earlier call with the same message id."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Held:
     """Not written, and nothing was: somebody types there, copy mode … May be tried again."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Undeliverable:
     """The terminal is gone. `ambiguous`: it cannot be told whether an earlier call wrote the text before that."""
 
@@ -267,7 +270,7 @@ class Undeliverable:
 Delivery = Delivered | Held | Undeliverable
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Typable:
     """It can be typed into the terminal just now; where its turn was to be interrupted, that has been done."""
 
@@ -348,7 +351,7 @@ class Furnishes(Protocol):
 # -- Agent -------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AgentContext:
     """What an agent plugin may use to say how its CLI is started."""
 
@@ -390,7 +393,7 @@ class AgentContext:
     """It may change files; false: it must not, whatever `permissions` says."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AgentLaunch:
     """How to start the CLI."""
 
@@ -410,7 +413,7 @@ class AgentLaunch:
     """What the plugin wants to know of this launch later (a port, a folder): stored, and given back in `AgentRun`."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Permission:
     """Something that an agent asks to do: use `tool`, for `command` (a shell command, a file, an address)."""
 
@@ -421,7 +424,7 @@ class Permission:
     """The agent's own id of the request, where it has one."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ScreenRules:
     """What the visible text tells, for agents with nothing better. The first that matches holds: blocked, busy, ready."""
 
@@ -430,7 +433,7 @@ class ScreenRules:
     blocked: re.Pattern[str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Found:
     """An agent's CLI on this machine."""
 
@@ -464,7 +467,7 @@ class NeedsWorkspace(Protocol):
     workspace: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Kept:
     """What an agent's CLI has outside the workspace. What is not there yet when it is started is made as a folder."""
 
@@ -526,7 +529,7 @@ class Changes(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AgentRun:
     """A launch that lives, as its plugin may look at it."""
 
@@ -553,7 +556,7 @@ class AgentRun:
     """The pid that the agent itself sees, where that is another one: in a container."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Heard:
     """What was learnt in one moment, recorded together. With a `place` it comes from there (a transcript), `start` to `end`, and is
     told once, however often that is read; without one it is what is so just now (a status record).
@@ -594,7 +597,7 @@ class Answers(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Turn:
     """One turn of a CLI without a terminal: a command that takes a prompt, prints what it does line by line, and ends."""
 
@@ -605,7 +608,7 @@ class Turn:
     """The prompt, where it is read from standard input; none: standard input is empty."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TurnLine:
     """What one line of a turn's output says."""
 
@@ -630,7 +633,7 @@ class Headless(Protocol):
 # -- The world: issues, pull requests, people --------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class NotificationAction:
     """What a person may do about it, at an address that changes nothing by being opened."""
 
@@ -642,7 +645,7 @@ class NotificationAction:
     """What the action is known by, for receivers that answer themselves; nothing: the address alone."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Notification:
     """Something a person should know. Its text is plain: whoever sends it writes it as the receiver's markup wants it."""
 
@@ -674,12 +677,38 @@ class Notifier(Protocol):
         ...
 
 
+@record
+class Window:
+    """A session that a person wants to see."""
+
+    session: str
+    """Its id, which is a good title."""
+    command: tuple[str, ...]
+    """Shows its terminal, in whatever terminal it is run; it needs no environment and no folder of its own."""
+    cwd: Path
+    """Its workspace, or another folder that is there."""
+    url: str = ""
+    """Its page of the dashboard."""
+
+
+@runtime_checkable
+class Checked(Protocol):
+    """A notifier that can tell, without sending anything, whether this machine has what it needs."""
+
+    async def check(self) -> None:
+        """Raises `Missing` where it has not."""
+        ...
+
+
 @runtime_checkable
 class Terminal(Protocol):
-    """Opens a session's terminal for a person, on his own screen."""
+    """Opens a session's terminal for a person, on his own screen.
 
-    async def open(self, title: str, command: Sequence[str], cwd: Path) -> None:
-        """Show this command's terminal."""
+    It is made and called by the person's own `ao open`: the environment of its process is that of the terminal he sits at.
+    """
+
+    async def open(self, window: Window) -> None:
+        """Show it, and return once it is shown, not once it is closed; `Missing` where this screen has nothing to show it by."""
         ...
 
 

@@ -35,6 +35,7 @@ _NUMBER = re.compile(r"[-+\d.,:/ eExX_]+")
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://([^/?#\s]*)(.*)", re.DOTALL)
 _FOLDER = re.compile(r"(?:~|\.{0,2})/|[A-Za-z]:[\\/]")
 _SEGMENT = re.compile(r"[^/?#&=.]{16,}")
+_BETWEEN = re.compile(r"[/?#&=@:]+")
 
 # Tokens by their make. What follows them in a text is never part of them by chance: each has its alphabet and its least length.
 _SHAPES: Mapping[str, str] = {
@@ -49,7 +50,7 @@ _SHAPES: Mapping[str, str] = {
     "package token": r"npm_[A-Za-z0-9]{36}|pypi-AgEI[A-Za-z0-9_-]{50,}|dckr_pat_[A-Za-z0-9_-]{20,}",
     "JSON web token": r"eyJ[A-Za-z0-9_-]{16,}\.eyJ[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}",
     "token of ours": r"aoc_[A-Za-z0-9_-]{43}|ao[tl]_[0-9a-f]{8}\.[A-Za-z0-9_-]{43}"
-    r"|aos_[\w~@-]{1,200}\.\d+\.[A-Za-z0-9_-]{43}|aon_[\w~@.-]{1,200}\.[A-Za-z0-9_-]{43}",
+    r"|aoa_[A-Za-z0-9_-]{20,1000}\.[A-Za-z0-9_-]{43}|aos_[\w~@-]{1,200}\.\d+\.[A-Za-z0-9_-]{43}|aon_[\w~@.-]{1,200}\.[A-Za-z0-9_-]{43}",
 }
 _BEGINNINGS = tuple(
     text.encode()
@@ -85,7 +86,7 @@ _BEGINNINGS = tuple(
             "AKIA",
             "ASIA",
         ),
-        *("lin_", "ATATT3", "npm_", "pypi-AgEI", "dckr_pat_", "eyJ", "aoc_", "aot_", "aol_", "aos_", "aon_"),
+        *("lin_", "ATATT3", "npm_", "pypi-AgEI", "dckr_pat_", "eyJ", "aoa_", "aoc_", "aot_", "aol_", "aos_", "aon_"),
     )
 )
 """One of these is in every token: looked for first, for a long line is soon searched for a few words."""
@@ -118,7 +119,7 @@ _PLACEHOLDER = re.compile(
 )
 _UNFINISHED = re.compile(
     rb"(?<![A-Za-z0-9])(?:gh[pousr]_|github_pat_|gl[a-z]{2,5}-|sk-|AIza|[rs]k_live_|hf_|gsk_|xai-|xox[a-z]-|xapp-|AKIA|ASIA|lin_|ATATT3"
-    rb"|npm_|pypi-|dckr_pat_|eyJ|ao[clnst]_|[A-Za-z]{2,10}://[^\s/:@]{0,100}:)[A-Za-z0-9_.=~%!$&*+-]*\Z"
+    rb"|npm_|pypi-|dckr_pat_|eyJ|ao[aclnst]_|[A-Za-z]{2,10}://[^\s/:@]{0,100}:)[A-Za-z0-9_.=~%!$&*+-]*\Z"
 )
 """The end of some output which may be the beginning of a token."""
 _SEQUENCE = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[PX^_][^\x1b]*\x1b\\|[ -/]*[0-~])")
@@ -378,6 +379,11 @@ def _key_line(line: re.Match[str]) -> str:
     return (
         line[0] if len(content) < 4 or content == "[secret private key]" else f"{line[1]}{line[2]}[secret private key]"
     )
+
+
+def address_parts(address: str) -> list[str]:
+    """An address, and what may be secret in it by itself: tokens stand anywhere in those of chat services."""
+    return [address, *_BETWEEN.split(address.partition("://")[2])]
 
 
 def _parts(value: str) -> list[str]:

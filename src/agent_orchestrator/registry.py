@@ -84,6 +84,25 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
         "github": "agent_orchestrator.plugins.scm.github:GitHub",
         "gitlab": "agent_orchestrator.plugins.scm.gitlab:GitLab",
     },
+    "notifier": {
+        "desktop": "agent_orchestrator.plugins.notifiers.desktop:Desktop",
+        "slack": "agent_orchestrator.plugins.notifiers.slack:Slack",
+        "discord": "agent_orchestrator.plugins.notifiers.discord:Discord",
+        "webhook": "agent_orchestrator.plugins.notifiers.webhook:Webhook",
+        "composio": "agent_orchestrator.plugins.notifiers.composio:Composio",
+        "openclaw": "agent_orchestrator.plugins.notifiers.openclaw:OpenClaw",
+        "apprise": "agent_orchestrator.plugins.notifiers.apprise:AnyApprise",
+    },
+    "terminal": {
+        "web": "agent_orchestrator.plugins.terminals.web:Web",
+        "tmux": "agent_orchestrator.plugins.terminals.tmux:TmuxWindow",
+        "iterm2": "agent_orchestrator.plugins.terminals.iterm2:ITerm2",
+        "windows-terminal": "agent_orchestrator.plugins.terminals.windows_terminal:WindowsTerminal",
+        "kitty": "agent_orchestrator.plugins.terminals.kitty:Kitty",
+        "wezterm": "agent_orchestrator.plugins.terminals.wezterm:WezTerm",
+        "gnome-terminal": "agent_orchestrator.plugins.terminals.gnome_terminal:GnomeTerminal",
+        "command": "agent_orchestrator.plugins.terminals.command:Command",
+    },
 }
 """The entry points of this package, repeated here: reading installed metadata takes tens of milliseconds and an install."""
 
@@ -407,7 +426,9 @@ def _as_factory(plugin: Any) -> protocols.PluginFactory:
 
 
 def _slot_of(factory: object, what: str) -> str:
+    """The slot whose methods it has; one that has all of another's, as `scm` of `terminal`, is meant itself."""
     slots = [slot for slot in SLOTS if _fits(factory, slot)]
+    slots = [slot for slot in slots if not any(_wider(other, slot) for other in slots)]
     if len(slots) != 1:
         fits = f"fits the slots {', '.join(slots)}" if slots else "fits no slot"
         raise UsageError(f"{what} {fits}", "name its slot in plugins:, for example {path: ./x.py, slot: notifier}")
@@ -416,6 +437,10 @@ def _slot_of(factory: object, what: str) -> str:
 
 def _fits(factory: object, slot: str) -> bool:
     return all(callable(getattr(factory, method, None)) for method in _methods(SLOTS[slot]))
+
+
+def _wider(slot: str, other: str) -> bool:
+    return set(_methods(SLOTS[slot])) > set(_methods(SLOTS[other]))
 
 
 def _methods(protocol: type[Any]) -> Iterable[str]:

@@ -5,14 +5,14 @@ protocol. `services/hearing.py` makes events of them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from agent_orchestrator.protocols import Activity
+from agent_orchestrator.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ActivityReport:
     """What the agent is doing; a bare sign of life counts as active."""
 
@@ -21,7 +21,7 @@ class ActivityReport:
     time: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AckReport:
     """A message was taken up; none: the agent does not say which."""
 
@@ -29,7 +29,7 @@ class AckReport:
     time: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ProgressReport:
     """How far the task is."""
 
@@ -40,7 +40,7 @@ class ProgressReport:
     time: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class UsageReport:
     """Tokens and dollars spent since the last such report."""
 
@@ -55,7 +55,7 @@ class UsageReport:
     """Calls of a forge's own command line, `gh` or `glab`."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LimitReport:
     """The account's limit is reached, until then if known; `model`: for that one alone."""
 
@@ -64,7 +64,7 @@ class LimitReport:
     model: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AskReport:
     """The agent asks a person."""
 
@@ -72,7 +72,7 @@ class AskReport:
     time: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DoneReport:
     """The task is done: ready for its pull request."""
 
@@ -80,7 +80,7 @@ class DoneReport:
     time: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ReplyReport:
     """The agent's answer to a comment on its change; none: to nobody in particular."""
 
@@ -89,7 +89,7 @@ class ReplyReport:
     time: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ReviewReport:
     """A reviewing agent's judgement on the change that it was asked about."""
 
@@ -100,7 +100,7 @@ class ReviewReport:
     time: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class OtherReport:
     """An event of a kind that we do not know; kept as it is."""
 
@@ -109,7 +109,7 @@ class OtherReport:
     time: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class InvalidReport:
     """A line that says nothing we can use, and why."""
 
@@ -117,7 +117,7 @@ class InvalidReport:
     excerpt: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TookReport:
     """The agent took up a message with this text; which one it was is found by the text."""
 
@@ -125,7 +125,7 @@ class TookReport:
     time: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TurnReport:
     """A turn is over; `text` is the last thing the agent said in it."""
 
@@ -133,7 +133,7 @@ class TurnReport:
     time: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PermissionReport:
     """The agent waits for a permission: to use `tool`, for `command` (a shell command, a file), for `reason`."""
 
@@ -145,7 +145,7 @@ class PermissionReport:
     time: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ConversationReport:
     """The id by which the agent can continue this conversation."""
 

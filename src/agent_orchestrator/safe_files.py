@@ -65,16 +65,22 @@ def opened(root: Path, name: str | os.PathLike[str], longest: int = LONGEST) -> 
     """A plain file below `root`, for reading; raises `NotPlain`, or the system's own error."""
     *folders, last = parts_of(name)
     with opened_folder(root, tuple(folders)) as folder:
-        try:
-            descriptor = os.open(last, _FILE, dir_fd=folder)
-        except OSError as error:
-            if isinstance(error, FileNotFoundError | PermissionError):
-                raise
-            raise NotPlain(f"{os.fspath(name)!r} is no plain file") from error
-    with _file(descriptor, os.fspath(name)) as file:
-        if os.fstat(descriptor).st_size > longest:
+        file = opened_in(folder, last)
+    with file:
+        if os.fstat(file.fileno()).st_size > longest:
             raise NotPlain(f"{os.fspath(name)!r} is too long")
         yield file
+
+
+def opened_in(folder: int, name: str) -> BinaryIO:
+    """A plain file of an open folder, for reading; raises `NotPlain`, or the system's own error."""
+    try:
+        descriptor = os.open(name, _FILE, dir_fd=folder)
+    except OSError as error:
+        if isinstance(error, FileNotFoundError | PermissionError):
+            raise
+        raise NotPlain(f"{name!r} is no plain file") from error
+    return _file(descriptor, name)
 
 
 def read(root: Path, name: str | os.PathLike[str], longest: int = LONGEST) -> bytes:

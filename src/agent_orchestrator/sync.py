@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
 from types import TracebackType
@@ -71,9 +71,9 @@ class Session(sessions.SessionData):
         """Have it go on, told `message`; false, and nothing is done, if that was so `max_retries` times before."""
         return self._do(self._own.resume(message, max_retries=max_retries))
 
-    def answer(self, text: str | None = None, *, decision: str | None = None) -> Message:
-        """Answer what its agent asks: with text, or with `allow`, `always` or `deny`."""
-        return self._do(self._own.answer(text, decision=decision))
+    def answer(self, text: str | None = None, *, decision: str | None = None, request: str | None = None) -> Message:
+        """Answer what its agent asks: with text, or with `allow`, `always` or `deny`; nothing but `request`, if that is given."""
+        return self._do(self._own.answer(text, decision=decision, request=request))
 
     def stop(self, *, keep: bool = False) -> Self:
         """Stop it, its work saved; `keep` leaves its workspace."""
@@ -98,13 +98,19 @@ class Session(sessions.SessionData):
         """Its transcript, or the last lines of it."""
         return self._do(self._own.log(tail))
 
-    def events(self, *, after: int = 0) -> Iterator[Event]:
-        """What happened to it after an event's number."""
+    def events(self, *, after: int = 0, follow: bool = False) -> Iterator[Event]:
+        """What happened to it after an event's number; with `follow` also what happens, without end."""
+        events = aiter(self._own.events(after=after, follow=follow))
 
-        async def read() -> list[AsyncEvent]:
-            return [one async for one in self._own.events(after=after)]
+        async def following() -> AsyncEvent | None:
+            return await anext(events, None)
 
-        return iter([_event(one) for one in _wait(read())])
+        try:
+            while (event := _wait(following())) is not None:
+                yield _event(event)
+        finally:
+            if isinstance(events, AsyncGenerator):
+                _wait(events.aclose())
 
     def wait(self, until: str = "over", timeout: float | None = None) -> Self:
         """Return when it is `over`, or `idle`: its turn finished and it waits for somebody."""
@@ -170,12 +176,43 @@ class SessionManager:
         runtime: str | None = None,
         workspace: str | None = None,
         prompt: str | None = None,
-        **options: Any,
+        *,
+        title: str | None = None,
+        base: str | None = None,
+        model: str | None = None,
+        after: Iterable[str | Session] = (),
+        stack: bool = False,
+        labels: Iterable[str] = (),
+        files: Iterable[str] = (),
+        priority: int | None = None,
+        group: str | None = None,
+        group_limit: int | None = None,
+        defer: bool = False,
+        wait: bool = True,
     ) -> Session:
-        """Make a session; `options` as those of `agent_orchestrator.SessionManager.create`."""
-        if after := options.get("after"):
-            options["after"] = [one.id if isinstance(one, Session) else one for one in after]
-        made = self._own.create(project_id, name, issue, branch, agent, runtime, workspace, prompt, **options)
+        """Make a session for a task: `prompt`, `title`, or an issue in any of its forms; as `agent_orchestrator.SessionManager.create`."""
+        made = self._own.create(
+            project_id,
+            name,
+            issue,
+            branch,
+            agent,
+            runtime,
+            workspace,
+            prompt,
+            title=title,
+            base=base,
+            model=model,
+            after=[one.id if isinstance(one, Session) else one for one in after],
+            stack=stack,
+            labels=labels,
+            files=files,
+            priority=priority,
+            group=group,
+            group_limit=group_limit,
+            defer=defer,
+            wait=wait,
+        )
         return Session(_wait(made))
 
     def get(self, session: str) -> Session:
@@ -205,6 +242,10 @@ class SessionManager:
     def wait(self, session: str, until: str = "over", timeout: float | None = None) -> Session:
         """Return when a session is `over`, or `idle`."""
         return Session(_wait(self._own.wait(session, until, timeout)))
+
+    def at(self, path: str | os.PathLike[str]) -> Session:
+        """The session whose workspace is this folder."""
+        return Session(_wait(self._own.at(path)))
 
     def list(self, project_id: str | None = None) -> list[Session]:
         """All sessions, merged and stopped ones included; of one project, or of all."""

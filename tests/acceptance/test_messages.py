@@ -6,6 +6,9 @@ import json
 import signal
 from pathlib import Path
 
+import pytest
+
+from agent_orchestrator.errors import Conflict
 from agent_orchestrator.testing.sandbox import Sandbox
 from tests.acceptance.saying import refused
 
@@ -78,6 +81,29 @@ def test_held_while_blocked_and_answered_by_key(box: Sandbox) -> None:
     box.until(lambda: (workspace / "allowed.txt").exists(), "the permission")
     box.until(lambda: box.request("GET", path)["state"] == "acknowledged", "the message")
     refused(box.ao("answer", "b", "--allow", check=False), 1, "waits for no permission")
+
+
+def test_an_answer_is_for_what_was_shown_and_for_nothing_else(box: Sandbox) -> None:
+    box.ao("new", "[[block: Allow ls?]] [[block: Allow rm?]] [[edit: allowed.txt|yes]] [[ask: Well?]]", "--name", "b")
+    box.until(lambda: box.session("b")["waitingFor"] == "Allow ls?")
+    (first,) = box.json("answer", "b")["questions"]
+    box.ao("answer", "b", "--allow", "--request", first["request"])
+    box.until(lambda: box.session("b")["waitingFor"] == "Allow rm?")
+    refused(
+        box.ao("answer", "b", "--allow", "--request", first["request"], check=False), 1, "asks something else by now"
+    )
+    with pytest.raises(Conflict, match="asks something else by now"):
+        box.request("POST", "/api/sessions/b/answer", {"decision": "always", "request": first["request"]})
+    (second,) = box.json("answer", "b")["questions"]
+    assert second["text"] == "Allow rm?" and second["request"] != first["request"]
+    assert not (Path(box.session("b")["workspacePath"]) / "allowed.txt").exists()
+    box.request("POST", "/api/sessions/b/answer", {"decision": "allow", "request": second["request"]})
+    box.until(lambda: box.session("b")["status"] == "needs_input", "what was allowed")
+    refused(box.ao("answer", "b", "ls", "--request", second["request"], check=False), 1, "asks something else by now")
+    (third,) = box.json("answer", "b")["questions"]
+    box.ao("answer", "b", "fine", "--request", third["request"])
+    box.until(lambda: box.session("b")["status"] != "needs_input", "the answer")
+    refused(box.ao("answer", "b", "fine", "--request", third["request"], check=False), 1, "does not ask this any more")
 
 
 def test_interrupt_and_input_from_files(box: Sandbox) -> None:

@@ -378,6 +378,7 @@ def test_without_async_in_a_script_that_starts_the_daemon(app: Sandbox) -> None:
         "waits Which one?",
         "merged True mended",
         "status idle",
+        "followed True",
         "again HandlerError",
     ]
 
@@ -413,6 +414,10 @@ def main():
         manager = SessionManager()
         made = manager.create(orchestrator.project_id, "named", prompt="[[wait]]").wait("idle", 20)
         print("status", manager.get_status(made.id).state)
+        for event in made.events(follow=True):
+            if event.type == "agent-launched":
+                break
+        print("followed", manager.at(made.workspace_path) == event.session)
         orchestrator.on("agent-done", None, lambda event: 1 / 0)
         try:
             orchestrator.spawn("[[done: x]]")

@@ -186,7 +186,7 @@ def test_a_notifier_is_accepted(tmp_path: Path, made: str) -> None:
         f"plugin = {made}\n"
     )
     registry = Registry([{"path": "telegram.py"}], tmp_path)
-    assert registry.problems() == [] and registry.names("notifier") == ["telegram"]
+    assert registry.problems() == [] and "telegram" in registry.names("notifier")
     plugin = registry.make("notifier", "telegram", {"channel": "x"}, LocalHost())
     assert plugin.token == ("token" if "(" in made else {"channel": "x"})
 

@@ -52,7 +52,8 @@ def test_python_is_python(block: Block) -> None:
 def test_yaml_is_configuration(block: Block, tmp_path: Path) -> None:
     file = tmp_path / "agent-orchestrator.yaml"
     file.write_text(block.text)
-    assert load(file, {**os.environ, "MY_KEY": "x"}).warnings == ()
+    named = dict.fromkeys(re.findall(r"\$\{(\w+)\}", block.text), "x")
+    assert load(file, {**os.environ, **named}).warnings == ()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)

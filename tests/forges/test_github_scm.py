@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent_orchestrator.errors import Denied, NotFound, UsageError
+from agent_orchestrator.errors import Denied, NotFound, Temporary, UsageError
 from agent_orchestrator.forge import SCM, Merged, Metered, PullSpec, Unmergeable, Waiting
 from agent_orchestrator.plugins.scm.github_landing import delete_branch, merge_now
 from agent_orchestrator.testing.github import GitHubServer, Repo
@@ -390,3 +390,59 @@ async def test_what_a_token_may_not_do_is_said_at_sign_in(forge: GitHubServer, r
 async def test_there_is_no_such_number(forge: GitHubServer, repo: Repo) -> None:
     with pytest.raises(NotFound, match="no pull request #77"):
         await scm(forge).get(77)
+
+
+def _asked_of_rights(forge: GitHubServer) -> list[str]:
+    return [one.path.rpartition("/collaborators/")[2] for one in forge.ledger.requests if "/collaborators/" in one.path]
+
+
+async def test_a_member_who_may_only_read_is_a_stranger(forge: GitHubServer, repo: Repo) -> None:
+    now = 1_000_000.0
+    plugin = scm(forge, clock=lambda: now)
+    pull = forge.pull(repo, "feature/x", by="dev")
+    for name, association in (("eve", "COLLABORATOR"), ("eve", "MEMBER"), ("rev", "MEMBER"), ("zoe", "NONE")):
+        forge.comment(pull, "listen", by=name, association=association)
+    (state,) = await plugin.read([pull.node_id])
+    access = [(one.author.name, one.author.write_access) for one in state.comments]
+    assert access == [("eve", "no"), ("eve", "no"), ("rev", "yes"), ("zoe", "no")]
+    await plugin.read([pull.node_id])
+    await counted(forge)
+    assert sorted(_asked_of_rights(forge)) == ["eve/permission", "rev/permission"], "each member once, nobody else"
+    repo.people |= {"eve": "write", "rev": "triage"}
+    now += 3_601
+    (state,) = await plugin.read([pull.node_id])
+    assert [one.author.write_access for one in state.comments] == ["yes", "yes", "no", "no"]
+
+
+async def test_of_reviewers_github_tells_beside_what_they_may(forge: GitHubServer, repo: Repo) -> None:
+    pull = forge.pull(repo, "feature/x", by="dev")
+    forge.review(pull, "APPROVE", "fine", by="eve", association="MEMBER")
+    forge.review(pull, "APPROVE", "fine too", by="rev", association="MEMBER")
+    forge.comment(pull, "as I said", by="rev", association="MEMBER")
+    (state,) = await scm(forge).read([pull.node_id])
+    assert [(one.author.name, one.author.write_access) for one in state.reviews] == [("eve", "no"), ("rev", "yes")]
+    assert [one.author.write_access for one in state.comments] == ["yes"]
+    await counted(forge)
+    assert _asked_of_rights(forge) == []
+
+
+async def test_who_may_not_ask_about_rights_knows_none(forge: GitHubServer, repo: Repo) -> None:
+    pull = forge.pull(repo, "feature/x", by="dev")
+    forge.comment(pull, "listen", by="rev", association="MEMBER")
+    (state,) = await scm(forge, by="eve").read([pull.node_id])
+    assert [one.author.write_access for one in state.comments] == ["unknown"]
+
+
+async def test_while_rights_cannot_be_asked_about_nothing_is_concluded(forge: GitHubServer, repo: Repo) -> None:
+    pull = forge.pull(repo, "feature/x", by="dev")
+    forge.comment(pull, "listen", by="rev", association="MEMBER")
+    plugin = scm(forge)
+    forge.fail(500, path="/collaborators/", next=9)
+    (state,) = await plugin.read([pull.node_id])
+    assert [one.author.write_access for one in state.comments] == ["unknown"]
+    forge.mend()
+    (state,) = await plugin.read([pull.node_id])
+    assert [one.author.write_access for one in state.comments] == ["yes"]
+    forge.fail("rate", path="/collaborators/")
+    with pytest.raises(Temporary):
+        await scm(forge).read([pull.node_id])

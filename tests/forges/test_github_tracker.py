@@ -60,3 +60,16 @@ async def test_a_pull_request_is_no_issue(forge: GitHubServer, repo: Repo) -> No
     with pytest.raises(NotFound, match="ao new --pr 1"):
         await tracker(forge).get("1")
     assert await tracker(forge).list() == []
+
+
+async def test_an_issue_of_a_collaborator_who_may_only_read_is_a_strangers(forge: GitHubServer, repo: Repo) -> None:
+    repo.people["eve"] = "read"
+    issue = forge.issue(repo, "Do this", by=forge.user("eve"), association="COLLABORATOR")
+    forge.comment(issue, "and that", by="rev", association="MEMBER")
+    plugin = tracker(forge)
+    (listed,) = await plugin.list()
+    found = await plugin.get("1")
+    assert (listed.author.write_access, found.author.write_access) == ("no", "no")
+    assert [one.author.write_access for one in found.comments] == ["yes"]
+    made = await plugin.create("More")
+    assert (made.author.name, made.author.write_access) == ("dev", "yes")

@@ -69,7 +69,9 @@ EACH = 6
 
 def is_for_all(method: str, path: str) -> bool:
     """What needs no token: health, signing in, and what forges sign."""
-    return (method, path) in (("GET", "/healthz"), ("POST", "/api/login")) or path.startswith("/api/webhooks/")
+    return (method, path) in (("GET", "/healthz"), ("POST", "/api/login")) or path.startswith(
+        ("/api/webhooks/", "/answer/")
+    )
 
 
 def main() -> int:

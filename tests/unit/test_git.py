@@ -207,3 +207,16 @@ async def test_one_lock_a_repository(repo: Path, tmp_path: Path) -> None:
     (tmp_path / "alias").symlink_to(repo)
     lock = repository_lock(repo / ".git")
     assert repository_lock(tmp_path / "alias" / ".git") is lock and repository_lock(tmp_path) is not lock
+
+
+@pytest.mark.parametrize(
+    ("said", "later"),
+    [
+        ("fatal: unable to write loose object file: No space left on device", True),
+        ("fatal: cannot create directory at 'x': Read-only file system", True),
+        ("error: unable to create temporary file: Too many open files", True),
+        ("fatal: not a valid object name HEAD", False),
+    ],
+)
+def test_what_the_machine_lacks_may_be_there_later(said: str, later: bool) -> None:
+    assert GitFailed(["hash-object"], Path("repo"), Completed(128, b"", said.encode())).retryable is later

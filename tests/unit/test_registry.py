@@ -60,10 +60,15 @@ def pager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     sys.modules.pop("my_pager", None)
 
 
+def others(registry: Registry) -> list[str]:
+    """The notifiers that did not come with the product."""
+    return [name for name in registry.names("notifier") if name not in BUILT_IN["notifier"]]
+
+
 def test_an_installed_plugin_loads_alike_where_it_is_named(pager: Path) -> None:
     told: list[Code] = []
     registry = Registry(installed=[("notifier", "pager"), ("notifier", "not-installed")], loaded=told.append)
-    assert registry.names("notifier") == ["pager"]
+    assert others(registry) == ["pager"]
     assert told == [] and not (pager / "was-run").exists()
     assert registry.make("notifier", "pager", {"a": 1}, LocalHost()).config == {"a": 1}
     [code] = told
@@ -73,7 +78,7 @@ def test_an_installed_plugin_loads_alike_where_it_is_named(pager: Path) -> None:
 
 def test_an_installed_plugin_that_nobody_named_is_not_run(pager: Path) -> None:
     registry = Registry(installed=[("agent", "pager")])
-    assert registry.names("notifier") == []
+    assert others(registry) == []
     with pytest.raises(Denied, match=r"of the package my-pager is installed, but your configuration does not name it"):
         registry.make("notifier", "pager", {}, LocalHost())
     assert installed("notifier")["pager"].permissions == ("network",), "known without running it"
@@ -91,7 +96,7 @@ def test_a_file_is_run_only_with_the_content_that_was_admitted(tmp_path: Path) -
         return len(seen) == 1
 
     registry = Registry([entry], tmp_path, admit=admit, loaded=told.append)
-    assert registry.names("notifier") == ["mine"], "what was admitted is what is run"
+    assert others(registry) == ["mine"], "what was admitted is what is run"
     assert [(one.origin, one.permissions) for one in told] == [(str(tmp_path / "mine.py"), None)]
     again = Registry([entry], tmp_path, admit=admit, loaded=told.append)
     assert "changed since it was trusted" in again.problems()[0].text and len(told) == 1
@@ -131,7 +136,7 @@ def test_declared_permissions_are_read_without_running_the_file(
 )
 def test_a_file_is_a_plugin(tmp_path: Path, text: str, entry: dict[str, str], name: str) -> None:
     registry = Registry([{**write(tmp_path, "my_file.py", text), **entry}], tmp_path)
-    assert registry.names("notifier") == [name]
+    assert others(registry) == [name]
     assert registry.make("notifier", name, {"a": 1}, LocalHost()).config == {"a": 1}
     assert registry.problems() == []
 
@@ -140,7 +145,7 @@ def test_a_package_is_a_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     (tmp_path / "my_package_pager.py").write_text(NOTIFIER)
     monkeypatch.syspath_prepend(str(tmp_path))
     registry = Registry([{"package": "my_package_pager"}])
-    assert registry.names("notifier") == ["my-package-pager"]
+    assert others(registry) == ["my-package-pager"]
     monkeypatch.delitem(sys.modules, "my_package_pager")
 
 

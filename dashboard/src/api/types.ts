@@ -50,6 +50,13 @@ export interface AllowedForGood {
   command: string;
 }
 
+/** An answer that was given by a notification's link. */
+export interface Answered {
+  session: string;
+  verb: "allow" | "deny";
+  by: string;
+}
+
 /** People who are to look at a change. */
 export interface AskedPeople {
   /** Their names at the forge; `org/team` is a team of GitHub's. */
@@ -250,6 +257,7 @@ export interface Diff {
   base: string;
   head: string;
   files: unknown[];
+  omitted: string[];
   uncommitted: string[];
 }
 
@@ -437,6 +445,39 @@ export interface Health {
   active?: ActiveDaemon | null;
 }
 
+/** Another orchestrator's configuration, to be taken over. */
+export interface ImportRequest {
+  /** where it is; relative paths in it are meant from there */
+  path: string;
+  /** what stands in it */
+  text: string;
+  /** the file to write; absent: the configuration of the repository here */
+  output?: string | null;
+  /** take its values where the file has others */
+  replace?: boolean;
+  dryRun?: boolean;
+}
+
+/** A configuration that was taken over, and the file as it is with it. */
+export interface Imported {
+  kind: string;
+  source: string;
+  file: string;
+  written: boolean;
+  itself: boolean;
+  text: string;
+  entries: ImportedKey[];
+  warnings: string[];
+}
+
+/** What became of one key of another orchestrator's configuration. */
+export interface ImportedKey {
+  key: string;
+  outcome: "taken" | "changed" | "dropped" | "kept";
+  to: string;
+  note: string;
+}
+
 /** Something that is wanted. */
 export interface Issue {
   number: number;
@@ -581,6 +622,8 @@ export interface NewAnswer {
   message?: string | null;
   /** The action that a rule offers, if the decision is on one. */
   offer?: string | null;
+  /** `request` of the question that was shown: refused with 409 if the agent asks something else by now. */
+  request?: string | null;
 }
 
 /** Something said about an issue. */
@@ -901,6 +944,12 @@ export interface Plugin {
   problem: string | null;
 }
 
+/** A file of code that may be run, with this content. */
+export interface PluginFile {
+  path: string;
+  sha256: string;
+}
+
 /** All plugins. */
 export interface Plugins {
   plugins: Plugin[];
@@ -996,6 +1045,7 @@ export interface Question {
   session: string;
   kind: "question" | "permission" | "message" | "offer";
   text: string;
+  request: string | null;
   permission: Permission | null;
   message: string | null;
   offer: string | null;
@@ -1166,10 +1216,11 @@ export interface SessionStatus {
   progress: Progress;
 }
 
-/** Sessions, merged and stopped ones included; `unread` only where something cannot be read. */
+/** Sessions, merged and stopped ones included; `unread` only where something cannot be read, `untold` only where a notifier fails. */
 export interface Sessions {
   sessions: Session[];
   unread?: UnreadPlace[];
+  untold?: UntoldBy[];
 }
 
 /** One value of the configuration. */
@@ -1358,6 +1409,22 @@ export interface Tokens {
   tokens: Token[];
 }
 
+/** What came of a test by one notifier. */
+export interface TriedNotifier {
+  name: string;
+  plugin: string;
+  project: string | null;
+  levels: ("urgent" | "action" | "warning" | "info")[];
+  sent: boolean;
+  problem: string | null;
+  remedy: string | null;
+}
+
+/** What came of a test by each notifier. */
+export interface TriedNotifiers {
+  notifiers: TriedNotifier[];
+}
+
 /** Commands that came with a repository, and whether they may run. */
 export interface Trust {
   project: string;
@@ -1392,6 +1459,14 @@ export interface UnreadPlace {
   name: string;
   why: string;
   since: string;
+}
+
+/** A notifier that does not work, since when and why: what it was to send waits, or was given up. */
+export interface UntoldBy {
+  notifier: string;
+  project: string | null;
+  since: string;
+  why: string;
 }
 
 /** What it took. */
@@ -1477,6 +1552,24 @@ export interface Why {
   facts: Record<string, unknown>;
   effects: unknown[];
   reactions: unknown[];
+}
+
+/** What a session is shown by on a person's screen. */
+export interface Window {
+  session: string;
+  live: boolean;
+  workspacePath: string | null;
+  node: string | null;
+  cwd: string;
+  url: string;
+  terminal: WindowTerminal;
+}
+
+/** The terminal plugin that a project's configuration names. */
+export interface WindowTerminal {
+  plugin: string;
+  options: Record<string, unknown>;
+  files: PluginFile[];
 }
 
 /** What is to be asked again. */

@@ -12,6 +12,7 @@ The sessions are the daemon's: they go on when the program ends. Handlers are ca
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import re
 import secrets
@@ -193,13 +194,12 @@ class Orchestrator:
         for task in in_order(tasks, self.made):
             token = task_in_hand.set(self._request(task))
             try:
-                made: object = await self.spawn(
-                    task, **({"on_complete": on_complete} if on_complete else {}), **options
-                )
+                told = {"on_complete": on_complete} if on_complete and _takes(self.spawn, "on_complete") else {}
+                made: object = await self.spawn(task, **told, **options)
             finally:
                 task_in_hand.reset(token)
             session = made if isinstance(made, Session) else await self.sessions.get(str(made))
-            session = await fleet.track(session)
+            session = await fleet.track(session, on_complete)
             self._note(task, session)
             found.append(session)
         return found
@@ -363,6 +363,12 @@ class Orchestrator:
 
 
 OrchestratorAgent = Orchestrator
+
+
+def _takes(method: Callable[..., Any], name: str) -> bool:
+    """Has a method, which may be somebody's own, this parameter?"""
+    parameters = inspect.signature(method).parameters.values()
+    return any(one.name == name or one.kind == one.VAR_KEYWORD for one in parameters)
 
 
 def _repository(name: str) -> str:

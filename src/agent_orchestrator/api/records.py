@@ -104,6 +104,8 @@ class Diff:
     base: str
     head: str
     files: tuple[Any, ...] = ()
+    omitted: tuple[str, ...] = ()
+    """Files that are too large to be in the patch."""
     uncommitted: tuple[str, ...] = ()
 
     def __str__(self) -> str:

@@ -139,9 +139,11 @@ class Session(SessionData):
             await self.send(message)
         return True
 
-    async def answer(self, text: str | None = None, *, decision: str | None = None) -> Message:
-        """Answer what its agent asks: with text, or with `allow`, `always` or `deny`."""
-        given = {"text": text, "decision": decision}
+    async def answer(
+        self, text: str | None = None, *, decision: str | None = None, request: str | None = None
+    ) -> Message:
+        """Answer what its agent asks: with text, or with `allow`, `always` or `deny`; nothing but `request`, if that is given."""
+        given = {"text": text, "decision": decision, "request": request}
         body = {key: value for key, value in given.items() if value is not None}
         return record(Message, await self._link.post(self._path("answer"), body))
 

@@ -68,7 +68,7 @@ def task_of(data: Mapping[str, Any]) -> Task:
     return Task(
         id=str(data["id"]),
         title=str(data["title"]),
-        description=str(data.get("description") or ""),
+        description=str(data.get("description") or data["title"]),
         dependencies=tuple(data.get("dependencies") or ()),
         estimated_effort=data.get("effort"),
         labels=tuple(data.get("labels") or ()),

@@ -57,12 +57,16 @@ _HINTS = {
 )
 @click.option("--always", "decision", flag_value="always", help="Allow it from now on.")
 @click.option("--deny", "decision", flag_value="deny", help="Deny it; a TEXT tells the agent why.")
+@click.option(
+    "--request", metavar="ID", help="Answer only what --json showed with this `request`, nothing that is asked since."
+)
 @scope_options
 @json_option
 def answer(
     session: str | None,
     text: tuple[str, ...],
     decision: str | None,
+    request: str | None,
     project: str | None,
     all_projects: bool,
     as_json: bool,
@@ -76,7 +80,7 @@ def answer(
     """
     ao = client()
     if session is not None and (text or decision):
-        _post(ao, session, decision, text_of(text, None, "answer") if text else "", as_json)
+        _post(ao, session, decision, text_of(text, None, "answer") if text else "", as_json, {"request": request})
         return 0
     questions: list[Question] = ao.get("/api/questions", scope(project, all_projects or session is not None))[
         "questions"
@@ -95,7 +99,7 @@ def answer(
         if len(asking) != 1:
             out.show(question_lines(questions))
             raise UsageError(f"{out.plural(len(asking), 'decision')} waiting", f"say which: ao answer S --{decision}")
-        _post(ao, session_id(asking[0]), decision, "", as_json, asking[0].get("message"), asking[0].get("offer"))
+        _post(ao, session_id(asking[0]), decision, "", as_json, asking[0])
         return 0
     if not interactive():
         out.show(question_lines(questions))
@@ -159,11 +163,11 @@ def _post(
     decision: str | None,
     text: str,
     as_json: bool,
-    message: str | None = None,
-    offer: str | None = None,
+    question: Question,
 ) -> None:
-    given = (("decision", decision), ("text", text), ("message", message), ("offer", offer))
-    body = {key: value for key, value in given if value}
+    """Answer `question` as it was shown, and nothing that is asked since."""
+    which = {key: question.get(key) for key in ("message", "offer", "request")}
+    body = {key: value for key, value in {"decision": decision, "text": text, **which}.items() if value}
     result = ao.post(session_path(session, "/answer"), body)
     if as_json:
         out.print_json(result)
@@ -194,9 +198,7 @@ def _go_through(ao: Client, questions: Sequence[Question]) -> None:
         if not reply:
             continue
         try:
-            _post(
-                ao, session, decision, "" if decision else reply, False, question.get("message"), question.get("offer")
-            )
+            _post(ao, session, decision, "" if decision else reply, False, question)
         except AoError as error:  # it was answered elsewhere meanwhile
             out.note(str(error))
 

@@ -65,6 +65,7 @@ MORE = {
     "queue": Entry("review:queue", "Show the merge queue: what is to land, in order."),
     "conflicts": Entry("conflicts:conflicts", "Show which sessions will collide, and on what."),
     "reactions": Entry("reactions:reactions", "Show the reaction rules in force, and what one would do."),
+    "notify": Entry("notify:notify", "Try the notifiers, by which you are told."),
     "undo": Entry("review:undo", "Take a landing back by a new change."),
     "plugins": Entry(
         "plugins:plugins",
@@ -79,14 +80,18 @@ MORE = {
     "why": Entry("history:why", "Explain a session's status and last reactions."),
     "sh": Entry("workspace:sh", "Run a shell or a command in a session's workspace."),
     "path": Entry("workspace:path", "Print where a session's workspace is."),
-    "open": Entry("workspace:open_session", "Open a session in an editor, a terminal or the browser."),
+    "open": Entry("opening:open_session", "Open a session in a terminal, an editor or the browser."),
     "prune": Entry("doctor:prune", "Remove what is provably safe to remove."),
     "config": Entry("config:config", "Read, change and check the configuration."),
     "config-help": Entry("config:config_help", "Explain every key of the configuration."),
+    "import": Entry(
+        "import_:import_", "Take over another orchestrator's configuration, and say what became of each key."
+    ),
     "nodes": Entry("nodes:nodes", "List the machines of the cluster."),
     "drain": Entry("nodes:drain", "Move all sessions away from a machine of the cluster."),
     "secret": Entry("secrets:secret", "Keep secrets in the system's keyring: `${keyring:NAME}` in the configuration."),
     "token": Entry("tokens:token", "Make, list and revoke tokens; list and end the browsers that are signed in."),
+    "skill": Entry("skill:skill", "Teach coding agents to use `ao`."),
     "mcp": Entry("mcp:mcp", "Serve tools and resources to an MCP client, over standard input and output."),
     "api": Entry("api:api", "Send one request to the daemon's HTTP API."),
     "completion": Entry("completion:completion", "Print the completion script for a shell."),

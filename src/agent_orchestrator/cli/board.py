@@ -103,6 +103,17 @@ def unread_lines(found: dict[str, Any]) -> list[str]:
     ]
 
 
+def untold_lines(found: dict[str, Any]) -> list[str]:
+    """Notifiers that do not work: nobody is told by them."""
+    return [
+        out.paint(
+            f"{each['notifier']} tells nobody for {out.age(each['since'])}: {out.one_line(each['why'])}; try it: ao notify test",
+            "yellow",
+        )
+        for each in found.get("untold") or ()
+    ]
+
+
 def _collision_lines(sessions: Sequence[Session]) -> list[str]:
     """That some will not merge with each other."""
     pairs = {

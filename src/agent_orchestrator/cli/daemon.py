@@ -30,6 +30,11 @@ _REMOTE = re.compile(r"[a-z+]+://\S+|[\w.-]+@[\w.-]+:\S+")
 @click.option("--no-open", is_flag=True, help="Do not open the dashboard.")
 @click.option("--orchestrator", is_flag=True, help="Start the coordinating agent of the repository too.")
 @click.option("--foreground", is_flag=True, help="Run the daemon here, not in the background.")
+@click.option(
+    "--at-login/--no-at-login",
+    default=None,
+    help="Have the daemon started when you log in, from now on; or no more, which is all that is done then.",
+)
 @click.option("--demo", is_flag=True, help="Show five scripted agents at work, in a home and repository of their own.")
 @click.option("--all", "everything", is_flag=True, help="With --demo: show every trigger of a reaction too.")
 def start(
@@ -43,6 +48,7 @@ def start(
     no_open: bool,
     orchestrator: bool,
     foreground: bool,
+    at_login: bool | None,
     demo: bool,
     everything: bool,
 ) -> None:
@@ -64,12 +70,21 @@ def start(
         *(["--tls-key", os.path.abspath(os.path.expanduser(tls_key))] if tls_key else []),
         *(["--insecure"] if insecure else []),
     ]
+    if at_login is False:
+        from agent_orchestrator.cli.at_login import disable
+
+        out.show(disable(client(start=False)))
+        return
+    if at_login and foreground:
+        raise UsageError("--foreground runs the daemon here, --at-login by the system", "give one of them")
     body = project_body(where)
     file = configuration(body)
     own = ["--config", file] if file else []
     ao = client()
     if foreground:
         _run_here(ao, arguments + own, body, no_open, orchestrator)
+    if at_login:
+        _at_login(ao, arguments + own)
     if not ao.ensure(arguments + own) and arguments:
         _refuse_other_address(ao, port, host, secure=tls or bool(tls_cert))
     if ao.info().get("standby") and _stands_by(ao):
@@ -79,6 +94,21 @@ def start(
     else:
         _register(ao, body, orchestrator)
     _show_dashboard(ao, no_open)
+
+
+def _at_login(ao: Client, arguments: list[str]) -> None:
+    """Let the system start the daemon, now too; it is given a moment to do so."""
+    from agent_orchestrator.cli.at_login import enable
+
+    out.show(enable(ao, arguments))
+    until = time.monotonic() + 15.0
+    while time.monotonic() < until:
+        try:
+            with Client(ao.home, start=False) as running:
+                running.request("GET", "/healthz", timeout=5.0)
+            return
+        except NotRunning:
+            time.sleep(0.05)
 
 
 def _stands_by(ao: Client) -> bool:

@@ -63,6 +63,11 @@ def diff(session: str, stat: bool, as_json: bool) -> None:
         _page(_coloured(out.clean(text)))
     else:
         sys.stdout.write(text if not text or text.endswith("\n") else f"{text}\n")
+    if omitted := found.get("omitted"):
+        named = ", ".join(map(out.one_line, omitted[:5])) + (
+            f" and {len(omitted) - 5} more" if len(omitted) > 5 else ""
+        )
+        out.note(f"too large to be shown: {named}; see it: ao sh {session} -- git diff {found['base']}")
     if uncommitted := found.get("uncommitted"):
         out.note(f"not committed yet: {', '.join(uncommitted)}")
 

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from agent_orchestrator.cli import out
-from agent_orchestrator.cli.board import board_lines, detail_lines, unread_lines
+from agent_orchestrator.cli.board import board_lines, detail_lines, unread_lines, untold_lines
 from agent_orchestrator.cli.common import SESSION, client, follow, json_option, scope, scope_options, session_path
 from agent_orchestrator.client import Client
 from agent_orchestrator.errors import UsageError
@@ -49,7 +49,7 @@ def status(
 
 def _board(ao: Client, found: dict[str, Any], query: dict[str, str | int | None], done: bool) -> list[str]:
     waiting = ao.get("/api/backlog", query)["entries"]
-    return [*board_lines(found["sessions"], done, waiting), *unread_lines(found)]
+    return [*board_lines(found["sessions"], done, waiting), *unread_lines(found), *untold_lines(found)]
 
 
 def _show_prompt(ao: Client, session: str | None, as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""Stepping into a session: `ao attach`, `ao sh`, `ao path`, `ao open`."""
+"""Stepping into a session: `ao attach`, `ao sh`, `ao path`."""
 
 from __future__ import annotations
 
@@ -10,20 +10,10 @@ from typing import Any, NoReturn
 import click
 
 from agent_orchestrator.cli import out
-from agent_orchestrator.cli.common import client, editor, interactive, json_option, session_argument, session_path
+from agent_orchestrator.cli.common import client, interactive, json_option, session_argument, session_path
 from agent_orchestrator.client import Client
-from agent_orchestrator.errors import Missing, NotFound, UsageError
-from agent_orchestrator.wire import Broken, error_of, quote
-
-_TERMINALS = (
-    ("x-terminal-emulator", "-e"),
-    ("gnome-terminal", "--"),
-    ("konsole", "-e"),
-    ("kitty",),
-    ("wezterm", "start", "--"),
-    ("alacritty", "-e"),
-    ("xterm", "-e"),
-)
+from agent_orchestrator.errors import NotFound, UsageError
+from agent_orchestrator.wire import Broken, error_of
 
 
 @click.command()
@@ -108,78 +98,11 @@ def path(session: str, as_json: bool) -> None:
     out.print_json({"path": where, "node": found["node"]}) if as_json else print(where)
 
 
-@click.command("open")
-@session_argument
-@click.option("--editor", "target", flag_value="editor", help="Its workspace in your editor.")
-@click.option("--terminal", "target", flag_value="terminal", help="Its terminal in a new window.")
-@click.option("--browser", "target", flag_value="browser", help="Its page of the dashboard.")
-@click.option("--print", "only_print", is_flag=True, help="Print what would be opened, and open nothing.")
-def open_session(session: str, target: str | None, only_print: bool) -> int:
-    """Open a session in an editor, a terminal or the browser.
-
-    Without an option: in your editor ($VISUAL, $EDITOR or code), else in the file manager.
-    """
-    ao = client()
-    found = ao.get(session_path(session))
-    if target == "browser":
-        url = f"{ao.info().get('url') or ''}/sessions/{quote(found['id'])}"
-        return _run([_need("xdg-open", "open", remedy=f"open {url} yourself"), url], only_print)
-    if target == "terminal":
-        return _run(
-            [*_terminal(found["id"]), sys.executable, "-m", "agent_orchestrator", "attach", found["id"]], only_print
-        )
-    import shlex
-
-    where = _workspace(found)
-    if found["node"]:
-        raise UsageError(
-            f"the workspace of {found['id']} is on node {found['node']}",
-            f"see its change: ao diff {found['name']}; its terminal: ao open {found['name']} --terminal",
-        )
-    if named := editor():
-        return _run([*shlex.split(named), where], only_print)
-    programs = ("code",) if target == "editor" else ("code", "xdg-open", "open")
-    return _run([_need(*programs, remedy=f"set EDITOR, or go there: cd {shlex.quote(where)}"), where], only_print)
-
-
 def _workspace(session: Mapping[str, object]) -> str:
     where = session.get("workspacePath")
     if not where:
         raise NotFound(f"{session['id']} has no workspace", f"`ao restore {session['name']}` brings it back")
     return str(where)
-
-
-def _need(*programs: str, remedy: str) -> str:
-    import shutil
-
-    for program in programs:
-        if found := shutil.which(program):
-            return found
-    raise Missing(f"none of {', '.join(programs)} is installed", remedy)
-
-
-def _terminal(session: str) -> list[str]:
-    import shutil
-
-    if "TMUX" in os.environ:
-        return ["tmux", "new-window", "-n", session]
-    for name, *arguments in _TERMINALS:
-        if found := shutil.which(name):
-            return [found, *arguments]
-    raise Missing("no terminal program was found", f"run `ao attach {session}` in one")
-
-
-def _run(argv: Sequence[str], only_print: bool) -> int:
-    import shlex
-    import subprocess
-
-    if only_print:
-        print(shlex.join(argv))
-        return 0
-    try:
-        return subprocess.run(argv, check=False).returncode
-    except OSError as error:
-        raise Missing(f"{argv[0]} cannot be run: {error.strerror}", "check that it is installed") from None
 
 
 def _become(argv: Sequence[str], env: Mapping[str, str]) -> NoReturn:

@@ -76,7 +76,7 @@ class _Normaliser(Respelling):
                     self._project(project)
         self._reactions(tree)
         self._notifiers(tree)
-        for key in ("cluster", "power", "tls", "notificationRouting"):
+        for key in ("cluster", "power", "tls", "notificationRouting", "notifications", "quietHours"):
             self._nested(tree, key)
         if isinstance(tree.get("cluster"), Section):
             self._nested(tree["cluster"], "resources")
@@ -170,6 +170,7 @@ class _Normaliser(Respelling):
         self._agent_config(defaults, lambda: tree.section("orchestrator").section("coordinator"))
         self._plugin(defaults, "tracker")
         self._plugin(defaults, "scm")
+        self._plugin(defaults, "terminal")
 
     def _orchestrator(self, tree: Section) -> None:
         """What says how workers are run belongs to the defaults, the handlers to the reactions."""
@@ -229,8 +230,9 @@ class _Normaliser(Respelling):
         self._agent_config(project, lambda: project.section("coordinator"))
         self._plugin(project, "tracker")
         self._plugin(project, "scm")
+        self._plugin(project, "terminal")
         self._ci(project)
-        for key in ("ports", "budget", "docker", "review"):
+        for key in ("ports", "budget", "docker", "review", "notificationRouting"):
             self._nested(project, key)
         self._env(project)
         self._reactions(project)
@@ -368,8 +370,14 @@ class _Normaliser(Respelling):
             if value is None:
                 notifiers[name] = value = Section(line)
             if isinstance(value, str):
-                key = "plugin" if re.fullmatch(r"[a-z][a-z0-9-]*", value) else "webhookUrl"
-                notifiers[name] = value = single(key, value, line)
+                known = re.fullmatch(r"[a-z][a-z0-9-]*", value)
+                foreign = "://" in value and not value.startswith(("http://", "https://"))
+                notifiers[name] = section = single(
+                    "plugin" if known else "url" if foreign else "webhookUrl", value, line
+                )
+                if foreign:
+                    section.put("plugin", "apprise", line)
+                value = section
             if isinstance(value, Section):
                 self._notifier(name, value, tree)
 

@@ -8,7 +8,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ def set_value(path: Path, key: str, value: str, environ: Mapping[str, str]) -> N
     """Set a dotted key to a value written as YAML. The result is checked first, and written as a whole or not at all."""
     steps = split_key(key)
     text = read(path) if path.exists() else ""
-    changed = _changed(text, steps, _value(value), path)
+    changed = changed_text(text, path, lambda document: _set(document, steps, _value(value)))
     load_text(changed, path, environ)
     write_atomically(path, changed)
 
@@ -126,7 +126,8 @@ def _repo(found: Detected) -> list[str]:
     return [f"    # repo: {address}   # and scm: {{plugin: github}} or {{plugin: gitlab}}: pull requests are there"]
 
 
-def _changed(text: str, steps: list[str], value: Any, path: Path) -> str:
+def changed_text(text: str, path: Path, change: Callable[[Any], None]) -> str:
+    """A file's text after a change to its document, comments kept."""
     yaml = YAML()
     yaml.preserve_quotes = True
     yaml.width = 4096
@@ -145,7 +146,7 @@ def _changed(text: str, steps: list[str], value: Any, path: Path) -> str:
         raise ConfigError(f"{path} is not a mapping of keys", "correct it first")
     if indent:
         yaml.indent(mapping=2, sequence=max(indent, (offset or 0) + 2) if offset else 2, offset=offset or 0)
-    _set(document, steps, value)
+    change(document)
     stream = io.StringIO()
     yaml.dump(document, stream)
     return text + stream.getvalue()
@@ -175,7 +176,7 @@ def _set(document: Any, steps: list[str], value: Any) -> None:
                 )
             place: Any = int(step)
         elif isinstance(current, CommentedMap):
-            place = _spelled(current, step)
+            place = spelled(current, step)
         else:
             raise UsageError(f'"{".".join(steps[:position])}" has a plain value', "set that key itself")
         if last:
@@ -212,7 +213,7 @@ def _look(document: Any, steps: list[str]) -> tuple[bool, Any]:
     current = document
     for step in steps:
         if isinstance(current, Mapping):
-            place = _spelled(current, step)
+            place = spelled(current, step)
             if place not in current:
                 return False, None
             current = current[place]
@@ -223,7 +224,7 @@ def _look(document: Any, steps: list[str]) -> tuple[bool, Any]:
     return True, current
 
 
-def _spelled(mapping: Mapping[Any, Any], step: str) -> Any:
+def spelled(mapping: Mapping[Any, Any], step: str) -> Any:
     """The key as the file spells it: camelCase and snake_case are the same."""
     folded = step.replace("_", "").lower()
     if step in mapping:

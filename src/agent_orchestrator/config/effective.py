@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from agent_orchestrator.config.model import (
     Docker,
     Filters,
     Fix,
+    Notifications,
+    Notifier,
     Orchestrator,
     Planner,
     Plugin,
@@ -54,12 +57,13 @@ class ProjectConfig:
     """None: what the agent works in."""
     tracker: Plugin
     scm: Plugin
-    terminal: str
+    terminal: Plugin
     ci: Mapping[str, Check]
     commands: tuple[str, ...]
     """What its agents may run without asking, beside the checks."""
     symlinks: tuple[str, ...]
     copy: tuple[str, ...]
+    sparse: tuple[str, ...]
     post_create: tuple[str, ...]
     ports: Ports | None
     env: Mapping[str, str]
@@ -82,8 +86,10 @@ class ProjectConfig:
     coordinator: Coordinator
     planner: Planner
     profiles: Mapping[str, Profile]
-    notifiers: Mapping[str, Plugin]
+    notifiers: Mapping[str, Notifier]
     """Everyone who may be told, by name."""
+    notifications: Notifications
+    """How often they are told."""
     routing: Mapping[str, tuple[str, ...]]
     """Whom to tell, for each priority."""
     quiet: Quiet | None
@@ -136,15 +142,21 @@ def project_config(
     """Resolve a project; `configs` are the files that speak for it, the weakest first, each with its folder in `file`."""
     defaults, orchestrator, routing = Defaults(), Orchestrator(), Routing()
     profiles: dict[str, Profile] = {}
-    notifiers: dict[str, Plugin] = {}
+    notifications = Notifications()
+    notifiers: dict[str, Notifier] = {}
     for config in configs:
         defaults = overlay(defaults, config.defaults)
         orchestrator = overlay(orchestrator, config.orchestrator)
         routing = overlay(routing, config.notification_routing)
+        notifications = overlay(notifications, config.notifications)
         profiles = _merged(profiles, config.agents)
         notifiers = _merged(notifiers, config.notifiers)
     settings = overlay(overlay(Project(), defaults), project)
-    told = {name: notifiers.get(name, Plugin(plugin=name)) for name in (*settings.notifiers, *notifiers)}
+    routing = overlay(routing, project.notification_routing)
+    to = {p: settings.notifiers if (named := getattr(routing, p)) is None else named for p in PRIORITIES}
+    told = dict(notifiers)
+    for name in (*settings.notifiers, *(name for names in to.values() for name in names)):
+        told.setdefault(notifier_name(name), _notifier(name))
     return ProjectConfig(
         id=project_id,
         name=settings.name or project_id,
@@ -163,6 +175,7 @@ def project_config(
         commands=settings.commands,
         symlinks=settings.symlinks,
         copy=settings.copy_,
+        sparse=settings.sparse,
         post_create=settings.post_create,
         ports=settings.ports,
         env=settings.env,
@@ -184,7 +197,8 @@ def project_config(
         planner=orchestrator.planner,
         profiles=profiles,
         notifiers=told,
-        routing={p: settings.notifiers if (to := getattr(routing, p)) is None else to for p in PRIORITIES},
+        notifications=notifications,
+        routing={p: tuple(map(notifier_name, names)) for p, names in to.items()},
         quiet=next((config.quiet_hours for config in reversed(configs) if config.quiet_hours), None),
         plugins=tuple(_plugin_files(configs[-1], file, environ)),
         reactions=(*(config.reactions for config in configs), project.reactions),
@@ -221,6 +235,18 @@ def agent_settings(project: ProjectConfig, name: str | None) -> AgentSettings:
         max_parallel_agents=profile.max_parallel_agents,
         options={**(config.options if tool == own else {}), **profile.options, **described},
     )
+
+
+def notifier_name(text: str) -> str:
+    """What a notifier is called: an address is a secret, and has a name that tells only of its service."""
+    if "://" not in text:
+        return text
+    return f"{text.partition('://')[0]}-{hashlib.sha256(text.encode()).hexdigest()[:6]}"
+
+
+def _notifier(text: str) -> Notifier:
+    """A notifier that nothing is said of but its name, or the address that it is."""
+    return Notifier.model_validate({"plugin": "apprise", "url": text} if "://" in text else {"plugin": text})
 
 
 def _merged(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:

@@ -37,6 +37,15 @@ def _inside(value: str) -> str:
     return value
 
 
+def _folder(value: str) -> str:
+    parts = _inside(value).rstrip("/").split("/")
+    if any(part in ("", ".", ".git") for part in parts) or re.search(r'[*?"\\\x00-\x1f\x7f]', value):
+        raise ValueError(
+            f"{values.shown(value)} is no folder of the repository; write its whole name, without patterns"
+        )
+    return "/".join(parts)
+
+
 def _name(value: str) -> str:
     if not NAME.fullmatch(value) or value.endswith((".", ".lock")) or ".." in value:
         raise ValueError(
@@ -112,6 +121,7 @@ Database = Annotated[Text, AfterValidator(_database)]
 Texts = Annotated[tuple[Text, ...], BeforeValidator(_texts)]
 Inside = Annotated[Text, AfterValidator(_inside)]
 Insides = Annotated[tuple[Inside, ...], BeforeValidator(_texts)]
+Folders = Annotated[tuple[Annotated[Text, AfterValidator(_folder)], ...], BeforeValidator(_texts)]
 Name = Annotated[Text, AfterValidator(_name)]
 Pattern = Annotated[Text, AfterValidator(_pattern)]
 Duration = Annotated[float, *_unit(values.duration, "30m")]
@@ -122,7 +132,29 @@ Escalation = Annotated[values.EscalateAfter, *_unit(values.escalate_after, "30m"
 QuietHours = Annotated[
     values.Quiet,
     BeforeValidator(values.quiet_hours),
-    WithJsonSchema({"type": "string", "examples": ["22:00..07:00"]}),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "examples": ["22:00..07:00", "22:00..07:00 Europe/Berlin"]},
+                {
+                    "type": "object",
+                    "properties": {
+                        "hours": {"type": "string"},
+                        "timeZone": {"type": "string"},
+                        "urgent": {"type": "boolean"},
+                    },
+                    "required": ["hours"],
+                    "additionalProperties": False,
+                },
+            ]
+        }
+    ),
+    PlainSerializer(str),
+]
+Rate = Annotated[
+    values.Rate,
+    BeforeValidator(values.rate),
+    WithJsonSchema({"type": "string", "examples": ["20/10m"]}),
     PlainSerializer(str),
 ]
 Environment = dict[Annotated[str, AfterValidator(_variable)], Text]

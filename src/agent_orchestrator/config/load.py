@@ -34,8 +34,10 @@ BUILT_IN: Mapping[str, tuple[str, ...]] = {
         *("claude-code", "codex", "aider", "cursor", "opencode", "kimicode", "gemini", "copilot", "goose"),
         *("amp", "auggie", "crush", "droid", "qwen", "command", "demo"),
     ),
+    "terminal": ("auto", "web", "tmux", "iterm2", "windows-terminal", "kitty", "wezterm", "gnome-terminal", "command"),
 }
 """Names of the plugins that come with the product; others may be installed."""
+NOTIFIERS = ("desktop", "slack", "discord", "webhook", "composio", "openclaw", "apprise")
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +215,26 @@ def _check_names(config: Config, tree: Section, notes: Notes) -> None:
     for profile_name, profile in config.agents.items():
         for slot, key in (("agent", "tool"), ("runtime", "runtime"), ("workspace", "workspace")):
             _check_name(slot, getattr(profile, key), ("agents", profile_name, key), config, tree, notes)
+    _check_notifiers(config, holders, tree, notes)
+
+
+def _check_notifiers(
+    config: Config, holders: Sequence[tuple[tuple[str, ...], Any]], tree: Section, notes: Notes
+) -> None:
+    """Nobody would be told by one whose name is mistyped."""
+    known = (*NOTIFIERS, *config.notifiers)
+    named = [((*path, "notifiers"), holder.notifiers) for path, holder in holders]
+    routed = [((), config), *((path, holder) for path, holder in holders if path != ("defaults",))]
+    for path, holder in routed:
+        routing = holder.notification_routing
+        levels = [level for level in type(routing).model_fields if getattr(routing, level)]
+        named += [((*path, "notificationRouting", level), getattr(routing, level)) for level in levels]
+    for path, names in named:
+        for name in names:
+            near = None if name in known or "://" in name else nearest(name, known, 0.75)
+            if near and not name.startswith(near):  # another file of the user's may have a second one
+                line, key = locate(tree, path)
+                notes.problem(line, key, f'there is no notifier "{name}"', f'did you mean "{near}"?')
 
 
 def _check_name(

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
+from agent_orchestrator.config import values
 from agent_orchestrator.config.kinds import (
     Action,
     Approval,
@@ -26,6 +27,7 @@ from agent_orchestrator.config.kinds import (
     Environment,
     Escalation,
     Extras,
+    Folders,
     Insides,
     Message,
     Mode,
@@ -40,6 +42,7 @@ from agent_orchestrator.config.kinds import (
     Priority,
     PromptBy,
     QuietHours,
+    Rate,
     Role,
     Sandbox,
     Size,
@@ -264,6 +267,15 @@ class Profile(Model):
         return self
 
 
+class Routing(Model):
+    """Who is told, by priority; absent: `defaults.notifiers`."""
+
+    urgent: Texts | None = Field(default=None, description="somebody must act now")
+    action: Texts | None = Field(default=None, description="somebody may act")
+    warning: Texts | None = Field(default=None, description="something is odd")
+    info: Texts | None = Field(default=None, description="good to know")
+
+
 class Defaults(Model):
     """What holds for all projects of the file."""
 
@@ -275,7 +287,11 @@ class Defaults(Model):
     tracker: Plugin = Field(default=Plugin(), description="where issues are: local, github, gitlab, linear or jira")
     scm: Plugin = Field(default=Plugin(), description="where pull requests are: local, github or gitlab")
     notifiers: Texts = Field(default=("desktop",), description="who is told")
-    terminal: Name = Field(default="auto", description="what opens a session's terminal")
+    terminal: Plugin = Field(
+        default=Plugin(),
+        description="what `ao open` shows sessions in: web, tmux, iterm2, windows-terminal, kitty, wezterm, gnome-terminal or command;"
+        " auto: what you sit at",
+    )
     agent_config: AgentConfig = Field(default=AgentConfig(), description="how agents are run")
 
 
@@ -298,6 +314,9 @@ class Project(Defaults):
     )
     symlinks: Insides = Field(default=(), description="paths shared with the main checkout")
     copy_: Insides = Field(default=(), alias="copy", description="files copied into each workspace")
+    sparse: Folders = Field(
+        default=(), description="the only folders that a workspace gets (Git's sparse checkout); absent: all"
+    )
     post_create: Texts = Field(default=(), description="shell commands run in a new workspace")
     ports: Ports | None = Field(default=None, description="each session its own block of ports")
     env: Environment = Field(default={}, description="environment of its agents")
@@ -319,6 +338,9 @@ class Project(Defaults):
         default=None, description="how many agents may work at once; absent: no limit"
     )
     coordinator: Coordinator = Field(default=Coordinator(), description="its coordinating agent")
+    notification_routing: Routing = Field(
+        default=Routing(), description="who is told of it, by priority, over the file's"
+    )
     reactions: Reactions = Field(default={}, description="reactions of its sessions, over the file's")
 
 
@@ -400,13 +422,33 @@ class PluginFile(Model):
     name: Name | None = Field(default=None, description="name; absent: the plugin's own")
 
 
-class Routing(Model):
-    """Who is told, by priority; absent: `defaults.notifiers`."""
+class Notifier(Plugin):
+    """Who is told, and how; other keys go to the notifier plugin as they are."""
 
-    urgent: Texts | None = Field(default=None, description="somebody must act now")
-    action: Texts | None = Field(default=None, description="somebody may act")
-    warning: Texts | None = Field(default=None, description="something is odd")
-    info: Texts | None = Field(default=None, description="good to know")
+    digest: Duration | None = Field(default=None, description="as in notifications, for this one")
+    rate_limit: Rate | None = Field(default=None, description="as in notifications, for this one")
+    repeat_after: Duration | None = Field(default=None, description="as in notifications, for this one")
+    actions: bool = Field(
+        default=False,
+        description="add links or buttons by which whoever gets it may answer: allow, deny, merge; absent: only open",
+    )
+
+
+class Notifications(Model):
+    """How often people are told, and where links lead."""
+
+    digest: Duration = Field(
+        default=0.0, description="collect what is no more than a warning for so long, and send it as one; 0: at once"
+    )
+    rate_limit: Rate = Field(
+        default=values.Rate(20, 600.0),
+        description="messages that one notifier sends, urgent ones counted apart; the last one takes along what waits",
+    )
+    repeat_after: Duration = Field(default=600.0, description="the same of the same session is not said again before")
+    url: Text | None = Field(
+        default=None,
+        description="address at which people reach the dashboard, for links; absent: the one that the daemon listens on",
+    )
 
 
 class Config(Model):
@@ -426,11 +468,13 @@ class Config(Model):
     agents: dict[Name, Profile] = Field(default={}, description="profiles: who takes which work")
     orchestrator: Orchestrator = Field(default=Orchestrator(), description="who works when")
     reactions: Reactions = Field(default={}, description="what is done by itself, by trigger")
-    notifiers: dict[Name, Plugin] = Field(default={}, description="who is told, and how, by name")
+    notifiers: dict[Name, Notifier] = Field(default={}, description="who is told, and how, by name")
     notification_routing: Routing = Field(default=Routing(), description="who is told, by priority")
+    notifications: Notifications = Field(default=Notifications(), description="how often people are told")
     quiet_hours: QuietHours | None = Field(
         default=None,
-        description="local time in which only what is urgent is told; the rest is told together at its end",
+        description="time in which only what is urgent is told; the rest is told together at its end. Local, or of a named zone;"
+        " with urgent: false everything waits",
     )
     plugins: tuple[PluginFile, ...] = Field(default=(), description="plugins in files")
 

@@ -21,8 +21,10 @@ _SHORTHANDS: dict[tuple[str, str], list[dict[str, Any]]] = {
     ("Project", "ci"): [{"type": "string"}, {"$ref": "#/$defs/Check"}],
     ("Project", "tracker"): [{"type": "string"}],
     ("Project", "scm"): [{"type": "string"}],
+    ("Project", "terminal"): [{"type": "string"}],
     ("Defaults", "tracker"): [{"type": "string"}],
     ("Defaults", "scm"): [{"type": "string"}],
+    ("Defaults", "terminal"): [{"type": "string"}],
     ("Profile", "command"): [{"type": "string"}],
     ("Profile", "resume"): [{"type": "string"}],
 }
@@ -257,7 +259,7 @@ one and keeps its comments, `ao config schema` prints its JSON Schema.
   `2M tokens`. A pause: `30s..10m`.
 - **Environment.** `${{NAME}}` and `${{NAME:-default}}` expand from the environment, `${{keyring:NAME}}` from the system's
   keyring (`ao secret set NAME`, see [secrets](../secrets.md)); `$${{` is a literal `${{`. A variable that
-  is not set leaves an option of a plugin (`notifiers`, `tracker`, `scm`, `cluster`) or an `env` entry out, with a
+  is not set leaves an option of a plugin (`notifiers`, `tracker`, `scm`, `terminal`, `cluster`) or an `env` entry out, with a
   warning; anywhere else it is an error.
 - **Paths** of projects and plugins are relative to the file; `worktreeDir` and `agentRulesFile` to the repository.
 - **Scope.** Several files may be in force at once, each for its own projects. `$AO_HOME/config.yaml` speaks for all of them,

@@ -185,6 +185,16 @@ class ConfigSet:
             )
         return self._cache[project_id]
 
+    def unowned(self) -> ProjectConfig:
+        """What holds for that which belongs to no project: the user's own file."""
+        found = self._cache.get("")
+        if found is None:
+            file = self._home if _key(self._home) in self._loaded else None
+            configs = self._configs(None)
+            found = project_config("", Project(), self._home.parent, file, configs, self.environ)
+            self._cache[""] = found
+        return found
+
     def projects(self) -> tuple[ProjectConfig, ...]:
         """All projects, by id."""
         return tuple(found for name in sorted(self._entries) if (found := self.project(name)))

@@ -263,7 +263,7 @@ def expand(tree: Section, environ: Mapping[str, str], notes: Notes) -> None:
 _LEFT_OUT = (
     "left out, for the variable {0} is not set where the daemon was started: set {0}, then ao shutdown and ao start"
 )
-_MAY_BE_UNSET = frozenset({"env", "notifiers", "tracker", "scm", "cluster", "options"})
+_MAY_BE_UNSET = frozenset({"env", "notifiers", "tracker", "scm", "terminal", "cluster", "options"})
 
 
 def _expand_section(section: Section, environ: Mapping[str, str], notes: Notes, path: tuple[str, ...]) -> None:

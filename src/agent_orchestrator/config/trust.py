@@ -111,6 +111,11 @@ def _forge(slot: str) -> Find:
     return find
 
 
+def _terminal(value: Any, section: Any, around: Around) -> Any:
+    """One that is not ours, and whatever one of ours is told to run."""
+    return _filled({"plugin": _third("terminal")(value, section, around), **value.options})
+
+
 def _repo(value: Any, section: Any, around: Around) -> Any:
     """A repository that the checkout did not come from, or a host that tokens are not for."""
     return None if value is None else _other_repository(value, section, around)
@@ -174,6 +179,10 @@ def _told(value: Any, _section: Any, around: Around) -> Any:
     return [name for name in value if name not in ("desktop", *around.own.defaults.notifiers, *around.own.notifiers)]
 
 
+def _routed(value: Any, section: Any, around: Around) -> Any:
+    return _filled({level: _told(getattr(value, level) or (), section, around) for level in type(value).model_fields})
+
+
 def _code(value: Any, _section: Any, _around: Around) -> Any:
     return [_filled({"path": one.path, "name": one.name}) for one in value]
 
@@ -191,6 +200,8 @@ _DAEMON = "counts only in your own file, or in one that you started the daemon w
 _INNER = ""
 """A section: its own keys tell."""
 
+_WHO = Power("tells somebody else", _routed, "neither `desktop` nor one of yours", waits=False)
+
 _STARTED: dict[str, str | Power] = {
     "runtime": Power(
         "code of others, or less of a wall than you want", _runtime, "not ours, or none where you have `docker`"
@@ -202,7 +213,7 @@ _STARTED: dict[str, str | Power] = {
     ),
     "scm": Power("sends tokens", _forge("scm"), "another host, a token, a webhook's secret, or not ours", guarded=True),
     "notifiers": Power("tells somebody else", _told, "neither `desktop` nor one of yours", waits=False),
-    "terminal": Power("code of others", _third("terminal"), "not ours", waits=False),
+    "terminal": Power("runs on your screen", _terminal, "not ours, or with options such as a `command`", waits=False),
     "agent_config": _INNER,
 }
 KEYS: Mapping[type[BaseModel], Mapping[str, str | Power]] = {
@@ -220,7 +231,8 @@ KEYS: Mapping[type[BaseModel], Mapping[str, str | Power]] = {
         "orchestrator": _INNER,
         "reactions": Power("runs, or holds your account for all projects", _rules, "`command`, `action: hold`"),
         "notifiers": Power("sends what happens somewhere", _where_told, waits=False),
-        "notification_routing": "which of those that may be told are told",
+        "notification_routing": _WHO,
+        "notifications": _INNER,
         "quiet_hours": "when you are told",
         "plugins": Power("code: holds for the files' content too", _code),
     },
@@ -236,6 +248,7 @@ KEYS: Mapping[type[BaseModel], Mapping[str, str | Power]] = {
         "commands": Power("agents run it without asking"),
         "symlinks": _OF_CHECKOUT,
         "copy_": _OF_CHECKOUT,
+        "sparse": _OF_CHECKOUT,
         "post_create": Power("runs", guarded=True),
         "ports": "numbers that agents are told",
         "env": Power(
@@ -257,7 +270,12 @@ KEYS: Mapping[type[BaseModel], Mapping[str, str | Power]] = {
         "sandbox": Power("takes the walls away", _only("none"), "`none`"),
         "max_parallel_agents": _LIMIT,
         "coordinator": _INNER,
+        "notification_routing": _WHO,
         "reactions": Power("runs, or holds your account for all projects", _rules, "`command`, `action: hold`"),
+    },
+    m.Notifications: {
+        **dict.fromkeys(("digest", "rate_limit", "repeat_after"), "how often you are told"),
+        "url": Power("has links for you lead there", waits=False),
     },
     m.AgentConfig: {
         "model": _HOW,
@@ -458,7 +476,7 @@ def _without(section: BaseModel, around: Around, told: bool) -> BaseModel:
             kept[name] = _inner_without(value, around, told) if entry is _INNER else value
         elif entry.find is _rules and told:
             kept[name] = {key: _telling(rule) for key, rule in value.items()}
-        elif isinstance(value, m.Plugin):
+        elif isinstance(value, m.Plugin) and entry.guarded:
             kept[name] = m.Plugin() if entry.find(value, section, around).get("plugin") else _unsigned(value)
         elif entry.guarded or not (entry.find is _rules or entry.find(value, section, around)):
             kept[name] = value

@@ -15,7 +15,11 @@ _DURATION = re.compile(
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?\s*", re.IGNORECASE)
 _MONEY = re.compile(r"\s*\$?\s*(\d+(?:\.\d+)?)\s*(usd|\$|dollars?)?\s*", re.IGNORECASE)
 _TOKENS = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([km]?)\s*tokens?\s*", re.IGNORECASE)
-_QUIET = re.compile(r"\s*([0-2]?\d)(?::([0-5]\d))?\s*(?:\.\.|-|–)\s*([0-2]?\d)(?::([0-5]\d))?\s*", re.ASCII)
+_QUIET = re.compile(
+    r"\s*([0-2]?\d)(?::([0-5]\d))?\s*(?:\.\.|-|–)\s*([0-2]?\d)(?::([0-5]\d))?(?:\s+(?!all\b)([\w/+-]+))?(\s+all)?\s*",
+    re.ASCII,
+)
+_RATE = re.compile(r"\s*(\d{1,6})\s*(?:/|per)\s*(.+)")
 _LONGEST = 40
 
 
@@ -54,25 +58,81 @@ class Backoff:
 
 @dataclass(frozen=True, slots=True)
 class Quiet:
-    """The quiet hours, in minutes since midnight by local time; they may go over midnight."""
+    """The quiet hours, in minutes since midnight; they may go over midnight."""
 
     start: int
     end: int
+    zone: str = ""
+    """Whose midnight: `Europe/Berlin`; nothing: the machine's."""
+    urgent: bool = True
+    """What is urgent is told all the same."""
 
     def __str__(self) -> str:
-        return "..".join(f"{at // 60:02d}:{at % 60:02d}" for at in (self.start, self.end))
+        hours = "..".join(f"{at // 60:02d}:{at % 60:02d}" for at in (self.start, self.end))
+        return " ".join(filter(None, (hours, self.zone, "" if self.urgent else "all")))
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """So many in so many seconds."""
+
+    most: int
+    per: float
+
+    def __str__(self) -> str:
+        return f"{self.most}/{spelled(self.per)}"
+
+
+def rate(value: Any) -> Rate:
+    """A rate from `20/10m`."""
+    if isinstance(value, Rate):
+        return value
+    found = _RATE.fullmatch(value) if isinstance(value, str) and len(value) <= _LONGEST else None
+    try:
+        given = Rate(int(found[1]), duration(found[2])) if found else None
+    except ValueError:
+        given = None
+    if given is None or given.most < 1 or given.per <= 0:
+        raise ValueError(f"{shown(value)} is no rate; accepted: 20/10m")
+    return given
 
 
 def quiet_hours(value: Any) -> Quiet:
-    """Quiet hours from `22:00..07:00`."""
+    """Quiet hours from `22:00..07:00`, `22:00..07:00 Europe/Berlin`, or a map of hours, timeZone and urgent."""
     if isinstance(value, Quiet):
         return value
-    found = _QUIET.fullmatch(value) if isinstance(value, str) and len(value) <= _LONGEST else None
+    if isinstance(value, dict):
+        return _quiet_map(value)
+    found = _QUIET.fullmatch(value) if isinstance(value, str) and len(value) <= 2 * _LONGEST else None
     if found:
         start, end = (int(found[n]) * 60 + int(found[n + 1] or 0) for n in (1, 3))
         if max(start, end) <= 24 * 60 and start % 1440 != end % 1440:
-            return Quiet(start % 1440, end % 1440)
-    raise ValueError(f"{shown(value)} are no quiet hours; accepted: 22:00..07:00, by local time")
+            return Quiet(start % 1440, end % 1440, _time_zone(found[5] or ""), not found[6])
+    raise ValueError(f"{shown(value)} are no quiet hours; accepted: 22:00..07:00, or 22:00..07:00 Europe/Berlin")
+
+
+def _quiet_map(value: dict[str, Any]) -> Quiet:
+    given = dict(value)
+    zone = given.pop("timeZone", None) or ""
+    hours, urgent = given.pop("hours", None), given.pop("urgent", True)
+    if given:
+        raise ValueError(f"{shown(next(iter(given)))} is no key of quiet hours; accepted: hours, timeZone, urgent")
+    if not isinstance(urgent, bool):
+        raise ValueError(f"{shown(urgent)} is not true or false; accepted: urgent: true, or false")
+    plain = quiet_hours(hours)
+    return Quiet(plain.start, plain.end, _time_zone(zone) or plain.zone, urgent and plain.urgent)
+
+
+def _time_zone(name: Any) -> str:
+    """A time zone that this machine knows, by its name."""
+    if name == "":
+        return ""
+    import zoneinfo
+
+    try:
+        return zoneinfo.ZoneInfo(name).key
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, TypeError, OSError):
+        raise ValueError(f"{shown(name)} is no time zone known here; accepted: Europe/Berlin, UTC") from None
 
 
 def duration(value: Any) -> float:

@@ -14,9 +14,10 @@ import structlog
 
 from agent_orchestrator.errors import AoError, Temporary
 from agent_orchestrator.flow.behalf import DAEMON, Behalf, actor_by, current
-from agent_orchestrator.flow.events import Event
+from agent_orchestrator.flow.events import Event, Notified
 from agent_orchestrator.flow.facts import HomeFacts, SessionFacts
 from agent_orchestrator.flow.fold import reduce, reduce_home
+from agent_orchestrator.flow.notices import deliveries
 from agent_orchestrator.flow.outbox import Batch, Known, Row, Snapshot, Store
 from agent_orchestrator.flow.reactions import Intent, concerned, decide, needed, react_to, react_to_issue
 from agent_orchestrator.flow.rules import Rule
@@ -32,6 +33,8 @@ SLICE = 10
 
 RulesFor = Callable[[str, str | None], Sequence[Rule]]
 """Project and profile → the rules in force."""
+RoutesFor = Callable[[str | None, str], Sequence[str]]
+"""Project and level → the notifiers that send a notification."""
 
 log = structlog.get_logger()
 
@@ -71,6 +74,7 @@ class Flow:
         self.store = store
         self.clock = clock
         self.rules = rules
+        self.routes: RoutesFor = lambda _project, _level: ()
         self.home = HomeFacts()
         self.sessions: dict[str, SessionFacts] = {}
         self.seq = 0
@@ -251,7 +255,7 @@ class Flow:
                 seq += 1
                 numbered = replace(event, seq=seq, actor=_actor(event, job.behalf), cause=_cause(event, job.behalf))
                 stored.append(numbered)
-                for intent in self._apply(numbered, outcome):
+                for intent in (*self._apply(numbered, outcome), *self._told(numbered)):
                     intents.setdefault(intent.key, _row(intent, seq, len(intents)))
             outcome.stored.append(stored)
             for row in job.rows:
@@ -282,6 +286,12 @@ class Flow:
             return told
         outcome.sessions[event.session] = after
         return decide(before, after, rules, now) + told
+
+    def _told(self, event: Event) -> list[Intent]:
+        """A notification is to be sent by those that its project names for its level."""
+        return (
+            deliveries(event, self.routes(event.project, event.body.level)) if isinstance(event.body, Notified) else []
+        )
 
     def _rules_of(self, facts: SessionFacts) -> Sequence[Rule]:
         return self.rules(facts.project, facts.spec.profile)

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, field, fields
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
 from agent_orchestrator.plain import clean_text
+from agent_orchestrator.records import record
 
 
 def _camel(name: str) -> str:
@@ -32,7 +33,7 @@ KINDS: dict[str, type[Body]] = {}
 """Every kind of event by its name in the log."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Body:
     """What an event says; each kind is a subclass."""
 
@@ -45,7 +46,7 @@ class Body:
         return _kebab(type(self).__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Event:
     """One thing that happened."""
 
@@ -73,7 +74,7 @@ class Event:
 # -- Projects ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ProjectRegistered(Body):
     """A repository is ours to work in; `config` is the file that describes it, if any."""
 
@@ -81,12 +82,12 @@ class ProjectRegistered(Body):
     config: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ProjectRemoved(Body):
     """A person took a project out; it does not come back by itself."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CommandsTrusted(Body):
     """The commands with this digest may run."""
 
@@ -95,7 +96,7 @@ class CommandsTrusted(Body):
     by: str = "person"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ConfigurationChanged(Body):
     """A configuration file took effect anew."""
 
@@ -103,7 +104,7 @@ class ConfigurationChanged(Body):
     changes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ConfigurationBroken(Body):
     """A configuration file cannot be read any more; the last good one stays in force."""
 
@@ -114,7 +115,7 @@ class ConfigurationBroken(Body):
 # -- Tasks and sessions ------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TaskCreated(Body):
     """Something is wanted."""
 
@@ -128,7 +129,7 @@ class TaskCreated(Body):
     """Tasks that must be done before."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SessionCreated(Body):
     """One attempt at a task is to be made."""
 
@@ -190,7 +191,7 @@ class SessionCreated(Body):
         object.__setattr__(self, "title", " ".join(clean_text(self.title).split()))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SessionReassigned(Body):
     """Another agent is to do it, before the one that it was made with was started."""
 
@@ -203,12 +204,12 @@ class SessionReassigned(Body):
     account: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SessionAdmitted(Body):
     """There is room: it may start."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SessionWaiting(Body):
     """It may not start yet; `reason` says what for."""
 
@@ -217,7 +218,7 @@ class SessionWaiting(Body):
     """All that it waits for is its turn."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SessionFailed(Body):
     """A step could not be done; a person must look."""
 
@@ -226,7 +227,7 @@ class SessionFailed(Body):
     remedy: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WorkspaceCreated(Body):
     """The session's folder is there."""
 
@@ -243,28 +244,28 @@ class WorkspaceCreated(Body):
     """The agent's conversation could not be brought along: it begins anew."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WorkPublished(Body):
     """The workspace's commits up to this one are in the main repository."""
 
     head: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WorkPushed(Body):
     """The branch is at this commit at the forge, by our doing."""
 
     head: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class HeadMoved(Body):
     """The workspace's HEAD is at another commit."""
 
     head: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class BaseChanged(Body):
     """The change is for another branch, or its base was rewritten: what it stood on has landed, was rebased or was given up."""
 
@@ -274,14 +275,14 @@ class BaseChanged(Body):
     """Its own commits are those after this one, and are to be put onto the base; empty: they stay where they are."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class BranchRebased(Body):
     """Its own commits stand on this commit of its base now."""
 
     onto: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RebaseRefused(Body):
     """Its own commits, up to this one, cannot be put onto its base by themselves."""
 
@@ -289,14 +290,14 @@ class RebaseRefused(Body):
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StopRequested(Body):
     """A person wants the session to end; `keep` leaves its workspace."""
 
     keep: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WorkRescued(Body):
     """What was unsaved in the workspace is under a rescue ref."""
 
@@ -305,7 +306,7 @@ class WorkRescued(Body):
     what: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SessionStopped(Body):
     """Its agent has ended, its work is safe. `saved` tells where everything went; `kept`: the workspace is still there."""
 
@@ -313,7 +314,7 @@ class SessionStopped(Body):
     kept: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RestoreRequested(Body):
     """The session is to be brought back: same branch, same work, same conversation."""
 
@@ -321,7 +322,7 @@ class RestoreRequested(Body):
 # -- Nodes -------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class NodeJoined(Body):
     """A machine of the cluster is there, and takes sessions."""
 
@@ -332,7 +333,7 @@ class NodeJoined(Body):
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class NodeUnreachable(Body):
     """Nothing is heard of a node; its agents may work on until their leases end."""
 
@@ -340,7 +341,7 @@ class NodeUnreachable(Body):
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class NodeLost(Body):
     """A node is gone for certain: the leases of its agents are over."""
 
@@ -348,7 +349,7 @@ class NodeLost(Body):
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DrainRequested(Body):
     """A node gets no new sessions, and those that it has are to go elsewhere; `now`: in the midst of their turns."""
 
@@ -356,21 +357,21 @@ class DrainRequested(Body):
     now: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DrainEnded(Body):
     """A node may get sessions again."""
 
     node: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SessionPlaced(Body):
     """The node that the session lives on."""
 
     node: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SessionUnseen(Body):
     """The session's node cannot be reached: what is known of it is as old as this."""
 
@@ -378,14 +379,14 @@ class SessionUnseen(Body):
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SessionSeen(Body):
     """The session's node is there again."""
 
     node: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WorkCheckpointed(Body):
     """The session's work on its node is saved here: all its files as `commit`, which stands on `head`."""
 
@@ -393,7 +394,7 @@ class WorkCheckpointed(Body):
     head: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class MoveRequested(Body):
     """The session is to leave its node: its agent ends, its work is saved, and it goes on elsewhere."""
 
@@ -401,7 +402,7 @@ class MoveRequested(Body):
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SessionDisplaced(Body):
     """The session lives on that node no more; what it had there is saved, or lost with it."""
 
@@ -416,7 +417,7 @@ class SessionDisplaced(Body):
 # -- The agent ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AgentLaunched(Body):
     """The agent's process runs."""
 
@@ -430,21 +431,21 @@ class AgentLaunched(Body):
     """The plugin's own notes on this launch."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AgentConversation(Body):
     """The id by which the agent continues this conversation."""
 
     conversation: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AgentTurnEnded(Body):
     """The agent has finished a turn; `text` is the last thing it said."""
 
     text: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PermissionAsked(Body):
     """The agent waits for a permission."""
 
@@ -454,7 +455,7 @@ class PermissionAsked(Body):
     request: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AgentActivity(Body):
     """What the agent is doing."""
 
@@ -462,14 +463,14 @@ class AgentActivity(Body):
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AgentAck(Body):
     """The agent took a message up; it may not say which: then the oldest that was delivered."""
 
     message: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AgentProgress(Body):
     """How far it is."""
 
@@ -479,12 +480,12 @@ class AgentProgress(Body):
     tests_passed: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AgentOutput(Body):
     """Its terminal printed something at that time: a sign of life, no more."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AgentUsage(Body):
     """What a turn took; adds up."""
 
@@ -500,7 +501,7 @@ class AgentUsage(Body):
     """Calls of a forge's own command line, which spend the forge's budget."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AgentLimit(Body):
     """The account's usage limit is reached; `model`: only for that one, by the agent's word."""
 
@@ -508,7 +509,7 @@ class AgentLimit(Body):
     model: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AgentAsk(Body):
     """The agent asks a person."""
 
@@ -517,14 +518,14 @@ class AgentAsk(Body):
     """It was put in the midst of a turn: the turn's end does not settle it, a message does."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AgentDone(Body):
     """The agent says its work is ready."""
 
     summary: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AgentReview(Body):
     """A reviewing agent judged the change that it was asked about."""
 
@@ -534,7 +535,7 @@ class AgentReview(Body):
     """Each with `path`, `line` and `body`."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AgentReport(Body):
     """The agent reported something of its own; kept as it came."""
 
@@ -542,7 +543,7 @@ class AgentReport(Body):
     data: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AgentReportInvalid(Body):
     """A line in the spool could not be read."""
 
@@ -550,7 +551,7 @@ class AgentReportInvalid(Body):
     excerpt: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AgentExited(Body):
     """The agent's process has ended by itself."""
 
@@ -562,14 +563,14 @@ class AgentExited(Body):
     """Why, where that is known: it ran out of memory …"""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AgentLost(Body):
     """The agent is gone with its terminal: a reboot, a killed tmux or holder. Not its own doing."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AgentStopped(Body):
     """We ended the agent's process, as asked."""
 
@@ -580,7 +581,7 @@ class AgentStopped(Body):
 # -- Messages ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class MessageQueued(Body):
     """A message was accepted for the agent."""
 
@@ -597,7 +598,7 @@ class MessageQueued(Body):
         object.__setattr__(self, "text", clean_text(self.text))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class MessageHeld(Body):
     """It cannot be delivered just now."""
 
@@ -605,21 +606,21 @@ class MessageHeld(Body):
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class MessageReleased(Body):
     """A person's word that a message may reach the agent."""
 
     message: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class MessageDelivered(Body):
     """It was written to the agent's terminal, once."""
 
     message: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class MessageFailed(Body):
     """It was not, or cannot be shown to have been, delivered; it is not tried again."""
 
@@ -627,7 +628,7 @@ class MessageFailed(Body):
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DigestSent(Body):
     """The coordinating agent is told, by this message, what happened in its project up to this place in the log."""
 
@@ -639,7 +640,7 @@ class DigestSent(Body):
     """How many more there were than it has room for."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PermissionAnswered(Body):
     """It was decided on what the agent asked to do: `allow`, `always` or `deny`; `by` a person, or a rule by its words."""
 
@@ -650,7 +651,7 @@ class PermissionAnswered(Body):
     by: str = "person"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PermissionAllowed(Body):
     """A person allowed something for good in this project."""
 
@@ -658,7 +659,7 @@ class PermissionAllowed(Body):
     command: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PermissionWithdrawn(Body):
     """What was allowed for good is asked again."""
 
@@ -669,7 +670,7 @@ class PermissionWithdrawn(Body):
 # -- Pull requests, checks, reviews, landing ------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PrOpened(Body):
     """The session's branch has a pull request."""
 
@@ -682,12 +683,12 @@ class PrOpened(Body):
     """Its name at the forge for good."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PrReady(Body):
     """It is no draft any more: the agent is done, or a person said so."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PrChanged(Body):
     """Somebody changed what it is called, made it a draft again, or opened it again; or the forge demands something else."""
 
@@ -698,14 +699,14 @@ class PrChanged(Body):
     """What the forge demands before it may land."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PrClosed(Body):
     """It was closed without landing."""
 
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PrMerged(Body):
     """It landed: the base branch went from `base_before` to `commit`."""
 
@@ -720,14 +721,14 @@ class PrMerged(Body):
     """Its branch at the forge is to go too."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class BaseMoved(Body):
     """The branch that it is to land on is at another commit."""
 
     head: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ConflictsSeen(Body):
     """Whether head and base go together, looked at these two commits; no files: they do."""
 
@@ -736,14 +737,14 @@ class ConflictsSeen(Body):
     files: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ChecksRequested(Body):
     """A person or a rule wants the checks to run again at this commit."""
 
     head: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CheckStarted(Body):
     """A check waits for its place or, once there is a log, runs."""
 
@@ -756,7 +757,7 @@ class CheckStarted(Body):
     """It runs, somewhere else."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CheckFinished(Body):
     """A check has a result at this commit."""
 
@@ -775,7 +776,7 @@ class CheckFinished(Body):
     url: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CheckGone(Body):
     """A check that was told of is no check of this commit any more."""
 
@@ -783,7 +784,7 @@ class CheckGone(Body):
     head: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ChecksSettled(Body):
     """Every check that is to run at this commit has a result; `none`: no check is configured."""
 
@@ -791,14 +792,14 @@ class ChecksSettled(Body):
     none: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ChecksByHand(Body):
     """No check runs at this commit until somebody asks for it."""
 
     head: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ReviewSubmitted(Body):
     """Somebody judged the change: `approved`, `changes_requested` or `commented`."""
 
@@ -817,7 +818,7 @@ class ReviewSubmitted(Body):
     """It is approval enough; that of a bot or an agent is so only where the project says it."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ReviewChanged(Body):
     """A judgement counts otherwise than before: it was dismissed, or given anew."""
 
@@ -825,7 +826,7 @@ class ReviewChanged(Body):
     verdict: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ThreadSettled(Body):
     """A discussion was resolved, or taken up again."""
 
@@ -833,28 +834,28 @@ class ThreadSettled(Body):
     resolved: bool
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ResolveRequested(Body):
     """A person says that a discussion is settled; it is to be resolved at the forge."""
 
     thread: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PeopleRequested(Body):
     """These people are to be asked at the forge to look at the change."""
 
     people: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PeopleAsked(Body):
     """The forge has asked these people to look at the change."""
 
     people: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CommentAdded(Body):
     """Somebody said something about the change, or about a line of it."""
 
@@ -875,7 +876,7 @@ class CommentAdded(Body):
     """Who speaks: a `person`, a `bot` or an `agent`."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class MergeRequested(Body):
     """It may land: a person's word, or a rule's."""
 
@@ -884,14 +885,14 @@ class MergeRequested(Body):
     delete_after: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LandingWaits(Body):
     """It cannot land just now."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LandingFailed(Body):
     """It was refused: a conflict, a failing check, a branch that moved."""
 
@@ -900,7 +901,7 @@ class LandingFailed(Body):
     """`conflict`, `checks`, `moved`, `called-off` or `error`."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ConflictPredicted(Body):
     """Its branch and that of an `other`, elder session will collide: `text`, they cannot be merged, or `overlap`, both change one place."""
 
@@ -909,7 +910,7 @@ class ConflictPredicted(Body):
     kind: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ConflictCleared(Body):
     """A predicted conflict is over, or less than it was: these files are left."""
 
@@ -921,7 +922,7 @@ class ConflictCleared(Body):
 # -- Rules ----------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Reacted(Body):
     """A rule was followed."""
 
@@ -933,7 +934,7 @@ class Reacted(Body):
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Escalated(Body):
     """A rule could not settle it: a person is called."""
 
@@ -942,7 +943,7 @@ class Escalated(Body):
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ActionOffered(Body):
     """A rule does not act by itself: a person may take the action, or refuse it."""
 
@@ -958,7 +959,7 @@ class ActionOffered(Body):
     """The event that it is about, for a trigger that is one."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class OfferAnswered(Body):
     """A person's word on an action that was offered: `allow` or `deny`."""
 
@@ -966,14 +967,14 @@ class OfferAnswered(Body):
     decision: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class OfferWithdrawn(Body):
     """What a person was asked for has settled itself."""
 
     offer: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CommandRequested(Body):
     """A rule wants its command to be run."""
 
@@ -984,7 +985,7 @@ class CommandRequested(Body):
     """What the command may read of what happened."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CommandFinished(Body):
     """A rule's command has ended; `code` is none where it was ended by its time limit."""
 
@@ -998,7 +999,7 @@ class CommandFinished(Body):
     """The daemon died while it ran before: it may have been run twice."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SpawnRequested(Body):
     """A rule wants another session."""
 
@@ -1008,7 +1009,7 @@ class SpawnRequested(Body):
     prompt: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ReviewRequested(Body):
     """An agent is asked to judge the change, for the how-many-eth time."""
 
@@ -1017,7 +1018,7 @@ class ReviewRequested(Body):
     round: int = 1
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AccountHeld(Body):
     """No session of this account (and model, if one is named) starts or goes on before that time."""
 
@@ -1031,7 +1032,7 @@ class AccountHeld(Body):
     """How often in a row the account refused after the time had come."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AccountReleased(Body):
     """An account is held no more: somebody works with it again, or a person says so. Of a session: it may go on."""
 
@@ -1040,14 +1041,14 @@ class AccountReleased(Body):
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StartPutOff(Body):
     """What was let start may not start yet after all; it waits for its place again."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class BudgetExceeded(Body):
     """More was spent than the budget allows: of a `session`, a `day`, or a `project`."""
 
@@ -1058,7 +1059,7 @@ class BudgetExceeded(Body):
     """The UTC day whose budget it was."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class BudgetRaised(Body):
     """A person lets a session use as much again; a day's budget is raised for that day alone."""
 
@@ -1067,7 +1068,7 @@ class BudgetRaised(Body):
     day: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AllComplete(Body):
     """Every session of the project is done."""
 
@@ -1079,7 +1080,7 @@ class AllComplete(Body):
 # -- Issues of the local tracker --------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class IssueOpened(Body):
     """Somebody wants something."""
 
@@ -1101,14 +1102,14 @@ class IssueOpened(Body):
     assignee: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class IssueTracked(Body):
     """The tracker was told how far the work on the session's issue is: `in_progress`, `in_review` or `closed`."""
 
     state: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class IssueChanged(Body):
     """An issue's title, text, state or assignee is another; what is not given stays."""
 
@@ -1124,7 +1125,7 @@ class IssueChanged(Body):
     """May he write to the repository: `yes`, `no` or `unknown`."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class IssuePlanned(Body):
     """An issue is a task of a plan: what the plan says of it beyond its text."""
 
@@ -1143,7 +1144,7 @@ class IssuePlanned(Body):
     """It is taken as soon as there is room, whether issues are taken by themselves or not."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LabelAdded(Body):
     """An issue got a label."""
 
@@ -1151,7 +1152,7 @@ class LabelAdded(Body):
     label: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LabelRemoved(Body):
     """An issue lost a label."""
 
@@ -1159,7 +1160,7 @@ class LabelRemoved(Body):
     label: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class IssueComment(Body):
     """Somebody said something about an issue."""
 
@@ -1174,7 +1175,7 @@ class IssueComment(Body):
 # -- Plans ---------------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PlanRequested(Body):
     """Somebody wants a goal, or the tracker's open issues, to be made into tasks."""
 
@@ -1187,7 +1188,7 @@ class PlanRequested(Body):
     """The tracker's open issues are the tasks."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PlanDrafted(Body):
     """There are tasks, checked; a person may look at them."""
 
@@ -1200,7 +1201,7 @@ class PlanDrafted(Body):
     usd: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PlanFailed(Body):
     """No plan came of it."""
 
@@ -1211,7 +1212,7 @@ class PlanFailed(Body):
     usd: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PlanChanged(Body):
     """A person made other tasks of it."""
 
@@ -1222,7 +1223,7 @@ class PlanChanged(Body):
     """None: it stays."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PlanApplyRequested(Body):
     """Its tasks are to become issues."""
 
@@ -1233,7 +1234,7 @@ class PlanApplyRequested(Body):
     """How many of its sessions may work at once; 0: as many as there is room for."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PlanApplied(Body):
     """All its tasks are issues."""
 
@@ -1242,7 +1243,7 @@ class PlanApplied(Body):
     """Task → number of its issue."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PlanRefused(Body):
     """Its tasks cannot become issues as they are; it is a draft again."""
 
@@ -1250,7 +1251,7 @@ class PlanRefused(Body):
     error: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PlanDiscarded(Body):
     """A person does not want it."""
 
@@ -1260,7 +1261,7 @@ class PlanDiscarded(Body):
 # -- Fixing ------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FixStarted(Body):
     """Somebody wants a project's failing tests and lint errors to be fixed."""
 
@@ -1270,7 +1271,7 @@ class FixStarted(Body):
     """How: branch, commands, rounds, agents, and whether what is verified lands."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FixMeasured(Body):
     """The base was measured at a commit; what fails there was grouped by likely cause."""
 
@@ -1286,7 +1287,7 @@ class FixMeasured(Body):
     """What was run, and how."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FixAgentStarted(Body):
     """A session works on one cause."""
 
@@ -1296,7 +1297,7 @@ class FixAgentStarted(Body):
     session: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FixGroupSettled(Body):
     """Nothing more comes of one cause in this round."""
 
@@ -1309,7 +1310,7 @@ class FixGroupSettled(Body):
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FixEnded(Body):
     """A fixing run is over."""
 
@@ -1322,21 +1323,28 @@ class FixEnded(Body):
 # -- The engine itself -------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TimerDue(Body):
     """A time that was waited for has come."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ClockSetBack(Body):
     """The machine's clock had been wrong by so much: what was dated and due by it is so no longer."""
 
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
+@record
+class MachineWoke(Body):
+    """The machine slept for so long, and the agent with it: its silence in that time says nothing about it."""
+
+    seconds: float
+
+
+@record
 class Notified(Body):
     """A person was told."""
 
@@ -1346,7 +1354,7 @@ class Notified(Body):
     level: str = "info"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class NotificationHeld(Body):
     """A person will be told when the quiet hours are over."""
 
@@ -1357,14 +1365,58 @@ class NotificationHeld(Body):
     until: float
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class QuietHoursEnded(Body):
     """What was held until then is told, together."""
 
     until: float
 
 
-@dataclass(frozen=True, slots=True)
+@record
+class NotificationSettled(Body):
+    """What became of notifications that were to be sent by a notifier, as one message."""
+
+    notifier: str
+    notices: tuple[str, ...]
+    """Their ids."""
+    outcome: str
+    """`sent`, `repeated` (the same was said a moment ago), `doubtful` (it may have arrived), `late` or `failed`."""
+    receiver: str = ""
+    """Names whoever got it, and tells nothing of him."""
+    urgent: bool = False
+    marks: tuple[str, ...] = ()
+    """What they said, in a form that only serves to know it again."""
+    reason: str = ""
+
+
+@record
+class NotifierFailing(Body):
+    """A notifier does not work; what it is to send waits, or is given up. Told once."""
+
+    notifier: str
+    receiver: str
+    error: str
+    remedy: str = ""
+
+
+@record
+class NotifierRecovered(Body):
+    """A notifier works again."""
+
+    notifier: str
+    receiver: str
+
+
+@record
+class AnswerLinkUsed(Body):
+    """Somebody answered by a notification's link or button; it is good for nothing more."""
+
+    verb: str
+    by: str
+    notice: str = ""
+
+
+@record
 class EffectFailed(Body):
     """An effect was given up."""
 
@@ -1374,7 +1426,7 @@ class EffectFailed(Body):
     attempts: int = 1
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class EffectDelayed(Body):
     """An effect cannot be carried out for now, for this reason; it is tried again by itself as long as it is wanted."""
 
@@ -1384,7 +1436,7 @@ class EffectDelayed(Body):
     attempts: int = 1
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ReadingFailed(Body):
     """A project's forge or tracker cannot be read: for long already, or until somebody mends it."""
 
@@ -1396,7 +1448,7 @@ class ReadingFailed(Body):
     """Waiting does not mend it."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ReadingResumed(Body):
     """It can be read again, or need not be any more."""
 
@@ -1406,7 +1458,7 @@ class ReadingResumed(Body):
 # -- Access ------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SignedIn(Body):
     """A browser signed in, by a one-time link or by a token."""
 
@@ -1417,7 +1469,7 @@ class SignedIn(Body):
     peer: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SignedOut(Body):
     """A browser signed out."""
 
@@ -1425,7 +1477,7 @@ class SignedOut(Body):
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SignInRefused(Body):
     """Somebody tried to sign in, and was not let in; `more` were refused since the last one that is written down."""
 
@@ -1434,14 +1486,14 @@ class SignInRefused(Body):
     more: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LoginLinkMade(Body):
     """A link was made that signs in the browser which opens it first."""
 
     role: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TokenMade(Body):
     """A token was made; `kind` is `token`, or `node` for a machine of the cluster."""
 
@@ -1451,7 +1503,7 @@ class TokenMade(Body):
     kind: str = "token"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TokenRevoked(Body):
     """A token or a sign-in is worthless from now on."""
 
@@ -1460,7 +1512,7 @@ class TokenRevoked(Body):
     role: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AccessRefused(Body):
     """Somebody asked for what he may not; `more` were refused since the last one that is written down."""
 
@@ -1471,26 +1523,26 @@ class AccessRefused(Body):
     more: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class EnvironmentRead(Body):
     """Somebody was given a session's environment, secrets included."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CommandRun(Body):
     """Somebody ran a command in a session's workspace."""
 
     command: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TerminalTaken(Body):
     """Somebody got hold of an agent's terminal: by the first key `typed` in a browser, or `attached` on this machine."""
 
     how: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SettingChanged(Body):
     """A value of a configuration file was changed through the daemon."""
 
@@ -1498,7 +1550,7 @@ class SettingChanged(Body):
     file: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PluginLoaded(Body):
     """Code of somebody else was loaded, as the configuration says: its file or package, the SHA-256 of its file, what it declares."""
 
@@ -1509,14 +1561,14 @@ class PluginLoaded(Body):
     permissions: tuple[str, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ShutdownRequested(Body):
     """Somebody ended the daemon; `sessions`: and stopped all sessions."""
 
     sessions: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ActionTaken(Body):
     """Somebody asked for a change, and it was made; for changes that no other event tells of."""
 
@@ -1527,7 +1579,7 @@ class ActionTaken(Body):
 # -- The daemon --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DaemonStarted(Body):
     """The daemon took up its work; what it found."""
 
@@ -1538,14 +1590,14 @@ class DaemonStarted(Body):
     pending: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DaemonStopped(Body):
     """The daemon ended in good order; its sessions run on."""
 
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Unknown(Body):
     """An event of a newer version, kept whole."""
 

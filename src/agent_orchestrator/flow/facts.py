@@ -8,13 +8,14 @@ Three counters tell a session's attempts apart. `run` counts how often a person 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.fixes import Fix
 from agent_orchestrator.flow.plans import Plan
 from agent_orchestrator.flow.pull import Episode, Issue, PullRequest
+from agent_orchestrator.records import record
 
 CLUSTER = "ray"
 """The runtime whose sessions live on the nodes of a cluster."""
@@ -25,7 +26,7 @@ VERSION = 10
 """Raised when the meaning of a fold changes: stored facts are then folded anew from the log."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Message:
     """One message to the agent."""
 
@@ -50,7 +51,7 @@ class Message:
         return self.state in ("queued", "held")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ActivityFact:
     """What the agent does, who says so, since when."""
 
@@ -60,7 +61,7 @@ class ActivityFact:
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Launch:
     """One run of the agent's process."""
 
@@ -87,7 +88,7 @@ class Launch:
     """The agent plugin's notes on it."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Place:
     """The session's workspace."""
 
@@ -100,7 +101,7 @@ class Place:
     """Its commits are in the main repository as soon as they are made."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Failure:
     """A step that could not be done."""
 
@@ -110,7 +111,7 @@ class Failure:
     at: float
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Progress:
     """How far it is, by the agent's own word."""
 
@@ -120,7 +121,7 @@ class Progress:
     tests_passed: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Usage:
     """What it took so far."""
 
@@ -144,7 +145,7 @@ class Usage:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Asked:
     """What the agent waits for a permission to do."""
 
@@ -155,7 +156,7 @@ class Asked:
     at: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Offer:
     """An action that a rule offers to a person."""
 
@@ -170,7 +171,7 @@ class Offer:
     event: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Outage:
     """A forge or tracker that cannot be read."""
 
@@ -183,7 +184,7 @@ class Outage:
     """Waiting does not mend it."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class HeldNotice:
     """Something that a person is told when the quiet hours are over."""
 
@@ -194,7 +195,7 @@ class HeldNotice:
     until: float
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AccountHold:
     """An account that met its usage limit, for one model or for all."""
 
@@ -223,7 +224,7 @@ def hold_key(account: str, model: str = "") -> str:
     return f"{account} {model}".strip()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Collision:
     """A predicted conflict with an elder session."""
 
@@ -232,7 +233,7 @@ class Collision:
     at: float
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Digest:
     """How far in the log a coordinating agent was told what happened: `upto`, by `message`; `before` it, up to `since`."""
 
@@ -242,7 +243,7 @@ class Digest:
     at: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SessionFacts:
     """Everything known of one session."""
 
@@ -399,7 +400,7 @@ class SessionFacts:
         return self.place is not None and self.head is not None and self.head != self.place.base_commit
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TaskFacts:
     """What is wanted, and the sessions that attempt it."""
 
@@ -415,7 +416,7 @@ class TaskFacts:
     sessions: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ProjectFacts:
     """A repository of ours."""
 
@@ -425,7 +426,7 @@ class ProjectFacts:
     removed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Checkpoint:
     """A session's work as it was last saved from its node: the files as one commit, and the commit that they stand on."""
 
@@ -434,7 +435,7 @@ class Checkpoint:
     at: float
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class NodeFacts:
     """A machine of the cluster."""
 
@@ -452,7 +453,7 @@ class NodeFacts:
     """It gets no new sessions."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class HomeFacts:
     """What belongs to no session: projects, tasks, trust."""
 

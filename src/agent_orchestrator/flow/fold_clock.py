@@ -1,4 +1,4 @@
-"""The fold's part for a clock that was wrong: what is known stays, and is not dated later than now. Pure."""
+"""The fold's part for time that is not what it seems: a clock that was wrong, a machine that slept. Pure."""
 
 from __future__ import annotations
 
@@ -42,4 +42,8 @@ def _set_back(facts: SessionFacts, event: Event, body: e.ClockSetBack) -> Sessio
     )
 
 
-STEPS: Mapping[type[e.Body], Step] = {e.ClockSetBack: _set_back}
+def _woke(facts: SessionFacts, event: Event, _body: e.MachineWoke) -> SessionFacts:
+    return replace(facts, heard_at=max(facts.heard_at, event.time))
+
+
+STEPS: Mapping[type[e.Body], Step] = {e.ClockSetBack: _set_back, e.MachineWoke: _woke}

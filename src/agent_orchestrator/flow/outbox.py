@@ -44,6 +44,8 @@ class Row:
         """Rows of one lane are carried out one after the other."""
         if self.intent.kind in _APART:
             return self.intent.key
+        if notifier := self.intent.args.get("notifier"):
+            return f"{self.intent.kind} {notifier}"
         side = "" if self.intent.kind in _OF_AGENT else f" {self.intent.kind}"
         return self.intent.session + side
 

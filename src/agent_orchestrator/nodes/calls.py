@@ -25,6 +25,8 @@ from agent_orchestrator.services import rescue
 
 PROTOCOL = 1
 """Counted up when daemon and node of different versions would misunderstand each other."""
+TOKEN = "AO_NODE_TOKEN"
+"""Where a Worker finds its token in its environment."""
 
 _NAMES = {"reports": reports, "asyncio": asyncio}
 """What the protocols import for type checkers alone."""

@@ -34,7 +34,9 @@ class Channel:
         self.link = link
         """The link that it belongs to."""
         self._number = number
-        self._inbox: deque[bytes] = deque()
+        self._inbox: deque[bytearray] = deque()
+        self._kept = 0
+        """Bytes in the inbox."""
         self._wake = asyncio.Event()
         self._credit = WINDOW
         self._room = asyncio.Event()
@@ -64,7 +66,8 @@ class Channel:
                 return b""
             self._wake.clear()
             await self._wake.wait()
-        piece = self._inbox.popleft()
+        piece = bytes(self._inbox.popleft())
+        self._kept -= len(piece)
         if not self._over:
             with contextlib.suppress(LinkLost):
                 await self.link.send_frame(CREDIT, self._number, _LENGTH.pack(len(piece)))
@@ -84,15 +87,23 @@ class Channel:
     def take(self, kind: int, rest: bytes) -> None:
         """A frame for this channel has come."""
         if kind == DATA:
-            if sum(map(len, self._inbox)) > 2 * WINDOW:
-                raise ValueError("a channel was sent more than it has room for")
-            self._inbox.append(rest)
+            self._keep(rest)
             self._wake.set()
         elif kind == CREDIT:
             self._credit += _LENGTH.unpack(rest)[0]
             self._room.set()
         else:
             self.end()
+
+    def _keep(self, data: bytes) -> None:
+        """Keep what has come; of many small pieces large ones are made, so that they cost what they hold."""
+        if self._kept > 2 * WINDOW:
+            raise ValueError("a channel was sent more than it has room for")
+        self._kept += len(data)
+        if self._inbox and len(self._inbox[-1]) + len(data) <= CHUNK:
+            self._inbox[-1] += data
+        elif data:
+            self._inbox.append(bytearray(data))
 
     def end(self) -> None:
         """The other side sends no more, or there is no other side any more; what has come can still be read."""

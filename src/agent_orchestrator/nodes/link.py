@@ -29,6 +29,10 @@ from agent_orchestrator.wire import error_of
 
 LARGEST = 256 << 20
 """Bytes of one call or answer, at most."""
+TOGETHER = 2 * LARGEST
+"""Bytes of all calls and answers together that have not come whole yet, at most."""
+MOST_AT_ONCE = 4096
+"""Calls and channels of the other side that are under way, and as many that have not come whole yet, at most."""
 CALL_TIMEOUT = 60.0
 """Seconds that an answer may take where nothing else is said."""
 
@@ -110,9 +114,13 @@ class Link:
         self.heard = time.monotonic()
         """When something last came from the other side."""
         self._transport = transport
+        self._own = 1 if dialled else 0
+        """What is left of this side's numbers when they are divided by two."""
         self._numbers = itertools.count(1 if dialled else 2, 2)
         self._waiting: dict[int, _Waiting] = {}
         self._parts: dict[int, bytearray] = {}
+        self._unfinished = 0
+        """Bytes in the parts."""
         self._open: dict[int, Channel] = {}
         self._serving: dict[int, asyncio.Task[None]] = {}
         self._sending = asyncio.Lock()
@@ -163,7 +171,7 @@ class Link:
             raise
         finally:
             self._waiting.pop(number, None)
-            self._parts.pop(number, None)
+            self._without_parts(number)
             if waiting.answer.done() and not waiting.answer.cancelled():
                 waiting.answer.exception()
 
@@ -235,17 +243,31 @@ class Link:
                 channel.take(kind, rest)
                 if kind == CLOSE:
                     self._open.pop(number, None)
+        elif number % 2 == self._own and number not in self._waiting:
+            if kind in (_CALL, _OPEN):
+                raise ValueError("a call with a number of this side")
+            # else it is the answer to what was given up
         elif kind == _PART:
-            kept = self._parts.setdefault(number, bytearray())
-            kept += rest
-            if len(kept) > LARGEST:
-                raise ValueError("a message is too long")
+            self._take_part(number, rest)
         elif kind == _CANCEL:
-            self._parts.pop(number, None)
+            self._without_parts(number)
             if (task := self._serving.get(number)) is not None:
                 task.cancel()
         else:
-            self._take_message(kind, number, bytes(self._parts.pop(number, b"")) + rest)
+            self._take_message(kind, number, self._without_parts(number) + rest)
+
+    def _take_part(self, number: int, rest: bytes) -> None:
+        kept = self._parts.setdefault(number, bytearray())
+        kept += rest
+        self._unfinished += len(rest)
+        if len(kept) > LARGEST or self._unfinished > TOGETHER or len(self._parts) > MOST_AT_ONCE:
+            raise ValueError("messages are too long, or too many at once")
+
+    def _without_parts(self, number: int) -> bytes:
+        """What has come of a message; it is not kept any more."""
+        kept = bytes(self._parts.pop(number, b""))
+        self._unfinished -= len(kept)
+        return kept
 
     def _take_message(self, kind: int, number: int, message: bytes) -> None:
         (length,) = _LENGTH.unpack_from(message)
@@ -254,6 +276,8 @@ class Link:
         if kind in (_CALL, _OPEN):
             if not isinstance(body, dict) or not isinstance(body.get("name"), str) or number in self._serving:
                 raise ValueError("a call without a name, or with a number that is taken")
+            if len(self._serving) >= MOST_AT_ONCE:
+                raise ValueError("too many calls at once")
             if kind == _OPEN:  # before the next frame is read, which may be for it
                 channel = self._open[number] = Channel(self, number)
                 work = self._serve_channel(channel, body)
@@ -330,6 +354,7 @@ class Link:
             if task is not asyncio.current_task():
                 task.cancel()
         self._parts.clear()
+        self._unfinished = 0
 
 
 def problem_of(error: Exception) -> dict[str, Any]:

@@ -11,9 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import fcntl
 import hashlib
-import logging
 import os
 import random
 import shutil
@@ -25,26 +23,23 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import structlog
 import websockets
 from websockets.exceptions import InvalidStatus, WebSocketException
 
-from agent_orchestrator import __version__
+from agent_orchestrator import __version__, locking, logs
 from agent_orchestrator.errors import AoError, Conflict, Denied, UsageError
 from agent_orchestrator.home import Home
 from agent_orchestrator.host import LocalHost, to_its_end
-from agent_orchestrator.nodes.calls import PROTOCOL, Hello, dump
+from agent_orchestrator.nodes.calls import PROTOCOL, TOKEN, Hello, dump
 from agent_orchestrator.nodes.channel import CHUNK
 from agent_orchestrator.nodes.link import Link, LinkLost
 from agent_orchestrator.nodes.mirror import Mirror
 from agent_orchestrator.nodes.repository import pin_of
 from agent_orchestrator.nodes.serving import Serving
 from agent_orchestrator.nodes.transports import SocketTransport
-from agent_orchestrator.redaction import KNOWN
 from agent_orchestrator.watch import Watch
 
 PATH = "/api/nodes/link"
-TOKEN = "AO_NODE_TOKEN"
 PING_EVERY, PING_WITHIN = 2.0, 4.0
 """Seconds between two signs of life, and until one without an answer means that the connection is gone."""
 FINISH_WITHIN = 10.0
@@ -54,7 +49,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
 PROGRAMS = ("git", "git-lfs", "tmux", "ao")
 """Told to the daemon, where they are."""
 
-log = structlog.get_logger()
+log = logs.get_logger()
 
 WhileLinked = Callable[[Link], Awaitable[None]]
 
@@ -105,14 +100,12 @@ class Worker:
     @contextlib.contextmanager
     def _only_one(self) -> Any:
         with (self.home.path / "worker.lock").open("a+") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            if not locking.take(lock):
                 lock.seek(0)
                 raise Conflict(
                     f"another Worker (pid {lock.read().strip() or 'unknown'}) has {self.home.path} already",
                     "stop it, or give this one another --home",
-                ) from None
+                )
             lock.truncate(0)
             lock.write(f"{os.getpid()}\n")
             lock.flush()
@@ -287,23 +280,9 @@ def worker_of(argv: Sequence[str], environment: Mapping[str, str]) -> Worker:
     return Worker(home, given.url, token, given.name, labels, resources, ca=ca, fingerprint=given.fingerprint)
 
 
-def _set_up_log() -> None:
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso"),
-            structlog.processors.format_exc_info,
-            structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "event"], bool_as_flag=False),
-            lambda _logger, _level, line: KNOWN.text(str(line)),
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
-    )
-
-
 async def _main() -> None:
     worker = worker_of(sys.argv[1:], os.environ)
-    _set_up_log()
+    logs.set_up(sys.stderr)
     os.environ.pop(TOKEN, None)  # what is started from here shall not have it
     task = asyncio.ensure_future(worker.run())
     for number in (signal.SIGTERM, signal.SIGINT):

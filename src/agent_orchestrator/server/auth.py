@@ -22,7 +22,7 @@ LOCAL = Identity("local", "admin")
 """Whoever opened the Unix socket."""
 
 _OPEN = (("GET", "/healthz"), ("POST", "/api/login"))
-_RESERVED = ("api", "git", "healthz", "mcp", "metrics", "openapi.json")
+_RESERVED = ("answer", "api", "git", "healthz", "mcp", "metrics", "openapi.json")
 _SEGMENT = re.compile(r"(?!\.)[\w.~@:+=,-]+")
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[\w.-]+)(:[0-9]{1,5})?", re.ASCII)
 _ONCE = (b"host", b"origin", b"authorization", b"content-type", b"sec-fetch-site")
@@ -32,7 +32,7 @@ WEBSOCKET = "WebSocket"
 """Stands for the method where a WebSocket is to be opened; what may be sent in it is for the route to judge."""
 _ANYBODYS = ("/api/logout", "/mcp")
 """What is for everybody who is known: what may be done there is for the route to judge."""
-_PRIVATE_OF_SESSION = ("/environment", "/attach", "/terminal")
+_PRIVATE_OF_SESSION = ("/environment", "/attach", "/window", "/terminal")
 _TOKEN_REMEDY = "make a token with `ao token new NAME` and send it as `Authorization: Bearer TOKEN`"
 
 
@@ -104,8 +104,13 @@ def is_plain(path: str) -> bool:
 
 
 def is_open(method: str, path: str) -> bool:
-    """What needs nobody to be known: health, signing in, and the dashboard itself."""
-    return (method, path) in _OPEN or is_shell(method, path)
+    """What needs nobody to be known: health, signing in, the dashboard itself, and a notification's signed link."""
+    return (method, path) in _OPEN or is_shell(method, path) or is_answer(method, path)
+
+
+def is_answer(method: str, path: str) -> bool:
+    """Whether it is by a notification's link: what it has in it says what it may do."""
+    return method in ("GET", "POST") and path.startswith("/answer/")
 
 
 def single(headers: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:

@@ -1,40 +1,19 @@
-"""What routes ask of a request: the services, who asks, from which folder, and which session is meant."""
+"""What routes ask of a request: the services, who asks, and which session is meant."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated
-from urllib.parse import unquote_to_bytes
 
 from fastapi import Depends, Header, Query
 from fastapi import Path as InPath
 from fastapi.requests import HTTPConnection
 
-from agent_orchestrator.errors import Denied, UsageError
+from agent_orchestrator.errors import Denied
 from agent_orchestrator.server import auth
+from agent_orchestrator.server.callers import LONGEST_KEY
 from agent_orchestrator.services import Services
-from agent_orchestrator.services.projects import NOWHERE, Context
+from agent_orchestrator.services.projects import Context
 from agent_orchestrator.services.tokens import Identity
-
-
-def context_of(headers: Mapping[bytes, bytes]) -> Context:
-    """The folder and configuration that the command line was run with; only to be believed over the Unix socket."""
-    cwd = _path(headers, b"x-ao-cwd")
-    config = _path(headers, b"x-ao-config")
-    if cwd is not None and not cwd.is_absolute():
-        raise UsageError(f"X-AO-Cwd is {str(cwd)!r}, which is no absolute path", "send the whole path, percent-encoded")
-    if config is not None and cwd is not None:
-        config = cwd / config.expanduser()
-    return Context(cwd=cwd, config=config)
-
-
-def _path(headers: Mapping[bytes, bytes], name: bytes) -> Path | None:
-    raw = unquote_to_bytes(headers.get(name, b""))
-    if b"\0" in raw:
-        raise UsageError(f"{name.decode()} holds a NUL character", "send a path, percent-encoded")
-    return Path(os.fsdecode(raw)) if raw else None
 
 
 async def _services(connection: HTTPConnection) -> Services:
@@ -55,7 +34,6 @@ async def _context(connection: HTTPConnection) -> Context:
 TheServices = Annotated[Services, Depends(_services)]
 TheIdentity = Annotated[Identity, Depends(_identity)]
 TheContext = Annotated[Context, Depends(_context)]
-LONGEST_KEY = 200
 Key = Annotated[
     str | None,
     Header(
@@ -103,10 +81,3 @@ async def _local(identity: TheIdentity) -> None:
 
 admins_only = Depends(_admin)
 local_only = Depends(_local)
-
-
-async def scope_of(services: Services, context: Context, project: str | None, everything: bool) -> str | None:
-    """The project that a listing is about; none means all of them."""
-    if everything or (project is None and context is NOWHERE):
-        return context.only
-    return await services.projects.resolve(context, project)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
-from fastapi import Response
+from fastapi import APIRouter, Response
+from fastapi.params import Depends
 from fastapi.routing import APIRoute
-from pydantic import BaseModel
 from pydantic.alias_generators import to_camel
 
-from agent_orchestrator.server.models import Problem
+if TYPE_CHECKING:
+    from agent_orchestrator.server.models import Shown
 
 INTRODUCTION = """\
 Over the Unix socket in `$AO_HOME` no token is needed. Over TCP everything needs one, sent as `Authorization: Bearer TOKEN`,
-except `/healthz`, signed webhooks, `POST /api/login` and the dashboard's own files; `ao token new NAME` makes one. A browser signs
-in by `POST /api/login` and is then known by its cookie; with that, a change must come from a page of this server and be JSON.
+except `/healthz`, signed webhooks and links, `POST /api/login` and the dashboard's own files; `ao token new NAME` makes one. A browser
+signs in by `POST /api/login` and is then known by its cookie; with that, a change must come from a page of this server and be JSON.
 The role `viewer` may read and watch, `operator` may also work with sessions, `admin` may do everything. The token that an agent gets
 (`AO_TOKEN`) reads its own session, judges the change that it was asked about, and nothing else. A token that is shown over the Unix
 socket counts there too.
@@ -23,6 +25,8 @@ socket counts there too.
 `POST /mcp` is a server of the Model Context Protocol, for the same tokens and outside of this document: its messages are JSON-RPC.
 
 Errors are problem documents (RFC 9457) that say what is wrong and what to do. Times are RFC 3339 in UTC."""
+
+_SCHEMAS = "#/components/schemas/"
 
 PROBLEM_RESPONSES: dict[int | str, dict[str, Any]] = {
     "default": {
@@ -32,9 +36,20 @@ PROBLEM_RESPONSES: dict[int | str, dict[str, Any]] = {
 }
 
 
-def gives(model: type[BaseModel], status: int = 200) -> dict[int | str, dict[str, Any]]:
-    """Document an answer without having it checked again."""
-    return {status: {"model": model, "description": (model.__doc__ or "").strip().splitlines()[0]}}
+def part(tag: str, prefix: str = "", dependencies: Sequence[Depends] | None = None) -> APIRouter:
+    """Routes about one noun."""
+    return APIRouter(
+        prefix=prefix,
+        tags=[tag],
+        dependencies=dependencies,
+        responses=PROBLEM_RESPONSES,
+        generate_unique_id_function=operation_id,
+    )
+
+
+def gives(model: str, status: int = 200) -> dict[int | str, dict[str, Any]]:
+    """Document an answer by the name of its model. Nothing is checked by it, so it is loaded for the document alone."""
+    return {status: {"description": model, "content": {"application/json": {"schema": {"$ref": f"{_SCHEMAS}{model}"}}}}}
 
 
 def gives_text(description: str, media_type: str = "text/plain") -> dict[int | str, dict[str, Any]]:
@@ -59,20 +74,53 @@ def operation_id(route: APIRoute) -> str:
 def polish(document: dict[str, Any]) -> dict[str, Any]:
     """Give each operation its first sentence as summary, and the document its problem and its ways to sign in."""
     components = document.setdefault("components", {})
-    components.setdefault("schemas", {})["Problem"] = Problem.model_json_schema(by_alias=True)
+    models = _models()
     components["securitySchemes"] = {
         "token": {"type": "http", "scheme": "bearer"},
         "dashboard": {"type": "apiKey", "in": "cookie", "name": "ao_session_PORT"},
     }
     document["security"] = [{"token": []}, {"dashboard": []}]
+    named = {"Problem"}
     for path, operations in document["paths"].items():
         for operation in operations.values():
             _summarise(operation)
             for answer in operation["responses"].values():
                 _drop_default_content(answer.get("content", {}))
-            if path in ("/healthz", "/api/login"):
+                named |= _describe(answer, models)
+            if path in ("/healthz", "/api/login", "/answer/{token}"):
                 operation["security"] = []
+    schemas = components.get("schemas", {}) | _schemas([models[name] for name in sorted(named)])
+    components["schemas"] = dict(sorted(schemas.items()))
     return document
+
+
+def _models() -> dict[str, type[Shown]]:
+    from agent_orchestrator.server import models, models_audit, models_board
+
+    found = {name: one for module in (models, models_audit, models_board) for name, one in vars(module).items()}
+    return {name: one for name, one in found.items() if isinstance(one, type) and issubclass(one, models.Shown)}
+
+
+def _describe(answer: dict[str, Any], models: Mapping[str, type[Shown]]) -> set[str]:
+    """Say what an answer is, in the words of its model; returns the models that it names."""
+    schemas = [content.get("schema", {}) for content in answer.get("content", {}).values()]
+    named = {schema["$ref"].removeprefix(_SCHEMAS) for schema in schemas if "$ref" in schema}
+    for name in named & {answer["description"]}:
+        answer["description"] = (models[name].__doc__ or "").strip().splitlines()[0]
+    return named
+
+
+def _schemas(models: Sequence[type[Shown]]) -> dict[str, Any]:
+    from pydantic.json_schema import models_json_schema
+
+    wanted: list[tuple[Any, Literal["serialization"]]] = [(model, "serialization") for model in models]
+    _, found = models_json_schema(wanted, by_alias=True, ref_template=f"{_SCHEMAS}{{model}}")
+    definitions: dict[str, Any] = json.loads(json.dumps(found["$defs"]), object_hook=_without_null)
+    return definitions
+
+
+def _without_null(found: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in found.items() if value is not None}
 
 
 def _summarise(operation: dict[str, Any]) -> None:

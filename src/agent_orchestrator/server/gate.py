@@ -1,6 +1,6 @@
 """What every request passes first: from where, who, how much. The sessions list, asked for most, is answered right here.
 
-So is the dashboard itself. Whoever is signed out, or whose token is revoked, loses what is still open: streams and terminals.
+So are webhooks, and the dashboard itself. Whoever is signed out, or whose token is revoked, loses what is open: streams and terminals.
 """
 
 from __future__ import annotations
@@ -9,21 +9,21 @@ import asyncio
 import hashlib
 import os
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from urllib.parse import quote, unquote
 
 import structlog
-from fastapi import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from agent_orchestrator.errors import AoError, NotFound, Temporary, UsageError
+from agent_orchestrator.errors import AoError, NotFound, Temporary, UsageError, machine_short
 from agent_orchestrator.flow.behalf import Behalf, acting
 from agent_orchestrator.flow.reactions import COORDINATOR
 from agent_orchestrator.redaction import KNOWN
 from agent_orchestrator.server import auth, problems
 from agent_orchestrator.server.audited import accounting
-from agent_orchestrator.server.context import LONGEST_KEY, context_of, scope_of
+from agent_orchestrator.server.callers import LONGEST_KEY, context_of, scope_of
 from agent_orchestrator.server.page import Page
 from agent_orchestrator.server.peers import user_name
 from agent_orchestrator.server.redacting import without_secrets
@@ -36,6 +36,7 @@ BODY_LIMIT = 1 << 22
 """Room for the longest message there may be, however JSON writes it; what a message may hold is for the service to say."""
 _LARGER = {"/api/events/replay": 16, "/api/webhooks/github": 6, "/api/webhooks/gitlab": 6}
 """Where so many times the limit is taken: a recorded log is long, and so is what forges may send."""
+_WEBHOOKS = "/api/webhooks/"
 _SIGN_IN_LIMIT = 1 << 13
 _STRANGERS = 16
 """Requests with a body that are taken at once from people not known yet: bodies are kept in memory until they are judged."""
@@ -104,19 +105,20 @@ class Gate:
         clean = without_secrets(scope, send)
         try:
             await self._enter(behalf, scope, receive, noting)
-        except AoError as error:
-            self._refusals.of_error(scope, error)
-            if started:
-                log.warning("answer broken off", path=quote(scope["path"]), error=str(error))
-            else:
-                answer = problems.in_words if auth.is_git(scope["path"]) else problems.as_document
-                await answer(error)(scope, receive, clean)
         except Exception as error:
-            # As text: a renderer that shows local variables would write secrets into the log.
-            text = "".join(traceback.format_exception(error))
-            log.error("request failed", path=quote(scope["path"]), traceback=text)
+            known = error if isinstance(error, AoError) else machine_short(error)
+            if known is None:
+                # As text: a renderer that shows local variables would write secrets into the log.
+                text = "".join(traceback.format_exception(error))
+                log.error("request failed", path=quote(scope["path"]), traceback=text)
+            else:
+                self._refusals.of_error(scope, known)
+            if started and known is not None:
+                log.warning("answer broken off", path=quote(scope["path"]), error=str(known))
             if not started:
-                await problems.response(problems.unexpected())(scope, receive, clean)
+                words = problems.in_words if auth.is_git(scope["path"]) else problems.as_document
+                answer = words(known) if known is not None else problems.response(problems.unexpected())
+                await answer(scope, receive, clean)
 
     async def _enter(self, behalf: Behalf, scope: Scope, receive: Receive, send: Send) -> None:
         headers = auth.single(scope["headers"])
@@ -138,11 +140,16 @@ class Gate:
         if method == "GET" and path == "/api/sessions" and (wanted := _wanted(scope["query_string"])) is not None:
             await self._list_sessions(headers, context, wanted, send)
             return
+        if method == "POST" and path.startswith(_WEBHOOKS):
+            with self._one_more_stranger():
+                await self._take_webhook(path.removeprefix(_WEBHOOKS), headers, receive, send)
+            return
         scope.setdefault("state", {}).update(identity=identity, context=context)
         scope["headers"] = _own_key(scope["headers"], behalf.actor)
         send = accounting(self._services, behalf, scope, send)
         if identity.kind == "anonymous" and method == "POST":
-            await self._for_stranger(scope, await self._limited(path, headers, receive), send)
+            with self._one_more_stranger():
+                await self._app(scope, await self._limited(path, headers, receive), send)
             return
         if scope["type"] == "http" and not auth.is_git(path):  # what is pushed goes to the disk as it comes
             receive = await self._limited(path, headers, receive)
@@ -178,24 +185,46 @@ class Gate:
             self._services.reporting.check(facts.id, known.generation or 0)
         return replace(known, name=f"session {facts.id}")
 
-    async def _for_stranger(self, scope: Scope, receive: Receive, send: Send) -> None:
+    @contextmanager
+    def _one_more_stranger(self) -> Iterator[None]:
         if self._strangers >= _STRANGERS:
             raise Temporary("too many who are not known ask at once", "try again")
         self._strangers += 1
         try:
-            await self._app(scope, receive, send)
+            yield
         finally:
             self._strangers -= 1
 
+    async def _take_webhook(self, name: str, headers: Mapping[bytes, bytes], receive: Receive, send: Send) -> None:
+        """As its route is described: taken here, because forges send them by the thousand."""
+        limit = self._body_limit * _LARGER.get(_WEBHOOKS + name, 1)
+        announced = headers.get(b"content-length", b"0")
+        body, more = bytearray(), True
+        while more:
+            if len(body) > limit or (announced.isdigit() and int(announced) > limit):
+                await _drain(receive)
+                raise TooLarge(limit)
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return
+            body += message.get("body", b"")
+            more = message.get("more_body", False)
+        words = {key.decode("latin-1"): value.decode("latin-1") for key, value in headers.items()}
+        taken = b'{"taken":true}' if self._services.webhooks.receive(name, words, bytes(body)) else b'{"taken":false}'
+        answer = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(taken))]
+        await send({"type": "http.response.start", "status": 202, "headers": answer})
+        await send({"type": "http.response.body", "body": taken})
+
     def _admit(self, behalf: Behalf, scope: Scope, headers: Mapping[bytes, bytes], method: str) -> Identity:
         path, secure = scope["path"], scope["scheme"] in ("https", "wss")
-        if method == "POST" and path.startswith("/api/webhooks/"):
-            behalf.actor = f"webhook {path.removeprefix('/api/webhooks/')[:40]}"
+        if method == "POST" and path.startswith(_WEBHOOKS):
+            behalf.actor = f"webhook {path.removeprefix(_WEBHOOKS)[:40]}"
             return Identity("anonymous")  # whatever name it is reached by: who sends it signs it
-        api = not auth.is_shell(method, path) and path != "/healthz"
+        linked = auth.is_answer(method, path)
+        api = not auth.is_shell(method, path) and path != "/healthz" and not (linked and method == "GET")
         self._names.check(headers, api=api, scheme="https" if secure else "http")
         if auth.is_open(method, path):
-            if method == "POST":
+            if method == "POST" and not linked:
                 auth.need_json(headers)
             return Identity("anonymous")
         query = scope["query_string"]
@@ -298,6 +327,8 @@ class Gate:
             taken += len(message.get("body", b""))
             if taken > limit:
                 await _drain(receive)
+                from fastapi import HTTPException  # who reads the body has loaded it; no other passes through there
+
                 raise HTTPException(413, str(TooLarge(limit)))
             return message
 

@@ -132,11 +132,29 @@ class UnreadPlace(Shown):
     since: str
 
 
+class Answered(Shown):
+    """An answer that was given by a notification's link."""
+
+    session: str
+    verb: Literal["allow", "deny"]
+    by: str
+
+
+class UntoldBy(Shown):
+    """A notifier that does not work, since when and why: what it was to send waits, or was given up."""
+
+    notifier: str
+    project: str | None
+    since: str
+    why: str
+
+
 class Sessions(Shown):
-    """Sessions, merged and stopped ones included; `unread` only where something cannot be read."""
+    """Sessions, merged and stopped ones included; `unread` only where something cannot be read, `untold` only where a notifier fails."""
 
     sessions: list[Session]
     unread: list[UnreadPlace] = []
+    untold: list[UntoldBy] = []
 
 
 class Stopped(Shown):
@@ -303,6 +321,7 @@ class Question(Shown):
     session: str
     kind: Literal["question", "permission", "message", "offer"]
     text: str
+    request: str | None
     permission: Permission | None
     message: str | None
     offer: str | None
@@ -324,6 +343,7 @@ class Diff(Shown):
     base: str
     head: str
     files: list[Any]
+    omitted: list[str]
     uncommitted: list[str]
 
 
@@ -354,6 +374,33 @@ class Attach(Shown):
 
     argv: list[str]
     env: dict[str, str]
+
+
+class PluginFile(Shown):
+    """A file of code that may be run, with this content."""
+
+    path: str
+    sha256: str
+
+
+class WindowTerminal(Shown):
+    """The terminal plugin that a project's configuration names."""
+
+    plugin: str
+    options: dict[str, Any]
+    files: list[PluginFile]
+
+
+class Window(Shown):
+    """What a session is shown by on a person's screen."""
+
+    session: str
+    live: bool
+    workspace_path: str | None
+    node: str | None
+    cwd: str
+    url: str
+    terminal: WindowTerminal
 
 
 class Event(Shown):
@@ -779,6 +826,25 @@ class Notifications(Shown):
     notifications: list[Notification]
 
 
+class TriedNotifier(Shown):
+    """What came of a test by one notifier."""
+
+    name: str
+    plugin: str
+    project: str | None
+    levels: list[Literal["urgent", "action", "warning", "info"]]
+    """Of which notifications go to it."""
+    sent: bool
+    problem: str | None
+    remedy: str | None
+
+
+class TriedNotifiers(Shown):
+    """What came of a test by each notifier."""
+
+    notifiers: list[TriedNotifier]
+
+
 class Events(Shown):
     """Events in order."""
 
@@ -843,6 +909,29 @@ class Validity(Shown):
     valid: bool
     errors: list[Any]
     warnings: list[Any]
+
+
+class ImportedKey(Shown):
+    """What became of one key of another orchestrator's configuration."""
+
+    key: str
+    outcome: Literal["taken", "changed", "dropped", "kept"]
+    to: str
+    note: str
+
+
+class Imported(Shown):
+    """A configuration that was taken over, and the file as it is with it."""
+
+    kind: str
+    source: str
+    file: str
+    written: bool
+    itself: bool
+    """It is the configuration here already, and loads as it is."""
+    text: str
+    entries: list[ImportedKey]
+    warnings: list[str]
 
 
 class Agent(Shown):

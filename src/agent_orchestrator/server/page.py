@@ -11,7 +11,7 @@ import hashlib
 import mimetypes
 from pathlib import Path
 
-from fastapi import Response
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from agent_orchestrator.errors import NotFound

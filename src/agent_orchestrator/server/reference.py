@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from agent_orchestrator.server.app import routes_only
+from agent_orchestrator.server.routing import routes_only
 
 _HEAD = """\
 # HTTP API

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
@@ -108,6 +108,11 @@ class NewAnswer(Given):
         None, description="The message that waits for a person's word, if the decision is on one."
     )
     offer: str | None = Field(None, description="The action that a rule offers, if the decision is on one.")
+    request: str | None = Field(
+        None,
+        max_length=100,
+        description="`request` of the question that was shown: refused with 409 if the agent asks something else by now.",
+    )
 
     @model_validator(mode="after")
     def _say_something(self) -> NewAnswer:
@@ -281,6 +286,14 @@ class AskedPeople(Given):
     people: list[str] = Field(min_length=1, description="Their names at the forge; `org/team` is a team of GitHub's.")
 
 
+class TriedNotifiers(Given):
+    """Which notifiers are to be tried."""
+
+    names: list[Annotated[str, Field(min_length=1, max_length=100)]] = Field(
+        default=[], max_length=100, description="Their names; none: all."
+    )
+
+
 class TestedTrigger(Given):
     """A trigger whose rules are to be tried."""
 
@@ -338,6 +351,18 @@ class ConfigText(Given):
 
     path: str | None = None
     text: str | None = None
+
+
+class ImportRequest(Given):
+    """Another orchestrator's configuration, to be taken over."""
+
+    path: str = Field(min_length=1, description="where it is; relative paths in it are meant from there")
+    text: str = Field(description="what stands in it")
+    output: str | None = Field(
+        default=None, description="the file to write; absent: the configuration of the repository here"
+    )
+    replace: bool = Field(default=False, description="take its values where the file has others")
+    dry_run: bool = False
 
 
 class PruneRequest(Given):

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from agent_orchestrator.server.app import routes_only
+from agent_orchestrator.server.routing import routes_only
 
 _HEAD = "// Written by `python -m agent_orchestrator.server.typescript dashboard/src/api/types.ts`; change the models, not this file.\n"
 

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from agent_orchestrator.services.logins import Logins
     from agent_orchestrator.services.merge_queue import MergeQueue
     from agent_orchestrator.services.nodes import ClusterNodes
+    from agent_orchestrator.services.notifying import Answers, Trial
+    from agent_orchestrator.services.notifying.slack import SlackButtons
     from agent_orchestrator.services.permissions import Permissions
     from agent_orchestrator.services.planner import Planner
     from agent_orchestrator.services.projects import Projects
@@ -68,6 +70,9 @@ class Services:
     planner: Planner
     fixes: Fixes
     feed: Feed
+    notifiers: Trial
+    answers: Answers
+    slack: SlackButtons
     audit: Audit
     live: Live
     stories: Stories

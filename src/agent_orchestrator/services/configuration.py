@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from agent_orchestrator.config import schema
-from agent_orchestrator.config.edit import get_value, set_value
-from agent_orchestrator.config.load import find, load_text
+from agent_orchestrator.config.edit import get_value, set_value, write_atomically
+from agent_orchestrator.config.importing import bring, merge
+from agent_orchestrator.config.load import FILE_NAMES, find, load_text, read
 from agent_orchestrator.config.problems import InvalidConfig
 from agent_orchestrator.errors import ConfigError, NotFound, UsageError
 from agent_orchestrator.home import Home
@@ -39,6 +41,39 @@ class Configuration:
         set_value(file, key, value if isinstance(value, str) else json.dumps(value), os.environ)
         await self.projects.resolve(context)
         return {"file": str(file), "key": key, "value": get_value(file, key, os.environ)}
+
+    async def bring(
+        self, path: str, text: str, context: Context, *, output: str | None, replace: bool, dry_run: bool
+    ) -> dict[str, Any]:
+        """Take over another orchestrator's configuration into the file here, or into `output`; what became of each key is told."""
+        here = context.cwd or self.home.path
+        source, target = here / path, here / output if output else self._own_file(context)
+        brought = bring(text, source, target.parent)
+        itself = target.exists() and source.exists() and target.samefile(source)
+        before = read(target) if target.exists() and not itself else ""
+        merged = merge(brought, before, target, os.environ, overwrite=replace, source=source.name)
+        written = not dry_run and not itself and merged.text != before
+        if written:
+            write_atomically(target, merged.text)
+            await self.projects.resolve(context)
+        return {
+            "kind": brought.kind,
+            "source": str(source),
+            "file": str(target),
+            "written": written,
+            "itself": itself,
+            "text": merged.text,
+            "entries": [asdict(entry) for entry in merged.entries],
+            "warnings": list(merged.warnings),
+        }
+
+    def _own_file(self, context: Context) -> Path:
+        """The file of the repository here, whether there is one yet or not."""
+        found, here = self._file(context), context.cwd or self.home.path
+        if found != self.home.config:
+            return found
+        root = next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), here)
+        return root / FILE_NAMES[0]
 
     async def validate(self, path: str | None, text: str | None, context: Context) -> dict[str, Any]:
         """Check a file; its projects' folders need not exist."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from agent_orchestrator.errors import AoError, Conflict, NotFound, UsageError
 from agent_orchestrator.flow import events as e
+from agent_orchestrator.flow.asking import request_of
 from agent_orchestrator.flow.engine import Flow
 from agent_orchestrator.flow.events import Event, rfc3339
 from agent_orchestrator.flow.facts import Message, Offer, SessionFacts
@@ -21,6 +22,10 @@ from agent_orchestrator.spool import clean_text
 LONGEST_MESSAGE = 1 << 20
 ACKNOWLEDGED_WITHIN = 3.0
 """Seconds after delivery in which an agent that never acknowledged a message gets the chance to."""
+
+
+_ASKING = {"needs_input": "question", "blocked": "permission"}
+"""Statuses of a session whose agent asks something, and what kind of thing."""
 
 
 class Inbox:
@@ -104,11 +109,12 @@ class Inbox:
         found = [_held_json(facts, one) for one in facts.held_messages]
         found += [_offer_json(facts, one) for one in facts.offers]
         status = self.views.status(facts)
-        if status.name in ("needs_input", "blocked"):
+        if kind := _ASKING.get(status.name):
             question = {
                 "session": facts.id,
-                "kind": "question" if status.name == "needs_input" else "permission",
+                "kind": kind,
                 "text": status.waiting_for,
+                "request": request_of(facts, kind, status.waiting_for or ""),
                 "permission": _permission_json(facts),
                 "message": None,
                 "offer": None,
@@ -126,10 +132,13 @@ class Inbox:
         decision: str | None = None,
         message: str | None = None,
         offer: str | None = None,
+        request: str | None = None,
         key: str | None = None,
         by: str = "person",
     ) -> dict[str, Any]:
-        """A person's answer: text to a question, a decision to a permission request, a message or an action that waits for it."""
+        """A person's answer: text to a question, a decision to a permission request, a message or an action that waits for it.
+
+        `request`: what the agent was seen to ask; if it asks something else by now, nothing is answered."""
         facts = self.flow.sessions[session]
         status = self.views.status(facts).name
         if offer is not None:
@@ -140,6 +149,10 @@ class Inbox:
             return await self._decide(facts, decision, text, key, by)
         if key and (sent := self._message(facts, _id(key))):
             return {"messageId": sent.id, "state": sent.state}
+        if request is not None:
+            self._still_asks(session, request)
+            facts = self.flow.sessions[session]
+            status = self.views.status(facts).name
         if status == "blocked":
             if decision is None:
                 raise UsageError(f"{session} waits for a permission, not for text", "say --allow, --always or --deny")
@@ -157,6 +170,17 @@ class Inbox:
             raise Conflict(f"{session} asks nothing just now ({status})", f"send it a message: ao send {session} TEXT")
         self._first(facts, key)
         return await self.send(session, text or "", key=key, sender=by)
+
+    def _still_asks(self, session: str, request: str) -> None:
+        """Refuse an answer to what is not asked any more."""
+        facts = self.flow.sessions[session]
+        asked = next((one for one in self.questions_of(facts) if one["request"]), None)
+        if asked is None:
+            raise Conflict(f"{session} does not ask this any more", f"see what it does now: ao status {session}")
+        if asked["request"] != request:
+            raise Conflict(
+                f"{session} asks something else by now, which was not answered", f"see it: ao answer {session}"
+            )
 
     async def _decide(
         self, facts: SessionFacts, decision: str, text: str | None, key: str | None, by: str
@@ -232,6 +256,7 @@ def _offer_json(facts: SessionFacts, offer: Offer) -> dict[str, Any]:
         "session": facts.id,
         "kind": "offer",
         "text": f"{offer.trigger}: {offer.action}?",
+        "request": None,
         "permission": None,
         "message": None,
         "offer": offer.id,
@@ -245,6 +270,7 @@ def _held_json(facts: SessionFacts, message: Message) -> dict[str, Any]:
         "session": facts.id,
         "kind": "message",
         "text": message.reason,
+        "request": None,
         "permission": None,
         "message": message.id,
         "offer": None,

@@ -7,7 +7,9 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
+from agent_orchestrator.config.model import Plugin
 from agent_orchestrator.errors import Conflict, NotFound
 from agent_orchestrator.flow import codec
 from agent_orchestrator.flow.engine import Flow
@@ -17,6 +19,7 @@ from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.flow.outbox import row_json
 from agent_orchestrator.flow.rules import Rule
 from agent_orchestrator.git import Git, GitFailed
+from agent_orchestrator.git_diff import show
 from agent_orchestrator.home import Home
 from agent_orchestrator.host import Host
 from agent_orchestrator.services import prompting
@@ -68,13 +71,14 @@ class Inspection:
             )
         base = facts.place.base_commit if since is None else await self._own_commit(git, facts, since, end)
         changes = await git.status() if present else []
-        names = await git.diff(base, end, form="name-status")
+        shown = await show(git, base, end)
         return {
-            "diff": await git.diff(base, end),
-            "stat": await git.diff(base, end, form="stat"),
+            "diff": shown.patch,
+            "stat": shown.stat,
             "base": base,
             "head": facts.head,
-            "files": [line.rpartition("\t")[2] for line in names.splitlines()],
+            "files": list(shown.files),
+            "omitted": list(shown.omitted),
             "uncommitted": sorted({change.path for change in changes}),
         }
 
@@ -182,6 +186,26 @@ class Inspection:
                 f"see its past: ao logs {session}; bring it back: ao restore {session}",
             )
         return {"argv": list(self.plugins.runtime_of(facts).attach_command(handle, watch=watch)), "env": {}}
+
+    def window(self, session: str) -> dict[str, Any]:
+        """What it is shown by on a person's screen."""
+        facts = self.flow.sessions[session]
+        project = self.plugins.config.project(facts.project)
+        terminal = project.terminal if project else Plugin()
+        workspace = facts.place.path if facts.place and facts.place.present else None
+        return {
+            "session": session,
+            "live": facts.live,
+            "workspacePath": workspace,
+            "node": facts.node,
+            "cwd": workspace if workspace and not facts.remote else facts.spec.repo,
+            "url": f"{self.plugins.here.url}/sessions/{quote(session)}" if self.plugins.here.url else "",
+            "terminal": {
+                "plugin": terminal.plugin,
+                "options": terminal.options,
+                "files": self.plugins.admitted(project) if project else [],
+            },
+        }
 
     async def why(self, session: str) -> dict[str, Any]:
         """The facts, evidence and rules behind its status, and what was done last."""

@@ -160,6 +160,7 @@ class Lifecycle:
             existing=spec.existing or facts.place is not None,
             copy=project.copy,
             symlinks=project.symlinks,
+            sparse=project.sparse,
             post_create=project.post_create,
             env=self.environment(facts, site=site, agent=False),
         )
@@ -580,8 +581,8 @@ class Lifecycle:
         saved: list[str] = []
         kept = False
         there = facts.place is not None and facts.place.present
-        if facts.place is None and not nowhere:
-            # A daemon that was killed while it made the workspace did not come to record it.
+        if not there and not nowhere:
+            # A daemon that was killed while it made the workspace, or that could not fill it, did not come to record it.
             found = await self.plugins.workspace_of(facts).abandon(self.workspace_spec(facts))
             events += [self._event(facts, _created(found), f"{intent.key}:found")] if found else []
             there = found is not None

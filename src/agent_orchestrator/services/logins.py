@@ -19,7 +19,7 @@ from agent_orchestrator.services.tokens import Identity, Tokens
 
 LINK_SECONDS = 120
 FAILURES = 10
-"""Sign-ins that may fail in a minute from one address."""
+"""Sign-ins that may fail in a minute from one address; on this machine, from one user at it."""
 WINDOW = 60.0
 _PEERS = 1000
 _AGAIN = "run `ao dashboard` for a new link, or `ao token new NAME` for a token"
@@ -93,11 +93,11 @@ class Logins:
         self._links[_hash(code)] = _Link(Identity("login", role, by=maker.by), now + LINK_SECONDS)
         return code, now + LINK_SECONDS
 
-    def enter(self, peer: str, *, code: str | None, token: str | None) -> tuple[str, Identity]:
-        """Sign a browser in; returns its cookie's value and who it is."""
+    def enter(self, peer: str, *, code: str | None, token: str | None, user: int | None = None) -> tuple[str, Identity]:
+        """Sign a browser in; returns its cookie's value and who it is. `user`: whose process asks, where it is one of this machine."""
         if (code is None) == (token is None):
             raise UsageError("a sign-in needs a code or a token", 'send {"code": …} or {"token": …}')
-        peer = _household(peer)
+        peer = _household(peer) if user is None else f"{_household(peer)} of user {user}"
         if wait := self._failures.wait(peer):
             raise TooMany(int(wait) + 1)
         try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import cast
@@ -65,6 +67,16 @@ class Plugins:
             files = [{"path": str(path)} for path in project.plugins]
             self._registries[key] = Registry(files, installed=key[1], admit=self._admitted, loaded=self._loading)
         return self._registries[key]
+
+    def admitted(self, project: ProjectConfig) -> list[dict[str, str]]:
+        """The files of code that a project may use, with the digests of what may be run, for a process that loads them itself."""
+        found = []
+        for path in project.plugins:
+            with contextlib.suppress(OSError):
+                data = path.read_bytes()
+                if self.admit(path, data):
+                    found.append({"path": str(path), "sha256": hashlib.sha256(data).hexdigest()})
+        return found
 
     def forget(self) -> None:
         """What could not be loaded may be loaded now."""
@@ -169,7 +181,7 @@ class Plugins:
 
 def named(project: ProjectConfig) -> Iterator[tuple[str, str]]:
     """Slot and name of every plugin that a project's configuration names."""
-    yield from (("runtime", project.runtime), ("agent", project.agent), ("terminal", project.terminal))
+    yield from (("runtime", project.runtime), ("agent", project.agent), ("terminal", project.terminal.plugin))
     yield from (("tracker", project.tracker.plugin), ("scm", project.scm.plugin))
     yield from (("notifier", one.plugin) for one in project.notifiers.values())
     for profile in (None, *project.profiles.values()):

@@ -1,10 +1,11 @@
-"""Quiet hours: what is not urgent is kept while they last, and told together when they are over."""
+"""Quiet hours: what is not urgent, or everything, is kept while they last, and told together when they are over."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta, tzinfo
+from zoneinfo import ZoneInfo
 
 from agent_orchestrator.config import values
 from agent_orchestrator.flow import events as e
@@ -51,7 +52,8 @@ class Quiet:
     def gate(self, project: str, told: e.Notified) -> e.Body:
         """The notification itself, or, in quiet hours, the note that it is held."""
         until = quiet_until(self.hours(project), self.flow.clock(), self.zone)
-        if until is None or told.level == "urgent":
+        hours = self.hours(project)
+        if until is None or (told.level == "urgent" and (hours is None or hours.urgent)):
             return told
         return e.NotificationHeld(told.trigger, told.title, told.message, told.level, until)
 
@@ -105,6 +107,7 @@ def quiet_until(hours: values.Quiet | None, now: float, zone: tzinfo | None = No
     """When the quiet hours end that `now` is in; none: it is in none."""
     if hours is None:
         return None
+    zone = ZoneInfo(hours.zone) if hours.zone else zone
     here = datetime.fromtimestamp(now, zone).astimezone(zone)
     minute = here.hour * 60 + here.minute
     over_midnight = hours.end <= hours.start

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import unquote
 
-from agent_orchestrator.redaction import KNOWN, shaped
+from agent_orchestrator.redaction import KNOWN, address_parts, shaped
 from agent_orchestrator.services.environment import looks_secret
 
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -33,6 +33,17 @@ def learn_configuration(configs: Iterable[Mapping[str, Any]], environ: Mapping[s
             elif looks_secret(_CAMEL.sub("_", name)):
                 KNOWN.learn({name: value})
             _learn_passwords(name, value)
+        for name, value in (*_leaves(config.get("notifiers"), ""), *_addresses(config)):
+            for part in address_parts(value) if "://" in value else ():
+                KNOWN.learn({f"address of a notifier, {name}": part})
+
+
+def _addresses(value: Any) -> Iterator[tuple[str, str]]:
+    """Addresses that stand where notifiers are named."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            told = key in ("notifiers", "notificationRouting")
+            yield from ((str(key), one) for _, one in _leaves(inner, "") if "://" in one) if told else _addresses(inner)
 
 
 def _learn_passwords(name: str, value: str) -> None:

@@ -67,18 +67,19 @@ class Sessions:
         """The session of that id, name, `<project>-<name>`, or a unique beginning of one of them; an exact match wins.
 
         `only`: the sessions of other projects are not there."""
+        named = self.flow.sessions.get(name)  # most ask by id, which must not take longer the more sessions there are
+        if named is not None and only in (None, named.project):
+            return named
         exact: dict[str, SessionFacts] = {}
         starts: dict[str, SessionFacts] = {}
         for facts in self.flow.sessions.values():
             if only not in (None, facts.project):
                 continue
             names = (facts.id, facts.name, f"{facts.project}-{facts.name}")
-            if name in names and (facts.id == name or project in (None, facts.project)):
+            if name in names and project in (None, facts.project):
                 exact[facts.id] = facts
             elif any(one.startswith(name) for one in names):
                 starts[facts.id] = facts
-        if name in exact:
-            return exact[name]
         for found in (exact, starts):
             here = {key: facts for key, facts in found.items() if facts.project == project} or found
             unfinished = {key: facts for key, facts in here.items() if not facts.stopped} or here

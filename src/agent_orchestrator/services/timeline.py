@@ -30,6 +30,7 @@ LEFT_OUT: frozenset[type[e.Body]] = frozenset(
         e.ConfigurationChanged,
         e.ConfigurationBroken,
         e.ClockSetBack,
+        e.MachineWoke,
         e.TaskCreated,
         e.SessionAdmitted,
         e.WorkPublished,
@@ -77,6 +78,8 @@ LEFT_OUT: frozenset[type[e.Body]] = frozenset(
         e.WorkCheckpointed,
         e.TimerDue,
         e.NotificationHeld,
+        e.NotificationSettled,
+        e.NotifierRecovered,
         e.ReadingFailed,
         e.ReadingResumed,
         e.QuietHoursEnded,
@@ -422,6 +425,8 @@ _WORDS: Mapping[type[e.Body], Callable[[Any], Entry | None]] = {
     e.BudgetExceeded: lambda b: _entry(
         "seen", f"The {b.scope}'s budget of {b.budget} is spent: {b.spent}", "", "budget-exceeded"
     ),
+    e.NotifierFailing: lambda b: _entry("seen", f"You could not be told by {b.notifier}: {_first(b.error)}", b.remedy),
+    e.AnswerLinkUsed: lambda b: _entry("did", f"Answered from a notification: {b.verb}", f"by {b.by}"),
     e.Notified: lambda b: _entry("sent", f"You were told: {b.title}", b.message, b.trigger),
     e.EffectFailed: lambda b: _entry("seen", f"{b.intent.partition(':')[0]} was given up: {_first(b.error)}", b.remedy),
     e.EffectDelayed: lambda b: _entry("seen", f"{b.intent.partition(':')[0]} waits: {_first(b.error)}", b.remedy),

@@ -175,6 +175,10 @@ class Tokens:
         """Whether who shows this cookie knows what only our page does."""
         return _same(self.page_of(secret), page)
 
+    def seal(self, subject: str) -> str:
+        """What proves that a link with this in it was made here."""
+        return self._sign(f"answer {subject}")
+
     def _check_named(self, secret: str, kind: str) -> Identity | None:
         entry = self._load().get(secret[4:].partition(".")[0])
         if entry is None or entry.kind != kind or not _same(entry.hash, _hash(secret)) or not self._holds(entry):

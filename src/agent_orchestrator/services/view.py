@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
@@ -38,6 +38,8 @@ class Views:
 
     def __init__(self, flow: Flow) -> None:
         self.flow = flow
+        self.untold: Callable[[str | None], list[dict[str, Any]]] = lambda _project: []
+        """Notifiers that do not work."""
         self._texts: dict[str, _Text] = {}
         self._bodies: dict[str | None, tuple[float, bytes]] = {}
         flow.on_change.append(self._on_change)
@@ -73,6 +75,8 @@ class Views:
         texts = [self._text(facts, now, met.get(facts.id, {})) for facts in ordered]
         unread = outages_json(self.flow.home, project)
         more = KNOWN.text(f', "unread": {json.dumps(unread, ensure_ascii=False)}') if unread else ""
+        if untold := self.untold(project):
+            more += KNOWN.text(f', "untold": {json.dumps(untold, ensure_ascii=False)}')
         body = f'{{"sessions": [{", ".join(one.text for one in texts)}]{more}}}'.encode()
         self._bodies[project] = (min((now + 3600.0, *(one.until for one in texts))), body)
         return body

@@ -62,7 +62,10 @@ def _end(parent: subprocess.Popen[bytes]) -> None:
 def main() -> None:
     """Fork a daemon for every line of standard input."""
     from agent_orchestrator import daemon
+    from agent_orchestrator.server.routing import PARTS, load
 
+    for file in PARTS:
+        load(file)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # whoever ends is gone at once
     for line in sys.stdin.buffer:
         argv, env = json.loads(line)

@@ -69,6 +69,7 @@ class Sandbox:
             "HOME": str(self.user_home),
             "AO_HOME": str(self.home.path),
             "GIT_CONFIG_NOSYSTEM": "1",
+            "DBUS_SESSION_BUS_ADDRESS": "disabled:",  # nothing is shown on the desktop of whoever runs it
             "SHELL": "/bin/sh",
             "NO_COLOR": "1",
             **(env or {}),

@@ -18,11 +18,10 @@ import websockets
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.home import Home
 from agent_orchestrator.host import LocalHost
-from agent_orchestrator.nodes.calls import Hello
+from agent_orchestrator.nodes.calls import TOKEN, Hello
 from agent_orchestrator.nodes.link import Link, Reply, Request
 from agent_orchestrator.nodes.remote import RemoteNode, accept
 from agent_orchestrator.nodes.transports import SocketTransport
-from agent_orchestrator.nodes.worker import TOKEN
 from agent_orchestrator.protocols import Handle, LaunchSpec, WorkspaceInfo, WorkspaceSpec
 
 SECRET = "the-node's-own"

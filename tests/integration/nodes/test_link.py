@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from agent_orchestrator.errors import AoError, Conflict, NotFound, Temporary
 from agent_orchestrator.nodes import channel as channels
+from agent_orchestrator.nodes import link as links
 from agent_orchestrator.nodes.link import Channel, Link, LinkLost, Reply, Request
 from tests.integration.nodes.bench import Pipe
 
@@ -209,3 +211,93 @@ async def test_who_sends_waits_for_who_does_not_read_and_others_do_not(pair: Pai
 async def test_who_does_not_speak_our_language_is_hung_up_on(pair: Pair, frame: bytes) -> None:
     await pair.pipes[0].send(frame)
     await asyncio.wait_for(pair.daemon.closed.wait(), 5)
+
+
+PART, REPLY = 5, 1
+
+
+def frame(kind: int, number: int, rest: bytes = b"") -> bytes:
+    return struct.pack("!BQ", kind, number) + rest
+
+
+@pytest.mark.parametrize("size", [0, 64])
+async def test_what_never_comes_whole_is_kept_within_bounds(
+    pair: Pair, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(links, "TOGETHER", 64 * 100)
+    monkeypatch.setattr(links, "MOST_AT_ONCE", 200)
+
+    async def flood() -> None:
+        for number in range(1, 2 * 250, 2):
+            await pair.pipes[0].send(frame(PART, number, b"x" * size))
+
+    flooding = asyncio.create_task(flood())
+    try:
+        await asyncio.wait_for(pair.daemon.closed.wait(), 5)
+    finally:
+        flooding.cancel()
+    assert len(pair.pipes[0].sent) < (210 if size == 0 else 110)
+
+
+async def test_what_has_come_whole_makes_room_again(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(links, "TOGETHER", 3 * channels.CHUNK)
+    pair.daemon.handlers = {"echo": echo}
+    large = b"x" * (2 * channels.CHUNK)
+    for _ in range(5):
+        assert (await pair.node.call("echo", None, large)).data == large
+
+
+async def test_of_an_answer_that_was_given_up_nothing_is_kept(pair: Pair) -> None:
+    begun, rest = asyncio.Event(), b"x" * channels.CHUNK
+
+    async def late(_request: Request) -> Reply:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:  # its answer is under way, in parts
+            for _ in range(3):
+                await pair.pipes[0].send(frame(PART, number, rest))
+            await pair.pipes[0].send(frame(REPLY, number, rest))
+        return Reply()
+
+    pair.node.handlers = {"late": late, "echo": echo}
+    number = 2
+    asked = asyncio.create_task(pair.daemon.call("late"))
+    await begun.wait()
+    asked.cancel()
+    await asyncio.wait({asked})
+    assert (await asyncio.wait_for(pair.daemon.call("echo", 1), 5)).body == 1
+    assert (await asyncio.wait_for(pair.daemon.call("echo", 2), 5)).body == 2
+    assert not pair.daemon._parts and not pair.daemon._unfinished
+
+
+async def test_too_many_calls_at_once_are_not_taken(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(_request: Request) -> Reply:
+        await asyncio.Event().wait()
+        return Reply()
+
+    monkeypatch.setattr(links, "MOST_AT_ONCE", 20)
+    pair.daemon.handlers = {"work": work}
+    asked = [asyncio.create_task(pair.node.call("work", timeout=None)) for _ in range(21)]
+    await asyncio.wait_for(pair.daemon.closed.wait(), 5)
+    await asyncio.wait(asked, timeout=5)
+    assert all(isinstance(one.exception(), LinkLost) for one in asked)
+
+
+async def test_small_pieces_cost_what_they_hold(pair: Pair) -> None:
+    read = asyncio.Event()
+
+    async def slow(_body: Any, channel: Channel) -> None:
+        await read.wait()
+        pair.seen.append((await channel.read(), len(channel._inbox)))
+
+    pair.node.channels = {"slow": slow}
+    channel = await pair.daemon.open("slow")
+    for _ in range(1000):
+        await channel.send(b"x")
+        await pair.pipes[1].send(frame(channels.DATA, 2))
+    read.set()
+    for _ in range(100):
+        await asyncio.sleep(0.001)
+    ((data, left),) = pair.seen
+    assert data == b"x" * len(data) and len(data) > 900 and left <= 1

@@ -23,11 +23,11 @@ from agent_orchestrator.errors import Conflict, Missing, UsageError
 from agent_orchestrator.git_files import read_head
 from agent_orchestrator.home import Home
 from agent_orchestrator.host import LocalHost
-from agent_orchestrator.nodes.calls import Hello
+from agent_orchestrator.nodes.calls import TOKEN, Hello
 from agent_orchestrator.nodes.link import LinkLost
 from agent_orchestrator.nodes.remote import RemoteNode, accept
 from agent_orchestrator.nodes.transports import SocketTransport
-from agent_orchestrator.nodes.worker import TOKEN, Worker, worker_of
+from agent_orchestrator.nodes.worker import Worker, worker_of
 from agent_orchestrator.protocols import (
     AgentContext,
     AgentRun,

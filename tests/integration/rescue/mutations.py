@@ -34,7 +34,7 @@ PLANTED = {
         "shutil.copyfile(blob, path)",
     ),
     "stashes": _bug("stashes are forgotten", RESTORE, "if not manifest.stashes:", "if True:"),
-    "hidden": _bug("files hidden from Git's status are not looked at", SURVEY, "found.hidden.append(path)", "continue"),
+    "hidden": _bug("files hidden from Git's status are not looked at", SURVEY, "found.hidden += present", "pass"),
     "nested": _bug("repositories within are not seen", SURVEY, 'if folder and ".git" in names:', "if False:"),
     "named": _bug(
         "ignored files that `copy` names are left behind",
@@ -45,7 +45,10 @@ PLANTED = {
     "states": _bug(
         "an unfinished merge or rebase is forgotten", SURVEY, "for folder in _STATE_FOLDERS:", "for folder in ():"
     ),
-    "sparse": _bug("a sparse checkout comes back whole", SURVEY, '        "config.worktree",\n', ""),
+    "sparse": _bug("a sparse checkout is none any more", SURVEY, '        "config.worktree",\n', ""),
+    "left-out": _bug(
+        "a sparse checkout comes back whole", RESTORE, "        await _leave_out(git, saved.manifest)\n", ""
+    ),
     "detached": _bug(
         "commits that no branch has are left to the garbage collection",
         SURVEY,

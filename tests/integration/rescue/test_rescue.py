@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 from dataclasses import replace
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from agent_orchestrator.errors import AoError
-from agent_orchestrator.services.rescue import bring_back, is_safe, rescue, unsaved
+from agent_orchestrator.services.rescue import bring_back, is_safe, rescue, survey, unsaved
 from tests.integration.rescue.states import SCENARIOS, Scenario, commit, merging, staged_and_unstaged
 from tests.integration.rescue.world import World, files_of, git, make_repository, state_of
 
@@ -262,6 +263,42 @@ async def test_a_submodule_with_work_of_its_own_keeps_the_workspace(world: World
     assert not saved.clean and any("lib" in reason for reason in saved.unsafe)
     git(world.path / "lib", "commit", "-qam", "not pushed", env={"GIT_AUTHOR_DATE": "2020-01-01T00:00:00Z"})
     assert any("lib" in reason for reason in await is_safe(world.host, world.spec.repo, world.path, "app-task"))
+
+
+def sparse(path: Path, size: int = 300 << 30) -> None:
+    """A file that takes nothing of the disk, and hours to be read."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab") as file:
+        file.truncate(size)
+
+
+async def test_what_is_too_large_to_be_saved_keeps_the_workspace_and_nobody_waiting(world: World) -> None:
+    await world.make()
+    git(world.path, "init", "-q", "within")
+    sparse(world.path / "within/data")
+    sparse(world.path / "huge.bin")
+    sparse(world.path / "a.txt")
+    sparse(Path(git(world.path, "rev-parse", "--absolute-git-dir")) / "HUGE")
+    reasons = {f"{name} is too large to be saved: more than 4 GB" for name in ("within", "huge.bin", "a.txt")}
+    reasons.add("HUGE is too large to be saved: more than 0.25 GB")
+    async with asyncio.timeout(30):
+        saved = await rescue(world.host, world.spec.repo, world.path, "app-task")
+        assert not saved.clean and saved.ref is None and set(saved.unsafe) == reasons
+        (world.path / "small").write_text("small\n")
+        saved = await rescue(world.host, world.spec.repo, world.path, "app-task")
+        assert saved.saved == ("1 untracked file",) and set(saved.unsafe) == reasons
+        assert set(await is_safe(world.host, world.spec.repo, world.path, "app-task")) == reasons
+    assert git(world.spec.repo, "show", f"{saved.ref}:small") == "small"
+
+
+async def test_so_does_what_is_too_much_together(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(survey, "TOGETHER", 1 << 30)
+    await world.make()
+    for name in ("one", "two", "zwei"):
+        sparse(world.path / name, 400 << 20)
+    saved = await rescue(world.host, world.spec.repo, world.path, "app-task")
+    assert saved.saved == ("2 untracked files",)
+    assert saved.unsafe == ("zwei is too large to be saved: more than 1 GB with what else is to be saved",)
 
 
 async def test_a_full_disk_moves_no_ref_and_changes_no_file(small_disk: Path, tmp_path: Path) -> None:

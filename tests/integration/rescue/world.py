@@ -105,6 +105,7 @@ def state_of(root: Path) -> dict[str, str]:
         "branch": git(root, "symbolic-ref", "-q", "HEAD", check=False),
         "index": git(root, "ls-files", "-s", "-v", "-z"),
         "status": git(root, "status", "--porcelain=v2", "-z", "-uall", "--branch", env=quiet),
+        "sparse": git(root, "sparse-checkout", "list", check=False),
         "stash": git(root, "stash", "list", "--format=%H %gs"),
         "bisect": git(root, "for-each-ref", "refs/bisect"),
         **{f"file {path.relative_to(git_dir)}": path.read_bytes().hex() for path in unfinished if path.is_file()},

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -75,7 +76,7 @@ async def test_an_agent_outlives_the_daemon_that_started_it_and_is_adopted(eithe
 
 async def test_a_message_is_whole_and_single_whenever_the_daemon_dies(either: Bench) -> None:
     handle, got = await either.recorder()
-    told = {name: getattr(handle, name) for name in handle.__slots__}
+    told = asdict(handle)
     expected = b""
     for number, pause in enumerate((0.0, 0.004, 0.008, 0.012, 0.02)):
         text = f"message {number} " + "x" * 60_000

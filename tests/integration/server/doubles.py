@@ -5,9 +5,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -56,6 +57,8 @@ class Sessions:
         self.calls.append(("create", request, key, context))
         if request.get("title") == "boom":
             raise RuntimeError("a secret detail")
+        if request.get("title") == "short":
+            raise OSError(errno.EMFILE, "Too many open files", "module.py")
         return {"id": "app-new"}
 
     async def stop_all(self, project: str, keep: bool, key: str | None) -> dict[str, Any]:
@@ -188,6 +191,15 @@ class Config:
         return "port: 3000\n"
 
 
+class Webhooks:
+    """Everything with a name is taken."""
+
+    def receive(self, name: str, _headers: Mapping[str, str], _body: bytes) -> bool:
+        if "/" in name or not name:
+            raise NotFound(f"nobody called {name} sends webhooks", "github")
+        return True
+
+
 @dataclass
 class Double:
     """All services together."""
@@ -200,6 +212,7 @@ class Double:
     audit: Audit = field(default_factory=Audit)
     projects: Projects = field(default_factory=Projects)
     config: Config = field(default_factory=Config)
+    webhooks: Webhooks = field(default_factory=Webhooks)
     ended: list[bool] = field(default_factory=list)
 
     def __post_init__(self) -> None:

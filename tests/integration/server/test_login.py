@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+from pathlib import Path
 
 import pytest
 from websockets.exceptions import ConnectionClosed
@@ -157,6 +159,32 @@ async def test_who_guesses_must_wait_and_then_may_again(world: World) -> None:
     assert (refused.status, refused.headers["retry-after"]) == (429, "61")
     world.services.now += 61
     assert (await enter(world, code=code)).status == 200
+
+
+async def test_another_users_failures_on_this_machine_keep_nobody_out(world: World) -> None:
+    if os.geteuid() != 0 or not Path("/proc/net/tcp").exists():
+        pytest.skip("only root may ask as another user, where the kernel tells whose a connection is")
+    code = await link(world)
+    os.seteuid(65_534)
+    try:
+        for _ in range(FAILURES):
+            assert (await enter(world, code="guess")).status == 401
+        assert (await enter(world, code="guess")).status == 429
+    finally:
+        os.seteuid(0)
+    assert (await enter(world, code=code)).status == 200
+
+
+async def test_of_one_address_each_user_is_counted_by_himself(world: World) -> None:
+    logins = world.services.logins
+    for _ in range(FAILURES):
+        with pytest.raises(Unknown):
+            logins.enter("127.0.0.1", code=None, token="aot_0.x", user=1001)
+    with pytest.raises(TooMany):
+        logins.enter("127.0.0.1", code=None, token="aot_0.x", user=1001)
+    for user in (1000, None):
+        with pytest.raises(Unknown):
+            logins.enter("127.0.0.1", code=None, token="aot_0.x", user=user)
 
 
 async def test_whoever_has_many_addresses_beside_each_other_guesses_no_more_often(world: World) -> None:

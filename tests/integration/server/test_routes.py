@@ -124,6 +124,7 @@ async def test_the_list_is_sent_again_only_if_it_changed(world: World) -> None:
             'after: input should be a valid integer, unable to parse string as an integer, not "x"',
         ),
         ("POST", "/api/sessions", {"title": "boom"}, 500, 1, "a fault of its own"),
+        ("POST", "/api/sessions", {"title": "short"}, 503, 1, "Too many open files: module.py"),
     ],
 )
 async def test_errors_are_problem_documents(

@@ -234,10 +234,18 @@ QUESTIONS = [
         "session": "app-a",
         "kind": "question",
         "text": "Which database?",
+        "request": "r-a",
         "since": "2026-01-01T00:00:00Z",
         "context": ["I looked", "at it"],
     },
-    {"session": "app-b", "kind": "permission", "text": "rm -rf build", "since": "2026-01-02T00:00:00Z", "context": []},
+    {
+        "session": "app-b",
+        "kind": "permission",
+        "text": "rm -rf build",
+        "request": "r-b",
+        "since": "2026-01-02T00:00:00Z",
+        "context": [],
+    },
 ]
 
 
@@ -256,12 +264,14 @@ def test_an_answer_needs_no_terminal(asking: Daemon, run: Run) -> None:
     run("answer", "a", "use", "SQLite")
     run("answer", "b", "--always")
     run("answer", "b", "--deny", "not that folder")
+    run("answer", "b", "--allow", "--request", "r-0")
     run("answer", "--allow")
     assert answers(asking) == [
         ("a", {"text": "use SQLite"}),
         ("b", {"decision": "always"}),
         ("b", {"decision": "deny", "text": "not that folder"}),
-        ("app-b", {"decision": "allow"}),
+        ("b", {"decision": "allow", "request": "r-0"}),
+        ("app-b", {"decision": "allow", "request": "r-b"}),
     ]
 
 
@@ -284,7 +294,10 @@ def test_answers_in_turn(asking: Daemon, run: Run, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("sys.stdin", io.StringIO("SQLite\nA\n"))
     ran = run("answer")
     assert ran.code == 0 and "| I looked" in ran.out
-    assert answers(asking) == [("app-a", {"text": "SQLite"}), ("app-b", {"decision": "always"})]
+    assert answers(asking) == [
+        ("app-a", {"text": "SQLite", "request": "r-a"}),
+        ("app-b", {"decision": "always", "request": "r-b"}),
+    ]
 
 
 def test_a_message_that_waits_for_a_word_is_shown_whole_and_named(

@@ -20,6 +20,10 @@ QUEUED = session(
     "later", status="queued", column="Working", waitingFor="a free slot (4 of 4 taken)", progress=None, usage=None
 )
 MERGED = session("done", status="merged", column="Done")
+OWN_MODULES = 10
+"""Of this package, that `ao status` loads."""
+REQUESTS = 2
+"""That it makes: the sessions, and what of the backlog waits for a place."""
 
 
 def test_those_that_need_you_come_first_with_their_question(daemon: Daemon, run: Run) -> None:
@@ -155,6 +159,13 @@ def test_status_loads_nothing_of_the_daemon(daemon: Daemon) -> None:
     assert {name for name in modules if name.startswith("agent_orchestrator.cli.")} <= {
         f"agent_orchestrator.cli.{name}" for name in ("app", "out", "common", "status", "board")
     }
+    own = [name for name in modules if name.split(".")[0] == "agent_orchestrator"]
+    assert len(own) <= OWN_MODULES, f"import within the function that needs it, or write the new number down: {own}"
+    others = {name.split(".")[0] for name in modules} - sys.stdlib_module_names - {"agent_orchestrator", "click"}
+    assert not {name for name in others if not name.startswith("_")}, "a command loads nothing of others but click"
+    asked = [f"{each.method} {each.path}" for each in daemon.requests]
+    assert len(asked) <= REQUESTS, f"ask for all of it at once, or write the new number down: {asked}"
+    assert len({each.connection for each in daemon.requests}) == 1
 
 
 def test_ages() -> None:

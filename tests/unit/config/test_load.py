@@ -90,6 +90,11 @@ def test_the_documented_example_loads() -> None:
     assert made.config.cluster.resources.memory == 2 << 30
 
 
+def test_folders_of_a_sparse_checkout() -> None:
+    made = loaded("project:\n  sparse: [apps/web/, 'apps/[id]', libs]\n").config.project
+    assert made is not None and made.sparse == ("apps/web", "apps/[id]", "libs")
+
+
 EXAMPLE = r"""
 port: 3000
 defaults: {runtime: auto, agent: claude-code, workspace: worktree, tracker: auto, scm: auto, notifiers: [desktop]}
@@ -399,6 +404,15 @@ def test_a_command_reaction() -> None:
         ("defaults: {runtime: tmx}\n", 'ao.yaml:1: defaults.runtime: there is no runtime "tmx": did you mean "tmux"?'),
         ("defaults: {agent: cluade-code}\n", 'ao.yaml:1: defaults.agent: there is no agent "cluade-code"'),
         ("project:\n  copy: [../../secret]\n", 'ao.yaml:2: project.copy.0: "../../secret" is not a path inside'),
+        ("project:\n  sparse: [../x]\n", 'ao.yaml:2: project.sparse.0: "../x" is not a path inside'),
+        (
+            "project:\n  sparse: packages/*\n",
+            'ao.yaml:2: project.sparse.0: "packages/*" is no folder of the repository',
+        ),
+        ("project:\n  sparse: [a, .]\n", 'ao.yaml:2: project.sparse.1: "." is no folder of the repository'),
+        ("project:\n  sparse: ['a\\b']\n", 'ao.yaml:2: project.sparse.0: "a\\b" is no folder of the repository'),
+        ("project:\n  sparse: [a//b]\n", 'ao.yaml:2: project.sparse.0: "a//b" is no folder of the repository'),
+        ("project:\n  sparse: {a: b}\n", "ao.yaml:2: project.sparse: "),
         ("project:\n  symlinks: /etc\n", 'ao.yaml:2: project.symlinks.0: "/etc" is not a path inside'),
         ("projects:\n  ../x: {path: y}\n", 'ao.yaml:2: projects.../x: "../x" is no name'),
         ("projects:\n  a: {path: x}\n  b: {}\n", "ao.yaml:3: projects.b.path: is missing"),

@@ -33,7 +33,7 @@ defaults: {runtime: tmux, agent: careful}
 agents: {careful: {tool: codex, rules: Be careful., model: large, permissions: plan}}
 projects:
   a: {path: sub, agentRules: Be kind., agentRulesFile: docs/rules.md, sandbox: bwrap, sessionPrefix: x, ports: {base: 5000},
-      copy: [.env], symlinks: [node_modules], env: {APP_MODE: test}, worktreeDir: trees}
+      copy: [.env], symlinks: [node_modules], sparse: [apps/web], env: {APP_MODE: test}, worktreeDir: trees}
 orchestrator: {autoAssign: true}
 reactions:
   ci-failed: {retries: 5, message: "Look: {{errors}}"}
@@ -97,6 +97,8 @@ POWERS = [
     "defaults: {runtime: somebodys}",
     "defaults: {workspace: somebodys}",
     "defaults: {terminal: somebodys}",
+    "defaults: {terminal: {plugin: command, command: [evil]}}",
+    "project: {terminal: {plugin: somebodys}}",
     "defaults: {notifiers: [slack]}",
     "defaults: {scm: {plugin: github, apiUrl: 'https://evil.example'}}",
     "plugins: [./p.py]",
@@ -152,7 +154,7 @@ def test_every_key_is_decided_about() -> None:
         if section in seen or section in (m.Check, m.Ports, m.Screen, m.Budget, m.FleetBudget, m.Routing):
             return
         seen.add(section)
-        if section not in (m.Reaction, m.Plugin, m.PluginFile, m.Tls, m.Cluster, m.Power, m.Resources):
+        if section not in (m.Reaction, m.Plugin, m.Notifier, m.PluginFile, m.Tls, m.Cluster, m.Power, m.Resources):
             assert set(KEYS[section]) == set(section.model_fields), section
         for field in section.model_fields.values():
             for inner in _models(field.annotation):

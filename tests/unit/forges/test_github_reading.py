@@ -180,7 +180,7 @@ def test_the_merge_queue_and_auto_merge_are_seen() -> None:
 
 @pytest.mark.parametrize(
     ("association", "wanted"),
-    [("OWNER", "yes"), ("MEMBER", "yes"), ("COLLABORATOR", "yes"), ("CONTRIBUTOR", "no"), ("NONE", "no"), ("FIRST_TIMER", "no"),
+    [("OWNER", "yes"), ("MEMBER", "unknown"), ("COLLABORATOR", "unknown"), ("CONTRIBUTOR", "no"), ("NONE", "no"), ("FIRST_TIMER", "no"),
      ("FIRST_TIME_CONTRIBUTOR", "no"), ("MANNEQUIN", "no"), ("NEW_WORD", "unknown"), (None, "unknown")],
 )  # fmt: skip
 def test_who_may_write(association: str | None, wanted: str) -> None:

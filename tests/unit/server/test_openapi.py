@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 from agent_orchestrator.server import models
-from agent_orchestrator.server.app import routes_only
 from agent_orchestrator.server.reference import markdown
+from agent_orchestrator.server.routing import routes_only
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "api.md"
 

@@ -130,7 +130,7 @@ function Decisions({ question, tab, busy }: { question: Question; tab: number; b
 
 function Answers({ question, tab }: { question: Question; tab: number }) {
   const listed = options(question.text);
-  const answer = (text: string) => say(question.session, text, () => answerText(question.session, text));
+  const answer = (text: string) => say(question.session, text, () => answerText(question, text));
   return (
     <>
       {listed.map((text) => (

@@ -87,11 +87,11 @@ test("columns say their names and counts, the newest twenty of the done ones are
 });
 
 test("a permission shows its exact command and is allowed, always allowed or denied", async () => {
-  const asks = question({ kind: "permission", text: "Bash: rm -rf build", permission: { tool: "Bash", command: "rm -rf build", reason: "to build anew" } });
+  const asks = question({ kind: "permission", text: "Bash: rm -rf build", request: "r-1", permission: { tool: "Bash", command: "rm -rf build", reason: "to build anew" } });
   await show("operator", [session({ status: "blocked", column: "Needs you" })], { questions: [asks] });
   expect(screen.getByText("rm -rf build").closest("pre")).toBeTruthy();
   fireEvent.click(screen.getByRole("button", { name: "Always" }));
-  expect(posted()).toEqual([["POST", "/api/sessions/app-fix-login/answer", { decision: "always" }]]);
+  expect(posted()).toEqual([["POST", "/api/sessions/app-fix-login/answer", { decision: "always", request: "r-1" }]]);
   expect(screen.getByRole("button", { name: "Allow" }).hasAttribute("disabled")).toBe(true);
 });
 
@@ -110,7 +110,7 @@ test.each([
 
 test("an answer shows as queued at once, and comes back into the box when it is refused", async () => {
   answers["/api/sessions/app-fix-login/answer"] = Response.json({ detail: "it asks nothing", remedy: "send it a message" }, { status: 409 });
-  await show("operator", [session({ status: "needs_input", column: "Needs you" })], { questions: [question()] });
+  await show("operator", [session({ status: "needs_input", column: "Needs you" })], { questions: [question({ request: "r-2" })] });
   const box = screen.getByRole<HTMLTextAreaElement>("textbox", { name: "Answer app-fix-login" });
   fireEvent.change(box, { target: { value: "SQLite" } });
   fireEvent.keyDown(box, { key: "Enter" });
@@ -118,7 +118,7 @@ test("an answer shows as queued at once, and comes back into the box when it is 
   expect(box.value).toBe("");
   await waitFor(() => expect(box.value).toBe("SQLite"));
   expect(screen.queryByText("queued")).toBeNull();
-  expect(posted()).toEqual([["POST", "/api/sessions/app-fix-login/answer", { text: "SQLite" }]]);
+  expect(posted()).toEqual([["POST", "/api/sessions/app-fix-login/answer", { text: "SQLite", request: "r-2" }]]);
 });
 
 test("a merge is under way from the press until the stream says how it goes", async () => {

@@ -60,6 +60,7 @@ export const question = (change: Partial<Question> = {}): Question => ({
   session: "app-fix-login",
   kind: "question",
   text: "Which database?",
+  request: null,
   permission: null,
   message: null,
   offer: null,

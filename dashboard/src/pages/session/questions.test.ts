@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 import type { Question } from "../../api/types";
 import { questionsOf } from "./questions";
 
-const question = (session: string): Question => ({ session, kind: "question", text: "?", permission: null, message: null, offer: null, since: "2026-11-15T14:00:00Z", context: [] });
+const question = (session: string): Question => ({ session, kind: "question", text: "?", request: null, permission: null, message: null, offer: null, since: "2026-11-15T14:00:00Z", context: [] });
 
 test("a session has its own questions, and the same list until they change", () => {
   const board = { questions: [question("a"), question("b"), question("a")] };

@@ -4,7 +4,7 @@ import { useSyncExternalStore } from "react";
 import { Link } from "wouter";
 
 import { api } from "../../api/client";
-import type { Agents, Findings, Notifications } from "../../api/types";
+import type { Agents, Findings, Notifications, TriedNotifiers } from "../../api/types";
 import { may, me, signOut } from "../../auth";
 import { askToNotify, stopNotifying, tryNotifying, useNotifying, type Notifying } from "../../live/notify";
 import { setTheme, useTheme, type Theme } from "../../theme";
@@ -114,8 +114,32 @@ const LEVEL: Record<string, Tone> = { urgent: "bad", action: "needs", warning: "
 
 function Told() {
   const told = useQuery({ queryKey: ["fleet", "notifications"], queryFn: () => api.get<Notifications>("/api/notifications", { all: true, limit: 30 }) });
+  const tried = useQuery({
+    queryKey: ["notifiers"],
+    queryFn: () => api.post<TriedNotifiers>("/api/notifications/test?all=1"),
+    enabled: false,
+    retry: false,
+  });
   return (
-    <Section title="Notifications" about="What people were told, newest first.">
+    <Section
+      title="Notifications"
+      about="What people were told, newest first."
+      action={
+        may("operator") && (
+          <Button small busy={tried.isFetching} onClick={() => void tried.refetch()}>
+            Try the notifiers
+          </Button>
+        )
+      }
+    >
+      {tried.error && <ProblemNote error={tried.error} />}
+      {tried.data?.notifiers.map((one) => (
+        <p key={`${one.project} ${one.name}`} className="flex flex-wrap items-baseline gap-x-3 py-1">
+          <Badge tone={one.sent ? "ready" : "bad"}>{one.sent ? "sent" : "failed"}</Badge>
+          <span className="font-medium">{one.name}</span>
+          {one.problem && <span className="text-sm break-words text-ink-soft">{[one.problem, one.remedy].filter(Boolean).join(": ")}</span>}
+        </p>
+      ))}
       {told.error && <ProblemNote error={told.error} />}
       {told.data?.notifications.length === 0 && <Empty title="Nothing yet" />}
       <ul className="flex max-h-96 flex-col divide-y divide-line overflow-auto" tabIndex={0} aria-label="Notifications">

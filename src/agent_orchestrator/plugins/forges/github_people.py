@@ -10,14 +10,13 @@ from agent_orchestrator.forge import Author
 
 _WRITES = {
     "OWNER": "yes",
-    "MEMBER": "yes",
-    "COLLABORATOR": "yes",
     "CONTRIBUTOR": "no",
     "FIRST_TIMER": "no",
     "FIRST_TIME_CONTRIBUTOR": "no",
     "MANNEQUIN": "no",
     "NONE": "no",
 }
+"""What an association settles. A member or collaborator may do anything or only read: `github_rights.py` asks."""
 GHOST = Author("ghost", "person", "no")
 """Whose account is gone."""
 

@@ -41,10 +41,12 @@ class Members:
         return Author(name, "bot" if bot else "person", access)
 
     async def learn(self, http: Http, project: int, people: Iterable[Any]) -> None:
-        """Ask about those who are not known yet. What cannot be learned stays unknown."""
+        """Ask about those who are not known yet. What cannot be learned stays unknown; who must wait for the host raises `Temporary`."""
         now = self._clock()
         numbers = dict.fromkeys(_number(one) for one in people if isinstance(one, Mapping))
-        wanted = [number for number in numbers if number and self._known.get(number, (0.0, ""))[0] < now]
+        wanted = [number for number in numbers if number and self._known.get(number, (0.0, ""))[0] <= now]
+        for number in wanted:
+            self._known.pop(number, None)
         for number in wanted[:AT_ONCE]:
             try:
                 answer = await http.get(f"projects/{project}/members/all/{number}")
@@ -52,7 +54,9 @@ class Members:
                 access = "unknown" if not isinstance(level, int) else "yes" if level >= DEVELOPER else "no"
             except NotFound:
                 access = "no"
-            except Temporary:
+            except Temporary as error:
+                if error.until is not None:
+                    raise
                 return
             except AoError:
                 access = "unknown"

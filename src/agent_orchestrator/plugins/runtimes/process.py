@@ -22,11 +22,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agent_orchestrator.errors import Missing, NotFound, Temporary, machine_short
+from agent_orchestrator import locking
+from agent_orchestrator.errors import NotFound, Temporary, machine_short
 from agent_orchestrator.home import Home
 from agent_orchestrator.host import Host, ProcessId
 from agent_orchestrator.plugins.runtimes import keys as keyboard
 from agent_orchestrator.plugins.runtimes import launching
+from agent_orchestrator.plugins.runtimes.holders import Holders, here
 from agent_orchestrator.plugins.runtimes.render import text_of_log, visible_text
 from agent_orchestrator.plugins.runtimes.stopping import stop_family
 from agent_orchestrator.protocols import (
@@ -44,7 +46,6 @@ from agent_orchestrator.protocols import (
 
 TERM = "xterm-256color"
 _HERE = Path(__file__).parent
-_HOLDER = "import sys; sys.path.append(sys.argv[1]); from holding.holder import main; main(sys.argv[2])"
 _STARTS_WITHIN = 15.0
 _SETTLES_WITHIN = 3.0
 _ENTER_WITHIN = 10.0
@@ -61,9 +62,8 @@ class Process:
     sockets = "pty"
     """How the names of its holders' sockets begin."""
 
-    def __init__(self, config: Mapping[str, Any], host: Host) -> None:
-        if sys.platform == "win32":
-            raise Missing("the process runtime does not run on Windows yet", "use it inside WSL")
+    def __init__(self, config: Mapping[str, Any], host: Host, holders: Holders | None = None) -> None:
+        self._holders = holders or here()
         self._home = Home(Path(config["home"])) if config.get("home") else Home.here()
         self._host = host
 
@@ -108,8 +108,8 @@ class Process:
         write_private(socket.with_suffix(".json"), json.dumps(launch).encode())
         told = Path(launch["private"], f"spec.{os.getpid()}.{time.monotonic_ns()}")
         write_private(told, _entries(spec, launch))
-        argv = [sys.executable, "-I", "-S", "-c", _HOLDER, str(_HERE), str(told)]
-        return await self._host.spawn(argv, cwd=Path("/"), env={"LANG": "C.UTF-8"}, log=errors)
+        argv, env = self._holders.command(told), self._holders.environment()
+        return await self._host.spawn(argv, cwd=Path(_HERE.anchor), env=env, log=errors)
 
     def _handle(self, launch: Mapping[str, str]) -> Handle:
         told = json.loads(text_of(launch_file(launch, "holder", ".json")))
@@ -235,7 +235,7 @@ class Process:
         body = b"\0".join(fields)
         try:
             async with asyncio.timeout(10):
-                reader, writer = await asyncio.open_unix_connection(handle.address["socket"], limit=1 << 20)
+                reader, writer = await self._holders.connect(handle.address["socket"])
                 try:
                     writer.write(b"Q" + len(body).to_bytes(4, "big") + body)
                     head = await reader.readexactly(5)
@@ -323,16 +323,11 @@ def write_private(path: Path, content: bytes) -> None:
 
 def _locked(launch: Mapping[str, str]) -> bool:
     """Does a holder of this generation live?"""
-    import fcntl
-
     try:
         with launch_file(launch, "holder", ".lock").open("rb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return not locking.is_free(lock)
     except FileNotFoundError:
         return False
-    except BlockingIOError:
-        return True
-    return False
 
 
 def _entries(spec: LaunchSpec, launch: Mapping[str, str]) -> bytes:

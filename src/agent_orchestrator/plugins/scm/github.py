@@ -32,13 +32,14 @@ from agent_orchestrator.plugins.forges.github_access import PULLS, access
 from agent_orchestrator.plugins.forges.github_host import GitHubHost
 from agent_orchestrator.plugins.forges.github_marks import LONGEST_TITLE, already_said, bears, fitting, marked
 from agent_orchestrator.plugins.forges.github_people import same
+from agent_orchestrator.plugins.forges.github_rights import Rights
 from agent_orchestrator.plugins.forges.http import Answer, Http
 from agent_orchestrator.plugins.forges.metering import lines, longest_wait
 from agent_orchestrator.plugins.forges.refusals import allowed, told
 from agent_orchestrator.plugins.scm import github_documents as documents
 from agent_orchestrator.plugins.scm.github_landing import call_off, land
 from agent_orchestrator.plugins.scm.github_polling import Poll
-from agent_orchestrator.plugins.scm.github_reading import Node, base_has_checks, complete, pull_state
+from agent_orchestrator.plugins.scm.github_reading import Node, base_has_checks, complete, people_of, pull_state
 
 BATCH = 20
 """Pull requests that one query asks for."""
@@ -60,6 +61,7 @@ class GitHub:
             raise UsageError(f"scm.fork: {fork!r} is no repository", "write fork: owner/name")
         self._fork = fork
         self._poll = Poll(clock)
+        self._rights = Rights(clock)
         self._workflows: tuple[float, bool | None] = (0.0, None)
 
     @property
@@ -193,9 +195,10 @@ class GitHub:
 
     async def _understood(self, node: Node, us: str, failed: Sequence[tuple[Any, ...]]) -> PullState:
         await complete(self._at.graphql, node)
-        pull = pull_state(node, us, failed)
         named = (node.get("repository") or {}).get("nameWithOwner")
         self._repo = str(named) if named else self._repo
+        await self._rights.learn(await self._at.http(), self._repo, people_of(node))
+        pull = pull_state(node, us, failed, self._rights.author)
         nothing = not pull.checks and pull.checks_expected is None and "checks" not in pull.unread
         if nothing and pull.state == "open" and node.get("baseRef") and not base_has_checks(node):
             pull = replace(pull, checks_expected=False if await self._has_workflows() is False else None)

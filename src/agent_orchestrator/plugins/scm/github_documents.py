@@ -18,7 +18,7 @@ fragment Check on StatusCheckRollupContext {
 
 _REVIEW = f"""
 fragment Review on PullRequestReview {{
-  id state body submittedAt createdAt isMinimized {_WHO} commit {{ oid }}
+  id state body submittedAt createdAt isMinimized {_WHO} authorCanPushToRepository commit {{ oid }}
 }}
 """
 

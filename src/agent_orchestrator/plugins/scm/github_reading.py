@@ -12,10 +12,13 @@ from typing import Any
 from agent_orchestrator.forge import Author, PullCheck, PullComment, PullReview, PullState
 from agent_orchestrator.plugins.forges.github_marks import unmarked
 from agent_orchestrator.plugins.forges.github_people import author, same, when
+from agent_orchestrator.plugins.forges.github_rights import Speaks
 from agent_orchestrator.plugins.scm.github_documents import MORE
 
 Run = Callable[[str, Mapping[str, Any]], Awaitable[tuple[Any, list[Any]]]]
 Node = dict[str, Any]
+Who = Callable[[Any, Any], Author]
+"""An author, by who he is and what he is to the repository."""
 
 MOST_PAGES = 60
 LONGEST_SUMMARY = 4_000
@@ -62,7 +65,16 @@ async def _follow(run: Run, document: str, node: str, connection: Any, commit: s
         connection["pageInfo"] = page.get("pageInfo") or {}
 
 
-def pull_state(pull: Node, us: str, failed: Iterable[tuple[Any, ...]] = ()) -> PullState:
+def people_of(pull: Node) -> Iterable[Speaks]:
+    """Everybody who said something, with what is told of his rights."""
+    for review in _nodes(pull.get("reviews")):
+        yield Speaks(review.get("author"), review.get("authorAssociation"), review.get("authorCanPushToRepository"))
+    threads = [_nodes(thread.get("comments")) for thread in _nodes(pull.get("reviewThreads"))]
+    for said in (*_nodes(pull.get("comments")), *(note for notes in threads for note in notes)):
+        yield Speaks(said.get("author"), said.get("authorAssociation"))
+
+
+def pull_state(pull: Node, us: str, failed: Iterable[tuple[Any, ...]] = (), who: Who = author) -> PullState:
     """What a pull request's node comes to. `us`: our login; `failed`: paths below the node that could not be read."""
     unread = _unread(pull, failed)
     state = {"OPEN": "open", "MERGED": "merged"}.get(str(pull.get("state")), "closed")
@@ -84,8 +96,8 @@ def pull_state(pull: Node, us: str, failed: Iterable[tuple[Any, ...]] = ()) -> P
         blocked=blocked(pull) if state == "open" else "",
         checks=checks,
         checks_expected=True if checks or required_checks(pull) else None,
-        reviews=tuple(_reviews(pull, us)),
-        comments=tuple(_comments(pull, us)),
+        reviews=tuple(_reviews(pull, us, who)),
+        comments=tuple(_comments(pull, us, who)),
         labels=tuple(str(label.get("name")) for label in _nodes(pull.get("labels"))),
         queued=bool(pull.get("isInMergeQueue") or pull.get("autoMergeRequest")),
         merged_as=_at(pull, "mergeCommit", "oid") if state == "merged" else None,
@@ -246,7 +258,7 @@ def _summary(title: Any, summary: Any, conclusion: Any) -> str:
     return "\n".join(parts)[:LONGEST_SUMMARY]
 
 
-def _reviews(pull: Node, us: str) -> Iterable[PullReview]:
+def _reviews(pull: Node, us: str, who: Who) -> Iterable[PullReview]:
     for review in _nodes(pull.get("reviews")):
         body, mark = unmarked(str(review.get("body") or ""))
         verdict = _VERDICTS.get(str(review.get("state")), "commented")
@@ -256,23 +268,23 @@ def _reviews(pull: Node, us: str) -> Iterable[PullReview]:
         yield PullReview(
             id=str(review["id"]),
             verdict=verdict,
-            author=_who(review, us, mark),
+            author=_author(review, us, mark, who),
             body=body,
             head=str(_at(review, "commit", "oid") or ""),
             at=when(review.get("submittedAt") or review.get("createdAt")),
         )
 
 
-def _comments(pull: Node, us: str) -> Iterable[PullComment]:
+def _comments(pull: Node, us: str, who: Who) -> Iterable[PullComment]:
     for comment in _nodes(pull.get("comments")):
         if not comment.get("isMinimized"):
-            yield _comment(comment, us)
+            yield _comment(comment, us, who)
     for thread in _nodes(pull.get("reviewThreads")):
         for note in _nodes(thread.get("comments")):
             if note.get("isMinimized") or note.get("state") == "PENDING":
                 continue
             yield replace(
-                _comment(note, us),
+                _comment(note, us, who),
                 path=note.get("path") or thread.get("path"),
                 line=_first(note.get("line"), thread.get("line"), note.get("originalLine"), thread.get("originalLine")),
                 thread=str(thread["id"]),
@@ -282,21 +294,21 @@ def _comments(pull: Node, us: str) -> Iterable[PullComment]:
             )
 
 
-def _comment(comment: Node, us: str) -> PullComment:
+def _comment(comment: Node, us: str, who: Who) -> PullComment:
     body, mark = unmarked(str(comment.get("body") or ""))
-    who = _who(comment, us, mark)
+    speaker = _author(comment, us, mark, who)
     return PullComment(
         id=str(comment["id"]),
         body=body,
-        author=who,
+        author=speaker,
         at=when(comment.get("createdAt")),
-        mark=mark if who.kind == "agent" else "",
+        mark=mark if speaker.kind == "agent" else "",
     )
 
 
-def _who(said: Node, us: str, mark: str) -> Author:
+def _author(said: Node, us: str, mark: str, who: Who) -> Author:
     """The author; our own login with our mark is ourselves: a mark that somebody else copied is not."""
-    found = author(said.get("author"), said.get("authorAssociation"))
+    found = who(said.get("author"), said.get("authorAssociation"))
     return replace(found, kind="agent") if mark and same(us, found.name) else found
 
 

@@ -7,18 +7,22 @@ GitHub knows only open and closed. That work has begun, or is in review, is told
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from agent_orchestrator.errors import NotFound, UsageError
+from agent_orchestrator.errors import NotFound, Temporary, UsageError
 from agent_orchestrator.forge import Access, Issue, IssueChange, TrackerComment
 from agent_orchestrator.host import Host
 from agent_orchestrator.plugins.forges.github_access import ISSUES, access
 from agent_orchestrator.plugins.forges.github_host import GitHubHost
 from agent_orchestrator.plugins.forges.github_marks import LONGEST_TITLE, already_said, fitting, marked, unmarked
-from agent_orchestrator.plugins.forges.github_people import author, same, when
+from agent_orchestrator.plugins.forges.github_people import same, when
+from agent_orchestrator.plugins.forges.github_rights import Rights, Speaks
+from agent_orchestrator.plugins.forges.http import Http
 from agent_orchestrator.plugins.forges.metering import lines, longest_wait
 
 _NUMBER = re.compile(r"(?:#|GH-)?(\d{1,12})", re.IGNORECASE)
@@ -34,8 +38,9 @@ _STATES = {"in_progress": "inProgress", "in_review": "inReview"}
 class GitHubIssues:
     """The issues of one repository."""
 
-    def __init__(self, config: Mapping[str, Any], host: Host) -> None:
-        self._at = GitHubHost(config, host, "tracker")
+    def __init__(self, config: Mapping[str, Any], host: Host, clock: Callable[[], float] = time.time) -> None:
+        self._at = GitHubHost(config, host, "tracker", clock)
+        self._rights = Rights(clock)
         labels = config.get("labels") or {}
         if not isinstance(labels, Mapping):
             raise UsageError("tracker.labels is no map", "for example labels: {inProgress: doing, inReview: reviewing}")
@@ -77,7 +82,8 @@ class GitHubIssues:
             raise NotFound(f"#{number} is a pull request", f"take it over by ao new --pr {number}")
         comments = await http.pages(f"{self._root}/{number}/comments?per_page=100") if data.get("comments") else []
         us = await self._at.login() if any(unmarked(str(one.get("body") or ""))[1] for one in comments) else ""
-        return _issue(data, [_comment(one, us) for one in comments])
+        await self._learn(http, [data, *comments])
+        return self._issue(data, [self._comment(one, us) for one in comments])
 
     async def list(
         self, *, labels: Sequence[str] = (), state: str = "open", assignee: str | None = None, since: float = 0.0
@@ -92,14 +98,23 @@ class GitHubIssues:
             query["since"] = datetime.fromtimestamp(since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         http = await self._at.http()
         found = await http.pages(f"{self._root}?{urlencode(query)}")
-        return [_issue(one) for one in found if not one.get("pull_request")]
+        issues = [one for one in found if not one.get("pull_request")]
+        await self._learn(http, issues)
+        return [self._issue(one) for one in issues]
+
+    async def _learn(self, http: Http, said: Sequence[Mapping[str, Any]]) -> None:
+        """Ask what those who said this may do."""
+        people = [Speaks(one.get("user"), one.get("author_association")) for one in said]
+        await self._rights.learn(http, self._at.place.repo, people)
 
     async def create(self, title: str, body: str = "", labels: Sequence[str] = ()) -> Issue:
         """Make an issue."""
         http = await self._at.http()
         given = {"title": title[:LONGEST_TITLE], "body": fitting(body), "labels": list(labels)}
         answer = await http.call("POST", self._root, given)
-        return _issue(answer.data)
+        with suppress(Temporary):  # it is made: whoever tried again would make another
+            await self._learn(http, [answer.data])
+        return self._issue(answer.data)
 
     async def change(self, issue: str, change: IssueChange) -> None:
         """Change an issue; what is so already stays."""
@@ -154,33 +169,31 @@ class GitHubIssues:
         answer = await http.call("POST", path, {"body": marked(text, key)})
         return str(answer.data["node_id"])
 
+    def _issue(self, data: Mapping[str, Any], comments: Sequence[TrackerComment] = ()) -> Issue:
+        body = str(data.get("body") or "")
+        assignee = data.get("assignee") or next(iter(data.get("assignees") or []), None) or {}
+        labels = [one if isinstance(one, str) else str(one.get("name")) for one in data.get("labels") or []]
+        attached = _attachments(body, *(one.body for one in comments))
+        return Issue(
+            id=str(data["number"]),
+            title=str(data.get("title") or ""),
+            body=body,
+            url=data.get("html_url"),
+            state="closed" if data.get("state") == "closed" else "open",
+            labels=tuple(labels),
+            assignee=assignee.get("login"),
+            author=self._rights.author(data.get("user"), data.get("author_association")),
+            comments=tuple(comments),
+            attachments=attached,
+            updated_at=when(data.get("updated_at")),
+        )
 
-def _issue(data: Mapping[str, Any], comments: Sequence[TrackerComment] = ()) -> Issue:
-    body = str(data.get("body") or "")
-    assignee = data.get("assignee") or next(iter(data.get("assignees") or []), None) or {}
-    labels = [one if isinstance(one, str) else str(one.get("name")) for one in data.get("labels") or []]
-    attached = _attachments(body, *(one.body for one in comments))
-    return Issue(
-        id=str(data["number"]),
-        title=str(data.get("title") or ""),
-        body=body,
-        url=data.get("html_url"),
-        state="closed" if data.get("state") == "closed" else "open",
-        labels=tuple(labels),
-        assignee=assignee.get("login"),
-        author=author(data.get("user"), data.get("author_association")),
-        comments=tuple(comments),
-        attachments=attached,
-        updated_at=when(data.get("updated_at")),
-    )
-
-
-def _comment(data: Mapping[str, Any], us: str) -> TrackerComment:
-    body, mark = unmarked(str(data.get("body") or ""))
-    who = author(data.get("user"), data.get("author_association"))
-    if mark and same(us, who.name):
-        who = type(who)(who.name, "agent", who.write_access)
-    return TrackerComment(str(data.get("node_id") or data.get("id")), who, body, when(data.get("created_at")))
+    def _comment(self, data: Mapping[str, Any], us: str) -> TrackerComment:
+        body, mark = unmarked(str(data.get("body") or ""))
+        who = self._rights.author(data.get("user"), data.get("author_association"))
+        if mark and same(us, who.name):
+            who = type(who)(who.name, "agent", who.write_access)
+        return TrackerComment(str(data.get("node_id") or data.get("id")), who, body, when(data.get("created_at")))
 
 
 def _attachments(*texts: str) -> tuple[str, ...]:

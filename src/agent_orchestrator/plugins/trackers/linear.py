@@ -174,9 +174,11 @@ class LinearIssues:
         given = {"id": number, "issueId": name, "body": _fitting(text)}
         try:
             await self._at.ask(documents.SAY, {"input": given}, safe=False)
-        except AoError:
+        except AoError as error:
             if await self._is_said(number):  # it was taken, only the answer was lost, or somebody else was quicker
                 return number
+            if isinstance(error, NotFound):
+                raise NotFound(f"Linear has no issue {name}", error.remedy) from None
             raise
         return number
 

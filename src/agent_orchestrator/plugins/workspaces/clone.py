@@ -11,7 +11,7 @@ import shutil
 from pathlib import Path
 
 from agent_orchestrator.errors import Conflict
-from agent_orchestrator.git import ABSENT, Config, Git, GitFailed
+from agent_orchestrator.git import ABSENT, SPARSE, Config, Git, GitFailed
 from agent_orchestrator.git_files import Layout, find_layout
 from agent_orchestrator.plugins.workspaces.base import Start
 from agent_orchestrator.plugins.workspaces.making import GitWorkspace, Source
@@ -70,6 +70,8 @@ class Clone(GitWorkspace):
         borrow(git_dir, source.layout)
         with (git_dir / "config").open("a", errors="surrogateescape") as stream:
             stream.write(own_config(source, await main.config("--local"), spec.origin))
+            if spec.sparse:
+                stream.write("".join(_setting(*setting.split("=")) for setting in SPARSE))
         refs = refs_of_clone(await main.refs("refs/heads", "refs/remotes/origin", "refs/tags"), source.config)
         refs[branch] = start.commit
         await inside.update_refs([f"create {name} {sha}" for name, sha in refs.items()])

@@ -5,20 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shutil
 import tempfile
+import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from agent_orchestrator.errors import AoError, Conflict, UsageError
 from agent_orchestrator.git import Git, clean_environment
 from agent_orchestrator.git_files import Layout, find_layout
 from agent_orchestrator.host import Host
+from agent_orchestrator.plugins.workspaces.copying import Copier, Stopped, make_folder
 from agent_orchestrator.protocols import Report, WorkspaceSpec
 
 SETUP_LIMIT = 1800.0
 """Seconds that one set-up command may take."""
+_MANY = 100
+"""Files of a folder that are excluded one by one."""
 
 
 def check_link(spec: WorkspaceSpec) -> None:
@@ -88,19 +91,51 @@ async def share(git: Git, spec: WorkspaceSpec, layout: Layout, notes: list[str])
     if layout.top is None:
         notes.append(f"{spec.repo} is a bare repository: there is nothing to copy or link from")
         return
-    placed = await asyncio.to_thread(_place, spec, layout.top, notes)
-    if not placed:
-        return
-    exclude(find_layout(spec.path) or layout, await shown(git, placed))
+    stop = threading.Event()
+    placing = asyncio.ensure_future(asyncio.to_thread(_place, spec, layout.top, notes, stop))
+    try:
+        placed = await asyncio.shield(placing)
+    except asyncio.CancelledError:  # what is made meanwhile would outlive the workspace
+        stop.set()
+        with contextlib.suppress(Stopped, OSError, AoError):
+            await placing
+        raise
+    if placed:
+        exclude(find_layout(spec.path) or layout, await shown(git, placed))
 
 
 async def shown(git: Git, placed: Sequence[str]) -> list[str]:
-    """Of what was put into a workspace, what Git would show: as patterns that exclude it."""
+    """Of what was put into a workspace, what Git would show: as patterns that exclude it.
+
+    A folder that the branch does not have is one pattern if many files were put into it: Git holds each file against each pattern.
+    """
     listing = b"".join(os.fsencode(name) + b"\0" for name in placed)
     ignored = set((await git.run("check-ignore", "-z", "--stdin", input=listing, ok=(0, 1))).out.split(b"\0"))
-    tracked = set((await git.run("ls-files", "-z", "--", *placed, env={"GIT_LITERAL_PATHSPECS": "1"})).out.split(b"\0"))
-    known = ignored | tracked
-    return [_as_pattern(name) for name in placed if os.fsencode(name) not in known]
+    rest = [name for name in placed if os.fsencode(name) not in ignored]
+    if not rest:
+        return []
+    tops = sorted({name.partition("/")[0] for name in rest})
+    listing = (await git.run("ls-files", "-z", "--", *tops, env={"GIT_LITERAL_PATHSPECS": "1"})).out
+    return await asyncio.to_thread(_patterns, rest, [os.fsdecode(name) for name in listing.split(b"\0") if name])
+
+
+def _patterns(names: Sequence[str], tracked: Sequence[str]) -> list[str]:
+    known, folders = set(tracked), {folder for name in tracked for folder in _above(name)}
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        if name not in known:
+            own = next((folder for folder in _above(name) if folder not in folders), name)
+            groups.setdefault(own, []).append(name)
+    whole = {folder: len(group) > _MANY for folder, group in groups.items()}
+    return [_as_pattern(name) for folder, group in groups.items() for name in ([folder] if whole[folder] else group)]
+
+
+def _above(name: str) -> Iterator[str]:
+    """The folders that a name is in, the uppermost first."""
+    end = name.find("/")
+    while end >= 0:
+        yield name[:end]
+        end = name.find("/", end + 1)
 
 
 def named(top: Path, patterns: Sequence[str]) -> list[Path]:
@@ -115,7 +150,7 @@ def _as_pattern(name: str) -> str:
     return "/" + (escaped[:-1] + "\\ " if escaped.endswith(" ") else escaped)
 
 
-def _place(spec: WorkspaceSpec, top: Path, notes: list[str]) -> list[str]:
+def _place(spec: WorkspaceSpec, top: Path, notes: list[str], stop: threading.Event) -> list[str]:
     placed: list[str] = []
     for name in spec.symlinks:
         source = top / _inside(name, "symlinks")
@@ -125,15 +160,16 @@ def _place(spec: WorkspaceSpec, top: Path, notes: list[str]) -> list[str]:
         elif os.path.lexists(target):
             notes.append(f"{name} is in the branch itself: no symlink was made")
         else:
-            _make_parents(target, spec.path)
+            make_folder(target.parent, spec.path.resolve())
             target.symlink_to(source)
             placed.append(str(PurePosixPath(name)))
+    copier = Copier(top, spec.path, notes, stop)
     for pattern in spec.copy:
         found = [path for path in _matches(top, _inside(pattern, "copy")) if ".git" not in path.relative_to(top).parts]
         if not found:
             notes.append(f"nothing in {top} matches {pattern!r}: nothing was copied")
         for source in found:
-            placed += _copy(source, top, spec.path, notes)
+            placed += copier.copy(source)
     return placed
 
 
@@ -151,38 +187,6 @@ def _matches(top: Path, pattern: str) -> list[Path]:
     found = [literal] if os.path.lexists(literal) else sorted(top.glob(pattern))
     real = top.resolve()
     return [path for path in found if path.parent.resolve().is_relative_to(real)]
-
-
-def _copy(source: Path, top: Path, workspace: Path, notes: list[str]) -> list[str]:
-    """Copy one file, link or folder to the same place in the workspace; what is there already stays."""
-    name = source.relative_to(top)
-    if source.is_symlink() and not source.resolve().is_relative_to(top.resolve()):
-        notes.append(f"{name} leads out of {top}: it was not copied")
-        return []
-    if source.is_dir() and not source.is_symlink():
-        return [
-            path
-            for child in sorted(source.iterdir())
-            if child.name != ".git"
-            for path in _copy(child, top, workspace, notes)
-        ]
-    target = workspace / name
-    if os.path.lexists(target) or not (source.is_symlink() or source.is_file()):
-        return []
-    _make_parents(target, workspace)
-    fresh = target.with_name(f".ao-{os.getpid()}-{target.name}"[:200])
-    shutil.copy2(source, fresh, follow_symlinks=False)
-    fresh.replace(target)
-    return [str(name)]
-
-
-def _make_parents(target: Path, workspace: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    if not target.parent.resolve().is_relative_to(workspace.resolve()):
-        raise Conflict(
-            f"{target} would be outside the workspace",
-            "the branch has a symlink there; take it out of copy or symlinks",
-        )
 
 
 async def set_up(host: Host, spec: WorkspaceSpec, git_env: Mapping[str, str], report: Report) -> None:

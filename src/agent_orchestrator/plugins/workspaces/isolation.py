@@ -6,7 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
-from agent_orchestrator.git import LFS_OFF, Config
+from agent_orchestrator.git import LFS_OFF, SPARSE, Config
 from agent_orchestrator.git_files import Layout
 from agent_orchestrator.host import Host
 from agent_orchestrator.protocols import WorkspaceSpec
@@ -27,6 +27,8 @@ def git_environment(
         notes.append(f"signing is switched off for the agent ({', '.join(signing)} would ask for a passphrase)")
     # A rebase that moves other branches along is not on the own branch alone.
     pinned += [("gc.auto", "0"), ("maintenance.auto", "false"), ("rebase.updateRefs", "false")]
+    if spec.sparse:
+        pinned += [(key, value) for key, _, value in (setting.partition("=") for setting in SPARSE)]
     if "filter.lfs.clean" in config and not host.which("git-lfs"):
         pinned += [(key, value) for key, _, value in (setting.partition("=") for setting in LFS_OFF)]
         notes.append("git-lfs is not installed: large files stay pointers")

@@ -161,6 +161,8 @@ class GitWorkspace(ABC):
     async def _fill(self, spec: WorkspaceSpec, notes: list[str]) -> None:
         """Write the files; large files that cannot be had just now stay pointers."""
         inside = Git(self._host, spec.path)
+        if spec.sparse:
+            await inside.narrow(spec.sparse)
         try:
             await inside.fill()
         except GitFailed as error:
@@ -168,6 +170,9 @@ class GitWorkspace(ABC):
                 raise
             await inside.fill(env={"GIT_LFS_SKIP_SMUDGE": "1"})
             notes.append("large files could not be fetched and stay pointers: git lfs pull fetches them")
+        missing = [folder for folder in spec.sparse if not (spec.path / folder).is_dir()]
+        if missing:
+            notes.append(f"sparse: {', '.join(missing)} is no folder of {spec.branch}")
 
     async def _undo(self, spec: WorkspaceSpec, git: Git, layout: Layout, record: Record) -> None:
         """Take away what an unfinished try left: folder, symlink, registration, and the branch unless it has grown.

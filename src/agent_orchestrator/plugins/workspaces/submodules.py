@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import posixpath
 import re
 from collections.abc import Collection
@@ -13,6 +14,7 @@ from agent_orchestrator.git_files import Layout, find_layout
 
 _ODD = re.compile(r"[=\x00-\x1f\x7f]|^[-/]|(?:^|/)\.\.(?:/|$)")
 """In a submodule's name: what would end it where it is put into Git's configuration, or lead to another folder."""
+_LINK = re.compile(rb"(?<![^\0])H 160000 [0-9a-f]+ 0\t([^\0]+)")
 TIME_LIMIT = 300.0
 """Seconds that one submodule may take."""
 
@@ -42,7 +44,7 @@ async def fill_submodules(
 
 
 async def _declared(git: Git) -> list[tuple[str, str, str]]:
-    """(name, path, URL) of each submodule that the commit really has."""
+    """(name, path, URL) of each submodule that the commit really has, and a sparse checkout not left out."""
     text = (await git.run("config", "--file", ".gitmodules", "--list", "-z", ok=(0, 1, 128))).out.decode(
         errors="surrogateescape"
     )
@@ -52,8 +54,8 @@ async def _declared(git: Git) -> list[tuple[str, str, str]]:
         found = re.fullmatch(r"submodule\.(.+)\.(path|url)", key, re.DOTALL)
         if found:
             keys.setdefault(found[1], {})[found[2]] = value
-    listing = (await git.run("ls-files", "--stage", "-z")).out.decode(errors="surrogateescape").split("\0")
-    links = {entry.partition("\t")[2] for entry in listing if entry.startswith("160000 ")}
+    listing = (await git.run("ls-files", "-t", "--stage", "-z")).out
+    links = {os.fsdecode(path) for path in _LINK.findall(listing)}
     names = [name for name in keys if keys[name].get("path") in links and not _ODD.search(name)]
     return [(name, keys[name]["path"], keys[name].get("url", "")) for name in names]
 

@@ -122,6 +122,7 @@ class ChangePage(Text):
     base: str
     head: str | None
     files: list[str]
+    omitted: list[str] = Field(description="Those of the files that are too large to be in the text.")
     next: int | None = Field(description="`offset` of the next page; null: this was the last.")
 
 
@@ -215,6 +216,7 @@ async def get_diff(caller: Caller, given: Change) -> dict[str, Any]:
         "base": found["base"],
         "head": found["head"],
         "files": found["files"][:_MOST_FILES],
+        "omitted": found["omitted"][:_MOST_FILES],
         "uncommitted": found["uncommitted"][:_MOST_FILES],
         **cut(text, given.offset),
     }

@@ -79,6 +79,9 @@ class Answer(One):
 
     text: str | None = Field(None, max_length=20_000, description="The answer to a question.")
     decision: Literal["allow", "deny"] | None = Field(None, description="The answer to a permission request.")
+    request: str | None = Field(
+        None, max_length=100, description="`request` of the question as you saw it: nothing else is answered."
+    )
 
 
 class NewIssue(Takes):
@@ -186,7 +189,9 @@ async def answer_session(caller: Caller, given: Answer) -> dict[str, Any]:
     status = caller.services.sessions.views.status(facts).name
     if given.decision is not None and status != "blocked":
         raise Conflict(f"{facts.id} waits for no permission ({status})", "why tells what it waits for")
-    return await caller.services.inbox.answer(facts.id, text=given.text, decision=given.decision, by=caller.name)
+    return await caller.services.inbox.answer(
+        facts.id, text=given.text, decision=given.decision, request=given.request, by=caller.name
+    )
 
 
 @tool(Scope.STEER, Opened)

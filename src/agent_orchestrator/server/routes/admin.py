@@ -6,36 +6,36 @@ import asyncio
 import os
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 
 from agent_orchestrator.errors import Denied
 from agent_orchestrator.flow import events as e
-from agent_orchestrator.server import auth, models, requests
+from agent_orchestrator.server import auth, requests
 from agent_orchestrator.server.context import TheContext, TheIdentity, TheServices, admins_only
-from agent_orchestrator.server.describe import as_json, gives
+from agent_orchestrator.server.describe import as_json, gives, part
 
-router = APIRouter(tags=["daemon"])
+router = part("daemon", "")
 
 
-@router.get("/healthz", responses=gives(models.Health))
+@router.get("/healthz", responses=gives("Health"))
 async def get_health(services: TheServices) -> Response:
     """Whether the daemon runs; needs no token."""
     return as_json({"status": "ok", "version": services.version, "pid": os.getpid()})
 
 
-@router.get("/api/agents", responses=gives(models.Agents))
+@router.get("/api/agents", responses=gives("Agents"))
 async def list_agents(services: TheServices) -> Response:
     """Whom a task may be given to: coding agents and the projects' profiles, and whether their CLIs are on this machine."""
     return as_json({"agents": await services.agents.list()})
 
 
-@router.get("/api/plugins", responses=gives(models.Plugins))
+@router.get("/api/plugins", responses=gives("Plugins"))
 async def list_plugins(services: TheServices) -> Response:
     """Every plugin: ours, those of installed packages, the files that configurations name. Lists them without running any."""
     return as_json({"plugins": await asyncio.to_thread(services.plugins.list)})
 
 
-@router.get("/api/doctor", responses=gives(models.Findings))
+@router.get("/api/doctor", responses=gives("Findings"))
 async def run_doctor(
     services: TheServices,
     context: TheContext,
@@ -52,19 +52,19 @@ async def run_doctor(
     return as_json({"checks": await services.doctor.run(fix)})
 
 
-@router.post("/api/prune", responses=gives(models.Pruned))
+@router.post("/api/prune", responses=gives("Pruned"))
 async def prune(services: TheServices, body: requests.PruneRequest) -> Response:
     """Clean up what is provably safe."""
     return as_json(await services.prune.run(body.dry_run))
 
 
-@router.get("/api/tokens", responses=gives(models.Tokens), dependencies=[admins_only])
+@router.get("/api/tokens", responses=gives("Tokens"), dependencies=[admins_only])
 async def list_tokens(services: TheServices) -> Response:
     """Named tokens; administrators only."""
     return as_json({"tokens": services.tokens.list()})
 
 
-@router.post("/api/tokens", status_code=201, responses=gives(models.MadeToken, 201), dependencies=[admins_only])
+@router.post("/api/tokens", status_code=201, responses=gives("MadeToken", 201), dependencies=[admins_only])
 async def create_token(services: TheServices, body: requests.NewToken) -> Response:
     """Make a token; it is shown this once. Administrators only."""
     id_, token = services.tokens.new(body.name, body.role)

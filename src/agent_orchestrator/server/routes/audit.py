@@ -6,23 +6,22 @@ import re
 from datetime import datetime
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 
 from agent_orchestrator.errors import UsageError
 from agent_orchestrator.flow.events import epoch
 from agent_orchestrator.flow.outbox import Wanted
 from agent_orchestrator.ledger import Head
-from agent_orchestrator.server import models_audit
 from agent_orchestrator.server.context import TheServices, admins_only
-from agent_orchestrator.server.describe import as_json, gives
+from agent_orchestrator.server.describe import as_json, gives, part
 
-router = APIRouter(prefix="/api/audit", tags=["audit"], dependencies=[admins_only])
+router = part("audit", "/api/audit", dependencies=[admins_only])
 
 _LARGEST = 2**62
 When = Annotated[datetime | None, Query(description="RFC 3339, or a day.")]
 
 
-@router.get("", responses=gives(models_audit.AuditLog))
+@router.get("", responses=gives("AuditLog"))
 async def list_audit(
     services: TheServices,
     after: Annotated[int | None, Query(ge=0, le=_LARGEST, description="Only entries after this one.")] = None,
@@ -47,14 +46,14 @@ async def list_audit(
     return as_json({"entries": await services.audit.page(wanted, after, limit)})
 
 
-@router.get("/head", responses=gives(models_audit.AuditHead))
+@router.get("/head", responses=gives("AuditHead"))
 async def get_audit_head(services: TheServices) -> Response:
     """The last entry's number and digest, to be kept elsewhere. Administrators only."""
     head = await services.audit.head()
     return as_json({"seq": head.seq, "digest": head.digest})
 
 
-@router.get("/verify", responses=gives(models_audit.AuditVerdict))
+@router.get("/verify", responses=gives("AuditVerdict"))
 async def verify_audit(
     services: TheServices,
     kept: Annotated[

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 
 from agent_orchestrator.flow import events as e
-from agent_orchestrator.server import models, requests
+from agent_orchestrator.server import requests
 from agent_orchestrator.server.context import TheContext, TheServices, admins_only
-from agent_orchestrator.server.describe import as_json, gives, gives_text
+from agent_orchestrator.server.describe import as_json, gives, gives_text, part
 
-router = APIRouter(prefix="/api/config", tags=["configuration"])
+router = part("configuration", "/api/config")
 
 
-@router.get("/value", responses=gives(models.Value), dependencies=[admins_only])
+@router.get("/value", responses=gives("Value"), dependencies=[admins_only])
 async def get_config_value(services: TheServices, context: TheContext, key: str) -> Response:
     """One value and the file it comes from; administrators only."""
     return as_json(await services.config.get(key, context))
 
 
-@router.put("/value", responses=gives(models.Value), dependencies=[admins_only])
+@router.put("/value", responses=gives("Value"), dependencies=[admins_only])
 async def set_config_value(services: TheServices, context: TheContext, body: requests.Setting) -> Response:
     """Change one value, comments kept; administrators only."""
     changed = await services.config.set(body.key, body.value, context)
@@ -26,10 +26,19 @@ async def set_config_value(services: TheServices, context: TheContext, body: req
     return as_json(changed)
 
 
-@router.post("/validate", responses=gives(models.Validity))
+@router.post("/validate", responses=gives("Validity"))
 async def validate_config(services: TheServices, context: TheContext, body: requests.ConfigText) -> Response:
     """Check a configuration without taking it into force."""
     return as_json(await services.config.validate(body.path, body.text, context))
+
+
+@router.post("/import", responses=gives("Imported"), dependencies=[admins_only])
+async def import_config(services: TheServices, context: TheContext, body: requests.ImportRequest) -> Response:
+    """Take over another orchestrator's configuration; administrators only."""
+    brought = await services.config.bring(
+        body.path, body.text, context, output=body.output, replace=body.replace, dry_run=body.dry_run
+    )
+    return as_json(brought)
 
 
 @router.get("/schema")

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import Header, Query, Request, Response
 
-from agent_orchestrator.server import models, requests
+from agent_orchestrator.server import requests
 from agent_orchestrator.server.context import SessionId, TheContext, TheServices
-from agent_orchestrator.server.describe import as_json, gives
+from agent_orchestrator.server.describe import as_json, gives, part
 from agent_orchestrator.server.sse import event_stream, sequence
 
-router = APIRouter(prefix="/api", tags=["events"])
+router = part("events", "/api")
 
 After = Annotated[int | None, Query(ge=0, description="Only events after this one.")]
 Limit = Annotated[int, Query(ge=1, le=10_000)]
-_ANSWERS = gives(models.Events)
-_ANSWERS[200]["content"] = {"text/event-stream": {"schema": {"type": "string"}}}
+_ANSWERS = gives("Events")
+_ANSWERS[200]["content"] |= {"text/event-stream": {"schema": {"type": "string"}}}
 
 
-@router.get("/sessions/{id}/events", responses=gives(models.Events))
+@router.get("/sessions/{id}/events", responses=gives("Events"))
 async def list_session_events(
     services: TheServices, session: SessionId, after: After = None, limit: Limit = 1000
 ) -> Response:
@@ -54,7 +54,7 @@ async def list_events(
     return event_stream(events, request.app.state.closing, session=session, project=project)
 
 
-@router.post("/events/replay", responses=gives(models.Steps))
+@router.post("/events/replay", responses=gives("Steps"))
 async def replay_events(services: TheServices, context: TheContext, body: requests.Replay) -> Response:
     """Run a recorded log through today's rules, and tell what would have been done. Nothing is done."""
     project = await services.projects.resolve(context, body.project)

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
 from fastapi import Path as InPath
+from fastapi import Query, Response
 
-from agent_orchestrator.server import auth, models, requests
-from agent_orchestrator.server.context import Key, ProjectName, TheContext, TheIdentity, TheServices, scope_of
-from agent_orchestrator.server.describe import as_json, gives
+from agent_orchestrator.server import auth, requests
+from agent_orchestrator.server.callers import scope_of
+from agent_orchestrator.server.context import Key, ProjectName, TheContext, TheIdentity, TheServices
+from agent_orchestrator.server.describe import as_json, gives, part
 
-router = APIRouter(prefix="/api/fixes", tags=["fixes"])
+router = part("fixes", "/api/fixes")
 
 FixId = Annotated[str, InPath(alias="id", description="The run: `F1`.")]
 
 
-@router.get("", responses=gives(models.Fixes))
+@router.get("", responses=gives("Fixes"))
 async def list_fixes(
     services: TheServices,
     context: TheContext,
@@ -27,7 +28,7 @@ async def list_fixes(
     return as_json({"fixes": services.fixes.list(await scope_of(services, context, project, everything))})
 
 
-@router.post("", status_code=202, responses=gives(models.Fix, 202))
+@router.post("", status_code=202, responses=gives("Fix", 202))
 async def start_fix(
     services: TheServices,
     context: TheContext,
@@ -45,13 +46,13 @@ async def start_fix(
     return as_json(await services.fixes.create({"projectId": project, **given}, key, context), 202)
 
 
-@router.get("/{id}", responses=gives(models.Fix))
+@router.get("/{id}", responses=gives("Fix"))
 async def get_fix(services: TheServices, name: FixId) -> Response:
     """One fixing run."""
     return as_json(services.fixes.view(name))
 
 
-@router.get("/{id}/failures", responses=gives(models.FixFailures))
+@router.get("/{id}/failures", responses=gives("FixFailures"))
 async def list_fix_failures(
     services: TheServices,
     name: FixId,
@@ -61,7 +62,7 @@ async def list_fix_failures(
     return as_json(services.fixes.report(name, number))
 
 
-@router.delete("/{id}", responses=gives(models.Fix))
+@router.delete("/{id}", responses=gives("Fix"))
 async def stop_fix(services: TheServices, name: FixId, key: Key = None) -> Response:
     """End a fixing run; its agents are stopped, their work is saved."""
     return as_json(await services.fixes.stop(name, key))

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Query, Response
+from fastapi import Depends, Query, Response
 from fastapi import Path as InPath
 
 from agent_orchestrator.errors import UsageError
 from agent_orchestrator.flow.authors import Words, free
-from agent_orchestrator.server import models, requests
-from agent_orchestrator.server.context import Key, ProjectName, TheContext, TheIdentity, TheServices, doer, scope_of
-from agent_orchestrator.server.describe import as_json, gives
+from agent_orchestrator.server import requests
+from agent_orchestrator.server.callers import scope_of
+from agent_orchestrator.server.context import Key, ProjectName, TheContext, TheIdentity, TheServices, doer
+from agent_orchestrator.server.describe import as_json, gives, part
 from agent_orchestrator.server.mcp.scopes import Caller
 from agent_orchestrator.services import Services
 from agent_orchestrator.services.issues import find_issue
 from agent_orchestrator.services.projects import Context
 
-router = APIRouter(prefix="/api", tags=["issues"])
+router = part("issues", "/api")
 
 Number = Annotated[int, InPath(ge=1, description="The issue's number in its project.")]
 
@@ -41,7 +42,7 @@ async def _meant(services: Services, context: Context, project: str | None, *, a
     return meant
 
 
-@router.get("/issues", responses=gives(models.Issues))
+@router.get("/issues", responses=gives("Issues"))
 async def list_issues(
     services: TheServices,
     context: TheContext,
@@ -83,7 +84,7 @@ def _without_strangers(caller: Caller, row: dict[str, Any], number: int) -> dict
     return row | {"comments": [shown for shown, said in pairs if free(said, known)]}
 
 
-@router.post("/issues", status_code=201, responses=gives(models.Issue, 201))
+@router.post("/issues", status_code=201, responses=gives("Issue", 201))
 async def open_issue(
     services: TheServices,
     context: TheContext,
@@ -101,13 +102,13 @@ async def open_issue(
     return as_json(made, 201)
 
 
-@router.get("/issues/{number}", responses=gives(models.Issue))
+@router.get("/issues/{number}", responses=gives("Issue"))
 async def get_issue(services: TheServices, caller: TheCaller, project: TheProject, number: Number) -> Response:
     """One issue."""
     return as_json(_without_strangers(caller, services.issues.get(project, number), number))
 
 
-@router.patch("/issues/{number}", responses=gives(models.Issue))
+@router.patch("/issues/{number}", responses=gives("Issue"))
 async def change_issue(
     services: TheServices,
     caller: TheCaller,
@@ -124,7 +125,7 @@ async def change_issue(
     return as_json(_without_strangers(caller, changed, number))
 
 
-@router.post("/issues/{number}/comments", status_code=201, responses=gives(models.Issue, 201))
+@router.post("/issues/{number}/comments", status_code=201, responses=gives("Issue", 201))
 async def comment_on_issue(
     services: TheServices,
     caller: TheCaller,
@@ -143,7 +144,7 @@ def _words(caller: Caller, body: requests.Said) -> Words:
     return body.words(caller.identity.name) if caller.session is None else Words(caller.name)
 
 
-@router.post("/issues/{number}/labels", responses=gives(models.Issue))
+@router.post("/issues/{number}/labels", responses=gives("Issue"))
 async def label_issue(
     services: TheServices,
     caller: TheCaller,
@@ -156,7 +157,7 @@ async def label_issue(
     return as_json(_without_strangers(caller, await services.issues.label(project, number, body.labels, key), number))
 
 
-@router.delete("/issues/{number}/labels/{label:path}", responses=gives(models.Issue))
+@router.delete("/issues/{number}/labels/{label:path}", responses=gives("Issue"))
 async def unlabel_issue(
     services: TheServices, caller: TheCaller, project: TheProject, number: Number, label: str, key: Key = None
 ) -> Response:
@@ -164,7 +165,7 @@ async def unlabel_issue(
     return as_json(_without_strangers(caller, await services.issues.unlabel(project, number, label, key), number))
 
 
-@router.get("/backlog", responses=gives(models.Backlog))
+@router.get("/backlog", responses=gives("Backlog"))
 async def list_backlog(
     services: TheServices,
     context: TheContext,

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import Header, Query, Request, Response
 
-from agent_orchestrator.server import models_board
-from agent_orchestrator.server.context import ProjectName, SessionId, TheContext, TheServices, scope_of
-from agent_orchestrator.server.describe import as_json, gives
+from agent_orchestrator.server.callers import scope_of
+from agent_orchestrator.server.context import ProjectName, SessionId, TheContext, TheServices
+from agent_orchestrator.server.describe import as_json, gives, part
 from agent_orchestrator.server.sse import live_stream, sequence
 
-router = APIRouter(prefix="/api", tags=["live"])
+router = part("live", "/api")
 
-_FRAMES = gives(models_board.Live)
-_FRAMES[200]["content"] = {"text/event-stream": {"schema": {"$ref": "#/components/schemas/Live"}}}
+_FRAMES = gives("Live")
+_FRAMES[200]["content"] |= {"text/event-stream": {"schema": {"$ref": "#/components/schemas/Live"}}}
 
 
 @router.get("/live", responses=_FRAMES)
@@ -32,13 +32,13 @@ async def follow_board(
     return live_stream(services.live.follow(seen), request.app.state.closing)
 
 
-@router.get("/overview", responses=gives(models_board.Overview))
+@router.get("/overview", responses=gives("Overview"))
 async def get_overview(services: TheServices) -> Response:
     """The fleet in one line: agents at work, base branches, limits, what was used today."""
     return as_json(services.live.overview())
 
 
-@router.get("/stats", responses=gives(models_board.Stats))
+@router.get("/stats", responses=gives("Stats"))
 async def get_stats(
     services: TheServices,
     context: TheContext,
@@ -51,7 +51,7 @@ async def get_stats(
     return as_json(await services.stats.table(chosen, days))
 
 
-@router.get("/sessions/{id}/timeline", responses=gives(models_board.Timeline))
+@router.get("/sessions/{id}/timeline", responses=gives("Timeline"))
 async def get_timeline(
     services: TheServices,
     session: SessionId,
@@ -61,7 +61,7 @@ async def get_timeline(
     return as_json(await services.stories.timeline(session, limit))
 
 
-@router.get("/sessions/{id}/work", responses=gives(models_board.Work))
+@router.get("/sessions/{id}/work", responses=gives("Work"))
 async def get_work(services: TheServices, session: SessionId) -> Response:
     """Where a session's work is, and whether it is safe."""
     return as_json(await services.stories.work(session))

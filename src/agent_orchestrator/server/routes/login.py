@@ -2,37 +2,41 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.events import rfc3339
-from agent_orchestrator.server import auth, models_board, requests
+from agent_orchestrator.server import auth, requests
 from agent_orchestrator.server.context import TheIdentity, TheServices, admins_only
-from agent_orchestrator.server.describe import as_json, gives
+from agent_orchestrator.server.describe import as_json, gives, part
+from agent_orchestrator.server.peers import tcp_user
 from agent_orchestrator.server.refusals import peer_of
 from agent_orchestrator.services import Services
 from agent_orchestrator.services.tokens import SIGN_IN_DAYS, Identity
 
-router = APIRouter(prefix="/api", tags=["signing in"])
+router = part("signing in", "/api")
 
 
-@router.get("/me", responses=gives(models_board.Me))
+@router.get("/me", responses=gives("Me"))
 async def get_me(services: TheServices, identity: TheIdentity) -> Response:
     """Who asks, and what they may do."""
     return as_json(_me(services, identity))
 
 
-@router.post("/login", responses=gives(models_board.SignedIn))
+@router.post("/login", responses=gives("SignedIn"))
 async def sign_in(request: Request, services: TheServices, body: requests.SignIn) -> Response:
     """Sign a browser in by a one-time link's code or by a token; needs no token of its own.
 
     The answer sets a cookie that only the daemon can read; it counts only together with `page` of the answer, sent as the header
-    `X-AO-Page`, or as `page` in the query of streams and WebSockets. Ten failures a minute from one address, then 429.
+    `X-AO-Page`, or as `page` in the query of streams and WebSockets. Ten failures a minute from one address, then 429;
+    on this machine each user's are counted by themselves.
     """
     peer = peer_of(request.scope)
-    secret, identity = services.logins.enter(peer, code=body.code, token=body.token)
+    user = await asyncio.to_thread(tcp_user, request.scope.get("client"), request.scope.get("server"))
+    secret, identity = services.logins.enter(peer, code=body.code, token=body.token, user=user)
     actor, how = auth.actor_of(identity), "link" if body.code else "token"
     told = e.SignedIn(identity.id or "", identity.name or "", identity.role or "", how, peer)
     await services.audit.tell(told, actor=actor)
@@ -55,7 +59,7 @@ async def sign_out(request: Request, services: TheServices, identity: TheIdentit
     return answer
 
 
-@router.post("/login-links", status_code=201, responses=gives(models_board.LoginLink, 201), dependencies=[admins_only])
+@router.post("/login-links", status_code=201, responses=gives("LoginLink", 201), dependencies=[admins_only])
 async def create_login_link(
     request: Request, services: TheServices, identity: TheIdentity, body: requests.NewLoginLink | None = None
 ) -> Response:

@@ -7,28 +7,28 @@ import json
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Request, Response, WebSocket
+from fastapi import Path, Request, Response, WebSocket
 
 from agent_orchestrator.errors import AoError, Denied
 from agent_orchestrator.flow import events as e
 from agent_orchestrator.nodes.transports import StarletteTransport
-from agent_orchestrator.server import models, problems, requests
+from agent_orchestrator.server import problems, requests
 from agent_orchestrator.server.context import TheIdentity, TheServices, admins_only
-from agent_orchestrator.server.describe import as_json, gives, gives_text
+from agent_orchestrator.server.describe import as_json, gives, gives_text, part
 from agent_orchestrator.server.streams import Stream
 
-router = APIRouter(prefix="/api/nodes", tags=["cluster"])
+router = part("cluster", "/api/nodes")
 
 NodeName = Annotated[str, Path(alias="name", description="The node's name.")]
 
 
-@router.get("", responses=gives(models.Nodes))
+@router.get("", responses=gives("Nodes"))
 async def list_nodes(services: TheServices) -> Response:
     """The machines of the cluster: their state, labels, what they have left, and the sessions that live there."""
     return as_json({"nodes": await services.nodes.list()})
 
 
-@router.post("", status_code=201, responses=gives(models.MadeNode, 201), dependencies=[admins_only])
+@router.post("", status_code=201, responses=gives("MadeNode", 201), dependencies=[admins_only])
 async def add_node(services: TheServices, body: requests.NewNode) -> Response:
     """Let a machine join that is started by hand: gives its token, and the command that starts its worker. Administrators only."""
     made = services.nodes.add(body.name)
@@ -36,7 +36,7 @@ async def add_node(services: TheServices, body: requests.NewNode) -> Response:
     return as_json(made, 201)
 
 
-@router.post("/{name}/drain", responses=gives(models.Draining), dependencies=[admins_only])
+@router.post("/{name}/drain", responses=gives("Draining"), dependencies=[admins_only])
 async def drain_node(services: TheServices, name: NodeName, body: requests.DrainNode) -> Response:
     """Give a node no new sessions, and move those that it has to others; `undo` takes it back. Administrators only."""
     return as_json(await services.nodes.drain(name, undo=body.undo, now=body.now))

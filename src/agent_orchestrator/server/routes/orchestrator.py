@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import Depends, Response
 
 from agent_orchestrator.errors import UsageError
-from agent_orchestrator.server import models, requests
+from agent_orchestrator.server import requests
 from agent_orchestrator.server.context import Key, ProjectName, TheContext, TheServices
-from agent_orchestrator.server.describe import as_json, gives
+from agent_orchestrator.server.describe import as_json, gives, part
 from agent_orchestrator.services import Services
 from agent_orchestrator.services.projects import Context
 
-router = APIRouter(prefix="/api/orchestrator", tags=["orchestrator"])
+router = part("orchestrator", "/api/orchestrator")
 
 
 async def _project(services: TheServices, context: TheContext, project: ProjectName = None) -> str:
@@ -30,13 +30,13 @@ async def _meant(services: Services, context: Context, project: str | None, *, a
     return meant
 
 
-@router.get("", responses=gives(models.CoordinatorState))
+@router.get("", responses=gives("CoordinatorState"))
 async def get_orchestrator(services: TheServices, project: TheProject) -> Response:
     """How a project's coordinating agent stands."""
     return as_json(services.coordinators.view(project))
 
 
-@router.post("", status_code=202, responses=gives(models.CoordinatorState, 202))
+@router.post("", status_code=202, responses=gives("CoordinatorState", 202))
 async def start_orchestrator(
     services: TheServices, context: TheContext, body: requests.NewGoal, project: ProjectName = None, key: Key = None
 ) -> Response:
@@ -47,7 +47,7 @@ async def start_orchestrator(
     return as_json(await services.coordinators.give(meant, body.goal, body.agent, body.model, key), 202)
 
 
-@router.delete("", responses=gives(models.CoordinatorState))
+@router.delete("", responses=gives("CoordinatorState"))
 async def stop_orchestrator(services: TheServices, project: TheProject, key: Key = None) -> Response:
     """Stop a project's coordinating agent; its conversation is kept."""
     return as_json(await services.coordinators.stop(project, key))

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Depends, Query, Response
+from fastapi import Depends, Query, Response
 from fastapi import Path as InPath
 
 from agent_orchestrator.errors import UsageError
-from agent_orchestrator.server import models, requests
-from agent_orchestrator.server.context import Key, ProjectName, TheContext, TheIdentity, TheServices, scope_of
-from agent_orchestrator.server.describe import as_json, gives
+from agent_orchestrator.server import requests
+from agent_orchestrator.server.callers import scope_of
+from agent_orchestrator.server.context import Key, ProjectName, TheContext, TheIdentity, TheServices
+from agent_orchestrator.server.describe import as_json, gives, part
 
-router = APIRouter(prefix="/api", tags=["plans"])
+router = part("plans", "/api")
 
 
 async def _plan(
@@ -26,7 +27,7 @@ async def _plan(
 PlanId = Annotated[str, Depends(_plan)]
 
 
-@router.get("/plans", responses=gives(models.Plans))
+@router.get("/plans", responses=gives("Plans"))
 async def list_plans(
     services: TheServices,
     context: TheContext,
@@ -38,7 +39,7 @@ async def list_plans(
     return as_json({"plans": services.planner.list(scope)})
 
 
-@router.post("/plans", status_code=202, responses=gives(models.Plan, 202))
+@router.post("/plans", status_code=202, responses=gives("Plan", 202))
 async def make_plan(
     services: TheServices, context: TheContext, identity: TheIdentity, body: requests.NewPlan, key: Key = None
 ) -> Response:
@@ -62,7 +63,7 @@ async def make_plan(
     return as_json(made, 202)
 
 
-@router.get("/plans/{plan}", responses=gives(models.Plan))
+@router.get("/plans/{plan}", responses=gives("Plan"))
 async def get_plan(
     services: TheServices,
     plan: PlanId,
@@ -74,7 +75,7 @@ async def get_plan(
     return as_json(services.planner.get(plan))
 
 
-@router.put("/plans/{plan}", responses=gives(models.Plan))
+@router.put("/plans/{plan}", responses=gives("Plan"))
 async def change_plan(
     services: TheServices, identity: TheIdentity, plan: PlanId, body: requests.PlanChange
 ) -> Response:
@@ -85,7 +86,7 @@ async def change_plan(
     return as_json(await services.planner.change(plan, [task.data() for task in body.tasks or ()], body.goal, by))
 
 
-@router.post("/plans/{plan}/apply", responses=gives(models.Plan))
+@router.post("/plans/{plan}/apply", responses=gives("Plan"))
 async def apply_plan(
     services: TheServices, identity: TheIdentity, plan: PlanId, body: requests.PlanApplication
 ) -> Response:
@@ -96,7 +97,7 @@ async def apply_plan(
     return as_json(await services.planner.apply(plan, start=body.start, group_limit=body.group_limit, by=by))
 
 
-@router.delete("/plans/{plan}", responses=gives(models.Plan))
+@router.delete("/plans/{plan}", responses=gives("Plan"))
 async def discard_plan(services: TheServices, identity: TheIdentity, plan: PlanId) -> Response:
     """Discard a plan that is not applied; its agent is ended, if it is still being planned."""
     return as_json(await services.planner.discard(plan, identity.name or "person"))

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 
-from agent_orchestrator.server import models, requests
+from agent_orchestrator.server import requests
 from agent_orchestrator.server.context import TheContext, TheServices, admins_only
-from agent_orchestrator.server.describe import as_json, gives
+from agent_orchestrator.server.describe import as_json, gives, part
 
-router = APIRouter(prefix="/api/projects", tags=["projects"])
+router = part("projects", "/api/projects")
 
 
-@router.get("", responses=gives(models.Projects))
+@router.get("", responses=gives("Projects"))
 async def list_projects(services: TheServices, context: TheContext) -> Response:
     """All projects."""
     found = await services.projects.list()
     return as_json({"projects": [one for one in found if context.only in (None, one["id"])]})
 
 
-@router.post("", status_code=201, responses=gives(models.Project, 201), dependencies=[admins_only])
+@router.post("", status_code=201, responses=gives("Project", 201), dependencies=[admins_only])
 async def add_project(services: TheServices, context: TheContext, body: requests.NewProject) -> Response:
     """Register a repository, or clone one; administrators only.
 
@@ -28,13 +28,13 @@ async def add_project(services: TheServices, context: TheContext, body: requests
     return as_json(await services.projects.add(body.path, body.url, context, init=body.init), 201)
 
 
-@router.get("/trust", responses=gives(models.Trust), dependencies=[admins_only])
+@router.get("/trust", responses=gives("Trust"), dependencies=[admins_only])
 async def preview_trust(services: TheServices, context: TheContext, path: str | None = None) -> Response:
     """The commands that `POST` would trust; administrators only."""
     return as_json(await services.projects.trust(_folder(path), context, preview=True))
 
 
-@router.post("/trust", responses=gives(models.Trust), dependencies=[admins_only])
+@router.post("/trust", responses=gives("Trust"), dependencies=[admins_only])
 async def trust_project(services: TheServices, context: TheContext, body: requests.Trusted) -> Response:
     """Let the commands that came with a repository run, as they are now; administrators only."""
     shown = body.digest or ""

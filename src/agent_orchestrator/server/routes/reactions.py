@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 
 from agent_orchestrator.errors import UsageError
-from agent_orchestrator.server import models, requests
+from agent_orchestrator.server import requests
 from agent_orchestrator.server.context import ProjectName, SessionId, TheContext, TheServices
-from agent_orchestrator.server.describe import as_json, gives
+from agent_orchestrator.server.describe import as_json, gives, part
 
-router = APIRouter(prefix="/api", tags=["reactions"])
+router = part("reactions", "/api")
 
 
-@router.get("/reactions", responses=gives(models.Rules))
+@router.get("/reactions", responses=gives("Rules"))
 async def list_reactions(
     services: TheServices,
     context: TheContext,
@@ -32,7 +32,7 @@ async def list_reactions(
     return as_json({"rules": services.reactions.list(meant)})
 
 
-@router.post("/sessions/{id}/reactions/test", responses=gives(models.TestedRules))
+@router.post("/sessions/{id}/reactions/test", responses=gives("TestedRules"))
 async def test_reaction(services: TheServices, session: SessionId, body: requests.TestedTrigger) -> Response:
     """What the rules of a trigger would do for this session just now; does none of it.
 

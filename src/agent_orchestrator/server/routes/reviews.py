@@ -4,26 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import Header, Query, Request, Response
 
 from agent_orchestrator.errors import Denied
-from agent_orchestrator.server import models, requests
-from agent_orchestrator.server.context import (
-    Key,
-    ProjectName,
-    SessionId,
-    TheContext,
-    TheIdentity,
-    TheServices,
-    doer,
-    scope_of,
-)
-from agent_orchestrator.server.describe import as_json, gives, gives_text
+from agent_orchestrator.server import requests
+from agent_orchestrator.server.callers import scope_of
+from agent_orchestrator.server.context import Key, ProjectName, SessionId, TheContext, TheIdentity, TheServices, doer
+from agent_orchestrator.server.describe import as_json, gives, gives_text, part
 from agent_orchestrator.server.streams import Stream
 from agent_orchestrator.services import Services
 from agent_orchestrator.services.tokens import Identity
 
-router = APIRouter(prefix="/api", tags=["reviews"])
+router = part("reviews", "/api")
 
 All = Annotated[bool, Query(alias="all", description="All projects.")]
 
@@ -50,13 +42,13 @@ def _people_only(services: Services, identity: Identity, token: str | None) -> N
 _VERDICTS = {"approve": "approved", "request-changes": "changes_requested", "comment": "commented"}
 
 
-@router.get("/sessions/{id}/review", responses=gives(models.PullRequestView))
+@router.get("/sessions/{id}/review", responses=gives("PullRequestView"))
 async def get_review(services: TheServices, session: SessionId) -> Response:
     """A session's pull request with its failing checks, reviews and threads."""
     return as_json(services.reviews.view(session))
 
 
-@router.post("/sessions/{id}/review", responses=gives(models.PullRequestView))
+@router.post("/sessions/{id}/review", responses=gives("PullRequestView"))
 async def review_session(
     services: TheServices,
     identity: TheIdentity,
@@ -82,7 +74,7 @@ async def review_session(
     return as_json(reviewed)
 
 
-@router.post("/sessions/{id}/reviewers", status_code=201, responses=gives(models.Session, 201))
+@router.post("/sessions/{id}/reviewers", status_code=201, responses=gives("Session", 201))
 async def have_reviewed(
     services: TheServices, session: SessionId, body: requests.ReviewRequest, key: Key = None
 ) -> Response:
@@ -94,7 +86,7 @@ async def have_reviewed(
 
 @router.post(
     "/sessions/{id}/resolve",
-    responses={**gives(models.PullRequestView, 200), **gives(models.PullRequestView, 202)},
+    responses={**gives("PullRequestView", 200), **gives("PullRequestView", 202)},
 )
 async def resolve_threads(
     services: TheServices,
@@ -114,7 +106,7 @@ async def resolve_threads(
 
 @router.post(
     "/sessions/{id}/request-review",
-    responses={**gives(models.PullRequestView, 200), **gives(models.PullRequestView, 202)},
+    responses={**gives("PullRequestView", 200), **gives("PullRequestView", 202)},
 )
 async def request_review(
     services: TheServices,
@@ -135,7 +127,7 @@ async def request_review(
 @router.post(
     "/sessions/{id}/merge",
     status_code=202,
-    responses={**gives(models.Session, 202), **gives(models.Session, 200)},
+    responses={**gives("Session", 202), **gives("Session", 200)},
 )
 async def merge_session(
     services: TheServices,
@@ -155,7 +147,7 @@ async def merge_session(
     return as_json(accepted, 200 if accepted["status"] == "merged" else 202)
 
 
-@router.delete("/sessions/{id}/merge", responses=gives(models.Session))
+@router.delete("/sessions/{id}/merge", responses=gives("Session"))
 async def call_off_landing(services: TheServices, session: SessionId, key: Key = None) -> Response:
     """Take a session's change out of the merge queue again.
 
@@ -164,7 +156,7 @@ async def call_off_landing(services: TheServices, session: SessionId, key: Key =
     return as_json(services.sessions.view(session))
 
 
-@router.post("/sessions/{id}/ready", responses=gives(models.PullRequestView))
+@router.post("/sessions/{id}/ready", responses=gives("PullRequestView"))
 async def make_ready(
     services: TheServices, session: SessionId, body: requests.ReadyPullRequest | None = None, key: Key = None
 ) -> Response:
@@ -174,13 +166,13 @@ async def make_ready(
     return as_json(await services.reviews.ready(session, key, body.title if body else None))
 
 
-@router.post("/sessions/{id}/close", responses=gives(models.PullRequestView))
+@router.post("/sessions/{id}/close", responses=gives("PullRequestView"))
 async def close_pull_request(services: TheServices, session: SessionId, key: Key = None) -> Response:
     """Give a change up; its branch and workspace stay."""
     return as_json(await services.reviews.close(session, key))
 
 
-@router.post("/sessions/{id}/undo", status_code=201, responses=gives(models.Undone, 201))
+@router.post("/sessions/{id}/undo", status_code=201, responses=gives("Undone", 201))
 async def undo_landing(services: TheServices, session: SessionId) -> Response:
     """Make the change that takes a landing back; it lands like any other.
 
@@ -188,7 +180,7 @@ async def undo_landing(services: TheServices, session: SessionId) -> Response:
     return as_json(await services.reviews.undo(session), 201)
 
 
-@router.post("/sessions/{id}/checks", status_code=202, responses=gives(models.PullRequestView, 202))
+@router.post("/sessions/{id}/checks", status_code=202, responses=gives("PullRequestView", 202))
 async def run_checks(services: TheServices, session: SessionId, key: Key = None) -> Response:
     """Run a session's checks now, whatever is known."""
     return as_json(await services.reviews.check(session, key), 202)
@@ -209,7 +201,7 @@ async def get_check_log(
     return Stream(pieces, request.app.state.closing, "text/plain; charset=utf-8")
 
 
-@router.get("/queue", responses=gives(models.Queue))
+@router.get("/queue", responses=gives("Queue"))
 async def get_queue(
     services: TheServices, context: TheContext, project: ProjectName = None, everything: All = False
 ) -> Response:
@@ -217,7 +209,7 @@ async def get_queue(
     return as_json({"entries": services.queue.entries(await scope_of(services, context, project, everything))})
 
 
-@router.get("/conflicts", responses=gives(models.Pairs))
+@router.get("/conflicts", responses=gives("Pairs"))
 async def list_conflicts(
     services: TheServices,
     context: TheContext,
@@ -230,7 +222,7 @@ async def list_conflicts(
     return as_json({"pairs": await services.conflicts.pairs(scope, fresh=fresh)})
 
 
-@router.get("/notifications", responses=gives(models.Notifications))
+@router.get("/notifications", responses=gives("Notifications"))
 async def list_notifications(
     services: TheServices,
     context: TheContext,
@@ -241,3 +233,16 @@ async def list_notifications(
     """What people were told, newest first."""
     scope = await scope_of(services, context, project, everything)
     return as_json({"notifications": await services.feed.notifications(scope, limit)})
+
+
+@router.post("/notifications/test", responses=gives("TriedNotifiers"))
+async def test_notifiers(
+    services: TheServices,
+    context: TheContext,
+    project: ProjectName = None,
+    everything: All = False,
+    body: requests.TriedNotifiers | None = None,
+) -> Response:
+    """Send a test by each notifier, or by those that are named, and say what came of it."""
+    scope = await scope_of(services, context, project, everything)
+    return as_json({"notifiers": await services.notifiers.run(scope, body.names if body else ())})

@@ -7,11 +7,12 @@ from collections.abc import AsyncIterator
 from functools import partial
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query, Request, Response, WebSocket
+from fastapi import Query, Request, Response, WebSocket
 
 from agent_orchestrator.errors import AoError, Denied, UsageError
 from agent_orchestrator.flow import events as e
-from agent_orchestrator.server import auth, models, models_board, problems, requests
+from agent_orchestrator.server import auth, problems, requests
+from agent_orchestrator.server.callers import scope_of
 from agent_orchestrator.server.context import (
     Key,
     ProjectName,
@@ -22,20 +23,19 @@ from agent_orchestrator.server.context import (
     admins_only,
     doer,
     local_only,
-    scope_of,
 )
-from agent_orchestrator.server.describe import as_json, gives, gives_text
+from agent_orchestrator.server.describe import as_json, gives, gives_text, part
 from agent_orchestrator.server.mcp.scopes import Caller
 from agent_orchestrator.server.streams import Stream
 from agent_orchestrator.services import Services
 
-router = APIRouter(prefix="/api", tags=["sessions"])
+router = part("sessions", "/api")
 
 All = Annotated[bool, Query(alias="all", description="All projects.")]
 Keep = Annotated[bool, Query(description="Leave the workspace where it is.")]
 
 
-@router.get("/sessions", responses=gives(models.Sessions))
+@router.get("/sessions", responses=gives("Sessions"))
 async def list_sessions(
     services: TheServices, context: TheContext, project: ProjectName = None, everything: All = False
 ) -> Response:
@@ -46,7 +46,7 @@ async def list_sessions(
     return Response(body, media_type="application/json")
 
 
-@router.post("/sessions", status_code=201, responses=gives(models.Session, 201))
+@router.post("/sessions", status_code=201, responses=gives("Session", 201))
 async def create_session(
     services: TheServices, identity: TheIdentity, context: TheContext, body: requests.NewSession, key: Key = None
 ) -> Response:
@@ -56,7 +56,7 @@ async def create_session(
     return as_json(await Caller(services, identity, context).spawn(body.as_given(), doer(identity), key), 201)
 
 
-@router.delete("/sessions", responses=gives(models.AllStopped))
+@router.delete("/sessions", responses=gives("AllStopped"))
 async def stop_all_sessions(
     services: TheServices, context: TheContext, project: ProjectName = None, keep: Keep = False, key: Key = None
 ) -> Response:
@@ -67,13 +67,13 @@ async def stop_all_sessions(
     return as_json(await services.sessions.stop_all(meant, keep, key))
 
 
-@router.get("/sessions/{id}", responses=gives(models.Session))
+@router.get("/sessions/{id}", responses=gives("Session"))
 async def get_session(services: TheServices, session: SessionId) -> Response:
     """One session."""
     return as_json(services.sessions.view(session))
 
 
-@router.patch("/sessions/{id}", responses=gives(models.Session))
+@router.patch("/sessions/{id}", responses=gives("Session"))
 async def reassign_session(
     services: TheServices, session: SessionId, body: requests.ChangedSession, key: Key = None
 ) -> Response:
@@ -81,7 +81,7 @@ async def reassign_session(
     return as_json(await services.sessions.reassign(session, body.as_given(), key))
 
 
-@router.get("/sessions/{id}/status", responses=gives(models.SessionStatus))
+@router.get("/sessions/{id}/status", responses=gives("SessionStatus"))
 async def get_session_status(services: TheServices, session: SessionId) -> Response:
     """One session in short."""
     return as_json(services.sessions.status_view(session))
@@ -102,7 +102,7 @@ async def wait_for_session(
     return Stream(lines, request.app.state.closing, "application/x-ndjson")
 
 
-@router.delete("/sessions/{id}", responses=gives(models.Stopped))
+@router.delete("/sessions/{id}", responses=gives("Stopped"))
 async def stop_session(
     services: TheServices, identity: TheIdentity, session: SessionId, keep: Keep = False, key: Key = None
 ) -> Response:
@@ -110,7 +110,7 @@ async def stop_session(
     return as_json(await services.sessions.stop(session, keep, key, doer(identity)))
 
 
-@router.post("/sessions/{id}/restore", status_code=202, responses=gives(models.Session, 202))
+@router.post("/sessions/{id}/restore", status_code=202, responses=gives("Session", 202))
 async def restore_session(
     services: TheServices, identity: TheIdentity, session: SessionId, key: Key = None
 ) -> Response:
@@ -119,7 +119,7 @@ async def restore_session(
     return as_json(await services.sessions.restore(session, key), 202)
 
 
-@router.post("/sessions/{id}/message", status_code=202, responses=gives(models.MessageState, 202))
+@router.post("/sessions/{id}/message", status_code=202, responses=gives("MessageState", 202))
 async def send_message(
     services: TheServices, identity: TheIdentity, session: SessionId, body: requests.NewMessage, key: Key = None
 ) -> Response:
@@ -130,13 +130,13 @@ async def send_message(
     return as_json(accepted, 202)
 
 
-@router.get("/sessions/{id}/messages", responses=gives(models.Messages))
+@router.get("/sessions/{id}/messages", responses=gives("Messages"))
 async def list_messages(services: TheServices, session: SessionId) -> Response:
     """A session's messages and what became of them."""
     return as_json({"messages": services.inbox.messages(session)})
 
 
-@router.get("/sessions/{id}/messages/{message}", responses=gives(models.Message))
+@router.get("/sessions/{id}/messages/{message}", responses=gives("Message"))
 async def get_message(
     services: TheServices,
     session: SessionId,
@@ -147,7 +147,7 @@ async def get_message(
     return as_json(await services.inbox.message(session, message, wait))
 
 
-@router.get("/questions", responses=gives(models.Questions))
+@router.get("/questions", responses=gives("Questions"))
 async def list_questions(
     services: TheServices, context: TheContext, project: ProjectName = None, everything: All = False
 ) -> Response:
@@ -155,13 +155,13 @@ async def list_questions(
     return as_json({"questions": services.inbox.questions(await scope_of(services, context, project, everything))})
 
 
-@router.get("/sessions/{id}/prompt", responses=gives(models.Prompt))
+@router.get("/sessions/{id}/prompt", responses=gives("Prompt"))
 async def get_prompt(services: TheServices, session: SessionId) -> Response:
     """What the session's agent is told: how to work here, and its task."""
     return as_json(services.inspection.prompt(session))
 
 
-@router.get("/usage", responses=gives(models.UsageTable))
+@router.get("/usage", responses=gives("UsageTable"))
 async def get_usage(
     services: TheServices,
     context: TheContext,
@@ -181,19 +181,19 @@ async def get_usage(
     return as_json(services.usage.report(chosen, by, since))
 
 
-@router.post("/accounts/release", responses=gives(models.ReleasedAccounts))
+@router.post("/accounts/release", responses=gives("ReleasedAccounts"))
 async def release_account(services: TheServices, body: requests.ReleasedAccount) -> Response:
     """A person says that an account may be used again: its hold is lifted, and who waits goes on, one after the other."""
     return as_json(await services.usage.quota.release(body.account))
 
 
-@router.get("/sessions/{id}/usage", responses=gives(models_board.UsageCourse))
+@router.get("/sessions/{id}/usage", responses=gives("UsageCourse"))
 async def get_session_usage(services: TheServices, session: SessionId) -> Response:
     """What a session used as time went on, added up, and what of it by model."""
     return as_json(await services.usage.course(session))
 
 
-@router.get("/permissions", responses=gives(models.Permissions))
+@router.get("/permissions", responses=gives("Permissions"))
 async def list_permissions(
     services: TheServices, context: TheContext, project: ProjectName = None, everything: All = False
 ) -> Response:
@@ -202,14 +202,14 @@ async def list_permissions(
     return as_json({"permissions": services.permissions.rules(chosen)})
 
 
-@router.post("/permissions/withdraw", responses=gives(models.Permissions))
+@router.post("/permissions/withdraw", responses=gives("Permissions"))
 async def withdraw_permission(services: TheServices, body: requests.WithdrawnPermission) -> Response:
     """Ask again for what was allowed for good."""
     await services.permissions.withdraw(body.project, body.tool, body.command)
     return as_json({"permissions": services.permissions.rules(body.project)})
 
 
-@router.post("/sessions/{id}/answer", status_code=202, responses=gives(models.MessageState, 202))
+@router.post("/sessions/{id}/answer", status_code=202, responses=gives("MessageState", 202))
 async def answer_session(
     services: TheServices, identity: TheIdentity, session: SessionId, body: requests.NewAnswer, key: Key = None
 ) -> Response:
@@ -224,13 +224,14 @@ async def answer_session(
         decision=body.decision,
         message=body.message,
         offer=body.offer,
+        request=body.request,
         key=key,
         by=doer(identity),
     )
     return as_json(answered, 202)
 
 
-@router.get("/sessions/{id}/diff", responses=gives(models.Diff))
+@router.get("/sessions/{id}/diff", responses=gives("Diff"))
 async def get_diff(
     services: TheServices,
     session: SessionId,
@@ -257,13 +258,13 @@ async def get_log(
     return Stream(chunks, request.app.state.closing, "text/plain; charset=utf-8")
 
 
-@router.get("/sessions/{id}/why", responses=gives(models.Why))
+@router.get("/sessions/{id}/why", responses=gives("Why"))
 async def explain_session(services: TheServices, session: SessionId) -> Response:
     """The facts, evidence and rules behind a session's status and its last reactions."""
     return as_json(await services.inspection.why(session))
 
 
-@router.get("/sessions/{id}/environment", responses=gives(models.Environment), dependencies=[admins_only])
+@router.get("/sessions/{id}/environment", responses=gives("Environment"), dependencies=[admins_only])
 async def get_environment(services: TheServices, session: SessionId) -> Response:
     """A session's folder and environment; administrators only."""
     await services.audit.tell(e.EnvironmentRead(), session)
@@ -287,12 +288,18 @@ async def run_command(
     return Stream(lines, request.app.state.closing, "application/x-ndjson")
 
 
-@router.get("/sessions/{id}/attach", responses=gives(models.Attach), dependencies=[local_only])
+@router.get("/sessions/{id}/attach", responses=gives("Attach"), dependencies=[local_only])
 async def get_attach_command(services: TheServices, session: SessionId) -> Response:
     """The command that shows a session's terminal; over the Unix socket only."""
     command = await services.inspection.attach(session)
     await services.audit.tell(e.TerminalTaken("attached"), session)
     return as_json(command)
+
+
+@router.get("/sessions/{id}/window", responses=gives("Window"), dependencies=[local_only])
+async def get_window(services: TheServices, session: SessionId) -> Response:
+    """What `ao open` shows a session by: its terminal plugin, its page, its workspace; over the Unix socket only."""
+    return as_json(services.inspection.window(session))
 
 
 @router.websocket("/sessions/{id}/terminal")
@@ -314,7 +321,7 @@ async def open_terminal(
     await serve_terminal(websocket, command["argv"], command["env"], columns, rows, refuse, typed)
 
 
-@router.get("/tasks", responses=gives(models.Tasks))
+@router.get("/tasks", responses=gives("Tasks"))
 async def list_tasks(services: TheServices) -> Response:
     """What is wanted; a task may have several sessions."""
     return as_json({"tasks": services.sessions.tasks()})

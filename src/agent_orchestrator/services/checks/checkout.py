@@ -82,8 +82,13 @@ async def find(host: Host, spec: CheckSpec) -> Asked:
 
 
 async def _lock_files(git: Git, tree: str) -> list[str]:
-    listing = (await git.run("ls-tree", "-r", "-z", "--full-tree", tree)).out.decode(errors="backslashreplace")
-    return [entry for entry in listing.split("\0") if _LOCK_FILES.fullmatch(entry.partition("\t")[2])]
+    listing = (await git.run("ls-tree", "-r", "-z", "--full-tree", tree)).out
+
+    def chosen() -> list[str]:
+        entries = listing.decode(errors="backslashreplace").split("\0")
+        return [entry for entry in entries if _LOCK_FILES.fullmatch(entry.partition("\t")[2])]
+
+    return await asyncio.to_thread(chosen)
 
 
 def _copied(top: Path, patterns: tuple[str, ...]) -> list[str]:

@@ -88,6 +88,7 @@ class Conflicts:
         self._grounds: dict[tuple[str, str], _Ground] = {}
         self._watches: dict[str, WorkspaceWatch] = {}
         self._listings: dict[tuple[str, str], list[str]] = {}
+        self._one_listing = asyncio.Lock()
         self._names_at: dict[str, Names] = {}
         """Commit → its files, by what texts call them."""
         self._named: dict[str, tuple[str | None, frozenset[str]]] = {}
@@ -179,12 +180,13 @@ class Conflicts:
     async def _listing(self, repo: Path, commit: str, *options: str) -> list[str]:
         """All files, or folders, of a commit."""
         key = (commit, " ".join(options))
-        if key not in self._listings:
-            done = await Git(self.host, repo).run("ls-tree", "-r", "-z", *options, commit)
-            while len(self._listings) >= _LISTINGS:
-                self._listings.pop(next(iter(self._listings)))
-            self._listings[key] = [name for name in os.fsdecode(done.out).split("\0") if name]
-        return self._listings[key]
+        async with self._one_listing:  # at a start all sessions ask at once, and most for the same
+            if key not in self._listings:
+                done = await Git(self.host, repo).run("ls-tree", "-r", "-z", *options, commit)
+                while len(self._listings) >= _LISTINGS:
+                    self._listings.pop(next(iter(self._listings)))
+                self._listings[key] = [name for name in os.fsdecode(done.out).split("\0") if name]
+            return self._listings[key]
 
     # -- noticing ------------------------------------------------------------------------------------------------------
 

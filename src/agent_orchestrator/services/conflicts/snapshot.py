@@ -11,6 +11,7 @@ import os
 import shutil
 import stat
 import tempfile
+from collections import OrderedDict
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from agent_orchestrator.services.conflicts.model import Branch, Snapshot
 MOST_BYTES = 16 << 20
 """An uncommitted file that is larger is left out: nobody merges such by lines."""
 
+_TREES = 1000
 _UNDER_WAY = ("rebase-merge", "rebase-apply", "MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "BISECT_LOG")
 _NOBODY = {
     f"GIT_{role}_{field}": value
@@ -59,6 +61,8 @@ class Snapshots:
         self._seen: dict[str, _Seen] = {}
         self._several = asyncio.Semaphore(max(2, os.cpu_count() or 2))
         self._clones: dict[str, Path] = {}
+        self._trees: OrderedDict[str, str] = OrderedDict()
+        self._one_tree = asyncio.Lock()
 
     def begin(self) -> None:
         """Start with no object of an earlier time."""
@@ -69,6 +73,7 @@ class Snapshots:
         except OSError as error:
             raise machine_short(error) or error from None
         self._seen.clear()
+        self._trees.clear()
 
     def environment(self) -> dict[str, str]:
         """Makes Git write objects into our folder, and read all there are."""
@@ -123,8 +128,13 @@ class Snapshots:
     async def _committed(self, head: str, known: Snapshot | None) -> Snapshot:
         if known is not None and known.commit == head:
             return known
-        git = Git(self.host, self.common, {"GIT_DIR": str(self.common), **self.environment()})
-        return Snapshot(head, head, await git.text("rev-parse", "--verify", f"{head}^{{tree}}"))
+        async with self._one_tree:  # of sessions that begin at the same commit one asks
+            if head not in self._trees:
+                git = Git(self.host, self.common, {"GIT_DIR": str(self.common), **self.environment()})
+                self._trees[head] = await git.text("rev-parse", "--verify", f"{head}^{{tree}}")
+                if len(self._trees) > _TREES:
+                    self._trees.popitem(last=False)
+            return Snapshot(head, head, self._trees[head])
 
     async def _uncommitted(self, git: Git, layout: Layout, head: str, changed: list[Change]) -> Snapshot:
         paths = [one.path for one in changed if _fits(git.repo / one.path)]

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import json
 import os
 import sys
@@ -22,6 +21,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from agent_orchestrator import locking
 from agent_orchestrator.errors import AoError, Temporary
 from agent_orchestrator.host import LocalHost
 from agent_orchestrator.odd import ODD
@@ -199,9 +199,7 @@ def own_cache(folder: Path) -> Iterator[Path]:
         place = folder / str(number)
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
         with (place / "lock").open("a") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            if not locking.take(lock):
                 continue
             yield place
             return

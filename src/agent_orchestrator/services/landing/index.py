@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent_orchestrator.git import Git
+from agent_orchestrator.git import PARALLEL, Git
 from agent_orchestrator.host import Host
 
 Entry = tuple[str, str] | None
@@ -161,7 +161,7 @@ class PrivateIndex:
     async def move(self, old: str, new: str) -> None:
         """Take files and copy from one commit to the other. Raises `GitFailed`, with nothing changed, if something is in the way."""
         command = ("read-tree", "-m", "-u", "--no-recurse-submodules", old, new)
-        await self.git.run(*command, config=("checkout.workers=0", *self.git.filters()), timeout=None)
+        await self.git.run(*command, config=(PARALLEL, *self.git.filters()), timeout=None)
 
     async def _set(self, git: Git, entries: Mapping[str, Entry]) -> None:
         lines = "".join(f"{' '.join(entry)}\t{path}\0" for path, entry in entries.items() if entry)

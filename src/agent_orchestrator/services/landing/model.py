@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+from agent_orchestrator.records import record
 
 Strategy = Literal["squash", "merge", "rebase"]
 Person = tuple[str, str]
 """Name and address."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LandingSpec:
     """What is to land, and how."""
 
@@ -31,7 +32,7 @@ class LandingSpec:
     """Whose commit a squash or a merge is; none: who wrote the branch's last commit."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Built:
     """What would land: `commit` on top of `base_before`."""
 
@@ -44,7 +45,7 @@ class Built:
     """What a person should know of how it was made."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Conflicted:
     """It cannot be merged without somebody's decision on these files."""
 
@@ -52,7 +53,7 @@ class Conflicted:
     base_before: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Landed:
     """The base branch has it: it went from `base_before` to `commit`, now or in an earlier call."""
 
@@ -60,21 +61,21 @@ class Landed:
     commit: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Moved:
     """The base branch is not where it was when the landing was built; build again. None: the base branch is gone."""
 
     now: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class BranchMoved:
     """The branch is not at the commit that may land. None: it is gone."""
 
     now: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Waits:
     """Somebody's checkout of the base branch cannot follow; try again once `reason` is over. Nothing was changed."""
 
@@ -83,7 +84,7 @@ class Waits:
     files: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RebaseSpec:
     """Which commits are to stand on another one."""
 
@@ -102,7 +103,7 @@ class RebaseSpec:
     """Its commits must not be rewritten: merge the base into it."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Rebased:
     """The branch is at `head`, and stands on `onto`."""
 
@@ -110,7 +111,7 @@ class Rebased:
     onto: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class UndoSpec:
     """Which landing is to be taken back: what moved `base` from `base_before` to `landed`."""
 
@@ -124,7 +125,7 @@ class UndoSpec:
     """Whose commit it is; none: the user that Git is configured for."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Reverted:
     """A branch with one commit that takes a landing back; it lands like any other change."""
 
@@ -134,7 +135,7 @@ class Reverted:
     base_before: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LandedElsewhere:
     """A forge's word that a change has landed there."""
 
@@ -144,7 +145,7 @@ class LandedElsewhere:
     """The base's commit, as it was last fetched; none: it was not."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Cleaned:
     """What became of a landed branch."""
 

@@ -22,9 +22,9 @@ from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.flow.reactions import Intent
 from agent_orchestrator.home import Home
 from agent_orchestrator.host import LocalHost
+from agent_orchestrator.nodes.calls import TOKEN
 from agent_orchestrator.nodes.link import Transport
 from agent_orchestrator.nodes.remote import RemoteNode
-from agent_orchestrator.nodes.worker import TOKEN
 from agent_orchestrator.services.lifecycle import Lifecycle
 from agent_orchestrator.services.nodes.carrying import Carrying
 from agent_orchestrator.services.nodes.checkpoints import Checkpoints

@@ -1,6 +1,7 @@
 """Work is never lost: before a workspace goes, everything in it that is nowhere else is put under `refs/ao/rescue/<session>` in the main
-repository; a restored session gets it back byte for byte. `survey.py` looks and judges, `store.py` saves, `restore.py` brings
-back, `manifest.py` is what passes between them. Nothing here changes a workspace except `bring_back`, and nothing removes one.
+repository; a restored session gets it back byte for byte. `survey.py` looks and judges, `store.py` saves (`packing.py` what is a
+repository within), `restore.py` brings back, `manifest.py` is what passes between them. Nothing here changes a workspace except
+`bring_back`, and nothing removes one.
 
     refs/ao/rescue/<session>    commit: the files as they were, for people (`git show`, `git checkout … -- FILE`)
     ├── parent: HEAD as it was

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import tarfile
@@ -10,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agent_orchestrator.errors import NotFound
-from agent_orchestrator.git import ABSENT, Git
+from agent_orchestrator.git import ABSENT, PARALLEL, Git
 from agent_orchestrator.git_files import Layout, find_layout
 from agent_orchestrator.host import Host
 from agent_orchestrator.plugins.workspaces.submodules import fill_submodules
@@ -134,9 +135,10 @@ async def _restore(saved: _Saved) -> list[str]:
     with tempfile.TemporaryDirectory(prefix=".ao-bring-back-", dir=workspace.parent) as folder:
         blobs = await _export(saved.host, saved.main, saved.state, Path(folder))
         await _restore_head(git, saved.manifest)
-        _restore_files(workspace, saved.manifest, blobs)
+        await asyncio.to_thread(_restore_files, workspace, saved.manifest, blobs)
         await _restore_refs(git, saved.main, saved.manifest, blobs)
-        _restore_git_files(saved.layout, saved.manifest, blobs)
+        await asyncio.to_thread(_restore_git_files, saved.layout, saved.manifest, blobs)
+        await _leave_out(git, saved.manifest)
     await _look_again(git, saved.manifest)
     await _restore_stashes(git, saved.manifest)
     notes: list[str] = []
@@ -227,7 +229,7 @@ async def _restore_head(git: Git, manifest: Manifest) -> None:
     if manifest.head is None:
         empty = await git.text("hash-object", "-w", "-t", "tree", os.devnull)
     target = manifest.head or empty
-    await git.run("read-tree", "--reset", "-u", target, config=("checkout.workers=0", *git.filters()), timeout=None)
+    await git.run("read-tree", "--reset", "-u", target, config=(PARALLEL, *git.filters()), timeout=None)
     if manifest.head_ref is not None:
         await git.run("symbolic-ref", "-m", "ao: brought back", "HEAD", manifest.head_ref)
         if manifest.head and await git.resolve(manifest.head_ref) is None:
@@ -238,16 +240,34 @@ async def _restore_head(git: Git, manifest: Manifest) -> None:
 
 def _restore_files(workspace: Path, manifest: Manifest, blobs: Path) -> None:
     for name in manifest.absent:
-        path = workspace / name
-        if not _through_link(workspace, path) and (path.is_symlink() or path.is_file()):
-            path.unlink()
-            _remove_empty(path.parent, workspace)
+        _remove(workspace, name)
     for entry in manifest.entries:
         _restore_entry(workspace, entry, blobs / entry.blob)
     for name in manifest.empty:
         path = workspace / name
         if not _through_link(workspace, path):
             path.mkdir(parents=True, exist_ok=True)
+
+
+def _remove(workspace: Path, name: str) -> None:
+    path = workspace / name
+    if not _through_link(workspace, path) and (path.is_symlink() or path.is_file()):
+        path.unlink()
+        _remove_empty(path.parent, workspace)
+
+
+async def _leave_out(git: Git, manifest: Manifest) -> None:
+    """Take away what the index that was brought back leaves out: the new checkout may have been whole."""
+    as_marked = ("sparse.expectFilesOutsideOfPatterns=true",)  # also where the file is there
+    listing = (await git.run("ls-files", "-v", "-z", config=as_marked, timeout=None)).out
+    kept = {entry.path for entry in manifest.entries}
+
+    def remove() -> None:
+        for entry in os.fsdecode(listing).split("\0"):
+            if entry[:1] in ("S", "s") and entry[2:] not in kept and os.path.lexists(git.repo / entry[2:]):
+                _remove(git.repo, entry[2:])
+
+    await asyncio.to_thread(remove)
 
 
 def _through_link(workspace: Path, path: Path) -> bool:

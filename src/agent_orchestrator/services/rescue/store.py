@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import stat
-import sys
-import tarfile
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from pathlib import Path
 from agent_orchestrator.errors import AoError, Temporary
 from agent_orchestrator.git import ABSENT, Git, GitFailed
 from agent_orchestrator.host import Host
-from agent_orchestrator.safe_files import opened, opened_folder, parts_of
+from agent_orchestrator.safe_files import opened
 from agent_orchestrator.services.rescue.manifest import (
     IDENTITY,
     Entry,
@@ -24,7 +23,8 @@ from agent_orchestrator.services.rescue.manifest import (
     rescue_ref,
     restored_ref,
 )
-from agent_orchestrator.services.rescue.survey import Survey, survey
+from agent_orchestrator.services.rescue.packing import pack
+from agent_orchestrator.services.rescue.survey import LARGEST, Survey, survey
 
 _AT_ONCE = 64
 """Files that are open at the same time."""
@@ -202,8 +202,7 @@ async def _capture(found: Survey, folder: Path) -> Manifest:
         sources.append(source)
     for path in found.nested:
         archive = f"nested-{len(sources)}.tar"
-        with opened_folder(root, parts_of(path)), tarfile.open(folder / archive, "w", format=tarfile.PAX_FORMAT) as tar:
-            tar.add(root / path, arcname=".")
+        await asyncio.to_thread(pack, root, path, folder / archive)
         manifest.entries.append(Entry(path, "nested", 0o755))
         sources.append((folder, archive))
     files = await _stored_files(main, sources)
@@ -225,7 +224,7 @@ async def _stored_files(main: Git, files: Sequence[tuple[Path, str]]) -> list[st
     for start in range(0, len(files), _AT_ONCE):
         some = files[start : start + _AT_ONCE]
         with contextlib.ExitStack() as stack:
-            ready = [stack.enter_context(opened(root, name, longest=sys.maxsize)) for root, name in some]
+            ready = [stack.enter_context(opened(root, name, longest=2 * LARGEST)) for root, name in some]
             paths = [root / name for root, name in some]
             if (descriptors := Path(f"/proc/{os.getpid()}/fd")).is_dir():
                 paths = [descriptors / str(file.fileno()) for file in ready]

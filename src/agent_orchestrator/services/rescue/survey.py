@@ -7,12 +7,13 @@ import filecmp
 import os
 import re
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from agent_orchestrator.errors import NotFound, UsageError
-from agent_orchestrator.git import Change, Git
+from agent_orchestrator.git import SPARSE_MARK, Change, Git
 from agent_orchestrator.git_files import Layout, find_layout, read_head, read_symbolic_head
 from agent_orchestrator.host import Host
 from agent_orchestrator.safe_files import read_plain
@@ -30,6 +31,12 @@ _NOT_STATE = {"FETCH_HEAD"}
 _WORKTREE_REFS = ("refs/bisect/", "refs/worktree/", "refs/rewritten/")
 _PASSING = ("refs/ao/keep/", "refs/ao/clone/", "refs/ao/published/", "refs/ao/checkpoint/")
 """What goes with the workspace, or is overwritten by the next: holds nothing for good."""
+LARGEST = 4 << 30
+"""Bytes of a file, or of all that is in a repository within, that are saved; what is larger keeps its workspace."""
+TOGETHER = 4 * LARGEST
+"""Bytes of all of them together."""
+_LONGEST_STATE = 1 << 28
+"""Bytes of a file of Git's state, but for its index."""
 _OBJECT = re.compile(rb"\b(?:[0-9a-f]{64}|[0-9a-f]{40})\b")
 
 
@@ -54,6 +61,8 @@ class Survey:
     """Submodules that are checked out."""
     empty: list[str] = field(default_factory=list)
     special: list[str] = field(default_factory=list)
+    large: set[str] = field(default_factory=set)
+    """Files and repositories within that are too large to be saved."""
     unsafe: list[str] = field(default_factory=list)
     """What cannot be saved by us: the workspace must stay."""
     git_files: list[str] = field(default_factory=list)
@@ -67,14 +76,13 @@ class Survey:
 
     def needs_saving(self) -> list[str]:
         """What would be lost with the workspace, in words."""
-        tracked = [change for change in self.changes if change.xy != "??" and not change.sub.startswith("S")]
+        changes = [change for change in self.changes if change.path not in self.large]
+        tracked = [change for change in changes if change.xy != "??" and not change.sub.startswith("S")]
         found = [
             _counted(sum(change.xy[0] != "." and "U" not in change.xy for change in tracked), "staged file"),
             _counted(sum(change.xy[1] != "." and "U" not in change.xy for change in tracked), "unstaged file"),
             _counted(sum("U" in change.xy or change.xy in ("AA", "DD") for change in tracked), "conflicted file"),
-            _counted(
-                sum(change.xy == "??" and not change.path.endswith("/") for change in self.changes), "untracked file"
-            ),
+            _counted(sum(change.xy == "??" and not change.path.endswith("/") for change in changes), "untracked file"),
             _counted(len(self.hidden), "file hidden from Git's status", "files hidden from Git's status"),
             _counted(len(self.named), "ignored file that is to be kept", "ignored files that are to be kept"),
             _counted(len(self.nested), "nested repository", "nested repositories"),
@@ -121,6 +129,7 @@ async def survey(host: Host, repo: Path, workspace: Path, named: Sequence[str]) 
     await _look_at_files(found, origin, named)
     found.in_progress = _in_progress(layout.git_dir)
     found.git_files = _git_files(layout.git_dir, own=found.own_objects)
+    await asyncio.to_thread(_leave_large_ones, found)
     await _look_at_commits(found)
     return found
 
@@ -134,7 +143,7 @@ async def _look_at_files(found: Survey, origin: Layout, named: Sequence[str]) ->
     )
     found.changes = [change for change in status if change.xy != "!!"]
     ignored = {change.path.rstrip("/") for change in status if change.xy == "!!"}
-    links, hidden = _tracked(listing.out.decode(errors="surrogateescape"))
+    links, hidden = await asyncio.to_thread(_tracked, listing.out)
     root = found.git.repo
     await asyncio.to_thread(_walk, found, root, links, ignored)
     for change in found.changes:
@@ -147,13 +156,14 @@ async def _look_at_files(found: Survey, origin: Layout, named: Sequence[str]) ->
             or change.path in links
         ):
             continue
-        else:
-            (found.files if _is_content(root, change.path) else found.absent).append(change.path)
-    for path, skipped in hidden.items():
-        if _is_content(root, path):
-            found.hidden.append(path)
-        elif skipped or path not in found.absent:
-            found.absent.append(path)
+        elif _is_content(root, change.path):
+            found.files.append(change.path)
+        elif not hidden.get(change.path):
+            found.absent.append(change.path)
+    present = await asyncio.to_thread(_present, root, hidden)
+    found.hidden += present
+    known_absent = {*found.absent, *present}
+    found.absent += [path for path, skipped in hidden.items() if not skipped and path not in known_absent]
     known = {*found.files, *found.hidden, *found.nested}
     wanted = await asyncio.to_thread(_named, root, origin.top, named, ignored)
     fresh = [name for name in wanted if name not in known]
@@ -167,11 +177,57 @@ async def _look_at_files(found: Survey, origin: Layout, named: Sequence[str]) ->
         found.unsafe += await _submodule(found.git.host, root / path, path)
 
 
-def _tracked(listing: str) -> tuple[set[str], dict[str, bool]]:
+def _leave_large_ones(found: Survey) -> None:
+    """What would take too long to be read, however little of the disk it takes: it is named, and stays."""
+    root, git_dir, left = found.git.repo, found.layout.git_dir, TOGETHER
+    for folder, names in (
+        (git_dir, found.git_files),
+        *((root, names) for names in (found.files, found.named, found.hidden, found.nested)),
+    ):
+        kept = []
+        for name in names:
+            size = _size(folder / name)
+            most = _LONGEST_STATE if folder is git_dir and not _is_index(name) else LARGEST
+            if size <= min(most, left):
+                kept.append(name)
+                left -= size
+            else:
+                shown, limit = os.fsencode(name).decode(errors="replace")[:200], most if size > most else TOGETHER
+                also = "" if size > most else " with what else is to be saved"
+                found.unsafe.append(f"{shown} is too large to be saved: more than {limit / (1 << 30):g} GB{also}")
+                found.large.update([name] if folder is root else [])
+        names[:] = kept
+
+
+def _is_index(name: str) -> bool:
+    return name.startswith(("index", "sharedindex"))
+
+
+def _size(path: Path) -> int:
+    """Bytes that something has to be read for, as far as that matters."""
+    try:
+        status = path.lstat()
+        if not stat.S_ISDIR(status.st_mode):
+            return status.st_size
+        entries = list(os.scandir(path))
+    except OSError:
+        return 0
+    total = 0
+    while entries and total <= LARGEST:
+        entry = entries.pop()
+        with suppress(OSError):
+            if entry.is_dir(follow_symlinks=False):
+                entries += os.scandir(entry.path)
+            elif entry.is_file(follow_symlinks=False):
+                total += entry.stat(follow_symlinks=False).st_size
+    return total
+
+
+def _tracked(listing: bytes) -> tuple[set[str], dict[str, bool]]:
     """Submodules, and files that `status` does not look at → whether they are meant to be missing (sparse checkout)."""
     links: set[str] = set()
     hidden: dict[str, bool] = {}
-    for entry in listing.split("\0"):
+    for entry in listing.decode(errors="surrogateescape").split("\0"):
         facts, _, path = entry.partition("\t")
         flag, _, rest = facts.partition(" ")
         if rest.startswith("160000 "):
@@ -179,6 +235,11 @@ def _tracked(listing: str) -> tuple[set[str], dict[str, bool]]:
         elif flag and (flag.islower() or flag == "S"):
             hidden[path] = flag in "Ss"
     return links, hidden
+
+
+def _present(root: Path, paths: Iterable[str]) -> list[str]:
+    """Those that are there all the same: of a sparse checkout few of very many."""
+    return [path for path in paths if os.path.lexists(f"{root}/{path}") and _is_content(root, path)]
 
 
 def _walk(found: Survey, root: Path, links: set[str], ignored: set[str]) -> None:
@@ -243,7 +304,7 @@ def _named(root: Path, top: Path | None, patterns: Sequence[str], ignored: set[s
         for match in matches:
             for path in _contents(match):
                 name = path.relative_to(root).as_posix()
-                is_ignored = any(_below(name, folder) for folder in ignored)
+                is_ignored = not ignored.isdisjoint((name, *(str(above) for above in PurePosixPath(name).parents)))
                 kept = _is_content(root, name) or (_is_repository(path) and not _through_link(root, name))
                 if is_ignored and kept and not (top and _same(path, top / name)):
                     found[name] = None
@@ -310,6 +371,7 @@ def _git_files(git_dir: Path, *, own: bool) -> list[str]:
     single = [
         "logs/HEAD",
         "info/sparse-checkout",
+        SPARSE_MARK,
         "config.worktree",
         *(("config", "info/exclude", "info/attributes") if own else ()),
     ]
@@ -345,8 +407,9 @@ async def _look_at_commits(found: Survey) -> None:
     found.stashes = await _stashes(found)
     log, state = set[str](), set[str]()
     for name in found.git_files:
-        if not name.startswith(("index", "sharedindex")):
-            objects = {match.decode() for match in _OBJECT.findall(read_plain(found.layout.git_dir / name, 1 << 28))}
+        if not _is_index(name):
+            content = read_plain(found.layout.git_dir / name, _LONGEST_STATE)
+            objects = {match.decode() for match in _OBJECT.findall(content)}
             (log if name == "logs/HEAD" else state).update(objects)
     kinds = await found.git.kinds(sorted({*log, *state, *found.refs.values(), *([found.head] if found.head else [])}))
     found.mentioned = {sha: kinds[sha] for sha in sorted(state) if sha in kinds}

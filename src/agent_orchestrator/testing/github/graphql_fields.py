@@ -137,6 +137,7 @@ FIELDS: dict[str, dict[str, read.Resolver]] = {
     "IssueComment": {**_TEXT, "issue": lambda s: s.issue, "pullRequest": lambda s: s.issue if isinstance(s.issue, Pull) else None},
     "PullRequestReview": {
         **_TEXT, "pullRequest": lambda s: s.pull, "commit": lambda s: CommitNode(s.pull.repo, s.commit_id),
+        "authorCanPushToRepository": lambda s: rules.may_push(s.pull.repo, s.user),
         "comments": read.many(lambda s: [one for thread in s.pull.threads for one in thread.comments if one.review is s]),
     },
     "PullRequestReviewThread": {

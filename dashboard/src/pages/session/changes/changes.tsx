@@ -79,6 +79,18 @@ interface Since {
   onChoose: (onlyNew: boolean) => void;
 }
 
+/** Names the files that are too large to be shown, and says how to see them. */
+function LeftOut({ session, diff }: { session: string; diff: Diff }) {
+  const { omitted } = diff;
+  if (!omitted.length) return null;
+  return (
+    <p role="note" className="text-sm break-words text-ink-soft">
+      Too large to be shown: {omitted.slice(0, 5).join(", ")}
+      {omitted.length > 5 && ` and ${omitted.length - 5} more`}. See it: <code className="font-mono">{`ao sh ${session} -- git diff ${diff.base}`}</code>
+    </p>
+  );
+}
+
 function Reviewed({ session, diff, threads, refused, since }: { session: BoardSession; diff: Diff; threads: PullRequestView["threads"]; refused: string | null; since: Since | null }) {
   const files = useMemo(() => filesOf(diff.diff), [diff.diff]);
   const first = useMemo(() => openAtFirst(files), [files]);
@@ -99,6 +111,7 @@ function Reviewed({ session, diff, threads, refused, since }: { session: BoardSe
   const judging = may("operator") && (session.pr?.state === "open" || session.pr?.state === "draft");
   const total = { added: sum(files, "added"), removed: sum(files, "removed") };
 
+  if (!files.length && diff.omitted.length) return <LeftOut session={session.id} diff={diff} />;
   if (!files.length) {
     return (
       <Empty title={since?.onlyNew ? "Nothing changed since you last looked" : "Nothing has been changed yet"}>
@@ -112,6 +125,7 @@ function Reviewed({ session, diff, threads, refused, since }: { session: BoardSe
   }
   return (
     <div className="flex flex-1 flex-col gap-3">
+      <LeftOut session={session.id} diff={diff} />
       <div className="flex flex-wrap items-center gap-x-4 gap-y-2 text-sm">
         <p className="text-ink-soft">
           {files.length} {files.length === 1 ? "file" : "files"} <Counts file={total} />

@@ -1,6 +1,6 @@
 """Holds one agent's terminal: a PTY, its log, its scrollback and its attachments. Runs alone, and outlives the daemon.
 
-`holder.py` is the process, `spec.py` what it is told and what it writes down, `terminal.py` what it knows of terminals, `lease.py` until
+`holder.py` is the process (`conpty.py` the same on Windows), `spec.py` what it is told and what it writes down, `terminal.py` what it knows of terminals, `lease.py` until
 when it may; they import nothing but the standard library's cores (those beginning with an underscore: the public ones would triple the
 time to start; what has a lease can afford `ctypes`) and each other. `attach.py` is the client for a person's terminal, a script of its
 own. They are started by `process.py`:
@@ -34,6 +34,10 @@ Frames to the holder, on its socket, are a letter, four bytes of length (big-end
     W   attach to watch (as A): its keystrokes are dropped, and its size counts only while nobody is attached by A
     K   keystrokes, after A
     R   the attachment's new size, after A or W (as in A); the size that was set last holds for all
+
+On Windows there is no socket but a file in its place, with a port of the loopback and a token; each connection begins with
+
+    T   the token; without it nothing else is done
 
 An attachment that reads too slowly loses what is in between and gets the scrollback again; it holds up nobody.
 """

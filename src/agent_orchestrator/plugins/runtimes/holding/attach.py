@@ -24,10 +24,9 @@ class Detached(Exception):
 
 def main(path: str, name: str, watch: bool) -> int:
     """Attach until the key, the end of the agent, or the end of the terminal."""
-    holder = socket.socket(socket.AF_UNIX)
     try:
-        holder.connect(path)
-    except OSError:
+        holder = dial(path)
+    except (OSError, ValueError):
         sys.stderr.write(f"the terminal of {name} is gone: restore the session\n")
         return 1
     if not os.isatty(0):
@@ -35,9 +34,9 @@ def main(path: str, name: str, watch: bool) -> int:
         return 2
     before = termios.tcgetattr(0)
     why = "ended"
-    os.write(1, f"[{name}: Ctrl-] detaches]\r\n".encode())
     try:
-        tty.setraw(0)
+        tty.setraw(0)  # this drops what was typed before: nobody is invited to type yet
+        os.write(1, f"[{name}: Ctrl-] detaches]\r\n".encode())
         relay(holder, watch)
     except Detached:
         why = "detached"
@@ -46,6 +45,19 @@ def main(path: str, name: str, watch: bool) -> int:
         termios.tcsetattr(0, termios.TCSADRAIN, before)
     os.write(1, f"\r\n[{name}: {why}]\r\n".encode())
     return 0
+
+
+def dial(path: str) -> socket.socket:
+    """By a Unix socket, or by a file that names a port and a token."""
+    if not os.path.isfile(path):  # noqa: PTH113 - pathlib is half of the time to start
+        holder = socket.socket(socket.AF_UNIX)
+        holder.connect(path)
+        return holder
+    with open(path, encoding="ascii") as file:  # noqa: PTH123
+        port, token = file.read().split()
+    holder = socket.create_connection(("127.0.0.1", int(port)))
+    send(holder, b"T", token.encode())
+    return holder
 
 
 def relay(holder: socket.socket, watch: bool) -> None:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]
 import _socket
-import fcntl
 import os
 import select
 import sys
-import termios
 import time
 
 from .lease import end_family
 from .spec import Spec, append, lines, start, uint16, unlink, write_whole
 from .terminal import ANSWERS, Modes, Scrollback, without_answers
+
+if sys.platform != "win32":
+    import fcntl
+    import termios
+
+POLLIN, POLLOUT = getattr(select, "POLLIN", 1), getattr(select, "POLLOUT", 4)
 
 BACKLOG = 1048576
 # Seconds that keystrokes without Enter hold a message back.
@@ -63,10 +67,28 @@ class Client:
 class Holder:
     """The loop around one PTY."""
 
+    wakeup: int
+    poll: select.poll
+
     def __init__(self, spec: Spec, ends: tuple[int, int], agent: int, listener: _socket.socket, log: int) -> None:
-        self.spec, self.agent, self.listener, self.log = spec, agent, listener, log
+        self.remember_nothing(spec, agent, listener, log)
         # Our own hold on the program's end: without it the terminal would count as hung up whenever nobody has it open.
         self.master, self.slave = ends
+        self.wakeup, wake = os.pipe()
+        for end in (self.wakeup, wake, self.master):
+            os.set_blocking(end, False)
+        _signal.set_wakeup_fd(wake)
+        for number in (_signal.SIGCHLD, _signal.SIGTERM, _signal.SIGINT):
+            _signal.signal(number, self.on_signal)
+        self.poll = select.poll()
+        for end in (self.wakeup, self.master, listener.fileno()):
+            self.poll.register(end, POLLIN)
+        if spec.lease is not None and spec.lease.timer is not None:
+            self.poll.register(spec.lease.timer, POLLIN)
+
+    def remember_nothing(self, spec: Spec, agent: int, listener: _socket.socket, log: int) -> None:
+        """What is known at the beginning."""
+        self.spec, self.agent, self.listener, self.log = spec, agent, listener, log
         self.clients: dict[int, Client] = {}
         self.leader: Client | None = None
         self.modes = Modes()
@@ -80,17 +102,7 @@ class Holder:
         self.ended = False
         self.give_up_at: float | None = None
         self.reason = ""
-        self.wakeup, wake = os.pipe()
-        for end in (self.wakeup, wake, self.master):
-            os.set_blocking(end, False)
-        _signal.set_wakeup_fd(wake)
-        for number in (_signal.SIGCHLD, _signal.SIGTERM, _signal.SIGINT):
-            _signal.signal(number, self.on_signal)
-        self.poll = select.poll()
-        for end in (self.wakeup, self.master, listener.fileno()):
-            self.poll.register(end, select.POLLIN)
-        if spec.lease is not None and spec.lease.timer is not None:
-            self.poll.register(spec.lease.timer, select.POLLIN)
+        self.master = -1
 
     def on_signal(self, number: int, _frame: object) -> None:
         """Asked to end: hang up on the agent and see it out."""
@@ -104,8 +116,7 @@ class Holder:
         while not self.finished():
             for end, event in self.poll.poll(self.timeout()):
                 if end == self.wakeup:
-                    _read(self.wakeup)
-                    self.reap()
+                    self.wake()
                 elif end == self.master:
                     self.on_terminal(event)
                 elif end == self.listener.fileno():
@@ -114,6 +125,11 @@ class Holder:
                     self.on_client(self.clients[end], event)
             self.press_enter_when_due()
             self.end_when_lease_is_over()
+
+    def wake(self) -> None:
+        """A signal came."""
+        _read(self.wakeup)
+        self.reap()
 
     def timeout(self) -> float | None:
         """Milliseconds until something is due; none: nothing is."""
@@ -140,7 +156,11 @@ class Holder:
             return
         self.ended = True
         self.read_the_rest()
-        code = os.waitstatus_to_exitcode(status)
+        self.poll.unregister(self.master)
+        self.note_end(os.waitstatus_to_exitcode(status))
+
+    def note_end(self, code: int) -> None:
+        """Write down how the agent ended, and listen no more; below nothing: the signal that it was killed by."""
         known, killed_by = (code, "null") if code >= 0 else ("null", -code)
         why = f', "reason": "{self.reason}"' if self.reason else ""
         try:
@@ -149,8 +169,7 @@ class Holder:
             # A full disk: the end is seen, how it ended is not.
             pass
         self.give_up_at = time.monotonic() + LINGER
-        for end in (self.master, self.listener.fileno()):
-            self.poll.unregister(end)
+        self.poll.unregister(self.listener.fileno())
         self.listener.close()
         unlink(self.spec.socket)
 
@@ -170,7 +189,7 @@ class Holder:
         """The last output; a child that still has the terminal open is not waited for."""
         os.close(self.slave)
         rest = select.poll()
-        rest.register(self.master, select.POLLIN)
+        rest.register(self.master, POLLIN)
         until = time.monotonic() + LINGER
         while rest.poll(LAST_OUTPUT) and time.monotonic() < until:
             output = _read(self.master)
@@ -180,9 +199,9 @@ class Holder:
 
     def on_terminal(self, event: int) -> None:
         """Read output, write input."""
-        if event & select.POLLOUT:
+        if event & POLLOUT:
             self.write_pending()
-        output = _read(self.master) if event & select.POLLIN else None
+        output = _read(self.master) if event & POLLIN else None
         if output:
             self.keep(output)
 
@@ -223,7 +242,7 @@ class Holder:
         if not self.pending and self.enter_pause is not None:
             self.enter_at, self.enter_pause = time.monotonic() + self.enter_pause, None
         if not self.ended:
-            self.poll.modify(self.master, select.POLLIN | (select.POLLOUT if self.pending else 0))
+            self.poll.modify(self.master, POLLIN | (POLLOUT if self.pending else 0))
 
     def press_enter_when_due(self) -> None:
         """The Enter that ends a delivered message."""
@@ -258,13 +277,13 @@ class Holder:
                 connection.close()
                 return
         self.clients[descriptor] = Client(connection)
-        self.poll.register(descriptor, select.POLLIN)
+        self.poll.register(descriptor, POLLIN)
 
     def on_client(self, client: Client, event: int) -> None:
         """Serve one connection."""
-        if event & select.POLLOUT:
+        if event & POLLOUT:
             self.flush(client)
-        if event & select.POLLIN:
+        if event & POLLIN:
             data = _receive(client.connection)
             if data:
                 client.inbox += data
@@ -276,7 +295,7 @@ class Holder:
             elif data is not None:
                 client.closing = True
                 client.outbox.clear()
-        elif event & ~select.POLLOUT:
+        elif event & ~POLLOUT:
             client.closing = True
             client.outbox.clear()
         if client.closing and not client.outbox:
@@ -396,7 +415,7 @@ class Holder:
             client.outbox.clear()
             client.closing = True
         if client.fileno() in self.clients:
-            self.poll.modify(client.fileno(), select.POLLIN | (select.POLLOUT if client.outbox else 0))
+            self.poll.modify(client.fileno(), POLLIN | (POLLOUT if client.outbox else 0))
 
 
 def main(told: str) -> None:

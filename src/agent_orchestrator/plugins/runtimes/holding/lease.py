@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 AGAIN = 1
 # Seconds that the killed get to end.
 PATIENCE = 2.0
-_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", 0))
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
-_TFD_FLAGS, _TFD_TIMER_ABSTIME = os.O_CLOEXEC | os.O_NONBLOCK, 1
+_TFD_FLAGS, _TFD_TIMER_ABSTIME = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0), 1
 
 
 class Lease:

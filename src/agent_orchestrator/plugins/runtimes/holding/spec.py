@@ -1,18 +1,20 @@
 """What a holder is told, how it starts the agent, and what it writes down."""
 
 # pathlib alone would double the time to start.
-# ruff: noqa: PTH104, PTH108, PTH123
+# ruff: noqa: PTH105, PTH108, PTH123
 
 from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]
 import errno
-import fcntl
 import os
 import sys
-import termios
 
 from .lease import Lease
+
+if sys.platform != "win32":
+    import fcntl
+    import termios
 
 
 class Spec:
@@ -139,4 +141,4 @@ def write_whole(path: str, text: str) -> None:
     """Write a file that is there whole or not at all."""
     with open(path + ".new", "w") as file:
         file.write(text)
-    os.rename(path + ".new", path)
+    os.replace(path + ".new", path)

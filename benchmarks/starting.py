@@ -1,0 +1,73 @@
+"""How long a person waits for a command, and a program for an answer, with none, fifty and five hundred sessions."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+from agent_orchestrator.testing.sandbox import Sandbox
+from benchmarks.asking import Line
+from benchmarks.measure import Figure, Growth, Result, in_turns, ratios, share, timed
+
+AO = str(Path(sys.executable).with_name("ao"))
+IMPORTS = [sys.executable, "-c", "import click, socket, json"]
+NOTHING = [sys.executable, "-c", "pass"]
+TIMES = 15
+ANSWERS = 100
+GRAIN = 1.0
+"""Milliseconds below which one answer is as good as another."""
+
+
+class Waits:
+    """What is asked for at each size, and how long that took."""
+
+    def __init__(self, box: Sandbox) -> None:
+        self.box = box
+        self.commands: list[tuple[float, float]] = []
+        self.lists: list[tuple[float, float]] = []
+        self.singles: list[tuple[float, float]] = []
+
+    def look(self, size: int, judged: bool) -> Iterator[Result]:
+        """`ao status`, the list and one session, with so many sessions."""
+        ours, imports = in_turns(TIMES, partial(self._run, [AO, "status"]), partial(self._run, IMPORTS))
+        self.commands.append((size, _ms(ours)))
+        if judged:
+            note = f"{_ms(ours):.0f} ms ÷ {_ms(imports):.0f} ms"
+            ratio, spread = ratios(ours, imports)
+            yield Figure(
+                f"`ao status`, {size} sessions ÷ bare imports", ratio, 2, note=note, stretch=1.5, spread=spread
+            )
+        with Line.unix(self.box) as line:
+            self.lists.append((size, self._answered(line, "/api/sessions?all=1")))
+            if size:
+                self.singles.append((size, self._answered(line, f"/api/sessions/{self.box.sessions()[0]['id']}")))
+
+    def versions(self) -> Iterator[Result]:
+        """A command that asks nobody."""
+        ours, imports, nothing = in_turns(
+            TIMES, *(partial(self._run, one) for one in ([AO, "--version"], IMPORTS, NOTHING))
+        )
+        ratio, spread = ratios(ours, imports)
+        note = f"{_ms(ours):.0f} ms ÷ {_ms(imports):.0f} ms; `python -c pass` {_ms(nothing):.0f} ms"
+        yield Figure("`ao --version` ÷ bare imports", ratio, 1.5, note=note, stretch=1.2, spread=spread)
+
+    def growth(self) -> Iterator[Result]:
+        """How it all grows."""
+        yield Growth("`ao status`", "sessions", self.commands, "ms", "linear")
+        yield Growth("`GET /api/sessions` answered", "sessions", self.lists, "ms", "linear")
+        yield Growth("`GET /api/sessions/{id}` answered", "sessions", self.singles, "ms", "constant", floor=GRAIN)
+
+    def _answered(self, line: Line, path: str) -> float:
+        """Milliseconds to an answer, by the quicker quarter of them: what else runs only adds to it."""
+        return share([timed(partial(line.get, path)) for _ in range(ANSWERS)], 0.25) * 1e3
+
+    def _run(self, command: Sequence[str]) -> None:
+        subprocess.run(command, cwd=self.box.repo, env=self.box.env, stdout=subprocess.DEVNULL, check=True)
+
+
+def _ms(times: Sequence[float]) -> float:
+    return statistics.median(times) * 1e3

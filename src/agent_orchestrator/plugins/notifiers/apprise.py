@@ -1,0 +1,81 @@
+"""Everybody else: any address that Apprise knows (Telegram, Teams, e-mail, ntfy, Pushover …). Imported when first used."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import logging
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from agent_orchestrator.errors import Missing, Temporary, UsageError
+from agent_orchestrator.host import Host
+from agent_orchestrator.plain import one_line
+from agent_orchestrator.plugins.notifiers import posting, texts
+from agent_orchestrator.protocols import Notification
+from agent_orchestrator.redaction import KNOWN
+
+WITHIN = 60.0
+_KINDS = {"urgent": "failure", "action": "info", "warning": "warning", "info": "info"}
+
+
+class AnyApprise:
+    """Sends to one or more Apprise addresses."""
+
+    permissions: ClassVar = ["network", "secrets"]
+
+    def __init__(self, config: Mapping[str, Any], host: Host) -> None:
+        del host  # nothing of this machine is needed
+        given = config.get("urls") or config.get("url") or config.get("webhookUrl") or ()
+        urls = [given] if isinstance(given, str) else given
+        self._urls = [str(url).strip() for url in urls if str(url).strip()] if isinstance(urls, list | tuple) else []
+        if not self._urls:
+            raise UsageError("notifiers: apprise has no url", "write one: url: tgram://BOT_TOKEN/CHAT_ID")
+        for number, url in enumerate(self._urls, 1):
+            posting.learn(f"apprise address {number}", url)
+
+    async def notify(self, notification: Notification) -> None:
+        """Send it."""
+        try:
+            async with asyncio.timeout(WITHIN):
+                await asyncio.to_thread(self._send, notification)
+        except TimeoutError:
+            raise Temporary(
+                f"apprise: {self._schemes()} did not answer within {WITHIN:g} s", "it is tried again by itself"
+            ) from None
+
+    def _send(self, notification: Notification) -> None:
+        try:
+            import apprise
+        except ImportError:
+            raise Missing("apprise is not installed", "pip install apprise") from None
+        sender = apprise.Apprise(asset=apprise.AppriseAsset(app_id="Agent Orchestrator", secure_logging=True))
+        for url in self._urls:
+            if not sender.add(url):
+                raise UsageError(
+                    f"apprise knows no such address: {scheme(url)}://…", "see https://appriseit.com/services/"
+                )
+        body = texts.for_anybody(texts.as_text(notification, 30_000)) or texts.title(notification, 200)
+        told = io.StringIO()
+        capture: Any = apprise.LogCapture
+        with capture(level=logging.WARNING, fmt="%(message)s") as captured:
+            sent = sender.notify(
+                body=body,
+                title=texts.for_anybody(texts.title(notification, 200)),
+                notify_type=_KINDS.get(notification.level, "info"),
+                body_format="text",
+            )
+            told.write(captured.getvalue())
+        if not sent:
+            why = one_line(KNOWN.text(told.getvalue()), 200)
+            raise Temporary(
+                f"apprise: {self._schemes()} did not take it{f': {why}' if why else ''}", "check its address"
+            )
+
+    def _schemes(self) -> str:
+        return ", ".join(dict.fromkeys(f"{scheme(url)}://…" for url in self._urls))
+
+
+def scheme(url: str) -> str:
+    """The part of an address that says which service it is."""
+    return one_line(url.partition("://")[0], 30)

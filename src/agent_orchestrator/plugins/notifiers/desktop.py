@@ -1,0 +1,99 @@
+"""Notifications of the desktop that the daemon runs on: `notify-send`, macOS's Notification Centre, Windows' toasts.
+
+Text is handed over as arguments or by standard input, never as part of a script.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from agent_orchestrator.errors import Missing, Temporary
+from agent_orchestrator.host import Host
+from agent_orchestrator.plain import one_line
+from agent_orchestrator.plugins.notifiers import texts
+from agent_orchestrator.protocols import Notification
+
+WITHIN = 10.0
+_TITLE, _BODY = 120, 400
+_URGENCY = {"urgent": "critical", "action": "normal", "warning": "normal"}
+_APPLE = (
+    "on run argv",
+    "display notification (item 2 of argv) with title (item 1 of argv)",
+    "end run",
+)
+_TOAST = """
+$told = [Console]::In.ReadToEnd() | ConvertFrom-Json
+[void][Windows.UI.Notifications.ToastNotificationManager, Windows.UI.Notifications, ContentType = WindowsRuntime]
+$kind = [Windows.UI.Notifications.ToastTemplateType]::ToastText02
+$toast = [Windows.UI.Notifications.ToastNotificationManager]::GetTemplateContent($kind)
+$lines = $toast.GetElementsByTagName('text')
+[void]$lines.Item(0).AppendChild($toast.CreateTextNode($told.title))
+[void]$lines.Item(1).AppendChild($toast.CreateTextNode($told.message))
+$app = '{1AC14E77-02E7-4E5D-B744-2EB1AE5198B7}\\WindowsPowerShell\\v1.0\\powershell.exe'
+$shown = New-Object Windows.UI.Notifications.ToastNotification $toast
+[Windows.UI.Notifications.ToastNotificationManager]::CreateToastNotifier($app).Show($shown)
+"""
+
+
+class Desktop:
+    """Shows notifications on this machine."""
+
+    permissions: ClassVar = ["processes"]
+
+    def __init__(self, config: Mapping[str, Any], host: Host, platform: str = sys.platform) -> None:
+        del config  # there is nothing to choose
+        self._host = host
+        self._platform = platform
+
+    async def notify(self, notification: Notification) -> None:
+        """Show it."""
+        argv, given = self._command(notification)
+        try:
+            done = await self._host.run(argv, input=given, timeout=WITHIN)
+        except Temporary as error:
+            raise Missing(
+                f"desktop: {error.text}", "see why no desktop answers, or take desktop out of notifiers"
+            ) from None
+        if done.code:
+            said = one_line((done.err or done.out).decode(errors="replace"), 200)
+            raise Missing(
+                f"desktop: {argv[0]} failed: {said or f'exit {done.code}'}",
+                "start the daemon within a desktop session, or take desktop out of notifiers",
+            )
+
+    async def check(self) -> None:
+        """See that there is something to show it by."""
+        self._command(Notification("", ""))
+
+    def _command(self, notification: Notification) -> tuple[Sequence[str], bytes | None]:
+        title, body = texts.title(notification, _TITLE), texts.message(notification, _BODY)
+        if self._platform == "darwin":
+            script = [word for line in _APPLE for word in ("-e", line)]
+            return (self._program("osascript"), *script, "--", title, body), None
+        if self._platform == "win32":
+            return self._toast(self._program("powershell"), title, body)
+        if sends := self._host.which("notify-send"):
+            urgency = _URGENCY.get(notification.level, "low")
+            name = "--app-name=Agent Orchestrator"
+            return (sends, name, f"--urgency={urgency}", "--", title, texts.for_markup(body)), None
+        if shell := self._host.which("powershell.exe"):  # the desktop around a Linux within Windows
+            return self._toast(shell, title, body)
+        raise Missing(
+            "desktop: notify-send is not installed",
+            "install libnotify (libnotify-bin), or take desktop out of notifiers",
+        )
+
+    def _toast(self, program: str, title: str, body: str) -> tuple[Sequence[str], bytes]:
+        script = base64.b64encode(_TOAST.encode("utf-16-le")).decode()
+        given = json.dumps({"title": title, "message": body}).encode()
+        return (program, "-NoProfile", "-NonInteractive", "-EncodedCommand", script), given
+
+    def _program(self, name: str) -> str:
+        found = self._host.which(name)
+        if found is None:
+            raise Missing(f"desktop: {name} is not there", "take desktop out of notifiers")
+        return found

@@ -1,0 +1,116 @@
+"""Slack: by an incoming webhook, or by a bot's token and a channel. Block Kit, with buttons.
+
+Slack has no key for what it was sent before: the notification's id is shown, so that a person knows what came twice.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from agent_orchestrator.errors import AoError, Denied, Temporary, UsageError
+from agent_orchestrator.host import Host
+from agent_orchestrator.plain import clean_text, one_line
+from agent_orchestrator.plugins.notifiers import posting, texts
+from agent_orchestrator.protocols import Notification
+from agent_orchestrator.redaction import KNOWN
+
+API = "https://slack.com/api"
+HEADER, SECTION, CONTEXT, LABEL, FALLBACK = 150, 3000, 2000, 75, 3000
+_STYLES = {"allow": "primary", "merge": "primary", "deny": "danger"}
+_MARKS = {"urgent": "🚨", "action": "👉", "warning": "⚠️", "info": "ℹ️"}
+_OF_TOKEN = frozenset(
+    {"invalid_auth", "not_authed", "account_inactive", "token_revoked", "token_expired", "no_permission"}
+)
+_OF_CHANNEL = frozenset({"channel_not_found", "not_in_channel", "is_archived", "restricted_action"})
+_LATER = frozenset(
+    {"ratelimited", "rate_limited", "internal_error", "fatal_error", "service_unavailable", "request_timeout"}
+)
+
+
+class Slack:
+    """Sends to one channel."""
+
+    permissions: ClassVar = ["network", "secrets"]
+
+    def __init__(self, config: Mapping[str, Any], host: Host, clock: Callable[[], float] = time.time) -> None:
+        del host  # nothing of this machine is needed
+        self._clock = clock
+        self._channel = str(config.get("channel") or "").strip()
+        self._interactive = bool(config.get("signingSecret"))
+        given = config.get("token") or config.get("botToken")
+        token = str(given or ("" if config.get("webhookUrl") else os.environ.get("SLACK_BOT_TOKEN", "")))
+        self._headers: dict[str, str] = {}
+        if token:
+            if not self._channel:
+                raise UsageError("slack: channel is missing", "a bot's token needs a channel: its id, as in C012AB3CD")
+            KNOWN.learn({"slack token": token})
+            self._url = f"{str(config.get('apiUrl') or API).rstrip('/')}/chat.postMessage"
+            self._headers = {"Authorization": f"Bearer {token}"}
+        else:
+            self._url = posting.address("slack", config.get("webhookUrl"), "SLACK_WEBHOOK_URL")
+
+    async def notify(self, notification: Notification) -> None:
+        """Send it."""
+        where = "its token and channel" if self._headers else "its webhookUrl"
+        reply = await posting.post(
+            "slack", self._url, self.payload(notification), self._headers, where=where, clock=self._clock
+        )
+        if self._headers:
+            self._check(reply)
+
+    def _check(self, reply: posting.Reply) -> None:
+        """Slack's API says by its JSON, with status 200, what went wrong."""
+        data = reply.data if isinstance(reply.data, dict) else {}
+        if data.get("ok") is True:
+            return
+        error = one_line(str(data.get("error") or "an answer that cannot be read"), 100)
+        if error in _LATER:
+            raise Temporary(
+                f"slack: {error}",
+                "it is sent by itself later",
+                self._clock() + posting.retry_after(reply, self._clock()),
+            )
+        if error in _OF_TOKEN:
+            raise Denied(f"slack: the token is refused: {error}", "make a new one, with the scope chat:write")
+        if error in _OF_CHANNEL:
+            raise AoError(f"slack: {self._channel}: {error}", "check its channel, and invite the bot into it")
+        if error == "missing_scope":
+            raise Denied("slack: the token lacks the scope chat:write", "add it to the app, and install it again")
+        raise AoError(f"slack: {error}", "see https://docs.slack.dev/reference/methods/chat.postMessage")
+
+    def payload(self, notification: Notification) -> dict[str, Any]:
+        """The message as Block Kit, and as text for where blocks are not shown."""
+        mark = _MARKS.get(notification.level, "")
+        title = texts.title(notification, HEADER - 4, texts.for_slack)
+        message = texts.message(notification, SECTION, texts.for_slack)
+        blocks: list[dict[str, Any]] = [
+            {"type": "header", "text": {"type": "plain_text", "text": f"{mark} {title}".strip(), "emoji": False}}
+        ]
+        if message:
+            blocks.append({"type": "section", "text": {"type": "mrkdwn", "text": message, "verbatim": True}})
+        known = " · ".join(value for _, value in texts.about(notification))
+        if known:
+            text = texts.cut(known, CONTEXT, texts.for_slack)
+            blocks.append({"type": "context", "elements": [{"type": "mrkdwn", "text": text, "verbatim": True}]})
+        if buttons := self._buttons(notification):
+            blocks.append({"type": "actions", "elements": buttons})
+        fallback = texts.cut(clean_text(f"{notification.title}: {notification.message}"), FALLBACK, texts.for_slack)
+        sent = {"text": fallback, "blocks": blocks, "unfurl_links": False, "unfurl_media": False}
+        return {"channel": self._channel, **sent} if self._channel else sent
+
+    def _buttons(self, notification: Notification) -> list[dict[str, Any]]:
+        buttons = []
+        for number, action in enumerate(texts.actions(notification)[:25]):
+            label = {"type": "plain_text", "text": texts.cut(action.label, LABEL), "emoji": False}
+            button: dict[str, Any] = {"type": "button", "text": label, "action_id": f"ao-{action.name}-{number}"}
+            if action.token and self._interactive:
+                button["value"] = action.token
+            else:
+                button["url"] = action.url
+            if action.name in _STYLES:
+                button["style"] = _STYLES[action.name]
+            buttons.append(button)
+        return buttons

@@ -1,0 +1,236 @@
+"""The holder for Windows: the same loop around a pseudo console, reached over loopback by who knows its token.
+
+Windows polls nothing but sockets. So a thread reads the console and wakes the loop by a socket, and what is a path of a Unix socket
+elsewhere is a file here, with a port and a token; the first frame of a connection is `T` and the token.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from shutil import which
+from socket import AF_INET, socket, socketpair
+from typing import Protocol, cast
+
+from .holder import LINGER, POLLIN, POLLOUT, Client, Holder
+from .spec import Spec, lines, write_whole
+
+LOOPBACK = "127.0.0.1"
+_NOT_THERE = "import sys; sys.stderr.write(sys.argv[1] + ': not found\\n'); sys.exit(127)"
+# Seconds between two looks whether a program that shows nothing has ended.
+LOOK = 0.05
+
+
+class Console(Protocol):
+    """As much of pywinpty's `PTY` as is used: the one thing here that only Windows has."""
+
+    pid: int
+
+    def spawn(self, appname: str, cmdline: str | None = None, cwd: str | None = None, env: str | None = None) -> bool:
+        """Start a program in it."""
+        ...
+
+    def read(self, blocking: bool = False) -> str:
+        """What it shows."""
+        ...
+
+    def write(self, to_write: str) -> int:
+        """Type into it."""
+        ...
+
+    def set_size(self, cols: int, rows: int) -> None:
+        """Its size."""
+        ...
+
+    def isalive(self) -> bool:
+        """Does its program run?"""
+        ...
+
+    def get_exitstatus(self) -> int | None:
+        """How that ended."""
+        ...
+
+
+def console(columns: int, rows: int) -> Console:
+    """A new one."""
+    from winpty import PTY  # type: ignore[import-not-found, unused-ignore]
+
+    return cast("Console", PTY(columns, rows))
+
+
+class Sockets:
+    """`select.poll` where there is none: for sockets."""
+
+    def __init__(self) -> None:
+        self._wanted: dict[int, int] = {}
+
+    def register(self, end: int, events: int) -> None:
+        """Look at this one."""
+        self._wanted[end] = events
+
+    modify = register
+
+    def unregister(self, end: int) -> None:
+        """Look at it no more."""
+        del self._wanted[end]
+
+    def poll(self, timeout: float | None) -> list[tuple[int, int]]:
+        """Those with something to do, within so many milliseconds."""
+        readers = [end for end, events in self._wanted.items() if events & POLLIN]
+        writers = [end for end, events in self._wanted.items() if events & POLLOUT]
+        ready = select.select(readers, writers, [], None if timeout is None else timeout / 1000)
+        found: dict[int, int] = dict.fromkeys(ready[0], POLLIN)
+        for end in ready[1]:
+            found[end] = found.get(end, 0) | POLLOUT
+        return list(found.items())
+
+
+class ConsoleHolder(Holder):
+    """The loop around one pseudo console."""
+
+    def __init__(self, spec: Spec, shown: Console, listener: socket, log: int, token: bytes) -> None:
+        self.remember_nothing(spec, shown.pid, listener, log)
+        self.console, self.token = shown, token
+        self.known: set[Client] = set()
+        self.output: deque[bytes] = deque()
+        self.receiver, self.waker = socketpair()
+        self.receiver.setblocking(False)
+        self.wakeup = self.receiver.fileno()
+        self.poll = cast("select.poll", Sockets())
+        for end in (self.wakeup, listener.fileno()):
+            self.poll.register(end, POLLIN)
+        self.reader = threading.Thread(target=self.read, daemon=True)
+        self.reader.start()
+
+    def read(self) -> None:
+        """In its thread: whatever the console shows, until its program has ended."""
+        while True:
+            try:
+                text = self.console.read(blocking=True)
+            except (
+                Exception
+            ):  # its own kind of error, whichever version: the program's end, or there is nothing more to read
+                text = ""
+            if text:
+                self.output.append(text.encode(errors="surrogatepass"))
+                self.waker.send(b"o")
+            elif not self.console.isalive():
+                break
+            else:
+                time.sleep(LOOK)
+        self.waker.send(b"e")
+
+    def wake(self) -> None:
+        """The thread has something."""
+        told = self.receiver.recv(65536)
+        while self.output:
+            self.keep(self.output.popleft())
+        if b"e" in told:
+            self.reap()
+
+    def reap(self) -> None:
+        """Note the end, after all output."""
+        if self.ended or (self.reader.is_alive() and self.console.isalive()):
+            return
+        self.reader.join(LINGER)
+        while self.output:
+            self.keep(self.output.popleft())
+        self.ended = True
+        code = self.console.get_exitstatus()
+        self.note_end(1 if code is None else code)
+
+    def write_pending(self) -> None:
+        """The console takes everything."""
+        if self.pending and not self.ended:
+            self.console.write(self.pending.decode(errors="replace"))
+        self.pending.clear()
+        if self.enter_pause is not None:
+            self.enter_at, self.enter_pause = time.monotonic() + self.enter_pause, None
+
+    def resize(self, columns: int, rows: int) -> None:
+        """Tell the program its size."""
+        self.spec.columns, self.spec.rows = columns, rows
+        self.console.set_size(columns, rows)
+
+    def accept(self) -> None:
+        """Let anybody connect; who he is he must show."""
+        try:
+            connection, _ = cast("socket", self.listener).accept()
+        except OSError:
+            return
+        connection.setblocking(False)
+        self.clients[connection.fileno()] = Client(connection)
+        self.poll.register(connection.fileno(), POLLIN)
+
+    def on_frame(self, client: Client, kind: bytes, body: bytes) -> None:
+        """Nothing is done for who has not shown the token."""
+        if client in self.known:
+            super().on_frame(client, kind, body)
+        elif kind == b"T" and body == self.token:
+            self.known.add(client)
+        else:
+            client.closing = True
+
+    def drop(self, client: Client) -> None:
+        """Close a connection."""
+        self.known.discard(client)
+        super().drop(client)
+
+
+def spawn(spec: Spec, shown: Console) -> None:
+    """Start the agent's program."""
+    if spec.stdin is not None:
+        raise SystemExit(
+            "a program in a console of Windows takes no standard input from a file: give its prompt by another way"
+        )
+    argv = [os.fsdecode(word) for word in spec.argv]
+    env = {os.fsdecode(name): os.fsdecode(value) for name, value in spec.env.items()}
+    program = which(argv[0], path=env.get("PATH"))
+    if program is None:
+        program, argv = sys.executable, [sys.executable, "-c", _NOT_THERE, argv[0]]
+    block = "\0".join(f"{name}={value}" for name, value in env.items()) + "\0"
+    rest = subprocess.list2cmdline(argv[1:])
+    if not shown.spawn(program, cmdline=f" {rest}" if rest else None, cwd=os.fsdecode(spec.cwd), env=block):
+        raise SystemExit(f"{program} could not be started")
+
+
+def main(told: str) -> None:
+    """Become the holder, unless there is or was one for this generation."""
+    spec = Spec(told)
+    lock = os.open(spec.file("holder") + ".lock", os.O_RDWR | os.O_CREAT, 0o600)
+    if not take(lock) or lines(spec.file("holder") + ".json"):
+        return
+    listener = socket(AF_INET)
+    listener.bind((LOOPBACK, 0))
+    listener.listen(16)
+    listener.setblocking(False)
+    token = os.urandom(16).hex()
+    log = os.open(spec.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o600)
+    shown = console(spec.columns, spec.rows)
+    spawn(spec, shown)
+    write_whole(spec.socket, f"{listener.getsockname()[1]} {token}\n")
+    names = ("holder", "holderStarted", "agent", "agentStarted")
+    values = (str(os.getpid()), "", str(shown.pid), "")
+    text = ", ".join(f'"{name}": "{value}"' for name, value in zip(names, values, strict=True))
+    write_whole(spec.file("holder") + ".json", "{" + text + "}\n")
+    ConsoleHolder(spec, shown, listener, log, token.encode()).run()
+
+
+def take(lock: int) -> bool:
+    """Get the lock for good, unless another holder has it."""
+    if sys.platform != "win32":
+        from .holder import take as take_there
+
+        return take_there(lock)
+    import msvcrt
+
+    try:
+        msvcrt.locking(lock, msvcrt.LK_NBLCK, 1)
+    except OSError:
+        return False
+    return True

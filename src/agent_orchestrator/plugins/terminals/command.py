@@ -1,0 +1,65 @@
+"""Any command, from the configuration: `terminal: {plugin: command, command: [foot, --title, '{{session}}', '{{command}}']}`."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from agent_orchestrator import templates
+from agent_orchestrator.errors import UsageError
+from agent_orchestrator.plugins.terminals.showing import leave_running, program
+from agent_orchestrator.protocols import Window
+
+if TYPE_CHECKING:
+    from agent_orchestrator.host import Host
+
+VARIABLES = ("command", "cwd", "session", "url")
+"""`command` as a word of its own becomes the command's words; inside another it is one text, quoted for a shell."""
+
+_EXAMPLE = "for example command: [foot, --title, '{{session}}', '{{command}}']"
+
+
+class Command:
+    """Runs what its configuration says, once for each session."""
+
+    permissions: ClassVar = ["processes"]
+
+    def __init__(self, config: Mapping[str, Any], host: Host) -> None:
+        self._host = host
+        self._words = _words(config)
+
+    async def open(self, window: Window) -> None:
+        """Start it; it may live as long as its window, or end at once."""
+        variables = {
+            "command": shlex.join(window.command),
+            "cwd": str(window.cwd),
+            "session": window.session,
+            "url": window.url,
+        }
+        argv: list[str] = []
+        for word in self._words:
+            argv += window.command if _is_command(word) else [templates.render(word, variables)]
+        argv[0] = program(self._host, argv[0], window)
+        await leave_running(self._host, argv, window)
+
+
+def _words(config: Mapping[str, Any]) -> Sequence[str]:
+    for key in config:
+        if key != "command":
+            raise UsageError(f"terminal command knows no {key!r}", _EXAMPLE)
+    given = config.get("command")
+    try:
+        words = shlex.split(given) if isinstance(given, str) else given
+    except ValueError as error:
+        raise UsageError(f"terminal command: {given!r} cannot be split into words: {error}", _EXAMPLE) from None
+    if not isinstance(words, list | tuple) or not words or not all(isinstance(word, str) and word for word in words):
+        raise UsageError("terminal command needs a `command`, a list of words", _EXAMPLE)
+    for word in words:
+        templates.check(word, VARIABLES)
+    shows = {name for word in words for name in templates.variables_of(word)} & {"command", "url"}
+    return words if shows else [*words, "{{command}}"]
+
+
+def _is_command(word: str) -> bool:
+    return word.replace(" ", "") == "{{command}}"

@@ -1,0 +1,28 @@
+"""GNOME Terminal: its server opens the tab or the window, so the command ends at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from agent_orchestrator.plugins.terminals.showing import choice, hand_over, program
+from agent_orchestrator.protocols import Window
+
+if TYPE_CHECKING:
+    from agent_orchestrator.host import Host
+
+
+class GnomeTerminal:
+    """Opens tabs, or with `as: window` windows."""
+
+    permissions: ClassVar = ["processes"]
+
+    def __init__(self, config: Mapping[str, Any], host: Host) -> None:
+        self._host = host
+        self._as = choice(config, "gnome-terminal", "as", ("tab", "window"))
+
+    async def open(self, window: Window) -> None:
+        """Ask the desktop's terminal for it."""
+        shown = [f"--{self._as}", f"--title={window.session}", f"--working-directory={window.cwd}"]
+        argv = [program(self._host, "gnome-terminal", window), *shown, "--", *window.command]
+        await hand_over(self._host, argv, window, what="gnome-terminal")

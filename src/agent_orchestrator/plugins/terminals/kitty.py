@@ -1,0 +1,35 @@
+"""kitty: a tab of the one that the person sits at, where it may be controlled, otherwise a window of its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from agent_orchestrator.plugins.terminals.showing import choice, hand_over, leave_running, program
+from agent_orchestrator.protocols import Window
+
+if TYPE_CHECKING:
+    from agent_orchestrator.host import Host
+
+
+class Kitty:
+    """Opens tabs, or with `as: os-window` windows."""
+
+    permissions: ClassVar = ["processes"]
+
+    def __init__(self, config: Mapping[str, Any], host: Host, environ: Mapping[str, str] = os.environ) -> None:
+        self._host = host
+        self._as = choice(config, "kitty", "as", ("tab", "window", "os-window"))
+        self._controlled = environ.get("KITTY_LISTEN_ON", "")
+
+    async def open(self, window: Window) -> None:
+        """Ask the running kitty, if it listens (`listen_on` and `allow_remote_control` in its configuration); else start one."""
+        kitty, cwd = program(self._host, "kitty", window), str(window.cwd)
+        if self._controlled:
+            title = ["--title", window.session, *(["--tab-title", window.session] if self._as == "tab" else [])]
+            asked = [kitty, "@", "--to", self._controlled, "launch", f"--type={self._as}", *title, "--cwd", cwd]
+            await hand_over(self._host, [*asked, *window.command], window, what="kitty")
+        else:
+            argv = [kitty, "--title", window.session, "--directory", cwd, *window.command]
+            await leave_running(self._host, argv, window)

@@ -1,0 +1,36 @@
+"""A window in the tmux that the person is in."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from agent_orchestrator.errors import Missing
+from agent_orchestrator.plugins.terminals.showing import by_hand, choice, hand_over, program
+from agent_orchestrator.protocols import Window
+
+if TYPE_CHECKING:
+    from agent_orchestrator.host import Host
+
+
+class TmuxWindow:
+    """Opens windows, or with `as: pane` panes."""
+
+    permissions: ClassVar = ["processes"]
+
+    def __init__(self, config: Mapping[str, Any], host: Host, environ: Mapping[str, str] = os.environ) -> None:
+        self._host = host
+        self._as = choice(config, "tmux", "as", ("window", "pane"))
+        self._inside = bool(environ.get("TMUX"))
+
+    async def open(self, window: Window) -> None:
+        """Open it next to the one that the person looks at."""
+        if not self._inside:
+            raise Missing(
+                "you are in no tmux", f"run this inside tmux, choose another `terminal`, or {by_hand(window)}"
+            )
+        where = ["-c", str(window.cwd)]
+        verb = ["split-window"] if self._as == "pane" else ["new-window", "-n", window.session]
+        argv = [program(self._host, "tmux", window), *verb, *where, "--", *window.command]
+        await hand_over(self._host, argv, window, what="tmux")

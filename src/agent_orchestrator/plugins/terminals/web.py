@@ -1,0 +1,51 @@
+"""The session's page of the dashboard, in the browser: its terminal, diff and messages."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from agent_orchestrator.errors import Missing
+from agent_orchestrator.plugins.terminals.showing import hand_over, leave_running, nothing
+from agent_orchestrator.protocols import Window
+
+if TYPE_CHECKING:
+    from agent_orchestrator.host import Host
+
+_OPENERS = ("xdg-open", "wslview", "open", "explorer.exe")
+
+
+class Web:
+    """Opens pages of the dashboard."""
+
+    permissions: ClassVar = ["processes"]
+
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        host: Host,
+        platform: str = sys.platform,
+        environ: Mapping[str, str] = os.environ,
+    ) -> None:
+        nothing(config, "web")
+        self._host = host
+        self._platform = platform
+        self._browser = environ.get("BROWSER", "")
+
+    async def open(self, window: Window) -> None:
+        """Open its page; a browser that is not signed in says how that is done."""
+        if not window.url:
+            raise Missing(f"{window.session} has no page: the daemon has no dashboard", "see ao doctor")
+        if self._platform == "win32":
+            await hand_over(self._host, ["rundll32", "url.dll,FileProtocolHandler", window.url], window, what="web")
+            return
+        if self._browser and (named := self._host.which(self._browser)):
+            await leave_running(self._host, [named, window.url], window)
+            return
+        programs = ("open",) if self._platform == "darwin" else _OPENERS
+        found = next((path for name in programs if (path := self._host.which(name))), None)
+        if found is None:
+            raise Missing("no program that opens a browser was found", f"open {window.url} yourself")
+        await leave_running(self._host, [found, window.url], window)

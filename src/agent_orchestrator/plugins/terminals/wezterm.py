@@ -1,0 +1,37 @@
+"""WezTerm: a tab of the one that the person sits at, otherwise a window of its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from agent_orchestrator.plugins.terminals.showing import choice, hand_over, leave_running, program
+from agent_orchestrator.protocols import Window
+
+if TYPE_CHECKING:
+    from agent_orchestrator.host import Host
+
+
+class WezTerm:
+    """Opens tabs, or with `as: window` windows."""
+
+    permissions: ClassVar = ["processes"]
+
+    def __init__(self, config: Mapping[str, Any], host: Host, environ: Mapping[str, str] = os.environ) -> None:
+        self._host = host
+        self._as = choice(config, "wezterm", "as", ("tab", "window"))
+        self._inside = bool(environ.get("WEZTERM_PANE"))
+
+    async def open(self, window: Window) -> None:
+        """Ask the running WezTerm, from one of its panes; else start one."""
+        wezterm, cwd = program(self._host, "wezterm", window), str(window.cwd)
+        if not self._inside:
+            await leave_running(self._host, [wezterm, "start", "--cwd", cwd, "--", *window.command], window)
+            return
+        new = ["--new-window"] if self._as == "window" else []
+        argv = [wezterm, "cli", "spawn", *new, "--cwd", cwd, "--", *window.command]
+        pane = (await hand_over(self._host, argv, window, what="wezterm")).text.strip()
+        if pane.isdigit():
+            named = [wezterm, "cli", "set-tab-title", "--pane-id", pane, window.session]
+            await self._host.run(named, timeout=10)

@@ -1,0 +1,40 @@
+"""Windows Terminal, from Windows or from a Linux within it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from agent_orchestrator.plugins.terminals.showing import choice, hand_over, program
+from agent_orchestrator.protocols import Window
+
+if TYPE_CHECKING:
+    from agent_orchestrator.host import Host
+
+
+class WindowsTerminal:
+    """Opens tabs of the window used last, or with `as: window` windows."""
+
+    permissions: ClassVar = ["processes"]
+
+    def __init__(self, config: Mapping[str, Any], host: Host, environ: Mapping[str, str] = os.environ) -> None:
+        self._host = host
+        self._as = choice(config, "windows-terminal", "as", ("tab", "window"))
+        self._linux = environ.get("WSL_DISTRO_NAME", "")
+
+    async def open(self, window: Window) -> None:
+        """Hand it to `wt.exe`, which ends at once."""
+        where = ["-w", "new" if self._as == "window" else "0", "new-tab", "--title", window.session]
+        if self._linux:
+            inner = ["wsl.exe", "-d", self._linux, "--cd", str(window.cwd), "--", *window.command]
+        else:
+            where += ["-d", str(window.cwd)]
+            inner = list(window.command)
+        argv = [program(self._host, "wt.exe", window), *(_word(word) for word in (*where, *inner))]
+        await hand_over(self._host, argv, window, what="windows-terminal")
+
+
+def _word(word: str) -> str:
+    """`wt` takes a semicolon, wherever it stands, for the beginning of another command."""
+    return word.replace(";", "\\;")

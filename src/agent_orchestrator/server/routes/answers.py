@@ -1,0 +1,64 @@
+"""The page behind a notification's link that answers. Opening it changes nothing: it shows what would be answered, and a button.
+
+Needs no token: the address has a word that only the daemon can have signed, for one request, once.
+"""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Annotated
+
+from fastapi import Path, Request, Response
+
+from agent_orchestrator.errors import AoError
+from agent_orchestrator.server.context import TheServices
+from agent_orchestrator.server.describe import as_json, gives, gives_text, part
+
+router = part("answers")
+
+Token = Annotated[str, Path(description="What the link ends with.")]
+
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "Referrer-Policy": "no-referrer",
+    "X-Robots-Tag": "noindex",
+    "Cache-Control": "no-store",
+}
+_PAGE = """\
+<!doctype html>
+<html lang="en">
+<head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><title>{title}</title>
+<style>body{{font:16px/1.5 system-ui,sans-serif;max-width:42rem;margin:3rem auto;padding:0 1rem}}
+pre{{white-space:pre-wrap;overflow-wrap:anywhere;padding:1rem;border:1px solid #8888;border-radius:.5rem}}
+button{{font:inherit;padding:.5rem 1.5rem;border-radius:.5rem;border:1px solid #8888;cursor:pointer}}</style></head>
+<body><main><h1>{title}</h1>{body}</main></body>
+</html>
+"""
+
+
+@router.get("/answer/{token}", responses=gives_text("A page", "text/html"))
+async def show_answer(services: TheServices, token: Token) -> Response:
+    """What a notification's link would answer, as a page with a button that does; needs no token of its own, and changes nothing."""
+    try:
+        shown = services.answers.show(token)
+    except AoError as error:
+        return _page("It cannot be answered here", f"<p>{escape(str(error))}</p>", error.http_status)
+    button = f'<form method="post"><button>{escape(shown.title)}</button></form>'
+    return _page(shown.title, f"<pre>{escape(shown.text)}</pre>{button}")
+
+
+@router.post("/answer/{token}", responses=gives("Answered"))
+async def give_answer(request: Request, services: TheServices, token: Token) -> Response:
+    """Give the answer that a notification's link stands for, once; needs no token of its own. A browser gets a page."""
+    human = "text/html" in request.headers.get("accept", "")
+    try:
+        done = await services.answers.answer(token)
+    except AoError as error:
+        if not human:
+            raise
+        return _page("Nothing was done", f"<p>{escape(str(error))}</p>", error.http_status)
+    return _page("Done", f"<p>{escape(done['verb'])}: {escape(done['session'])}</p>") if human else as_json(done)
+
+
+def _page(title: str, body: str, status: int = 200) -> Response:
+    return Response(_PAGE.format(title=escape(title), body=body), status, _HEADERS, "text/html; charset=utf-8")

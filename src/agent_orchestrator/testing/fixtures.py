@@ -1,0 +1,33 @@
+"""What tests of a plugin need beside its contract suite; in its `conftest.py`:
+
+pytest_plugins = ["agent_orchestrator.testing.fixtures"]
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+_FOREIGN = ("AO_CONFIG", "AO_SESSION", "AO_SHELL", "TMUX", "TMUX_PANE", "EDITOR", "VISUAL", "XDG_CONFIG_HOME")
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """The daemon knows asyncio alone."""
+    return "asyncio"
+
+
+@pytest.fixture(autouse=True)
+def own_world(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Keep the user's home, configuration and terminals out of every test."""
+    home = tmp_path_factory.mktemp("home")
+    (home / ".gitconfig").write_text(
+        "[user]\nname = Test\nemail = test@example.invalid\n[init]\ndefaultBranch = main\n"
+    )
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("AO_HOME", str(home / "ao"))
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    for name in _FOREIGN:
+        monkeypatch.delenv(name, raising=False)
+    return home

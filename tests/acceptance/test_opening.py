@@ -1,0 +1,96 @@
+"""`ao open` against a real daemon: in a tmux that a person is in, by a plugin of his own, and what a repository may not say."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agent_orchestrator.testing.programs import Programs
+from agent_orchestrator.testing.sandbox import Sandbox, have_tmux
+
+MINE = """
+class Mine:
+    name = "mine"
+
+    def __init__(self, config, host):
+        self.host = host
+
+    async def open(self, window):
+        await self.host.run(["mine-terminal", window.session, str(window.cwd), window.url])
+"""
+
+
+@pytest.fixture
+def tmux(one: Sandbox, tmp_path: Path) -> Iterator[list[str]]:
+    if not have_tmux():
+        pytest.skip("tmux is not installed")
+    socket = one.home.path / "persons.sock"
+    argv = ["tmux", "-S", str(socket), "-f", "/dev/null"]
+    subprocess.run([*argv, "new-session", "-d", "-s", "work", "-x", "100", "-y", "30"], env=one.env, check=True)
+    pid = subprocess.run([*argv, "display", "-p", "#{pid}"], capture_output=True, text=True, check=True).stdout.strip()
+    one.env["TMUX"] = f"{socket},{pid},0"
+    yield argv
+    subprocess.run([*argv, "kill-server"], check=False, capture_output=True)
+
+
+def tell(argv: list[str], *words: str) -> str:
+    return subprocess.run([*argv, *words], capture_output=True, text=True, check=False).stdout
+
+
+def test_windows_in_the_tmux_that_one_is_in(one: Sandbox, tmux: list[str]) -> None:
+    for name in ("red", "blue"):
+        one.ao("new", "--name", name, f"[[say: I am {name}]] [[ask: well?]]")
+        one.until(lambda name=name: one.session(f"app-{name}")["status"] == "needs_input")  # type: ignore[misc]
+    said = one.ao("open", "--all").stdout
+    assert sorted(said.splitlines()) == ["app-blue: opened in tmux", "app-red: opened in tmux"]
+    for name in ("red", "blue"):
+        one.until(lambda name=name: f"I am {name}" in tell(tmux, "capture-pane", "-p", "-t", f"=work:=app-{name}"))  # type: ignore[misc]
+    tell(tmux, "kill-window", "-t", "=work:=app-red")
+    assert one.session("app-red")["pid"] is not None
+
+
+def test_a_plugin_of_ones_own_in_the_persons_environment(tmp_path: Path) -> None:
+    programs = Programs(tmp_path, "mine-terminal")
+    with Sandbox(tmp_path / "box") as box:
+        config = "defaults: {agent: demo, runtime: process, terminal: mine}\nplugins: [{path: ./mine.py}]\n"
+        box.repository(config=config)
+        (box.repo / "mine.py").write_text(MINE)
+        box.start()
+        box.ao("new", "--name", "x", "[[ask: well?]]")
+        before = box.env["PATH"]
+        box.env["PATH"] = f"{programs.folder}:{before}"
+        assert box.ao("open", "x").stdout == "app-x: opened in mine\n"
+        url = str(box.client().info()["url"])
+        assert programs.started() == [
+            ["mine-terminal", "app-x", box.session("app-x")["workspacePath"], f"{url}/sessions/app-x"]
+        ]
+        (box.repo / "mine.py").write_text(MINE + "# changed\n")
+        box.git("add", "mine.py", "agent-orchestrator.yaml")
+        box.git("commit", "-q", "-m", "plugin")
+        refused = box.ao("open", "x", check=False)
+        assert refused.returncode != 0 and len(programs.started(within=0)) == 1
+
+
+def test_a_file_of_the_repositorys_opens_nothing_before_trust(tmp_path: Path) -> None:
+    programs = Programs(tmp_path, "evil", "kitty")
+    with Sandbox(tmp_path / "box", env={"KITTY_WINDOW_ID": "1"}) as box:
+        box.env["PATH"] = f"{programs.folder}:{os.environ['PATH']}"
+        box.repository(config="defaults: {agent: demo, terminal: {plugin: command, command: [evil]}}\n")
+        box.git("add", "agent-orchestrator.yaml")
+        box.git("commit", "-q", "-m", "configuration")
+        copy = tmp_path / "copy"
+        subprocess.run(["git", "clone", "-q", str(box.repo), str(copy)], env=box.env, check=True)
+        box.repo = copy
+        box.start()
+        box.ao("start", "--no-open")
+        box.ao("new", "--name", "x", "[[ask: well?]]")
+        assert "opened in kitty" in box.ao("open", "x").stdout
+        box.ao("trust", "--yes")
+        said = shlex.split(box.ao("open", "x", "--print").stdout)
+        assert Path(said[0]).name == "evil" and said[-2:] == ["attach", next(iter(box.sessions()))["id"]]
+        assert [call[0] for call in programs.started()] == ["kitty"]

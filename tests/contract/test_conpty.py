@@ -1,0 +1,51 @@
+"""The process runtime as it is on Windows, by the contract of all runtimes: over loopback with a token, around a stand-in for pywinpty."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from agent_orchestrator.errors import Temporary
+from agent_orchestrator.host import LocalHost
+from agent_orchestrator.plugins.runtimes.holders import Loopback, read_address
+from agent_orchestrator.plugins.runtimes.process import Process
+from agent_orchestrator.protocols import Alive, Runtime
+from agent_orchestrator.testing.contracts.runtime import Bench, RuntimeContract
+
+CONSOLES = Path(__file__).parent / "consoles"
+
+
+class StandIn(Loopback):
+    def environment(self) -> Mapping[str, str]:
+        return {**super().environment(), "PYTHONPATH": str(CONSOLES)}
+
+
+class TestConsoles(RuntimeContract):
+    def new_runtime(self, home: Path) -> Runtime:
+        return Process({"home": str(home)}, LocalHost(), StandIn())
+
+    async def test_standard_input_can_be_a_file(self, bench: Bench) -> None:
+        """It cannot: consoles of Windows take none, which is said."""
+        given = bench.work / "given"
+        given.write_text("the task\n")
+        with pytest.raises(Temporary, match="takes no standard input from a file"):
+            await bench.launch(["cat"], stdin=given)
+
+    @pytest.mark.parametrize(
+        "first", [b"Q\0\0\0\6screen", b"T\0\0\0\4nope", b"A\0\0\0\4\0\x50\0\x18", b"K\0\0\0\5hello", b"T\0\0\0\0"]
+    )
+    async def test_who_does_not_know_the_token_is_sent_away(self, bench: Bench, first: bytes) -> None:
+        handle = await bench.launch(["sleep", "60"])
+        port, token = read_address(handle.address["socket"])
+        assert len(token) == 32 and Path(handle.address["socket"]).stat().st_mode & 0o077 == 0
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        try:
+            writer.write(first)
+            assert await asyncio.wait_for(reader.read(), 5) == b""
+        finally:
+            writer.close()
+        assert await bench.runtime.probe([handle]) == [Alive()]
+        assert (await bench.runtime.screen(handle)).strip() == ""

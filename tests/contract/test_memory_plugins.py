@@ -1,0 +1,142 @@
+"""The plugins that keep all in memory: those that can keep their slots' contracts do, the others do what the daemon asks for."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agent_orchestrator.errors import Conflict, Temporary
+from agent_orchestrator.host import LocalHost
+from agent_orchestrator.protocols import (
+    SCM,
+    Agent,
+    Alive,
+    Delivered,
+    Exit,
+    Gone,
+    Held,
+    LaunchSpec,
+    Notifier,
+    Runtime,
+    Terminal,
+    Tracker,
+    Undeliverable,
+    Window,
+    Workspace,
+)
+from agent_orchestrator.testing import plugins
+from agent_orchestrator.testing.contracts.agent import AgentContract
+from agent_orchestrator.testing.contracts.notifier import NotifierContract
+from agent_orchestrator.testing.contracts.scm import SCMContract
+from agent_orchestrator.testing.contracts.tracker import TrackerContract
+from agent_orchestrator.testing.contracts.workspace import silent, spec_for
+
+
+class TestAgent(AgentContract):
+    @pytest.fixture
+    def agent(self) -> Agent:
+        return plugins.MemoryAgent({}, LocalHost())
+
+
+class TestTracker(TrackerContract):
+    @pytest.fixture
+    def tracker(self) -> Tracker:
+        return plugins.MemoryTracker({}, LocalHost())
+
+
+class TestSCM(SCMContract):
+    @pytest.fixture
+    def scm(self, tmp_path: Path) -> SCM:
+        first = tmp_path / "first"
+        first.mkdir()
+        (first / "a.txt").write_text("1\n2\n3\n")
+        for argv in (["init", "-q", "-b", "main"], ["add", "a.txt"], ["commit", "-q", "-m", "first"]):
+            subprocess.run(["git", "-C", str(first), *argv], check=True)
+        subprocess.run(["git", "clone", "-q", "--bare", str(first), str(tmp_path / "app.git")], check=True)
+        return plugins.MemorySCM({"repository": str(tmp_path / "app.git")}, LocalHost())
+
+
+class TestNotifier(NotifierContract):
+    @pytest.fixture
+    def notifier(self) -> Notifier:
+        return plugins.MemoryNotifier({}, LocalHost())
+
+    @pytest.fixture
+    def sent(self, notifier: plugins.MemoryNotifier) -> Callable[[], Sequence[str]]:
+        return lambda: [f"{one.title} {one.message} {one.session_id}" for one in notifier.sent]
+
+    @pytest.fixture
+    def unreachable(self) -> Notifier:
+        made = plugins.MemoryNotifier()
+        made.failing = Temporary("nobody is there", "try again")
+        return made
+
+
+def spec(tmp_path: Path, session: str = "app-fix", generation: int = 1) -> LaunchSpec:
+    private = tmp_path / session
+    return LaunchSpec(session, generation, ("agent",), tmp_path, {}, private, private / "log")
+
+
+@pytest.mark.anyio
+async def test_a_runtime_without_processes(tmp_path: Path) -> None:
+    runtime = plugins.MemoryRuntime()
+    assert isinstance(runtime, Runtime)
+    handle = await runtime.launch(spec(tmp_path))
+    assert await runtime.launch(spec(tmp_path)) == handle
+    other = await runtime.launch(spec(tmp_path, "app-other"))
+    assert await runtime.probe([handle, other]) == [Alive(), Alive()]
+    assert await runtime.leftovers([other]) == [handle]
+    assert await runtime.deliver(handle, "m1", "hello") == await runtime.deliver(handle, "m1", "again") == Delivered()
+    mine = runtime.launched["app-fix"]
+    assert mine.typed == {"m1": "hello\r"}
+    mine.held, mine.shown = "somebody is typing", "> "
+    assert await runtime.deliver(handle, "m2", "wait") == Held("somebody is typing")
+    assert await runtime.screen(handle) == "> "
+    await runtime.press(handle, ["y"], once="a")
+    await runtime.press(handle, ["y"], once="a")
+    await runtime.resize(handle, 100, 30)
+    assert (mine.pressed, mine.size) == (["y"], (100, 30))
+    ending = asyncio.create_task(runtime.ended(handle))
+    runtime.end("app-fix", Exit(3))
+    assert await ending == Gone(Exit(3))
+    assert await runtime.stop(handle) == Gone(Exit(3))
+    assert await runtime.stop(other) == Gone(Exit(signal=15))
+    assert isinstance(await runtime.deliver(handle, "m3", "late"), Undeliverable)
+    with pytest.raises(Conflict):
+        await runtime.press(handle, ["y"])
+    await runtime.discard(handle)
+    assert await runtime.probe([handle, replace(other, boot_id="another")]) == [Gone(lost=True), Gone(lost=True)]
+
+
+@pytest.mark.anyio
+async def test_a_workspace_without_git(tmp_path: Path) -> None:
+    workspace = plugins.MemoryWorkspace()
+    assert isinstance(workspace, Workspace)
+    wanted = spec_for(tmp_path, tmp_path, "fix")
+    assert await workspace.abandon(wanted) is None
+    made = await workspace.create(wanted, silent)
+    assert (made.path, made.branch) == (wanted.path, "feature/fix") and wanted.path.is_dir()
+    assert await workspace.create(wanted, silent) == await workspace.abandon(wanted) == made
+    await workspace.publish(wanted)
+    await workspace.remove(wanted)
+    await workspace.remove(wanted)
+    assert (workspace.published, workspace.made, wanted.path.exists()) == (["app-fix"], {}, False)
+
+
+@pytest.mark.anyio
+async def test_a_terminal_that_opens_nothing(tmp_path: Path) -> None:
+    terminal = plugins.MemoryTerminal()
+    assert isinstance(terminal, Terminal)
+    window = Window("app-fix", ("ao", "attach", "app-fix"), tmp_path)
+    await terminal.open(window)
+    assert terminal.opened == [window]
+
+
+def test_each_slot_has_one() -> None:
+    kinds = {"Agent", "Runtime", "Workspace", "Tracker", "SCM", "Notifier", "Terminal"}
+    assert {name.removeprefix("Memory") for name in vars(plugins) if name.startswith("Memory")} == kinds

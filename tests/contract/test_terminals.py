@@ -1,0 +1,302 @@
+"""The built-in terminals do what every terminal must, with stand-ins for the programs that they start."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from agent_orchestrator.errors import Missing, UsageError
+from agent_orchestrator.plugins.terminals import iterm2
+from agent_orchestrator.plugins.terminals.auto import pick
+from agent_orchestrator.plugins.terminals.command import Command
+from agent_orchestrator.plugins.terminals.gnome_terminal import GnomeTerminal
+from agent_orchestrator.plugins.terminals.iterm2 import ITerm2
+from agent_orchestrator.plugins.terminals.kitty import Kitty
+from agent_orchestrator.plugins.terminals.tmux import TmuxWindow
+from agent_orchestrator.plugins.terminals.web import Web
+from agent_orchestrator.plugins.terminals.wezterm import WezTerm
+from agent_orchestrator.plugins.terminals.windows_terminal import WindowsTerminal
+from agent_orchestrator.protocols import Terminal, Window
+from agent_orchestrator.registry import BUILT_IN, Registry
+from agent_orchestrator.testing.contracts.terminal import TerminalContract
+from agent_orchestrator.testing.programs import Programs
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> Programs:
+    return Programs(tmp_path / "empty")
+
+
+class TestKitty(TerminalContract):
+    @pytest.fixture
+    def programs(self, tmp_path: Path) -> Programs:
+        return Programs(tmp_path, "kitty")
+
+    @pytest.fixture
+    def terminal(self, programs: Programs) -> Terminal:
+        return Kitty({}, programs.host, {})
+
+    @pytest.fixture
+    def bare(self, empty: Programs) -> Terminal:
+        return Kitty({}, empty.host, {})
+
+    async def test_one_that_listens_gets_a_tab(self, programs: Programs, window: Window) -> None:
+        await Kitty({}, programs.host, {"KITTY_LISTEN_ON": "unix:/tmp/kitty"}).open(window)
+        asked = ["kitty", "@", "--to", "unix:/tmp/kitty", "launch", "--type=tab", "--title", "app-fix-login"]
+        asked += ["--tab-title", "app-fix-login", "--cwd", str(window.cwd), *window.command]
+        assert programs.started() == [asked]
+
+    async def test_one_that_does_not_is_started(self, terminal: Terminal, programs: Programs, window: Window) -> None:
+        await terminal.open(window)
+        new = ["kitty", "--title", "app-fix-login", "--directory", str(window.cwd), *window.command]
+        assert programs.started() == [new]
+
+
+class TestWezTerm(TerminalContract):
+    @pytest.fixture
+    def programs(self, tmp_path: Path) -> Programs:
+        return Programs(tmp_path, "wezterm", then={"wezterm": "echo 42"})
+
+    @pytest.fixture
+    def terminal(self, programs: Programs) -> Terminal:
+        return WezTerm({}, programs.host, {})
+
+    @pytest.fixture
+    def bare(self, empty: Programs) -> Terminal:
+        return WezTerm({}, empty.host, {})
+
+    async def test_from_inside_it_gets_a_tab_with_a_title(self, programs: Programs, window: Window) -> None:
+        await WezTerm({}, programs.host, {"WEZTERM_PANE": "3"}).open(window)
+        spawn = ["wezterm", "cli", "spawn", "--cwd", str(window.cwd), "--", *window.command]
+        named = ["wezterm", "cli", "set-tab-title", "--pane-id", "42", "app-fix-login"]
+        assert programs.started(2) == [spawn, named]
+
+    async def test_a_window_instead(self, programs: Programs, window: Window) -> None:
+        await WezTerm({"as": "window"}, programs.host, {"WEZTERM_PANE": "3"}).open(window)
+        assert programs.started(2)[0][:4] == ["wezterm", "cli", "spawn", "--new-window"]
+
+
+class TestGnomeTerminal(TerminalContract):
+    @pytest.fixture
+    def programs(self, tmp_path: Path) -> Programs:
+        return Programs(tmp_path, "gnome-terminal")
+
+    @pytest.fixture
+    def terminal(self, programs: Programs) -> Terminal:
+        return GnomeTerminal({}, programs.host)
+
+    @pytest.fixture
+    def bare(self, empty: Programs) -> Terminal:
+        return GnomeTerminal({}, empty.host)
+
+    async def test_a_tab(self, terminal: Terminal, programs: Programs, window: Window) -> None:
+        await terminal.open(window)
+        shown = ["--tab", "--title=app-fix-login", f"--working-directory={window.cwd}"]
+        assert programs.started() == [["gnome-terminal", *shown, "--", *window.command]]
+
+    async def test_what_it_complains_of_is_told(self, tmp_path: Path, window: Window) -> None:
+        failing = Programs(
+            tmp_path / "f", "gnome-terminal", then={"gnome-terminal": "echo Cannot open display >&2; exit 1"}
+        )
+        with pytest.raises(Missing, match="gnome-terminal failed: Cannot open display: run `ao attach app-fix-login`"):
+            await GnomeTerminal({}, failing.host).open(window)
+
+
+class TestTmux(TerminalContract):
+    @pytest.fixture
+    def programs(self, tmp_path: Path) -> Programs:
+        return Programs(tmp_path, "tmux")
+
+    @pytest.fixture
+    def terminal(self, programs: Programs) -> Terminal:
+        return TmuxWindow({}, programs.host, {"TMUX": "/tmp/tmux-0/default,1,0"})
+
+    @pytest.fixture
+    def bare(self, programs: Programs) -> Terminal:
+        return TmuxWindow({}, programs.host, {})
+
+    async def test_a_window_with_its_name(self, terminal: Terminal, programs: Programs, window: Window) -> None:
+        await terminal.open(window)
+        named = ["tmux", "new-window", "-n", "app-fix-login", "-c", str(window.cwd)]
+        assert programs.started() == [[*named, "--", *window.command]]
+
+
+class TestITerm2(TerminalContract):
+    @pytest.fixture
+    def programs(self, tmp_path: Path) -> Programs:
+        return Programs(tmp_path, "osascript")
+
+    @pytest.fixture
+    def terminal(self, programs: Programs) -> Terminal:
+        return ITerm2({}, programs.host)
+
+    @pytest.fixture
+    def bare(self, empty: Programs) -> Terminal:
+        return ITerm2({}, empty.host)
+
+    def shown(self, argv: Sequence[str]) -> Sequence[str]:
+        return shlex.split(argv[argv.index("--") + 1])
+
+    async def test_the_script_is_always_the_same(self, terminal: Terminal, programs: Programs, window: Window) -> None:
+        await terminal.open(window)
+        (argv,) = programs.started()
+        script = [word for line in iterm2.SCRIPT for word in ("-e", line)]
+        assert argv == ["osascript", *script, "--", "ao attach app-fix-login", "app-fix-login", "tab"]
+
+
+class TestWindowsTerminal(TerminalContract):
+    @pytest.fixture
+    def programs(self, tmp_path: Path) -> Programs:
+        return Programs(tmp_path, "wt.exe")
+
+    @pytest.fixture
+    def terminal(self, programs: Programs) -> Terminal:
+        return WindowsTerminal({}, programs.host, {})
+
+    @pytest.fixture
+    def bare(self, empty: Programs) -> Terminal:
+        return WindowsTerminal({}, empty.host, {})
+
+    def shown(self, argv: Sequence[str]) -> Sequence[str]:
+        return [word.replace("\\;", ";") for word in argv]
+
+    async def test_no_semicolon_begins_another_command(
+        self, terminal: Terminal, programs: Programs, window: Window
+    ) -> None:
+        await terminal.open(Window("app-x", ("ao", "attach", "a;b"), window.cwd))
+        shown = ["wt.exe", "-w", "0", "new-tab", "--title", "app-x", "-d", str(window.cwd)]
+        assert programs.started() == [[*shown, "ao", "attach", "a\\;b"]]
+
+    async def test_from_a_linux_within_windows(self, programs: Programs, window: Window) -> None:
+        await WindowsTerminal({}, programs.host, {"WSL_DISTRO_NAME": "Debian"}).open(window)
+        inner = ["wsl.exe", "-d", "Debian", "--cd", str(window.cwd), "--", *window.command]
+        assert programs.started()[0][6:] == inner
+
+
+class TestWeb(TerminalContract):
+    by_page = True
+
+    @pytest.fixture
+    def programs(self, tmp_path: Path) -> Programs:
+        return Programs(tmp_path, "xdg-open", "lynx")
+
+    @pytest.fixture
+    def terminal(self, programs: Programs) -> Terminal:
+        return Web({}, programs.host, "linux", {})
+
+    @pytest.fixture
+    def bare(self, empty: Programs) -> Terminal:
+        return Web({}, empty.host, "linux", {})
+
+    async def test_the_persons_own_browser(self, programs: Programs, window: Window) -> None:
+        await Web({}, programs.host, "linux", {"BROWSER": "lynx"}).open(window)
+        assert programs.started() == [["lynx", window.url]]
+
+
+class TestCommand(TerminalContract):
+    @pytest.fixture
+    def programs(self, tmp_path: Path) -> Programs:
+        return Programs(tmp_path, "foot")
+
+    @pytest.fixture
+    def terminal(self, programs: Programs) -> Terminal:
+        return Command({"command": ["foot", "--title", "{{session}}", "{{command}}"]}, programs.host)
+
+    @pytest.fixture
+    def bare(self, empty: Programs) -> Terminal:
+        return Command({"command": "foot"}, empty.host)
+
+    @pytest.mark.parametrize(
+        ("given", "argv"),
+        [
+            ("foot", ["foot", "ao", "attach", "app-fix-login"]),
+            ("foot -D {{cwd}} -- {{command}}", ["foot", "-D", "CWD", "--", "ao", "attach", "app-fix-login"]),
+            (["foot", "sh", "-c", "exec {{command}}"], ["foot", "sh", "-c", "exec ao attach app-fix-login"]),
+            (["foot", "{{url}}"], ["foot", "http://127.0.0.1:3000/sessions/app-fix-login"]),
+        ],
+    )
+    async def test_words_are_filled_in(
+        self, programs: Programs, window: Window, given: str | list[str], argv: list[str]
+    ) -> None:
+        if isinstance(given, str):
+            given = given.replace("{{cwd}}", "'{{cwd}}'")
+        await Command({"command": given}, programs.host).open(window)
+        assert programs.started() == [[str(window.cwd) if word == "CWD" else word for word in argv]]
+
+    @pytest.mark.parametrize(
+        ("config", "said"),
+        [
+            ({}, "needs a `command`"),
+            ({"command": []}, "needs a `command`"),
+            ({"command": [1]}, "needs a `command`"),
+            ({"command": "foot 'x"}, "cannot be split"),
+            ({"command": ["foot", "{{titel}}"]}, "titel"),
+            ({"cmd": "foot"}, "knows no 'cmd'"),
+        ],
+    )
+    async def test_a_wrong_one_is_refused(self, programs: Programs, config: dict[str, object], said: str) -> None:
+        with pytest.raises(UsageError, match=said):
+            Command(config, programs.host)
+
+    async def test_a_window_that_stays_holds_nobody_up(self, tmp_path: Path, window: Window) -> None:
+        lasting = Programs(tmp_path / "l", "foot", then={"foot": f'echo $$ > "{tmp_path}/pid"; exec sleep 60'})
+        await Command({"command": "foot"}, lasting.host).open(window)
+        assert lasting.started() == [["foot", *window.command]]
+        import os
+        import signal
+        import time
+
+        until = time.monotonic() + 5
+        while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text().strip():
+            assert time.monotonic() < until
+        os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    ("environ", "programs", "platform", "chosen"),
+    [
+        ({"TMUX": "x", "KITTY_WINDOW_ID": "1"}, (), "linux", "tmux"),
+        ({"TMUX": "x", "SSH_CONNECTION": "1"}, (), "linux", "tmux"),
+        ({"KITTY_WINDOW_ID": "1"}, (), "linux", "kitty"),
+        ({"WEZTERM_PANE": "0"}, (), "darwin", "wezterm"),
+        ({"TERM_PROGRAM": "iTerm.app"}, (), "darwin", "iterm2"),
+        ({"TERM_PROGRAM": "Apple_Terminal", "HOME": "/nowhere"}, (), "darwin", "web"),
+        ({"WT_SESSION": "guid"}, (), "win32", "windows-terminal"),
+        ({}, (), "win32", "web"),
+        ({}, ("wt.exe",), "linux", "windows-terminal"),
+        ({"GNOME_TERMINAL_SCREEN": "/x"}, (), "linux", "gnome-terminal"),
+        ({"DISPLAY": ":0"}, ("xterm", "gnome-terminal"), "linux", "gnome-terminal"),
+        ({"WAYLAND_DISPLAY": "wayland-0"}, ("foot",), "linux", "command"),
+        ({"DISPLAY": ":0"}, (), "linux", "web"),
+    ],
+)
+def test_the_terminal_that_one_sits_at_is_found(
+    tmp_path: Path, environ: dict[str, str], programs: tuple[str, ...], platform: str, chosen: str
+) -> None:
+    assert pick(Programs(tmp_path, *programs).host, environ, platform)[0] == chosen
+
+
+@pytest.mark.parametrize("environ", [{}, {"DISPLAY": ":0", "SSH_CONNECTION": "10.0.0.1 1 10.0.0.2 22"}])
+def test_where_nobody_would_see_it_nothing_is_opened(tmp_path: Path, environ: dict[str, str]) -> None:
+    with pytest.raises(Missing, match="ao attach"):
+        pick(Programs(tmp_path, "kitty").host, environ, "linux")
+
+
+@pytest.mark.parametrize("name", ["konsole", "alacritty", "foot", "xfce4-terminal", "x-terminal-emulator", "xterm"])
+async def test_others_are_known_by_their_command(tmp_path: Path, name: str) -> None:
+    programs = Programs(tmp_path, name)
+    chosen, options = pick(programs.host, {"DISPLAY": ":0"}, "linux")
+    await Registry().make("terminal", chosen, options, programs.host).open(Window("s", ("ao", "attach", "s"), tmp_path))
+    (argv,) = programs.started()
+    assert argv[0] == name and argv[-3:] == ["ao", "attach", "s"]
+
+
+@pytest.mark.parametrize("name", [name for name in BUILT_IN["terminal"] if name != "command"])
+def test_an_option_that_is_not_known_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UsageError, match="knows no 'profil'"):
+        Registry().make("terminal", name, {"profil": "x"}, Programs(tmp_path).host)

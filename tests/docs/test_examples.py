@@ -1,0 +1,239 @@
+"""The examples, as they stand in their folder, against a real daemon: agents, a notifier, and programs that use the Python API."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_orchestrator.errors import Denied, Temporary, UsageError
+from agent_orchestrator.host import LocalHost
+from agent_orchestrator.protocols import Agent, Notification, Notifier
+from agent_orchestrator.registry import Registry
+from agent_orchestrator.testing.contracts.agent import AgentContract
+from agent_orchestrator.testing.contracts.notifier import NotifierContract
+from agent_orchestrator.testing.sandbox import Sandbox
+from tests.docs.pages import ROOT
+
+EXAMPLES = ROOT / "examples"
+TOKEN = "110201543:AAHdqTcvCH1vGWJxfSeofSAs0K5PALDsaw"
+CONFIG = """\
+defaults: {{agent: demo, runtime: process, notifiers: [telegram]}}
+plugins: [{plugins}]
+projects:
+  my-app: {{path: ., scm: local, tracker: local, ci: {{command: "test ! -e bad"}}}}
+notifiers: {{telegram: {{chatId: "42", apiUrl: "{url}"}}}}
+reactions: {{ci-failed: {{auto: false}}}}
+"""
+CLI = """\
+#!/bin/sh
+echo "$@" >args.txt
+case "$2" in *impossible*) exit 3;; esac
+git add args.txt && git commit -q -m "Do it"
+"""
+
+
+class Telegram(ThreadingHTTPServer):
+    """Telegram's `sendMessage`, as strict as it is about the token, the chat, length and markup."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Bot)
+        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+        self.got: list[dict[str, Any]] = []
+        self.refusal: tuple[int, dict[str, Any]] | None = None
+
+    def judge(self, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        if self.refusal:
+            return self.refusal
+        if path != f"/bot{TOKEN}/sendMessage":
+            return 401, {"ok": False, "description": "Unauthorized"}
+        plain = re.sub(r"\\([_*`\[])", "", str(body["text"]))
+        if body["parse_mode"] != "Markdown" or len(str(body["text"]).replace("\\", "")) > 4096:
+            return 400, {"ok": False, "description": "Bad Request: message is too long"}
+        if plain.count("*") != 2 or re.search(r"[_`\[]", plain):
+            return 400, {"ok": False, "description": "Bad Request: can't parse entities"}
+        self.got.append(body)
+        return 200, {"ok": True, "result": {"message_id": len(self.got)}}
+
+
+class _Bot(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        assert isinstance(self.server, Telegram)
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        status, answer = self.server.judge(self.path, body)
+        data = json.dumps(answer).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *args: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture(scope="module")
+def telegram() -> Iterator[Telegram]:
+    with Telegram() as server:
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def box(tmp_path_factory: pytest.TempPathFactory, telegram: Telegram) -> Iterator[Sandbox]:
+    folder = tmp_path_factory.mktemp("examples")
+    tools = folder / "tools"
+    tools.mkdir()
+    (tools / "my-agent-cli").write_text(CLI)
+    (tools / "my-agent-cli").chmod(0o755)
+    with Sandbox(folder, env={"TELEGRAM_BOT_TOKEN": TOKEN}) as sandbox:
+        sandbox.env["PATH"] = f"{tools}:{sandbox.env['PATH']}"
+        files = ("custom_agent", "lasting_agent", "telegram_notifier")
+        plugins = ", ".join(f"{{path: {EXAMPLES / name}.py}}" for name in files)
+        sandbox.repository("my-app", config=CONFIG.format(plugins=plugins, url=telegram.url))
+        sandbox.start()
+        yield sandbox
+
+
+def run(box: Sandbox, name: str, *argv: str, **env: str) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / name), *argv],
+        cwd=box.repo,
+        env={**box.env, **env},
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def made(slot: str, file: str, name: str, config: dict[str, Any]) -> Any:
+    return Registry([{"path": str(EXAMPLES / file)}]).make(slot, name, config, LocalHost())
+
+
+def test_every_example_is_told_of_and_run() -> None:
+    here = {file.name for file in EXAMPLES.glob("*.py")}
+    told = set(re.findall(r"^\| `(\w+\.py)`", (EXAMPLES / "README.md").read_text(), re.MULTILINE))
+    tried = set(re.findall(r"(\w+)(?:\.py)?\"", Path(__file__).read_text()))
+    assert here == told
+    assert {name.removesuffix(".py") for name in here} <= tried
+
+
+# -- agents
+
+
+class TestCustomAgent(AgentContract):
+    @pytest.fixture
+    def agent(self) -> Agent:
+        agent = made("agent", "custom_agent.py", "my-custom-agent", {})
+        assert isinstance(agent, Agent)
+        return agent
+
+
+class TestLastingAgent(AgentContract):
+    @pytest.fixture
+    def agent(self) -> Agent:
+        agent = made("agent", "lasting_agent.py", "custom-agent", {})
+        assert isinstance(agent, Agent)
+        return agent
+
+
+def test_the_cli_does_its_task(box: Sandbox) -> None:
+    box.ao("new", "--agent", "my-custom-agent", "--name", "wrapped", "make it so")
+    box.until(lambda: box.session("wrapped")["status"] == "review_pending", "its change", 40)
+    session = box.session("wrapped")
+    arguments = box.git("show", "feature/wrapped:args.txt")
+    assert arguments == f"--task make it so --worktree {session['workspacePath']} --branch feature/wrapped"
+
+
+def test_the_clis_failure_is_the_sessions(box: Sandbox, telegram: Telegram) -> None:
+    box.ao("new", "--agent", "my-custom-agent", "--name", "vain", "the impossible")
+    box.until(lambda: box.session("vain")["status"] == "failed", "its failure", 40)
+    assert "Agent failed: 3" in box.ao("logs", "vain").stdout
+    box.until(lambda: any("my-app-vain" in one["text"] for one in telegram.got), "the notice by Telegram", 40)
+
+
+def test_one_that_lasts_takes_messages(box: Sandbox) -> None:
+    box.ao("new", "--agent", "custom-agent", "--name", "diary", "it began to rain")
+    box.until(lambda: box.session("diary")["activity"] == "idle", "it to be ready", 40)
+    box.ao("send", "--wait", "diary", "the sun came out")
+    box.ao("send", "--wait", "diary", "done")
+    box.until(lambda: box.session("diary")["status"] == "review_pending", "its change", 40)
+    assert box.git("show", "feature/diary:diary.txt").splitlines() == ["it began to rain", "the sun came out", "done"]
+
+
+# -- notifier
+
+
+class TestTelegram(NotifierContract):
+    @pytest.fixture(autouse=True)
+    def token(self, telegram: Telegram, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("TELEGRAM_BOT_TOKEN", TOKEN)
+        telegram.got.clear()
+        telegram.refusal = None
+
+    @pytest.fixture
+    def notifier(self, telegram: Telegram) -> Notifier:
+        plugin = made("notifier", "telegram_notifier.py", "telegram", {"chatId": "42", "apiUrl": telegram.url})
+        assert isinstance(plugin, Notifier)
+        return plugin
+
+    @pytest.fixture
+    def sent(self, telegram: Telegram) -> Callable[[], Sequence[str]]:
+        return lambda: [one["text"] for one in telegram.got]
+
+    @pytest.fixture
+    def unreachable(self) -> Notifier:
+        config = {"chatId": "42", "apiUrl": "http://127.0.0.1:9"}
+        plugin = made("notifier", "telegram_notifier.py", "telegram", config)
+        assert isinstance(plugin, Notifier)
+        return plugin
+
+    async def test_what_telegram_gets(self, notifier: Notifier, telegram: Telegram) -> None:
+        await notifier.notify(Notification("Needs *you*", "Which_one?", "urgent", "app-fix"))
+        text = "*Needs  you *\nWhich\\_one?\nSession: app-fix"
+        assert telegram.got == [{"chat_id": "42", "text": text, "parse_mode": "Markdown"}]
+
+    async def test_its_refusals(self, notifier: Notifier, telegram: Telegram) -> None:
+        telegram.refusal = 429, {"ok": False, "description": "Too Many Requests", "parameters": {"retry_after": 7}}
+        with pytest.raises(Temporary, match="Too Many Requests") as later:
+            await notifier.notify(Notification("a", "b"))
+        assert later.value.until is not None
+        telegram.refusal = 403, {"ok": False, "description": "Forbidden: bot was blocked by the user"}
+        with pytest.raises(Denied, match="blocked") as refused:
+            await notifier.notify(Notification("a", "b"))
+        assert TOKEN not in str(refused.value)
+
+    def test_without_a_token_it_says_what_to_do(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("TELEGRAM_BOT_TOKEN")
+        with pytest.raises(UsageError, match="set TELEGRAM_BOT_TOKEN"):
+            made("notifier", "telegram_notifier.py", "telegram", {"chatId": "42"})
+
+
+def test_a_test_message_arrives_by_telegram(box: Sandbox, telegram: Telegram) -> None:
+    telegram.got.clear()
+    box.ao("notify", "test", "telegram")
+    assert [one["chat_id"] for one in telegram.got] == ["42"]
+
+
+# -- programs
+
+
+def test_a_planner_of_ones_own(box: Sandbox) -> None:
+    lines = run(box, "custom_orchestrator.py", "Login", AO_EXAMPLE_AGENT="demo")
+    assert lines == [f"my-app-login-{part} feature/login-{part} merged" for part in ("tests", "code", "docs")]
+
+
+def test_a_fleet_for_the_issues(box: Sandbox) -> None:
+    box.ao("issue", "new", "Say hello", "-m", "[[edit: h|x]] [[commit: h]] [[done: said]]")
+    lines = run(box, "issue_fleet.py", AO_EXAMPLE_TOOL="demo", AO_EXAMPLE_RUNTIME="process")
+    assert len(lines) == 1 and lines[0].endswith("Say hello")

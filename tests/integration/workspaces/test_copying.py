@@ -1,0 +1,179 @@
+"""What `copy` brings: the same as it was, shared with the original where the file system can, however many files it is."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agent_orchestrator.errors import Conflict
+from agent_orchestrator.host import Completed, LocalHost
+from agent_orchestrator.plugins.workspaces.copying import Copier
+from agent_orchestrator.plugins.workspaces.worktree import Worktree
+from agent_orchestrator.protocols import WorkspaceSpec
+from agent_orchestrator.testing.contracts.workspace import git_in, silent, spec_for
+from tests.integration.rescue.world import make_repository
+
+pytestmark = pytest.mark.anyio
+
+
+class Noting(LocalHost):
+    """This machine, remembering what was run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ran: list[list[str]] = []
+
+    async def run(self, argv, **options) -> Completed:  # type: ignore[no-untyped-def]
+        self.ran.append(list(argv))
+        return await super().run(argv, **options)
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> WorkspaceSpec:
+    return spec_for(make_repository(tmp_path / "repo"), tmp_path, "task")
+
+
+def modules(repo: Path, count: int) -> None:
+    for number in range(count):
+        place = repo / "node_modules" / f"p{number // 50}"
+        place.mkdir(parents=True, exist_ok=True)
+        (place / f"{number}.js").write_text(f"// {number}\n")
+
+
+def taken(disk: Path) -> int:
+    """Bytes of a disk in use."""
+    subprocess.run(["sync", "-f", str(disk)], check=True)
+    found = os.statvfs(disk)
+    return (found.f_blocks - found.f_bfree) * found.f_frsize
+
+
+def test_the_blocks_are_shared_until_one_is_written(sharing_disk: Path) -> None:
+    top, workspace = sharing_disk / "top", sharing_disk / "workspace"
+    (top / "big").mkdir(parents=True)
+    workspace.mkdir()
+    for number in range(10):
+        (top / "big" / str(number)).write_bytes(os.urandom(4 << 20))
+    before = taken(sharing_disk)
+    assert len(Copier(top, workspace, []).copy(top / "big")) == 10
+    assert taken(sharing_disk) - before < 4 << 20, "40 MB are copied, and take no room"
+    content = (top / "big" / "3").read_bytes()
+    with (workspace / "big" / "3").open("r+b") as file:
+        file.write(b"changed")
+    assert (top / "big" / "3").read_bytes() == content
+    assert (workspace / "big" / "3").read_bytes() == b"changed" + content[7:]
+
+
+def test_an_ordinary_copy_where_nothing_can_be_shared(sharing_disk: Path, tmp_path: Path) -> None:
+    (sharing_disk / "top").mkdir()
+    (sharing_disk / "top" / "a").write_bytes(content := os.urandom(3 << 20))
+    (tmp_path / "workspace").mkdir()
+    Copier(sharing_disk / "top", tmp_path / "workspace", []).copy(sharing_disk / "top" / "a")
+    assert (tmp_path / "workspace" / "a").read_bytes() == content
+
+
+def test_a_copy_has_what_its_original_has(tmp_path: Path) -> None:
+    top, workspace, notes = tmp_path / "top", tmp_path / "workspace", list[str]()
+    folder = top / "conf"
+    (folder / "deep" / ".git").mkdir(parents=True)
+    (folder / "deep" / ".git" / "HEAD").write_text("not ours")
+    (workspace / "conf").mkdir(parents=True)
+    (workspace / "conf" / "own").write_text("the branch's")
+    for name, mode in (("run", 0o755), ("key", 0o400), ("own", 0o600), ("deep/empty", 0o640)):
+        (folder / name).write_text("" if name.endswith("empty") else name)
+        (folder / name).chmod(mode)
+        os.utime(folder / name, ns=(10**18, 10**18 + 123_456_789))
+    (folder / "link").symlink_to("deep/../run")
+    (folder / "dangling").symlink_to("nothing")
+    (folder / "out").symlink_to("/etc/hostname")
+    os.mkfifo(folder / "pipe")
+    made = Copier(top, workspace, notes).copy(folder)
+    assert sorted(made) == ["conf/dangling", "conf/deep/empty", "conf/key", "conf/link", "conf/run"]
+    assert notes == [f"conf/out leads out of {top}: it was not copied"]
+    for name, mode in (("run", 0o755), ("key", 0o400), ("deep/empty", 0o640)):
+        copy, original = (workspace / "conf" / name).stat(), (folder / name).stat()
+        assert copy.st_mode & 0o7777 == mode and copy.st_mtime_ns == original.st_mtime_ns
+        assert copy.st_ino != original.st_ino
+    assert os.readlink(workspace / "conf" / "link") == "deep/../run"  # noqa: PTH115
+    assert (workspace / "conf" / "own").read_text() == "the branch's"
+    assert not (workspace / "conf" / "deep" / ".git").exists() and not (workspace / "conf" / "pipe").exists()
+
+
+def test_a_virtual_environment_keeps_its_interpreter(tmp_path: Path) -> None:
+    top, workspace, notes = tmp_path / "top", tmp_path / "workspace", list[str]()
+    (top / ".venv" / "bin").mkdir(parents=True)
+    workspace.mkdir()
+    (top / ".venv" / "pyvenv.cfg").write_text("home = /usr/bin\n")
+    (top / ".venv" / "bin" / "python").symlink_to("/usr/bin/env")
+    (top / ".venv" / "bin" / "secret").symlink_to("/etc/hostname")
+    Copier(top, workspace, notes).copy(top / ".venv")
+    assert os.readlink(workspace / ".venv" / "bin" / "python") == "/usr/bin/env"  # noqa: PTH115
+    assert not os.path.lexists(workspace / ".venv" / "bin" / "secret") and "secret" in notes[0]
+
+
+def test_nothing_is_made_outside_of_the_workspace(tmp_path: Path) -> None:
+    top, workspace, elsewhere = tmp_path / "top", tmp_path / "workspace", tmp_path / "elsewhere"
+    (top / "conf" / "deep").mkdir(parents=True)
+    (top / "conf" / "deep" / "a").write_text("a")
+    workspace.mkdir()
+    elsewhere.mkdir()
+    (workspace / "conf").symlink_to(elsewhere)
+    with pytest.raises(Conflict, match="outside the workspace"):
+        Copier(top, workspace, []).copy(top / "conf")
+    assert not list(elsewhere.iterdir())
+
+
+@pytest.mark.parametrize("ignored", [True, False])
+async def test_many_files_need_no_more_of_git_than_few(spec: WorkspaceSpec, ignored: bool) -> None:
+    counts, longest = [], 0
+    if ignored:
+        (spec.repo / ".git" / "info" / "exclude").write_text("node_modules/\n")
+    for count, name in ((10, "few"), (3000, "many")):
+        modules(spec.repo, count)
+        host = Noting()
+        wanted = replace(spec_for(spec.repo, spec.path.parent.parent, name), copy=("node_modules",), link=None)
+        await Worktree({}, host).create(wanted, silent)
+        counts.append(len(host.ran))
+        longest = max(longest, *(len(argv) for argv in host.ran))
+        assert len(list((wanted.path / "node_modules").rglob("*.js"))) == count
+        assert git_in(wanted.path, "status", "--porcelain", "-uall") == ""
+    assert counts[1] <= counts[0] and longest < 40
+    patterns = (spec.repo / ".git" / "info" / "exclude").read_text().splitlines()
+    assert ("/node_modules" in patterns) is not ignored and len(patterns) < 30, (
+        "Git holds each file against each pattern"
+    )
+
+
+async def test_a_new_file_beside_a_few_copied_ones_is_seen(spec: WorkspaceSpec) -> None:
+    (spec.repo / "conf").mkdir()
+    (spec.repo / "conf" / "local.json").write_text("{}")
+    await Worktree({}, LocalHost()).create(replace(spec, copy=("conf",)), silent)
+    (spec.path / "conf" / "new.json").write_text("{}")
+    assert git_in(spec.path, "status", "--porcelain", "-uall") == "?? conf/new.json"
+
+
+async def test_cancelled_while_copying_leaves_nothing(spec: WorkspaceSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    modules(spec.repo, 200)
+    begun, go_on = threading.Event(), threading.Event()
+    copy_file = Copier._copy_file
+
+    def slowly(self: Copier, source: str, target: str) -> bool:
+        begun.set()
+        assert go_on.wait(30)
+        return copy_file(self, source, target)
+
+    monkeypatch.setattr(Copier, "_copy_file", slowly)
+    task = asyncio.create_task(Worktree({}, LocalHost()).create(replace(spec, copy=("node_modules",)), silent))
+    assert await asyncio.to_thread(begun.wait, 30)
+    task.cancel()
+    asyncio.get_running_loop().call_later(0.2, go_on.set)
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not any(thread.name.startswith("ao-copy") for thread in threading.enumerate())
+    assert not spec.path.exists()
+    assert git_in(spec.repo, "branch", "--list", spec.branch) == ""

@@ -1,0 +1,133 @@
+"""A workspace with some folders of the repository only: for Git, for the agent, and when it is saved and brought back."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agent_orchestrator.git import Git
+from agent_orchestrator.host import LocalHost
+from agent_orchestrator.plugins.workspaces.clone import Clone
+from agent_orchestrator.plugins.workspaces.making import GitWorkspace
+from agent_orchestrator.plugins.workspaces.worktree import Worktree
+from agent_orchestrator.protocols import WorkspaceSpec
+from agent_orchestrator.services.rescue import bring_back, is_safe, rescue
+from agent_orchestrator.testing.contracts.workspace import git_in, silent, spec_for
+from tests.integration.rescue.world import files_of, make_repository
+
+pytestmark = pytest.mark.anyio
+
+FILES = {
+    "top.txt": "top\n",
+    "apps/readme": "apps\n",
+    "apps/web/a.txt": "a\n",
+    "apps/web/deep/b.txt": "b\n",
+    "apps/[id]/page.txt": "page\n",
+    "apps/mobile/m.txt": "m\n",
+    "libs/core/c.txt": "c\n",
+}
+INSIDE = ["apps/[id]/page.txt", "apps/readme", "apps/web/a.txt", "apps/web/deep/b.txt", "top.txt"]
+
+
+@pytest.fixture(params=[Worktree, Clone], ids=["worktree", "clone"])
+def plugin(request: pytest.FixtureRequest) -> GitWorkspace:
+    made: GitWorkspace = request.param({}, LocalHost())
+    return made
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> WorkspaceSpec:
+    repo = make_repository(tmp_path / "repo", FILES)
+    return replace(spec_for(repo, tmp_path, "task"), sparse=("apps/web", "apps/[id]"))
+
+
+def present(root: Path) -> list[str]:
+    return sorted(name.decode() for name, seen in files_of(root).items() if seen[0] != "folder")
+
+
+async def test_only_these_folders(plugin: GitWorkspace, spec: WorkspaceSpec) -> None:
+    config = (spec.repo / ".git" / "config").read_bytes()
+    info = await plugin.create(spec, silent)
+    assert present(spec.path) == INSIDE
+    assert info.notes == () and (spec.repo / ".git" / "config").read_bytes() == config
+    for env in (info.git_env, {}):
+        assert git_in(spec.path, "status", "--porcelain", env=env) == ""
+    assert [name for name in present(spec.repo) if name in FILES] == sorted(FILES), "the main checkout is whole"
+    assert git_in(spec.repo, "status", "--porcelain") == ""
+
+
+async def test_the_agents_git_works_on(plugin: GitWorkspace, spec: WorkspaceSpec) -> None:
+    config = (spec.repo / ".git" / "config").read_bytes()
+    info = await plugin.create(spec, silent)
+    env = info.git_env
+    (spec.path / "apps/web/a.txt").write_text("changed\n")
+    git_in(spec.path, "commit", "-qam", "inside", env=env)
+    git_in(spec.path, "sparse-checkout", "add", "libs/core", env=env)
+    assert present(spec.path) == sorted([*INSIDE, "libs/core/c.txt"])
+    (spec.path / "libs/core/c.txt").write_text("changed\n")
+    git_in(spec.path, "commit", "-qam", "wider", env=env)
+    assert git_in(spec.path, "diff", "--name-only", info.base_commit, env=env).split() == [
+        "apps/web/a.txt",
+        "libs/core/c.txt",
+    ]
+    git_in(spec.path, "reset", "-q", "--hard", "HEAD~2", env=env)
+    assert "apps/mobile/m.txt" not in present(spec.path)
+    assert (spec.repo / ".git" / "config").read_bytes() == config, "the user's configuration is not written"
+
+
+async def test_work_outside_of_them_is_seen_and_saved(plugin: GitWorkspace, spec: WorkspaceSpec) -> None:
+    host = LocalHost()
+    info = await plugin.create(spec, silent)
+    (spec.path / "apps/web/a.txt").write_text("inside\n")
+    (spec.path / "apps/mobile").mkdir()
+    (spec.path / "apps/mobile/m.txt").write_text("outside\n")
+    (spec.path / "libs").mkdir()
+    (spec.path / "libs/new.txt").write_text("new\n")
+    before = files_of(spec.path)
+    changed = {change.path for change in await Git(host, spec.path).status()}
+    assert changed == {"apps/web/a.txt", "apps/mobile/m.txt", "libs/new.txt"}
+    assert "+outside" in await Git(host, spec.path).diff(info.base_commit)
+    saved = await rescue(host, spec.repo, spec.path, spec.session)
+    assert saved.commit is not None and not await is_safe(host, spec.repo, spec.path, spec.session)
+    shown = git_in(spec.repo, "diff", "--name-only", "main", saved.commit).split()
+    assert sorted(shown) == sorted(changed), "what is only left out is not shown as deleted"
+    await plugin.remove(spec)
+    await plugin.create(replace(spec, existing=True), silent)
+    assert (await bring_back(host, spec.repo, spec.path, spec.session)).restored
+    assert files_of(spec.path) == before
+    assert {change.path for change in await Git(host, spec.path).status()} == changed
+
+
+async def test_brought_back_after_the_project_is_sparse_no_more(plugin: GitWorkspace, spec: WorkspaceSpec) -> None:
+    host = LocalHost()
+    await plugin.create(spec, silent)
+    (spec.path / "apps/web/a.txt").write_text("inside\n")
+    before = files_of(spec.path)
+    await rescue(host, spec.repo, spec.path, spec.session)
+    await plugin.remove(spec)
+    info = await plugin.create(replace(spec, existing=True, sparse=()), silent)
+    assert len(present(spec.path)) == len(FILES)
+    await bring_back(host, spec.repo, spec.path, spec.session)
+    assert files_of(spec.path) == before
+    assert git_in(spec.path, "status", "--porcelain", env=info.git_env).split() == ["M", "apps/web/a.txt"]
+
+
+async def test_a_folder_that_is_none_is_told(plugin: GitWorkspace, spec: WorkspaceSpec) -> None:
+    info = await plugin.create(replace(spec, sparse=("apps/web", "aps/web", "top.txt")), silent)
+    assert info.notes == (f"sparse: aps/web, top.txt is no folder of {spec.branch}",)
+    assert "apps/web/a.txt" in present(spec.path)
+
+
+async def test_a_submodule_that_is_left_out_is_not_filled(
+    plugin: GitWorkspace, spec: WorkspaceSpec, tmp_path: Path
+) -> None:
+    other = make_repository(tmp_path / "other")
+    for place in ("libs/sub", "apps/web/sub"):
+        command = ["git", "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(other), place]
+        subprocess.run(command, cwd=spec.repo, check=True, capture_output=True)
+    git_in(spec.repo, "commit", "-qm", "submodules")
+    await plugin.create(spec, silent)
+    assert (spec.path / "apps/web/sub/a.txt").exists() and not (spec.path / "libs").exists()

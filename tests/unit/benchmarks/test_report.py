@@ -1,0 +1,194 @@
+"""What a run leaves: the table, JSON that can be read back, the generated part of a page, and how it exits."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from benchmarks import plots, report
+from benchmarks.__main__ import main
+from benchmarks.measure import HEAD, Case, Duel, Figure, Growth, LeftOut, Result, in_turns, number, quartiles, ratios
+
+FAST = Figure("spawn ÷ bare", 1.5, 3, stretch=1.7, spread=(1.4, 1.6), note="90 ms ÷ 60 ms", why="Git twice")
+SHORT = Figure("send ÷ bare", 1.2, 1.3, stretch=1.1, note="0.7 s", why="0.1 s is the store: `commit`")
+SLOW = Figure("exit → shown", 0.7, 0.5, "s", stretch=0.1, why="it looks once a second")
+MANY = Figure("requests", 5200, 1500, "a second", at_least=True, stretch=5000)
+FLAT = Growth("one spawn", "sessions", [(1, 0.1), (20, 0.1), (200, 0.11)], "s", "constant")
+STEEP = Growth("list", "sessions", [(1, 1.0), (10, 100.0), (100, 10000.0)], "ms", "linear")
+AHEAD = Duel("send → received", 0.7, "other", 2.8)
+BEHIND = Duel("cold start", 0.2, "other", 0.1)
+NEVER = Duel("exit → shown", 0.1, "other", None)
+ABSENT = LeftOut("another", "it cannot be installed")
+ALL: list[Result] = [FAST, SHORT, SLOW, MANY, FLAT, STEEP, AHEAD, BEHIND, NEVER, ABSENT]
+
+
+def playing(*results: Result) -> dict[str, Case]:
+    def case(folder: Path) -> Iterator[Result]:
+        assert folder.is_dir()
+        yield from results
+
+    return {"one": case}
+
+
+def cells(result: Result) -> list[str]:
+    row = [cell.strip() for cell in result.row().split("|")[1:-1]]
+    assert len(row) == len(HEAD.splitlines()[0].split("|")) - 2
+    return row
+
+
+def test_a_figure_stands_beside_what_it_must_be_and_what_is_hoped_for() -> None:
+    assert cells(FAST) == ["spawn ÷ bare", "1.5 ×", "1.4 – 1.6", "≤ 3 ×", "≤ 1.7", "yes", "90 ms ÷ 60 ms"]
+    assert cells(MANY)[1:6] == ["5,200 a second", "", "≥ 1,500 a second", "≥ 5,000", "yes"]
+
+
+def test_what_misses_its_stretch_says_why() -> None:
+    assert cells(SHORT)[5:] == ["yes, not stretch", "0.7 s; 0.1 s is the store: `commit`"]
+    assert cells(SLOW)[5:] == ["**no**", "it looks once a second"]
+
+
+def test_a_growth_shows_its_fit_its_exponent_and_its_points() -> None:
+    row = cells(FLAT)
+    assert row[0] == "one spawn, growth"
+    assert row[1].endswith("· n s")
+    assert row[3:6] == ["constant", "", "yes"]
+    assert row[6].startswith("n sessions, as n^0.0")
+    assert "200: 0.11" in row[6]
+    assert cells(STEEP)[5] == "**no**"
+    assert "n^2.00" in cells(STEEP)[6]
+
+
+def test_a_peer_that_never_does_it_loses_and_one_that_is_quicker_wins() -> None:
+    assert cells(AHEAD) == [
+        "send → received: other ÷ ours", "4 ×", "", "ahead", "≥ 4", "yes", "2.8 s ÷ 0.7 s",
+    ]  # fmt: skip
+    assert cells(NEVER)[1:] == ["∞ ×", "", "ahead", "≥ 4", "yes", "never ÷ 0.1 s"]
+    assert cells(BEHIND)[5] == "**no**"
+    assert not Duel("x", None, "other", None).holds, "what we never do is lost, too"
+
+
+def test_nothing_against_something_is_as_far_ahead_as_can_be() -> None:
+    assert math.isinf(Duel("calls", 0, "other", 1000).ratio)
+    level = Duel("calls", 0, "other", 0)
+    assert (level.holds, level.stretches) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0"), (0.0325, "0.0325"), (0.00002, "0.00002"), (1, "1"), (2.4, "2.4"), (12.345, "12.3"), (100, "100"), (11080.4, "11,080")],
+)  # fmt: skip
+def test_numbers_are_short_and_plain(value: float, text: str) -> None:
+    assert number(value) == text
+
+
+def test_a_bar_in_a_note_does_not_end_its_cell() -> None:
+    assert "a \\| b" in Figure("x", 1, 2, note="a | b").row()
+
+
+def test_medians_and_quartiles_of_what_is_measured_in_turns() -> None:
+    order: list[str] = []
+    rows = in_turns(3, lambda: order.append("ours"), lambda: order.append("bare"))
+    assert order == ["ours", "bare"] * 3
+    assert [len(row) for row in rows] == [3, 3]
+    assert quartiles([5, 1, 2, 4, 3]) == (2, 4)
+    assert quartiles([7]) == (7, 7)
+    assert ratios([2, 4, 6], [1, 2, 2]) == (2, (2, 2.5))
+
+
+def test_json_has_all_of_it_and_is_read_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "out.json"
+    assert main(["--json", str(file)], playing(*ALL), {}) == 1
+    plain = json.loads(file.read_text())
+    assert set(plain) == {"begun", "seconds", "machine", "versions", "missed", "short", "cases"}
+    assert set(plain["machine"]) == {"cores", "processor", "memory", "system"}
+    assert plain["versions"]["Python"]
+    assert plain["missed"] == ["exit → shown", "list", "cold start: other ÷ ours"]
+    assert plain["short"] == ["send ÷ bare"]
+    results = plain["cases"][0]["results"]
+    assert results[4]["fit"]["exponent"] == pytest.approx(0.016, abs=0.01)
+    assert (results[8]["theirs"], results[8]["ratio"]) == (None, "inf")
+    assert plain["cases"][0]["load"] >= 0
+    again = report.from_json(file.read_text())
+    assert again.results == ALL
+    assert json.loads(report.to_json(again)) == plain
+    capsys.readouterr()
+    assert main(["--from", str(file), "--markdown", str(tmp_path / "again.md")], {}, {}) == 1
+    assert "missed: exit → shown, list" in capsys.readouterr().out
+    assert SLOW.row() in (tmp_path / "again.md").read_text()
+
+
+def test_a_figure_that_is_no_number_is_missed_and_written(tmp_path: Path) -> None:
+    file = tmp_path / "out.json"
+    assert main(["--json", str(file)], playing(Figure("x", math.nan, 1)), {}) == 1
+    assert math.isnan(report.from_json(file.read_text()).results[0].value)  # type: ignore[union-attr]
+
+
+def test_all_as_it_must_be_exits_with_zero(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([], playing(FAST, SHORT, FLAT, AHEAD, NEVER, ABSENT), {}) == 0
+    printed = capsys.readouterr().out
+    assert HEAD in printed
+    assert FAST.row() in printed
+    assert "as it must be, short of stretch: send ÷ bare" in printed
+    assert "missed" not in printed
+
+
+def test_a_case_that_fails_is_missed_and_the_others_are_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    def broken(folder: Path) -> Iterator[Result]:
+        yield FAST
+        raise RuntimeError(f"nobody answers\nin {folder}")
+
+    assert main([], {"broken": broken, **playing(MANY)}, {}) == 1
+    printed = capsys.readouterr()
+    assert "missed: broken (failed: RuntimeError: nobody answers)" in printed.out
+    assert FAST.row() in printed.out
+    assert MANY.row() in printed.out
+    folder = Path(printed.err.partition("in /")[2].splitlines()[0])
+    assert not Path("/" + str(folder)).exists()
+
+
+def test_cases_by_name_and_besides(capsys: pytest.CaptureFixture[str]) -> None:
+    more = {"other": playing(MANY)["one"]}
+    assert main(["other"], playing(SLOW), more) == 0
+    assert main(["nonsense"], playing(SLOW), more) == 2
+    assert "no case is named nonsense; there are one, other" in capsys.readouterr().err
+
+
+def test_the_page_is_changed_between_its_marks_alone(tmp_path: Path) -> None:
+    page = tmp_path / "docs" / "page.md"
+    page.parent.mkdir()
+    page.write_text(f"# Before\n\n{report.BEGIN}\noutdated\n{report.END}\n\n# After\n")
+    run = report.Run("2026-01-01", report.machine(), {}, [report.Played("one", 0.5, 1.0, [FAST])])
+    report.write_page(page, run, [tmp_path / "docs" / "pictures" / "bench-growth.png"])
+    once = page.read_text()
+    assert once.startswith(f"# Before\n\n{report.BEGIN}\n")
+    assert once.endswith(f"{report.END}\n\n# After\n")
+    assert FAST.row() in once
+    assert "![Growth](pictures/bench-growth.png)" in once
+    assert "outdated" not in once
+    report.write_page(page, run, [tmp_path / "docs" / "pictures" / "bench-growth.png"])
+    assert page.read_text() == once
+    page.write_text("# No marks\n")
+    with pytest.raises(ValueError, match=r"page\.md needs the lines"):
+        report.write_page(page, run, [])
+
+
+def test_without_matplotlib_the_run_goes_on_and_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plots, "lacking", lambda: "there is no matplotlib")
+    assert main(["--plots", str(tmp_path / "plots")], playing(FAST), {}) == 0
+    assert "plots are left out: there is no matplotlib" in capsys.readouterr().err
+    assert not (tmp_path / "plots").exists()
+
+
+def test_pictures_of_what_there_are_figures_for(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    assert main(["--plots", str(tmp_path / "all")], playing(*ALL), {}) == 1
+    assert {path.name for path in (tmp_path / "all").iterdir()} == {
+        "bench-figures.png", "bench-growth.png", "bench-peers.png",
+    }  # fmt: skip
+    assert main(["--plots", str(tmp_path / "few")], playing(FLAT), {}) == 0
+    assert [path.name for path in (tmp_path / "few").iterdir()] == ["bench-growth.png"]

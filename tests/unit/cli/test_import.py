@@ -1,0 +1,59 @@
+"""`ao import` at a terminal: a person is asked before anything of his file is replaced."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from agent_orchestrator.cli import import_
+from tests.unit.cli.conftest import Run
+from tests.unit.cli.scripted import Daemon, Reply
+
+KEPT = {"key": "default_program", "outcome": "kept", "to": "defaults.agent", "note": 'the file says "demo"'}
+
+
+@pytest.fixture
+def asked(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Questions that were asked; the daemon says that one key is kept unless it may be replaced."""
+
+    def answer(request: Any) -> Reply:
+        given = request.json()
+        entry = KEPT | ({"outcome": "taken"} if given["replace"] else {})
+        told = {"kind": "claude-squad", "source": given["path"], "file": "/r/agent-orchestrator.yaml", "itself": False}
+        return Reply({**told, "written": not given.get("dryRun"), "text": "x: 1\n", "entries": [entry], "warnings": []})
+
+    daemon.route("POST", "/api/config/import", answer)
+    monkeypatch.setattr(import_, "interactive", lambda: True)
+    return []
+
+
+@pytest.mark.parametrize("yes", [True, False])
+def test_a_person_is_asked_before_his_words_are_replaced(
+    daemon: Daemon, run: Run, asked: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, yes: bool
+) -> None:
+    def confirm(question: str) -> bool:
+        asked.append(question)
+        return yes
+
+    monkeypatch.setattr(click, "confirm", confirm)
+    (tmp_path / "config.json").write_text("{}")
+    ran = run("import", str(tmp_path / "config.json"))
+    assert ran.code == 0
+    assert asked == ["Replace what /r/agent-orchestrator.yaml says about 1 key?"]
+    assert [one.json().get("dryRun", False) for one in daemon.requests] == [True, False]
+    assert daemon.requests[-1].json()["replace"] is yes
+    assert 'the file says "demo"' in ran.out and ran.out.endswith("is written.\n")
+
+
+@pytest.mark.parametrize("option", ["--replace", "--dry-run", "--json"])
+def test_nobody_is_asked_where_it_was_said_already(
+    daemon: Daemon, run: Run, asked: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    monkeypatch.setattr(click, "confirm", lambda question: pytest.fail(f"asked: {question}"))
+    (tmp_path / "config.json").write_text("{}")
+    assert run("import", option, str(tmp_path / "config.json")).code == 0
+    assert daemon.requests[-1].json()["replace"] is (option == "--replace")
+    assert len(daemon.requests) == (1 if option == "--dry-run" else 2)
