@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import Field, FrozenInstanceError, dataclass, field, fields, make_dataclass
+from threading import Lock
 from typing import Any, TypeVar, dataclass_transform
 
 T = TypeVar("T")
 
+_completing = Lock()
 _COPIED = ("default", "default_factory", "init", "repr", "hash", "compare", "kw_only")
 
 
@@ -27,7 +29,15 @@ def record(cls: type[T]) -> type[T]:
 
 def _complete(self: Any, name: str) -> Callable[..., Any]:
     """Give the record's class the methods that `dataclass` makes; returns the one that was called."""
-    cls = next(one for one in type(self).__mro__ if one.__dict__.get(name) is _METHODS[name])
+    with _completing:
+        cls = next(one for one in type(self).__mro__ if name in one.__dict__)
+        if cls.__dict__[name] is _METHODS[name]:  # else another thread was first
+            _compile(cls)
+        method: Callable[..., Any] = cls.__dict__[name]
+        return method
+
+
+def _compile(cls: type[Any]) -> None:
     specified = [(one.name, one.type, _again(one)) for one in fields(cls)]
     after = getattr(cls, "__post_init__", None)
     whole = make_dataclass(
@@ -36,8 +46,6 @@ def _complete(self: Any, name: str) -> Callable[..., Any]:
     for each in _COMPILED:
         if cls.__dict__.get(each) is _METHODS[each]:
             setattr(cls, each, whole.__dict__[each])
-    method: Callable[..., Any] = cls.__dict__[name]
-    return method
 
 
 def _again(one: Field[Any]) -> Any:

@@ -99,3 +99,15 @@ def test_a_class_that_derives_without_saying_so_works_too() -> None:
         __slots__ = ()
 
     assert Plain(4).x == 4 and repr(Plain(4)).endswith("Plain(x=4, y=2, tags=())")
+
+
+def test_a_thread_that_had_begun_to_make_one_while_another_made_the_first_gets_one() -> None:
+    @record
+    class Fresh:
+        number: int
+
+    begun = Fresh.__init__
+    assert Fresh(1).number == 1
+    late = Fresh.__new__(Fresh)
+    begun(late, 2)
+    assert late.number == 2
