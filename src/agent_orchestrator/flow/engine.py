@@ -184,7 +184,12 @@ class Flow:
             self._wake.clear()
             if jobs := self._jobs:
                 self._jobs = []
-                await self._commit(jobs)
+                try:
+                    await self._commit(jobs)
+                except Exception as error:  # whatever it is: who writes next is not to suffer for it
+                    for job in jobs:
+                        if not job.answer.done():
+                            job.answer.set_exception(error)
 
     async def _commit(self, jobs: list[_Job]) -> None:
         try:

@@ -239,6 +239,25 @@ async def test_a_store_that_stays_away_keeps_nobody_from_ending() -> None:
         await telling
 
 
+async def test_whatever_goes_wrong_while_it_is_told_that_a_write_failed_the_next_is_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = MemoryStore()
+    flow = Flow(store, lambda: 5.0, lambda _project, _profile: DEFAULT_RULES)
+    await flow.start()
+    store.fail_at(1)
+
+    def full(*_words: object, **_fields: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("agent_orchestrator.flow.engine.log.warning", full)
+        with pytest.raises(OSError, match="No space"):
+            await flow.append(created())
+    assert [event.seq for event in await flow.append(created())] == [1]
+    await flow.stop()
+
+
 async def test_what_cannot_be_recorded_harms_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
     flow = Flow(MemoryStore(), lambda: 5.0, lambda _project, _profile: DEFAULT_RULES)
     await flow.start()
