@@ -126,7 +126,7 @@ class GitFailed(AoError):
             f"git {argv[0]} failed in {where}: {reason}",
             "free some disk space, or see whether the folder may be written" if full else "",
         )
-        self.retryable = bool(_SHORT.search(self.stderr))
+        self.retryable = done.code < 0 or bool(_SHORT.search(self.stderr))  # somebody killed it; or it lacked something
 
 
 @dataclass(frozen=True, slots=True)

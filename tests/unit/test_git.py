@@ -220,3 +220,4 @@ async def test_one_lock_a_repository(repo: Path, tmp_path: Path) -> None:
 )
 def test_what_the_machine_lacks_may_be_there_later(said: str, later: bool) -> None:
     assert GitFailed(["hash-object"], Path("repo"), Completed(128, b"", said.encode())).retryable is later
+    assert GitFailed(["hash-object"], Path("repo"), Completed(-9, b"", said.encode())).retryable
