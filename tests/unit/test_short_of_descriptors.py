@@ -9,15 +9,21 @@ import resource
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from agent_orchestrator.errors import Temporary
+from agent_orchestrator.flow.events import BaseMoved, Event
 from agent_orchestrator.git_files import find_layout, read_head
 from agent_orchestrator.host import LocalHost, ProcessId
 from agent_orchestrator.plugins.runtimes.process import Process
 from agent_orchestrator.protocols import Handle
+from agent_orchestrator.services import bases
 from agent_orchestrator.spool import SpoolReader
+from agent_orchestrator.testing.contracts.workspace import git_in
+from agent_orchestrator.testing.terminals import eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -97,3 +103,29 @@ def test_what_an_agent_said_is_read_once_there_is_room(tmp_path: Path) -> None:
     with no_descriptors(), pytest.raises(Temporary):
         reader.read()
     assert reader.read() == [(0, b"{}")]
+
+
+async def test_a_base_that_cannot_be_looked_at_is_looked_at_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    git_in(tmp_path, "init", "-q", "-b", "main")
+    git_in(tmp_path, "commit", "-q", "--allow-empty", "-m", "first")
+    monkeypatch.setattr(bases, "TRY_AGAIN", 0.01)
+    told: list[Event] = []
+
+    async def append(*events: Event) -> None:
+        told.extend(events)
+
+    pull = SimpleNamespace(state="open", base="main")
+    spec = SimpleNamespace(repo=str(tmp_path), scm="local")
+    facts = SimpleNamespace(
+        id="app-x", project="app", pr=pull, spec=spec, branch="feature/x", base_head="", live=True, place=None, head=""
+    )
+    flow: Any = SimpleNamespace(sessions={"app-x": facts}, on_change=[], clock=lambda: 1.0, append=append)
+    watch: Any = SimpleNamespace(entry=lambda _path, _call: None)
+    with no_descriptors():
+        bases.Bases(flow, watch).start()
+        await asyncio.sleep(0.03)
+        assert not told
+    await eventually(lambda: bool(told))
+    assert told[0].body == BaseMoved(git_in(tmp_path, "rev-parse", "main"))

@@ -4,15 +4,19 @@ has ended, that change is. (While the agent lives, the observer watches its work
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from agent_orchestrator.errors import Temporary
 from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.engine import Change, Flow
 from agent_orchestrator.flow.events import Event
 from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.git_files import find_layout, read_ref
 from agent_orchestrator.watch import Watch
+
+TRY_AGAIN = 1.0
+"""Seconds after which a branch that could not be looked at is looked at again."""
 
 
 class Bases:
@@ -38,34 +42,48 @@ class Bases:
     def _look(self, facts: SessionFacts) -> None:
         if facts.pr is None or facts.pr.state != "open":
             return
-        layout = find_layout(Path(facts.spec.repo))
-        if layout is None:
-            return
-        for branch in (facts.pr.base, facts.branch):
-            self._watch(layout.common, branch)
-            self._moved(layout.common, branch)
+        try:
+            layout = find_layout(Path(facts.spec.repo))
+            if layout is None:
+                return
+            for branch in (facts.pr.base, facts.branch):
+                self._watch(layout.common, branch)
+                self._moved(layout.common, branch)
+        except Temporary:
+            self._later(lambda: self._look(self.flow.sessions[facts.id]))
 
     def _watch(self, common: Path, branch: str) -> None:
         if (common, branch) not in self._watched:
-            self._watched.add((common, branch))
             for path in (common / "refs" / "heads" / branch, common / "packed-refs"):
                 self.watch.entry(path, lambda: self._moved(common, branch))
+            self._watched.add((common, branch))
+
+    def _later(self, look: Callable[[], None]) -> None:
+        """What could not be looked at now, without a free descriptor say, is looked at soon: nothing else would tell that it moved."""
+        asyncio.get_running_loop().call_later(TRY_AGAIN, look)
 
     def _moved(self, common: Path, branch: str) -> None:
-        head = read_ref(common, f"refs/heads/{branch}")
-        if head is None:
+        try:
+            news = self._news(common, branch)
+        except Temporary:
+            self._later(lambda: self._moved(common, branch))
             return
-        now = self.flow.clock()
+        if news:
+            task = asyncio.get_running_loop().create_task(self._tell(news))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    def _news(self, common: Path, branch: str) -> list[Event]:
+        head, now = read_ref(common, f"refs/heads/{branch}"), self.flow.clock()
         told = []
+        if head is None:
+            return []
         for facts in self.flow.sessions.values():
             body = _news(facts, branch, head)
             if body is not None and self._is_in(facts, common):
                 key = f"{body.type}:{facts.id}:{head}:{now:.6f}"
                 told.append(Event(body, now, "git", key, facts.project, facts.id))
-        if told:
-            task = asyncio.get_running_loop().create_task(self._tell(told))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+        return told
 
     def _is_in(self, facts: SessionFacts, common: Path) -> bool:
         layout = find_layout(Path(facts.spec.repo))
