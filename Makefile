@@ -7,7 +7,7 @@ EPOCH  := 1580601600
 BUILT  := src/agent_orchestrator/server/dist/index.html
 PAGES  := $(shell find dashboard -name node_modules -prune -o -type f -print)
 
-.PHONY: help setup dashboard test-dashboard demo test check lint types imports docs-test bench load test-faults fuzz crashes test-agents test-forges test-browser test-docker test-cluster test-postgres test-rescue screenshots wheel test-wheel lock clean
+.PHONY: help setup dashboard test-dashboard demo test check lint types imports docs-test docs reference bench load test-faults fuzz crashes test-agents test-forges test-browser test-docker test-cluster test-postgres test-rescue screenshots wheel test-wheel lock clean
 
 help:            ## what can be done here
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -36,7 +36,7 @@ test: setup      ## all tests that need nothing but this machine
 	@# Most of the time they wait for other programs: one more at a time than there are cores.
 	@$(BIN)/python -m pytest --dist worksteal -n $$($(BIN)/python -c 'import os; print((os.cpu_count() or 1) + 1)')
 
-check: setup lint types imports test docs-test dashboard test-dashboard   ## every gate
+check: setup lint types imports test docs-test docs dashboard test-dashboard   ## every gate
 
 lint: setup
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
@@ -49,6 +49,19 @@ imports: setup
 
 docs-test: setup
 	@$(BIN)/python -m pytest tests/docs
+
+docs: setup      ## the documentation as a site in .cache/site; a dead link or a page outside its navigation fails
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-docs.lock
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict && echo "Read it: .cache/site/index.html; with its search: $(BIN)/python -m http.server -b 127.0.0.1 -d .cache/site"
+
+reference: setup ## write the pages anew that are made from the code: docs/reference, the man page, the dashboard's types
+	@$(BIN)/python -m agent_orchestrator.cli.reference docs/reference/commands.md
+	@$(BIN)/python -m agent_orchestrator.cli.manual docs/reference/ao.1
+	@$(BIN)/python -m agent_orchestrator.server.reference docs/reference/api.md
+	@$(BIN)/python -m agent_orchestrator.testing.reference docs/reference/events.md
+	@$(BIN)/python -m agent_orchestrator.testing.plugin_reference docs/reference/plugins.md
+	@$(BIN)/python -c 'from agent_orchestrator.config.schema import reference_markdown; print(reference_markdown(), end="")' > docs/reference/configuration.md
+	@$(BIN)/python -m agent_orchestrator.server.typescript dashboard/src/api/types.ts
 
 test-agents: setup   ## the real agent CLIs, installed outside the repository, on the scripted model
 	@scripts/install-tmux

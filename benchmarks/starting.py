@@ -54,6 +54,15 @@ class Waits:
         ratio, spread = ratios(ours, imports)
         note = f"{_ms(ours):.0f} ms ÷ {_ms(imports):.0f} ms; `python -c pass` {_ms(nothing):.0f} ms"
         yield Figure("`ao --version` ÷ bare imports", ratio, 1.5, note=note, stretch=1.2, spread=spread)
+        script = subprocess.run(
+            [AO, "completion", "bash"], env=self.box.env, capture_output=True, text=True, check=True
+        )
+        file = self.box.folder / "completion.bash"
+        file.write_text(f"{script.stdout}COMP_WORDS=(ao attach a) COMP_CWORD=2\n_ao\n")
+        tab, nothing = in_turns(TIMES, partial(self._run, ["bash", str(file)]), partial(self._run, NOTHING))
+        ratio, spread = ratios(tab, nothing)
+        note = f"{_ms(tab):.0f} ms ÷ {_ms(nothing):.0f} ms, bash and the script's loading included"
+        yield Figure("a Tab in bash ÷ `python -c pass`", ratio, 1, note=note, stretch=0.5, spread=spread)
 
     def growth(self) -> Iterator[Result]:
         """How it all grows."""

@@ -34,6 +34,7 @@ from agent_orchestrator.services.base_states import BaseStates
 from agent_orchestrator.services.bases import Bases
 from agent_orchestrator.services.budgets import Budgets
 from agent_orchestrator.services.checks import Checks
+from agent_orchestrator.services.checkups import of_clock, of_nodes
 from agent_orchestrator.services.commanding import Commanding
 from agent_orchestrator.services.completion import Completion
 from agent_orchestrator.services.configuration import Configuration
@@ -64,6 +65,8 @@ from agent_orchestrator.services.live import Live
 from agent_orchestrator.services.logins import Logins
 from agent_orchestrator.services.material import Gathering
 from agent_orchestrator.services.merge_queue import MergeQueue
+from agent_orchestrator.services.metrics import Metrics
+from agent_orchestrator.services.names import Names
 from agent_orchestrator.services.nodes import ClusterNodes
 from agent_orchestrator.services.notifying import Answers, Notifying, Trial
 from agent_orchestrator.services.notifying.slack import SlackButtons
@@ -83,6 +86,7 @@ from agent_orchestrator.services.quiet import Quiet
 from agent_orchestrator.services.quota import Quota, Wait
 from agent_orchestrator.services.reacting import Reacting
 from agent_orchestrator.services.reactions import Reactions
+from agent_orchestrator.services.recap import Recap
 from agent_orchestrator.services.reporting import Reporting
 from agent_orchestrator.services.reviews import Reviews
 from agent_orchestrator.services.secrets import learn_configuration, learn_environment
@@ -92,6 +96,7 @@ from agent_orchestrator.services.stacks import Stacks
 from agent_orchestrator.services.stats import Stats
 from agent_orchestrator.services.stories import Stories
 from agent_orchestrator.services.tokens import Tokens
+from agent_orchestrator.services.traffic import Traffic
 from agent_orchestrator.services.usage import Usages
 from agent_orchestrator.services.view import Views
 from agent_orchestrator.services.waking import Waking
@@ -101,6 +106,9 @@ from agent_orchestrator.watch import Watch
 
 if TYPE_CHECKING:
     from agent_orchestrator.store.postgres import Postgres
+
+LONG_TO_CHECK = 512
+"""Megabytes from which on it takes too long to look through the database beside everything else."""
 
 
 class Assembly:
@@ -264,12 +272,16 @@ class Assembly:
         self.base_states.on_news.append(self.live.look)
         self.forge_watch.on_bases.append(self.base_states.hear)
         self.projects.on_reload.append(self.live.forget)
+        self.names = Names(self.flow, self.home, self.sessions.complete)
+        self.projects.on_reload.append(self.names.reload)
         self.agents = Agents(self.plugins)
         self.webhooks = Webhooks(self.flow, self.repositories, self.forge_watch, self.tracking)
         self.checkup = Checkup(self.repositories, self.webhooks)
         self.doctor = Doctor(self.flow, self.home, self.host, self.projects, self.agents)
         self.trial = Trial(self.notifying)
-        self.doctor.more += [self.checkup.run, self._look_at_database, self.trial.checkup, self.power.checkup]
+        self.metrics = Metrics(self.flow, self.home, self.views, self.runner, self.webhooks, Traffic())
+        self.doctor.more += [self.checkup.run, self._look_at_clock, self._look_at_database]
+        self.doctor.more += [self._look_at_cluster, self.trial.checkup, self.power.checkup]
 
     async def _before_effect(self) -> None:
         """Nobody is judged by a silence in which the machine slept, and nothing is done that another daemon may do."""
@@ -279,12 +291,35 @@ class Assembly:
 
     async def _look_at_database(self) -> list[dict[str, Any]]:
         if self.shared is None:
-            return [finding("database", "ok", f"sqlite: {self.home.database}")]
+            return [await self._look_at_file()]
         try:
             version = await self.shared.answers()
         except AoError as error:
             return [finding("database", "failed", error.text, error.remedy)]
         return [finding("database", "ok", f"{self.shared.address}, PostgreSQL {version}")]
+
+    async def _look_at_file(self) -> dict[str, Any]:
+        size = self.home.database.stat().st_size / (1 << 20)
+        if size > LONG_TO_CHECK:
+            how = "not looked through: ao doctor --repair --dry-run does, while no daemon runs"
+            return finding("database", "ok", f"sqlite: {self.home.database}, {size:,.0f} MB, {how}")
+        try:
+            wrong = await self.flow.store.damage() if isinstance(self.flow.store, Database) else ""
+        except AoError as error:
+            wrong = error.text
+        if wrong:
+            remedy = "ao shutdown, then ao doctor --repair: what it changes is kept as it was"
+            return finding("database", "failed", f"{self.home.database} is damaged: {wrong}", remedy)
+        return finding("database", "ok", f"sqlite: {self.home.database}, {size:.1f} MB, sound")
+
+    async def _look_at_clock(self) -> list[dict[str, Any]]:
+        """After the forges were asked, which say what time it is."""
+        from agent_orchestrator.plugins.forges.http import all_shared
+
+        return [of_clock({http.speaker.name: http.skew for http in all_shared() if http.skew is not None})]
+
+    async def _look_at_cluster(self) -> list[dict[str, Any]]:
+        return of_nodes(await self.nodes.list()) if self.flow.home.nodes else []
 
     def _may_go(self, facts: SessionFacts) -> Wait | None:
         """Why a session may use no model just now; who may has his account's next turn."""
@@ -333,6 +368,9 @@ class Assembly:
             live=self.live,
             stories=Stories(self.flow, self.plugins, self.views),
             stats=Stats(self.flow),
+            recap=Recap(self.flow),
+            metrics=self.metrics,
+            traffic=self.metrics.traffic,
             coordinators=self.coordinators,
             projects=self.projects,
             plugins=PluginListing(self.plugins, self.projects),

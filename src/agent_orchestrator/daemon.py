@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from agent_orchestrator import __version__, locking, logs
 from agent_orchestrator.assembly import Assembly
 from agent_orchestrator.client import alive
+from agent_orchestrator.config.schema import keep_schema
 from agent_orchestrator.config.scope import DaemonConfig
 from agent_orchestrator.errors import AoError, Conflict, machine_short
 from agent_orchestrator.flow import events as e
@@ -43,18 +44,20 @@ from agent_orchestrator.server import tls
 from agent_orchestrator.server.app import create_app, warm
 from agent_orchestrator.server.serve import Servers
 from agent_orchestrator.server.standby import Entrance, Standby
+from agent_orchestrator.services.checkups import of_address
 from agent_orchestrator.services.doctor import finding
 from agent_orchestrator.services.environment import login_environment
 from agent_orchestrator.services.landing import settle
 from agent_orchestrator.services.plugins import handle_of
 from agent_orchestrator.services.projects import foreign
+from agent_orchestrator.services.recap import RESTARTED
 from agent_orchestrator.services.secrets import learn_environment
 from agent_orchestrator.stalls import Watchdog
 
 if TYPE_CHECKING:
+    from agent_orchestrator.services.tracing import Tracing
     from agent_orchestrator.store.postgres import Postgres
 
-RESTARTED = "the machine was restarted"
 WARM = 30.0
 """Seconds after which everything that is used has been loaded."""
 LATEST = 50
@@ -63,6 +66,9 @@ FOLLOWING = 0.2
 """Seconds between two looks at what the active daemon has written."""
 PATIENCE = 10.0
 """Seconds that effects under way have to finish when the daemon ends."""
+TRACES = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+"""Where they are sent, by OpenTelemetry's own names."""
+MISSING_OTEL = "pip install 'agent-orchestrator[otel]', then ao shutdown and ao start"
 TOLD_AGAIN = 60.0
 """Seconds in which what the machine lacks is told once."""
 DYING_WITHIN = 10.0
@@ -79,9 +85,13 @@ class Daemon(Assembly):
     ) -> None:
         super().__init__(home, config_file, foreign=foreign)
         self.watchdog = watchdog
+        self.metrics.stalls = watchdog.stalls
         self.doctor.more.append(self._look_at_loop)
         self.ending = asyncio.Event()
         self.deposed: AoError | None = None
+        self.tracing: Tracing | None = None
+        self.listening: tuple[str, str | None] = ("", None)
+        """Where, and why not where it was to be."""
         self._background: list[asyncio.Task[None]] = []
 
     async def run(self, host: str | None, port: int | None, wanted: tls.Wanted | None = None) -> None:
@@ -99,11 +109,13 @@ class Daemon(Assembly):
         await self.projects.start()
         await self.notifying.recall()
         doors = doors or await self._doors(self.config.daemon, host, port, wanted)
+        self.listening = (doors.url, doors.note)
         servers, url, note, certificate = doors.servers, doors.url, doors.note, doors.certificate
         self.plugins.here.url = self.checkup.url = url
         if certificate and certificate.fingerprint:
             self.nodes.fingerprint = certificate.fingerprint
         self.nodes.open(self.lifecycle, self.observer, self.quiet.gate)
+        self._trace()
         await self._recover()
         counts = await self._adopt()
         self._take_up(pending)
@@ -235,8 +247,21 @@ class Daemon(Assembly):
         finally:
             self.plugins.here.login_ready.set()
 
+    def _trace(self) -> None:
+        """Send traces, where a receiver is named; what that takes is not loaded otherwise."""
+        if not any(os.environ.get(name) for name in TRACES):
+            return
+        try:
+            from agent_orchestrator.services import tracing
+        except ImportError as error:
+            self.doctor.tracing = finding("traces", "warning", f"not sent: {error}", MISSING_OTEL)
+            log.warning("traces are not sent", error=str(error), remedy=MISSING_OTEL)
+            return
+        self.tracing = tracing.Tracing(self.flow, self.runner, tracing.provider())
+        self.doctor.tracing = finding("traces", "ok", f"sent to {next(filter(None, map(os.environ.get, TRACES)))}")
+
     async def _look_at_loop(self) -> list[dict[str, Any]]:
-        return [finding("event loop", "ok", self.watchdog.stalls.told())]
+        return [of_address(*self.listening), finding("event loop", "ok", self.watchdog.stalls.told())]
 
     async def _recover(self) -> None:
         """Finish or take back what the last run was in the middle of: checks, and checkouts that followed a landing."""
@@ -325,6 +350,9 @@ class Daemon(Assembly):
         ):
             part.start()
         self.admission.start()
+        self.names.start()
+        if self.home.schema.exists():
+            keep_schema(self.home.schema)
 
     def _write_info(
         self, url: str, note: str | None, certificate: tls.Certificate | None, *, standby: bool = False
@@ -392,6 +420,8 @@ class Daemon(Assembly):
         await self._tell(e.DaemonStopped())
         await self.flow.stop()
         await self.flow.store.close()
+        if self.tracing is not None:
+            await self.tracing.close()
         self.home.info.unlink(missing_ok=True)
 
     async def _tell(self, body: e.Body) -> None:

@@ -73,6 +73,16 @@ class Home:
         """The real workspaces: `<project>/<name>`."""
         return self.path / "worktrees"
 
+    @property
+    def names(self) -> Path:
+        """What shells complete, one file a kind."""
+        return self.path / "names"
+
+    @property
+    def schema(self) -> Path:
+        """The configuration's JSON Schema, for editors."""
+        return self.path / "schema.json"
+
     def session(self, session: str) -> Path:
         """A session's private folder: spool, inbox, task file, terminal log, hooks."""
         return self.sessions / session

@@ -7,9 +7,12 @@ takes as much memory as everything that the daemon itself says about sessions.
 from __future__ import annotations
 
 import logging
+import os
 import sys
+from contextlib import suppress
+from datetime import UTC, datetime
 from importlib import import_module
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, TextIO, cast
 
 from agent_orchestrator.redaction import KNOWN
 
@@ -27,26 +30,54 @@ else:
 get_logger = structlog.get_logger
 
 
+_ORDER = ["timestamp", "level", "event", "session"]
+
+
 class _Formatter(logging.Formatter):
-    """Without secrets."""
+    """What libraries say, in the same form and without secrets."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return KNOWN.text(super().format(record))
+        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+        entry = {"timestamp": at, "level": record.levelname.lower(), "event": record.getMessage()}
+        if record.exc_info:
+            entry["exception"] = self.formatException(record.exc_info)
+        return _rendered(None, "", {**entry, "logger": record.name})
+
+
+def _rendered(_logger: object, _method: str, entry: structlog.typing.EventDict) -> str:
+    line = structlog.processors.LogfmtRenderer(key_order=_ORDER, drop_missing=True, bool_as_flag=False)
+    return KNOWN.text(line(None, "", entry))
+
+
+class _Lossy:
+    """A log that cannot be written, on a full disk say, stops nobody: what cannot be said now is not said."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream  # which stays open with it
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            os.write(self._stream.fileno(), text.encode(errors="backslashreplace"))
+        return len(text)
+
+    def flush(self) -> None:
+        """Nothing waits."""
 
 
 def set_up(stream: TextIO) -> None:
     """Write what is logged there, our own and what libraries say."""
-    handler = logging.StreamHandler(stream)
-    handler.setFormatter(_Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    lossy = cast("TextIO", _Lossy(stream))
+    handler = logging.StreamHandler(lossy)
+    handler.setFormatter(_Formatter())
     logging.basicConfig(handlers=[handler], level=logging.WARNING)
     structlog.configure(
         processors=[
+            structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso"),
             structlog.processors.format_exc_info,
-            structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "event"], bool_as_flag=False),
-            lambda _logger, _level, line: KNOWN.text(str(line)),
+            _rendered,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=structlog.WriteLoggerFactory(file=stream),
+        logger_factory=structlog.WriteLoggerFactory(file=lossy),
     )

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from agent_orchestrator import __version__
 from agent_orchestrator.testing.sandbox import Sandbox
 from tests.acceptance.saying import refused
 
@@ -112,7 +113,9 @@ def test_what_a_session_did_can_be_looked_into(mine: Sandbox) -> None:
     assert Path(done["workspacePath"]).exists()
     doctor = mine.json("doctor")["checks"]
     assert {check["state"] for check in doctor} <= {"ok", "warning", "failed"}
-    assert {"git"} <= {check["name"] for check in doctor}
+    every = {"python", "git", "tmux", "home", "disk", "file watches", "open files", "clock", "database", "address"}
+    assert every <= {check["name"] for check in doctor}
+    assert all(check["remedy"] for check in doctor if check["state"] != "ok")
 
 
 def test_one_after_the_other(one: Sandbox) -> None:
@@ -157,6 +160,10 @@ def test_init_writes_a_configuration_once(mine: Sandbox) -> None:
     file = repo / "agent-orchestrator.yaml"
     text = file.read_text()
     assert str(file) in done.stdout and "trunk" in text
+    schema = text.splitlines()[0].removeprefix("# yaml-language-server: $schema=file://")
+    assert json.loads(Path(schema).read_text()) == json.loads(mine.ao("config", "schema").stdout) | {
+        "$comment": f"agent-orchestrator {__version__}"
+    }
     assert mine.ao("config", "validate", cwd=repo).returncode == 0
     again = mine.ao("init", cwd=repo, check=False)
     assert again.returncode in (0, 1) and file.read_text() == text

@@ -158,7 +158,7 @@ def routes(box: Sandbox, session: str) -> list[tuple[str, str, str]]:
     return [
         (method.upper(), path.format_map(given), json.dumps(about))
         for path, operations in box.request("GET", "/openapi.json")["paths"].items()
-        if path not in ("/healthz", "/api/login", "/api/logout") and not path.startswith("/api/webhooks")
+        if path not in ("/healthz", "/api/login", "/api/logout") and not path.startswith(("/api/webhooks", "/answer/"))
         for method, about in operations.items()
     ]
 

@@ -109,6 +109,21 @@ def _functions(file: Path) -> set[str]:
     return found
 
 
+@pytest.mark.parametrize(
+    "symptom",
+    [
+        "tmux is not found",
+        "The worktree, the branch or the session exists already",
+        "An agent does not respond",
+        "The port is in use",
+        "GitHub or GitLab says no",
+        "Conflicts with the base branch",
+    ],
+)
+def test_what_people_meet_first_is_among_the_symptoms(symptom: str) -> None:
+    assert f"\n## {symptom}\n" in (ROOT / "docs" / "troubleshooting.md").read_text()
+
+
 def test_every_status_stands_in_its_column() -> None:
     table = CONCEPTS.read_text().partition("## Statuses")[2].partition("\n## ")[0]
     told: dict[str, str] = {}

@@ -28,14 +28,13 @@ def gitlab_forge() -> Iterator[GitLabServer]:
         yield server
 
 
-@pytest.mark.usefixtures("repo")
 class TestGitHub(SCMContract):
     @pytest.fixture
     def repo(self, forge: GitHubServer) -> Any:
         return forge.repository("acme/app", FILES, people={"dev": "write", "rev": "write"})
 
     @pytest.fixture
-    def scm(self, forge: GitHubServer) -> SCM:
+    def scm(self, forge: GitHubServer, repo: Any) -> SCM:  # noqa: ARG002 - it must be there
         return github.scm(forge)
 
     @pytest.fixture
@@ -44,9 +43,8 @@ class TestGitHub(SCMContract):
 
     @pytest.fixture
     def ask(self, forge: GitHubServer, repo: Any) -> Ask:
-        def ask(pull: PullState, path: str, line: int, text: str) -> str:
-            made = forge.thread(repo.issues[pull.number], path, line, text, by="rev", association="MEMBER")
-            return str(made.node_id)
+        def ask(pull: PullState, path: str, line: int, text: str) -> None:
+            forge.thread(repo.issues[pull.number], path, line, text, by="rev", association="MEMBER")
 
         return ask
 
@@ -59,19 +57,33 @@ class TestGitHub(SCMContract):
         return judge
 
 
-@pytest.mark.usefixtures("repo")
 class TestGitLab(SCMContract):
     @pytest.fixture
     def repo(self, gitlab_forge: GitLabServer) -> Any:
         return gitlab_forge.repository("acme/app", FILES, people={"dev": "maintainer", "rev": "developer"})
 
     @pytest.fixture
-    def scm(self, gitlab_forge: GitLabServer) -> SCM:
+    def scm(self, gitlab_forge: GitLabServer, repo: Any) -> SCM:  # noqa: ARG002 - it must be there
         return gitlab.scm(gitlab_forge)
 
     @pytest.fixture
     def restarted(self, gitlab_forge: GitLabServer) -> SCM:
         return gitlab.scm(gitlab_forge)
+
+    @pytest.fixture
+    def ask(self, gitlab_forge: GitLabServer, repo: Any) -> Ask:
+        def ask(pull: PullState, path: str, line: int, text: str) -> None:
+            gitlab_forge.thread(gitlab_forge.find_pull(repo, pull.number), path, line, text, by="rev")
+
+        return ask
+
+    @pytest.fixture
+    def judge(self, gitlab_forge: GitLabServer, repo: Any) -> Judge:
+        def judge(pull: PullState, verdict: str, words: str) -> None:
+            kind = {"approved": "APPROVE", "changes_requested": "REQUEST_CHANGES"}[verdict]
+            gitlab_forge.review(gitlab_forge.find_pull(repo, pull.number), kind, words, by="rev")
+
+        return judge
 
 
 class TestGitHubIssues(TrackerContract):

@@ -21,6 +21,8 @@ LATER = {
     "rich": "structlog would draw with it: logs.py is to be imported before anything else that logs",
     "psycopg": "PostgreSQL: assembly.py loads it where one is configured",
     "websockets": "terminals and nodes: the server loads it when it serves",
+    "prometheus_client": "figures: services/metrics.py loads it when somebody asks for them",
+    "opentelemetry": "traces: daemon.py loads it where a receiver of them is named",
 }
 """What the daemon has not loaded before its first request, and who is to load it."""
 PARTS_LATER = ("server.routes", "server.routing", "server.models", "cluster", "testing", "cli", "nodes.worker", "api")

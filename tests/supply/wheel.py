@@ -85,6 +85,8 @@ def faults(wheel: Path, *folders: Path) -> list[str]:
         found += (
             [] if any(re.search(r"dist-info/licenses/LICENSE$", name) for name in names) else ["LICENSE is missing"]
         )
+        manual = "data/share/man/man1/ao.1"
+        found += [] if any(name.endswith(manual) for name in names) else [f"{manual} is missing"]
         found += [
             f"{name} does not belong there"
             for name in names

@@ -989,6 +989,7 @@ export interface Project {
 /** All projects. */
 export interface Projects {
   projects: Project[];
+  here: string | null;
 }
 
 /** What an agent is told. */
@@ -1080,6 +1081,19 @@ export interface QueueEntry {
 /** What a pull request that is no draft any more is called; absent: as it was. */
 export interface ReadyPullRequest {
   title?: string | null;
+}
+
+/** What happened since a moment, the most important first. */
+export interface Recap {
+  since: string;
+  lines: RecapLine[];
+}
+
+/** One thing that happened, or several alike. */
+export interface RecapLine {
+  kind: "merged" | "asked" | "failed" | "restarted" | "limits" | "budgets" | "bases" | "opened" | "slept";
+  text: string;
+  sessions: string[];
 }
 
 /** An account that is to be held no more. */

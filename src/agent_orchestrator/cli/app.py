@@ -5,15 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import click
 
 from agent_orchestrator import __version__
 from agent_orchestrator.errors import AoError
-
-if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
 
 
 class Entry(NamedTuple):
@@ -73,8 +70,9 @@ MORE = {
     ),
     "agents": Entry("projects:agents", "List the agents and where they were found."),
     "permissions": Entry("answer:permissions", "Show, or take back, what you allowed agents for good."),
+    "top": Entry("top:top", "Show the board on the whole terminal, and steer sessions by keys."),
     "usage": Entry("usage:usage", "Show the tokens and dollars that agents used."),
-    "logs": Entry("history:logs", "Show what a session's agent said and did."),
+    "logs": Entry("history:logs", "Show what a session's agent said and did, or the daemon's own log."),
     "events": Entry("history:events", "Show the event log, follow it, or replay one."),
     "audit": Entry("audit:audit", "Show who did what, when and why; export it; see that nobody changed it."),
     "why": Entry("history:why", "Explain a session's status and last reactions."),
@@ -118,14 +116,13 @@ class LazyGroup(click.Group):
         return command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        moved = _options_after_command(args)
-        return super().parse_args(ctx, moved if len(moved) == len(args) or not ctx.resilient_parsing else [])
+        return super().parse_args(ctx, _options_after_command(args))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
-        if name not in COMMANDS and not ctx.resilient_parsing:
+        if name not in COMMANDS:
             raise click.UsageError(f"there is no command {name!r}{_did_you_mean(name, COMMANDS)}", ctx)
         return super().resolve_command(ctx, args)
 
@@ -135,14 +132,6 @@ class LazyGroup(click.Group):
                 formatter.write_dl(
                     [(_with_aliases(name), entry.summary) for name, entry in entries.items() if not entry.alias_of]
                 )
-
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        from click.shell_completion import CompletionItem
-
-        items = [
-            CompletionItem(name, help=entry.summary) for name, entry in COMMANDS.items() if name.startswith(incomplete)
-        ]
-        return items + click.Command.shell_complete(self, ctx, incomplete)
 
 
 def _options_after_command(args: list[str]) -> list[str]:
@@ -203,7 +192,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         result = cli.main(
             args=None if argv is None else list(argv),
             prog_name="ao",
-            complete_var="_AO_COMPLETE",
             standalone_mode=False,
         )
         sys.stdout.flush()

@@ -16,8 +16,6 @@ from agent_orchestrator.errors import AoError, UsageError
 from agent_orchestrator.wire import Broken, Stream, quote
 
 if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
-
     TextType = click.ParamType[str]
 else:  # not generic in click 8.1
     TextType = click.ParamType
@@ -33,7 +31,7 @@ def client(*, start: bool = True) -> Client:
 
 
 class Live(TextType):
-    """A name that the daemon knows; completed by asking it, if it runs."""
+    """A name that the daemon knows; shells complete it from the file of its kind."""
 
     def __init__(self, kind: str, name: str = "") -> None:
         self.kind = kind
@@ -44,17 +42,6 @@ class Live(TextType):
         if not text.strip():
             self.fail(f"the {self.name}'s name is empty", param, ctx)
         return text
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002
-        from click.shell_completion import CompletionItem
-
-        try:
-            path = f"/api/completion/{self.kind}?prefix={quote(incomplete)}"
-            with Client(start=False) as ao:
-                names = ao.request("GET", path, timeout=0.05).text.split("\n")
-        except AoError:
-            return []
-        return [CompletionItem(name) for name in names if name.startswith(incomplete) and name]
 
 
 class LiveText(Live):

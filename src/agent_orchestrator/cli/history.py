@@ -31,12 +31,28 @@ _PAGE = 1000
 
 
 @click.command()
-@session_argument
+@click.argument("session", metavar="[S]", required=False, type=SESSION)
 @click.option("-f", "--follow", is_flag=True, help="Go on as it grows, until the session ends.")
 @click.option("--raw", is_flag=True, help="The terminal's bytes as they came.")
 @click.option("-n", "--lines", metavar="N", type=click.IntRange(min=0), help="Only the last N lines.")
-def logs(session: str, follow: bool, raw: bool, lines: int | None) -> None:
-    """Show what a session's agent said and did."""
+@click.option("--daemon", is_flag=True, help="The daemon's own log; with S only what is about S.")
+@click.option("--json", "as_json", is_flag=True, help="With --daemon: a JSON object a line.")
+def logs(session: str | None, follow: bool, raw: bool, lines: int | None, daemon: bool, as_json: bool) -> None:
+    """Show what a session's agent said and did, or the daemon's own log.
+
+    The daemon's is read from its file, whether it runs or not: the last 100 lines unless -n says otherwise.
+    """
+    if daemon:
+        from agent_orchestrator.cli.daemon_log import show
+
+        if raw:
+            raise UsageError("--raw is for a session's terminal", "ao logs S --raw, or ao logs --daemon --json")
+        show(client(start=False).log, session, lines, follow, as_json)
+        return
+    if session is None:
+        raise UsageError("whose log?", "name a session: ao logs S; or the daemon's own: ao logs --daemon")
+    if as_json:
+        raise UsageError("--json goes with --daemon", "a session's log is text: ao logs S")
     path = with_query(session_path(session, "/log"), {"follow": follow, "raw": raw, "tail": lines})
     with client().stream("GET", path) as stream:
         if raw:

@@ -55,7 +55,12 @@ def open_session(
         if not found:
             raise NotFound("no session has a running agent", "ao status shows them")
     if target == "editor":
-        return max(failures.code, *(_edit(one, only_print) for one in found)) if found else failures.code
+        for one in found:
+            try:
+                failures.code = failures.code or _edit(one, only_print)
+            except AoError as error:
+                failures.tell(error)
+        return failures.code
     if target == "browser":
         for one in found:
             one["terminal"] = {"plugin": "web"}

@@ -29,6 +29,7 @@ from agent_orchestrator.wire import quote, with_query
 Plan = dict[str, Any]
 
 _ID = re.compile(r"[Pp][0-9]+")
+_UNDER_WAY = ("planning", "applying")
 _LOOK_EVERY = 0.3
 _FIXED = {
     "applying": "wait until it is applied, then change its issues: ao issues",
@@ -123,8 +124,10 @@ def _asked(ao: Client, words: tuple[str, ...], project: str | None, options: dic
 def _watched(ao: Client, found: Plan, what: str) -> Plan:
     """Wait until it is not being planned or applied any more; whoever has enough of it may go."""
     state, shown = found["state"], ""
+    if state not in _UNDER_WAY:  # it was done before this asked for it, by a request that is repeated
+        return found
     live = sys.stderr.isatty()
-    if found["state"] == state and not live:
+    if not live:
         print(f"  {what}", file=sys.stderr, flush=True)
     began = time.monotonic()
     try:

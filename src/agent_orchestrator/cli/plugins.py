@@ -47,7 +47,7 @@ def _needs(plugin: dict[str, Any]) -> str:
 
 
 @plugins.command("new")
-@click.argument("slot", metavar="SLOT")
+@click.argument("slot", metavar="SLOT", shell_complete=lambda _ctx, _param, begun: _slots(begun))
 @click.argument("name", metavar="NAME")
 @click.option("--path", metavar="DIR", help="Where to; absent: a folder by the package's name, here.")
 @json_option
@@ -75,6 +75,14 @@ def new(slot: str, name: str, path: str | None, as_json: bool) -> None:
     out.show(f"  {command}" for command in commands)
     print("Put it into use in agent-orchestrator.yaml, then see ao plugins:")
     out.show(f"  {line}" for line in usage.splitlines())
+    module = next(file for file in files if "/" not in file and file.endswith(".py"))
+    print(f"Without installing it, name its file there too: plugins: [{{path: {os.path.join(folder, module)}}}]")
+
+
+def _slots(begun: str) -> list[str]:
+    from agent_orchestrator import scaffold
+
+    return [slot for slot in scaffold.SLOTS if slot.startswith(begun)]
 
 
 def _check_names(slot: str, name: str) -> None:

@@ -32,7 +32,7 @@ An error is one line on standard error that says what is wrong and what to do ne
 
 def reference() -> str:
     """The whole page."""
-    root = click.Context(cli, info_name="ao")
+    root = cli.make_context("ao", ["status"], resilient_parsing=True)
     parts = [_INTRO]
     for title, entries in (("Everyday", EVERYDAY), ("More", MORE)):
         parts.append(f"## {title}")

@@ -10,6 +10,7 @@ from agent_orchestrator.cli import out
 from agent_orchestrator.cli.common import (
     SESSION,
     Failures,
+    Live,
     client,
     json_option,
     project_option,
@@ -131,7 +132,7 @@ def _show_stopped(stopped: dict[str, Any]) -> None:
 
 
 @click.command()
-@session_argument
+@click.argument("session", metavar="S", type=Live("any", "session"))
 @click.option("--no-wait", is_flag=True, help="Return at once, not when the agent runs.")
 @json_option
 def restore(session: str, no_wait: bool, as_json: bool) -> int:

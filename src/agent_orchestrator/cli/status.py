@@ -21,16 +21,30 @@ from agent_orchestrator.wire import Stream, with_query
 @click.option("-w", "--watch", is_flag=True, help="Follow: draw it anew at every change.")
 @click.option("--prompt", is_flag=True, help="Show what S's agent is told: how to work here, and its task.")
 @click.option("--done", is_flag=True, help="Show all that are done, not only the last ten.")
+@click.option("--since", metavar="WHEN", help="Say what happened since then: 8h, 90m, today, 2026-11-15T22:00.")
 @scope_options
 @json_option
 def status(
-    session: str | None, watch: bool, prompt: bool, done: bool, project: str | None, all_projects: bool, as_json: bool
+    session: str | None,
+    watch: bool,
+    prompt: bool,
+    done: bool,
+    since: str | None,
+    project: str | None,
+    all_projects: bool,
+    as_json: bool,
 ) -> None:
     """What runs, how far it is, and what needs you.
 
     Without S all sessions of the project here, those that need you first; with S one session in detail.
+
+    On a terminal, after you have been away for an hour or longer, it says first what happened meanwhile, once; --since says it again.
     """
     ao = client()
+    if since is not None:
+        _look_back(ao, since, as_json, alone=session is None and not watch and not prompt)
+        if as_json:
+            return
     if prompt:
         _show_prompt(ao, session, as_json)
         return
@@ -44,7 +58,25 @@ def status(
     elif session is not None:
         out.show(detail_lines(answer.json()))
     else:
-        out.show(_board(ao, answer.json(), query, done))
+        found = answer.json()
+        if since is None and sys.stdout.isatty():
+            from agent_orchestrator.cli.recap import news
+
+            out.show(news(ao))
+        out.show(_board(ao, found, query, done))
+
+
+def _look_back(ao: Client, since: str, as_json: bool, *, alone: bool) -> None:
+    from agent_orchestrator.cli.audit import moment
+    from agent_orchestrator.cli.recap import recap, recap_lines
+
+    if not alone:
+        raise UsageError("--since is about all sessions", "ao status --since 8h; of one: ao events S")
+    found = recap(ao, moment(since))
+    if as_json:
+        out.print_json(found)
+        return
+    out.show(recap_lines(found, f"Since {since}:") or [f"Nothing to tell since {since}.", ""])
 
 
 def _board(ao: Client, found: dict[str, Any], query: dict[str, str | int | None], done: bool) -> list[str]:

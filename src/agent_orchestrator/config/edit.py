@@ -74,9 +74,16 @@ def write_atomically(path: Path, text: str) -> None:
         raise
 
 
-def initial(project_id: str, found: Detected, agent: str | None = None, session_prefix: str | None = None) -> str:
-    """The text of a new file for the repository in which it is to lie."""
-    lines = [
+def initial(
+    project_id: str,
+    found: Detected,
+    agent: str | None = None,
+    session_prefix: str | None = None,
+    schema: Path | None = None,
+) -> str:
+    """The text of a new file for the repository in which it is to lie; `schema`: what editors complete its keys by."""
+    lines = [f"# yaml-language-server: $schema={schema.as_uri()}"] if schema else []
+    lines += [
         "# Agent Orchestrator. All keys: ao config-help",
         "",
         "defaults:",

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import types
 import typing
 from collections.abc import Iterator
 from dataclasses import dataclass, is_dataclass
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from agent_orchestrator import __version__
 from agent_orchestrator.config import model as models
 from agent_orchestrator.config import values
 from agent_orchestrator.config.model import DAEMON_KEYS, Config
@@ -45,6 +49,20 @@ def json_schema() -> dict[str, Any]:
         for entry in properties.values():
             _texts_alone(entry)
     return schema
+
+
+def keep_schema(file: Path) -> None:
+    """Write the schema where editors are pointed to, unless this version's is there."""
+    mark = {"$comment": f"agent-orchestrator {__version__}"}
+    try:
+        if file.read_text(encoding="utf-8").startswith(json.dumps(mark)[:-1]):
+            return
+    except (OSError, ValueError):
+        pass
+    with contextlib.suppress(OSError):  # an editor that completes nothing is no reason to refuse anything
+        draft = file.with_suffix(".new")
+        draft.write_text(json.dumps(mark | json_schema()), encoding="utf-8")
+        draft.replace(file)
 
 
 def _texts_alone(entry: dict[str, Any]) -> None:

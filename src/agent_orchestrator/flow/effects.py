@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 import structlog
+from structlog.contextvars import bound_contextvars
 
 from agent_orchestrator.errors import AoError, machine_short
 from agent_orchestrator.flow.behalf import DAEMON, acting
@@ -90,6 +92,9 @@ class Runner:
         self._call_later = call_later
         self.confirm: Callable[[], Awaitable[None]] | None = None
         """Called before each effect; fails where it is not certain that nobody else carries it out."""
+        self.on_attempt: list[Callable[[Row, Row, float, Sequence[Event]], None]] = []
+        """Told of each attempt: the row before and after it, when it began, and the events that tell its result."""
+        self._told: dict[str, Sequence[Event]] = {}
         self._lanes: dict[str, dict[str, Row]] = defaultdict(dict)
         self._busy: dict[str, asyncio.Task[None]] = {}
         self._timers: dict[str, Timer] = {}
@@ -124,6 +129,10 @@ class Runner:
                 lanes.add(row.lane)
         for lane in lanes:
             self._pump(lane)
+
+    def pending(self) -> list[Row]:
+        """All that is to be carried out, now or later."""
+        return [row for rows in self._lanes.values() for row in rows.values()]
 
     def hurry(self) -> None:
         """Whatever waits to start an agent or to speak to one is tried now: what it waits for may be over."""
@@ -188,8 +197,10 @@ class Runner:
             if self.confirm is not None and not await self._certain():
                 rows[key] = replace(row, due=self.flow.clock() + 1.0)
                 return
-            with acting(_actor(row.intent), row.cause):
+            with acting(_actor(row.intent), row.cause), about(row.intent.session):
+                began = self.flow.clock()
                 after = await self._attempt(row)
+                self._tell(row, after, began)
                 if after.state == "dropped":
                     self._forget(row)
                     await self._needed_again(row.intent)
@@ -294,8 +305,26 @@ class Runner:
     async def _record(self, row: Row, events: Sequence[Event], after: Row) -> Row:
         if after.state == "pending" and not events and after.attempts == row.attempts:
             return after
-        await self.flow.append(*events, rows=[after])
+        stored = await self.flow.append(*events, rows=[after])
+        if self.on_attempt:
+            self._told[row.intent.key] = stored
         return after
+
+    def _tell(self, row: Row, after: Row, began: float) -> None:
+        """What a listener does wrong keeps nothing from being done."""
+        told = self._told.pop(row.intent.key, ())
+        for on_attempt in self.on_attempt:
+            try:
+                on_attempt(row, after, began, told)
+            except Exception:
+                log.exception("a listener failed", intent=row.intent.key)
+
+
+@contextmanager
+def about(session: str) -> Iterator[None]:
+    """What is logged meanwhile names the session."""
+    with bound_contextvars(session=session) if session else nullcontext():
+        yield
 
 
 def _actor(intent: Intent) -> str:

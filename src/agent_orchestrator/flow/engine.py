@@ -65,6 +65,7 @@ class _Outcome:
     changes: list[Change] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)
     stored: list[list[Event]] = field(default_factory=list)
+    decided: tuple[float, float] = (0.0, 0.0)
 
 
 class Flow:
@@ -80,6 +81,8 @@ class Flow:
         self.seq = 0
         self.on_change: list[Callable[[Sequence[Change]], None]] = []
         self.on_rows: list[Callable[[Sequence[Row]], None]] = []
+        self.decided = (0.0, 0.0)
+        """When folding and deciding of what is told to listeners just now began and ended."""
         self._jobs: list[_Job] = []
         self._wake = asyncio.Event()
         self._writer: asyncio.Task[None] | None = None
@@ -211,6 +214,7 @@ class Flow:
         for job, stored in zip(jobs, outcome.stored, strict=True):
             if not job.answer.done():
                 job.answer.set_result(stored)
+        self.decided = outcome.decided
         self._tell(outcome)
         if self.seq - self._saved >= SNAPSHOT_EVERY and (self._saving is None or self._saving.done()):
             self._saving = asyncio.create_task(self._save(), name="flow-saving")
@@ -246,7 +250,7 @@ class Flow:
 
     def _compute(self, jobs: Sequence[_Job], known: Known) -> tuple[Batch, _Outcome]:
         """Runs in the writer's thread: fold and decide. Touches nothing but its own outcome."""
-        outcome = _Outcome(self.home, {})
+        outcome, began = _Outcome(self.home, {}), self.clock()
         told = known.event_keys([event.key for job in jobs for event in job.events])
         intents: dict[str, Row] = {}
         updates: list[Row] = []
@@ -270,6 +274,7 @@ class Flow:
                     updates.append(row)
         there = known.intent_keys(list(intents))
         outcome.rows = [row for key, row in intents.items() if key not in there]
+        outcome.decided = (began, self.clock())
         return Batch([change.event for change in outcome.changes], [*outcome.rows, *updates]), outcome
 
     def _apply(self, event: Event, outcome: _Outcome) -> list[Intent]:

@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from time import monotonic
 from urllib.parse import quote, unquote
 
 import structlog
@@ -31,12 +32,17 @@ from agent_orchestrator.server.refusals import Refusals, peer_of
 from agent_orchestrator.services import Services
 from agent_orchestrator.services.projects import NOWHERE, Context
 from agent_orchestrator.services.tokens import Identity
+from agent_orchestrator.services.traffic import UNKNOWN
 
 BODY_LIMIT = 1 << 22
 """Room for the longest message there may be, however JSON writes it; what a message may hold is for the service to say."""
 _LARGER = {"/api/events/replay": 16, "/api/webhooks/github": 6, "/api/webhooks/gitlab": 6}
 """Where so many times the limit is taken: a recorded log is long, and so is what forges may send."""
 _WEBHOOKS = "/api/webhooks/"
+_BUTTONS = f"{_WEBHOOKS}slack"
+"""What people pressed in Slack: seldom, and answered by its route."""
+_ANSWERED_HERE = ("/api/sessions", "/mcp", "/openapi.json")
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _SIGN_IN_LIMIT = 1 << 13
 _STRANGERS = 16
 """Requests with a body that are taken at once from people not known yet: bodies are kept in memory until they are judged."""
@@ -95,10 +101,12 @@ class Gate:
         return auth.actor_of(Identity("anonymous"), peer=peer_of(scope))
 
     async def _answer(self, behalf: Behalf, scope: Scope, receive: Receive, send: Send) -> None:
-        started = False
+        started, began = False, monotonic()
 
         async def noting(message: Message) -> None:
             nonlocal started
+            if message["type"] == "http.response.start":
+                self._services.traffic.count(*_route(scope), message["status"], monotonic() - began)
             started = True
             await clean(_private(message))
 
@@ -118,7 +126,7 @@ class Gate:
             if not started:
                 words = problems.in_words if auth.is_git(scope["path"]) else problems.as_document
                 answer = words(known) if known is not None else problems.response(problems.unexpected())
-                await answer(scope, receive, clean)
+                await answer(scope, receive, noting)
 
     async def _enter(self, behalf: Behalf, scope: Scope, receive: Receive, send: Send) -> None:
         headers = auth.single(scope["headers"])
@@ -140,7 +148,7 @@ class Gate:
         if method == "GET" and path == "/api/sessions" and (wanted := _wanted(scope["query_string"])) is not None:
             await self._list_sessions(headers, context, wanted, send)
             return
-        if method == "POST" and path.startswith(_WEBHOOKS):
+        if method == "POST" and path.startswith(_WEBHOOKS) and path != _BUTTONS:
             with self._one_more_stranger():
                 await self._take_webhook(path.removeprefix(_WEBHOOKS), headers, receive, send)
             return
@@ -362,6 +370,22 @@ async def _drain(receive: Receive) -> None:
         message = await receive()
         dropped += len(message.get("body", b""))
         more = message.get("more_body", False)
+
+
+def _route(scope: Scope) -> tuple[str, str]:
+    """Method and route of a request, of which there are only so many, whatever is asked."""
+    path, method = scope["path"], scope["method"]
+    if (known := scope.get("route")) is not None:
+        route = known.path
+    elif path.startswith(_WEBHOOKS):
+        route = f"{_WEBHOOKS}{{name}}"
+    elif auth.is_git(path):
+        route = "/git"
+    elif path in _ANSWERED_HERE:
+        route = path
+    else:
+        route = "/" if auth.is_shell(method, path) else UNKNOWN
+    return method if method in _METHODS else UNKNOWN, route
 
 
 def _wanted(query: bytes) -> str | None:

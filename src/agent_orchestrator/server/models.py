@@ -884,6 +884,8 @@ class Projects(Shown):
     """All projects."""
 
     projects: list[Project]
+    here: str | None
+    """The one that the caller's folder belongs to."""
 
 
 class Trust(Shown):

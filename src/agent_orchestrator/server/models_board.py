@@ -164,6 +164,21 @@ class Stats(Shown):
     median_to_merge: float | None
 
 
+class RecapLine(Shown):
+    """One thing that happened, or several alike."""
+
+    kind: Literal["merged", "asked", "failed", "restarted", "limits", "budgets", "bases", "opened", "slept"]
+    text: str
+    sessions: list[str]
+
+
+class Recap(Shown):
+    """What happened since a moment, the most important first."""
+
+    since: str
+    lines: list[RecapLine]
+
+
 class Me(Shown):
     """Who asks."""
 

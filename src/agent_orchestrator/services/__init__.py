@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from agent_orchestrator.services.live import Live
     from agent_orchestrator.services.logins import Logins
     from agent_orchestrator.services.merge_queue import MergeQueue
+    from agent_orchestrator.services.metrics import Metrics
     from agent_orchestrator.services.nodes import ClusterNodes
     from agent_orchestrator.services.notifying import Answers, Trial
     from agent_orchestrator.services.notifying.slack import SlackButtons
@@ -38,12 +39,14 @@ if TYPE_CHECKING:
     from agent_orchestrator.services.projects import Projects
     from agent_orchestrator.services.prune import Prune
     from agent_orchestrator.services.reactions import Reactions
+    from agent_orchestrator.services.recap import Recap
     from agent_orchestrator.services.reporting import Reporting
     from agent_orchestrator.services.reviews import Reviews
     from agent_orchestrator.services.sessions import Sessions
     from agent_orchestrator.services.stats import Stats
     from agent_orchestrator.services.stories import Stories
     from agent_orchestrator.services.tokens import Tokens
+    from agent_orchestrator.services.traffic import Traffic
     from agent_orchestrator.services.usage import Usages
 
 
@@ -77,6 +80,9 @@ class Services:
     live: Live
     stories: Stories
     stats: Stats
+    recap: Recap
+    metrics: Metrics
+    traffic: Traffic
     coordinators: Coordinators
     projects: Projects
     plugins: PluginListing

@@ -179,6 +179,10 @@ def forget(facts: SessionFacts, private: Path) -> None:
 # -- Git ---------------------------------------------------------------------------------------------------------------
 
 
+_STARTED_BY = 6
+"""Words among which a command's `git` is found."""
+
+
 class Guarded(LocalHost):
     """This machine, where our own Git in a sandboxed agent's workspace has no more rights than the agent: the configuration of a
     submodule that it made there names commands (`filter.*.clean`) that Git runs to tell what has changed.
@@ -203,13 +207,16 @@ class Guarded(LocalHost):
         timeout: float | None = 60.0,
     ) -> Completed:
         """Run a program to its end."""
-        where = argv.index("-C") + 1 if argv[0] == "git" and "-C" in argv else 0
-        if where and (facts := self.owner(Path(argv[where]))):
-            argv = self._guarded(argv, facts, env or {})
+        # What it is started by, a shell that cuts off its output say, has nothing of the agent's to run.
+        begin = argv.index("git") if "git" in argv[:_STARTED_BY] else 0
+        starter, command = argv[:begin], argv[begin:]
+        where = command.index("-C") + 1 if command[0] == "git" and "-C" in command else 0
+        if where and (facts := self.owner(Path(command[where]))):
+            command = self._guarded(command, facts, env or {})
             env = {name: value for name, value in (env or {}).items() if _harmless(name)}
-        elif where and argv[where + 1] in _MOVES_BRANCHES and self.shared(Path(argv[where])):
-            argv = self._in_repository(argv, Path(argv[where]))
-        return await super().run(argv, cwd=cwd, env=env, input=input, timeout=timeout)
+        elif where and command[where + 1] in _MOVES_BRANCHES and self.shared(Path(command[where])):
+            command = self._in_repository(command, Path(command[where]))
+        return await super().run([*starter, *command], cwd=cwd, env=env, input=input, timeout=timeout)
 
     def _guarded(self, argv: Sequence[str], facts: SessionFacts, env: Mapping[str, str]) -> Sequence[str]:
         workspace, program = Path(facts.spec.path), self.which("bwrap")

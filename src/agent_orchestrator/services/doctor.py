@@ -7,6 +7,7 @@ import platform
 import shutil
 import stat
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 from agent_orchestrator.errors import AoError
@@ -17,9 +18,13 @@ from agent_orchestrator.host import Host
 from agent_orchestrator.plugins.runtimes import sandbox
 from agent_orchestrator.plugins.runtimes.auto import tmux_version
 from agent_orchestrator.plugins.runtimes.docker.engine import find as find_engine
+from agent_orchestrator.services import checkups
 from agent_orchestrator.services.admission import resources
 from agent_orchestrator.services.agents import Agents
+from agent_orchestrator.services.checkups import finding
 from agent_orchestrator.services.projects import Projects
+
+__all__ = ["Doctor", "finding"]
 
 OLDEST_GIT = (2, 25)
 GIT_FOR_PREDICTION = (2, 38)
@@ -37,6 +42,8 @@ class Doctor:
         self.projects = projects
         self.agents = agents
         self.shell_problem = ""
+        self.tracing: dict[str, Any] | None = None
+        """What is to be said of traces, where they are wanted."""
         self.more: list[Callable[[], Awaitable[list[dict[str, Any]]]]] = []
         """What other parts have to say."""
 
@@ -50,8 +57,11 @@ class Doctor:
             await self._sandbox(),
             self._home(fix),
             self._disk(),
+            checkups.of_watches(checkups.read_watches()),
+            self._descriptors(fix),
             self._shell(),
             self._configuration(),
+            *([self.tracing] if self.tracing else []),
             *await self._agents(),
             *[check for look in self.more for check in await look()],
         ]
@@ -144,15 +154,21 @@ class Doctor:
         )
 
     async def _agents(self) -> list[dict[str, Any]]:
-        rows = []
-        for agent in await self.agents.list():
-            detail = " ".join(filter(None, (agent["version"], agent["path"])))
-            state = "ok" if agent["found"] else "warning"
-            remedy = "" if agent["found"] else f"install it to use agent {agent['name']}"
-            rows.append(finding(f"agent {agent['name']}", state, detail or agent["problem"] or "not found", remedy))
-        return rows
+        used = {project.agent for project in self.projects.config.projects()}
+        env, home = {**os.environ, **self.agents.plugins.here.login}, Path.home()
+        return [
+            checkups.of_agent(
+                agent,
+                checkups.login_of(agent["tool"], env, home),
+                used=agent["project"] is not None or agent["name"] in used,
+            )
+            for agent in await self.agents.list()
+        ]
 
-
-def finding(name: str, state: str, detail: str, remedy: str = "") -> dict[str, Any]:
-    """One line of what the doctor found."""
-    return {"name": name, "state": state, "detail": detail, "remedy": remedy or None}
+    def _descriptors(self, fix: bool) -> dict[str, Any]:
+        facts = checkups.read_descriptors()
+        found = checkups.of_descriptors(facts)
+        if fix and facts is not None and found["state"] != "ok" and facts.could > facts.most:
+            checkups.raise_descriptors(facts)
+            found = checkups.of_descriptors(checkups.read_descriptors())
+        return found

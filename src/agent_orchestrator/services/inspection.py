@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import structlog
+
 from agent_orchestrator.config.model import Plugin
-from agent_orchestrator.errors import Conflict, NotFound
+from agent_orchestrator.errors import AoError, Conflict, NotFound
 from agent_orchestrator.flow import codec
 from agent_orchestrator.flow.engine import Flow
 from agent_orchestrator.flow.episodes import STATUS_TRIGGERS
@@ -26,11 +28,15 @@ from agent_orchestrator.services import prompting
 from agent_orchestrator.services.lifecycle import Lifecycle
 from agent_orchestrator.services.looking import at_its_work
 from agent_orchestrator.services.plugins import Plugins, handle_of
-from agent_orchestrator.services.transcript import readable, tail, whole
+from agent_orchestrator.services.transcript import last_lines, readable, tail, whole
 from agent_orchestrator.services.view import MOST_FILES, Views
 from agent_orchestrator.watch import Watch
 
 FOLLOW_PAUSE = 0.05
+SCREEN_LINES = 50
+"""That are shown of a terminal which is gone."""
+
+log = structlog.get_logger()
 
 
 class Inspection:
@@ -121,6 +127,17 @@ class Inspection:
         if follow:
             async for chunk in self._follow(session, path):
                 yield chunk if raw else readable(chunk).encode()
+
+    async def screen(self, session: str) -> str:
+        """What its terminal shows; of one that is gone, the last lines that it showed."""
+        facts = self.flow.sessions[session]
+        handle = handle_of(facts)
+        if handle is not None and facts.live:
+            try:
+                return await self.plugins.runtime_of(facts).screen(handle)
+            except AoError as error:
+                log.debug("a screen could not be read", session=session, error=str(error))
+        return last_lines(self.home.terminal_log(session), SCREEN_LINES)
 
     async def _follow(self, session: str, path: Path) -> AsyncIterator[bytes]:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -19,6 +19,7 @@ from agent_orchestrator.config.edit import initial, write_atomically
 from agent_orchestrator.config.effective import ProjectConfig
 from agent_orchestrator.config.load import Loaded, find, in_workspace, load
 from agent_orchestrator.config.model import Config
+from agent_orchestrator.config.schema import keep_schema
 from agent_orchestrator.config.scope import ConfigSet, repository_of, slug
 from agent_orchestrator.config.values import Quiet
 from agent_orchestrator.errors import AoError, ConfigError, Conflict, Denied, NotFound, UsageError
@@ -470,7 +471,8 @@ class Projects:
         if existing or layout is None or layout.top is None:
             return None
         file = root / CONFIG_NAME
-        write_atomically(file, initial(slug(root.name), detect(root), self.default_agent()))
+        keep_schema(self.home.schema)
+        write_atomically(file, initial(slug(root.name), detect(root), self.default_agent(), schema=self.home.schema))
         return file
 
     def default_agent(self) -> str:

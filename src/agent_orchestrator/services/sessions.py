@@ -142,8 +142,8 @@ class Sessions:
         elif kind == "nodes":
             names = [*self.flow.home.nodes]
         else:
-            names = [facts.id for facts in self.flow.sessions.values() if not facts.stopped]
-            names += [facts.name for facts in self.flow.sessions.values() if not facts.stopped]
+            meant = [facts for facts in self.flow.sessions.values() if kind == "any" or not facts.stopped]
+            names = [name for facts in meant for name in (facts.id, facts.name)]
         return sorted({name for name in names if name.startswith(prefix)})
 
     # -- creating ------------------------------------------------------------------------------------------------------

@@ -35,6 +35,7 @@ from sqlalchemy import (
     select,
     update,
 )
+from sqlalchemy import text as sql
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from agent_orchestrator.errors import AoError, Temporary
@@ -120,6 +121,14 @@ class Database:
         query = select(table.c.seq, table.c.type).where(table.c.seq.in_(seqs))
         rows = await self._in(self._reading, lambda: self._read(lambda connection: connection.execute(query).all()))
         return {row.seq: row.type for row in rows}
+
+    async def damage(self) -> str:
+        """What is wrong with an SQLite file; nothing: it is sound."""
+        if self.url.get_backend_name() != "sqlite":
+            return ""
+        query = sql("PRAGMA quick_check(1)")
+        said = await self._in(self._reading, lambda: self._read(lambda connection: connection.execute(query).scalar()))
+        return "" if said == "ok" else str(said)
 
     async def pending(self) -> list[Row]:
         table = schema.outbox

@@ -21,6 +21,7 @@ from agent_orchestrator.home import Home
 from agent_orchestrator.services.logins import Logins
 from agent_orchestrator.services.projects import Context
 from agent_orchestrator.services.tokens import Tokens
+from agent_orchestrator.services.traffic import Traffic
 
 
 class Sessions:
@@ -102,6 +103,9 @@ class Inspection:
         yield "grüße\n".encode()
         if follow:
             await asyncio.Event().wait()
+
+    async def screen(self, session: str) -> str:
+        return f"{session}\n> grüße\n"
 
     async def environment(self, session: str) -> dict[str, Any]:
         return {"cwd": "/", "env": {"SECRET": "x"}}
@@ -213,6 +217,7 @@ class Double:
     projects: Projects = field(default_factory=Projects)
     config: Config = field(default_factory=Config)
     webhooks: Webhooks = field(default_factory=Webhooks)
+    traffic: Traffic = field(default_factory=Traffic)
     ended: list[bool] = field(default_factory=list)
 
     def __post_init__(self) -> None:

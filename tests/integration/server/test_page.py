@@ -129,7 +129,7 @@ async def test_a_dashboard_that_was_not_built_says_so(dist: Path, world: World) 
 
 
 async def test_the_api_keeps_its_own_paths(dist: Path, world: World) -> None:
-    for path in ("/api", "/api/", "/api/nothing", "/metrics", "/healthz/x"):
+    for path in ("/api", "/api/", "/api/nothing", "/metrics/x", "/healthz/x"):
         answer = await world.tcp("cli").get(path)
         assert (answer.status, answer.headers["content-type"]) == (404, "application/problem+json"), path
     assert (await world.tcp("cli").ask("POST", "/sessions/x", {})).status == 404

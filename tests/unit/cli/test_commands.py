@@ -190,17 +190,11 @@ def test_sh_runs_in_the_workspace_and_passes_the_exit_code_on(daemon: Daemon, tm
     assert ao("sh", "s", "true").returncode == 3
 
 
-def test_path_and_open(daemon: Daemon, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_path(daemon: Daemon, run: Run) -> None:
     daemon.route("GET", "/api/sessions/a", session("a", workspacePath="/w/a b"))
     daemon.route("GET", "/api/sessions/b", session("b", workspacePath=None))
     assert run("path", "a").out == "/w/a b\n"
     assert run("path", "b").code == 3
-    monkeypatch.setenv("EDITOR", "my-editor --wait")
-    assert run("open", "a", "--print").out == "my-editor --wait '/w/a b'\n"
-    monkeypatch.setenv("TMUX", "x")
-    assert "attach app-a" in run("open", "a", "--terminal", "--print").out
-    monkeypatch.setenv("EDITOR", "/nowhere/editor")
-    assert run("open", "a").code == 1
 
 
 def test_attach_becomes_the_terminal(daemon: Daemon) -> None:
@@ -420,28 +414,7 @@ def test_shutdown(daemon: Daemon, run: Run, home: Path) -> None:
     assert run("shutdown").out == "The daemon is not running.\n"
 
 
-# -- completion --------------------------------------------------------------------------------------------------------
-
-
-def complete(*words: str, **environment: str) -> list[str]:
-    line = " ".join(["ao", *words])
-    ran = ao(_AO_COMPLETE="bash_complete", COMP_WORDS=line, COMP_CWORD=str(len(words)), **environment)
-    assert ran.stderr == b""
-    return [line.partition(",")[2] for line in ran.stdout.decode().split()]
-
-
-def test_completion_knows_commands_options_and_live_names(daemon: Daemon) -> None:
-    daemon.route("GET", r"/api/completion/sessions\?prefix=app-f", Reply(b"app-fix\napp-fun\n"))
-    assert complete("st") == ["start", "status", "stop"]
-    assert complete("-p", "app", "st") == ["start", "status", "stop"]
-    assert "--keep" in complete("stop", "--k")
-    # A loaded machine may miss the 50 ms, which is silence and no error.
-    assert any(complete("attach", "app-f") == ["app-fix", "app-fun"] for _ in range(20))
-
-
-def test_plans_and_runs_are_completed(daemon: Daemon) -> None:
-    daemon.route("GET", r"/api/completion/plans\?prefix=P", Reply(b"P1\nP2\n"))
-    assert any(complete("plan", "P") == ["P1", "P2"] for _ in range(20))
+# -- plans -------------------------------------------------------------------------------------------------------------
 
 
 def test_a_plan_in_a_narrow_terminal(daemon: Daemon, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -469,19 +442,3 @@ def test_a_plan_that_is_fixed_opens_no_editor(daemon: Daemon, run: Run, monkeypa
     refused = run("plan", "P1", "--edit")
     assert refused.code and refused.err == "ao: P1 is applied, and cannot be changed: change its issues: ao issues\n"
     assert run("plan", "P1", "P2").err == "ao: one plan at a time: ao plan P1\n"
-
-
-def test_completion_is_silent_on_an_error(daemon: Daemon) -> None:
-    assert complete("attach", "") == []
-    assert daemon.asked("GET", "/api/completion/.*")
-
-
-def test_completion_is_silent_without_a_daemon(home: Path) -> None:
-    assert complete("attach", "app") == []
-    assert not home.exists()
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_scripts(run: Run, shell: str) -> None:
-    script = run("completion", shell).out
-    assert f"_AO_COMPLETE={shell}_complete" in script and "agent-orchestrator" in script

@@ -99,6 +99,16 @@ def test_the_editor_gets_the_workspace(sessions: Daemon, run: Run, programs: Pro
     assert programs.started() == [["my-editor", "--wait", str(tmp_path)]]
 
 
+def test_an_editor_that_is_not_there_is_told(
+    sessions: Daemon, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EDITOR", "/nowhere/editor")
+    ran = run("open", "one", "--editor")
+    assert ran.code == 1 and "/nowhere/editor cannot be run" in ran.err
+    sessions.route("GET", "/api/sessions/gone/window", window("gone", tmp_path, workspacePath=None))
+    assert run("open", "gone", "--editor").code == 3
+
+
 def test_an_editor_reaches_no_other_machine(sessions: Daemon, run: Run, tmp_path: Path) -> None:
     sessions.route("GET", "/api/sessions/far/window", window("far", tmp_path, node="beta"))
     ran = run("open", "far", "--editor")

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -267,3 +268,91 @@ def test_colours_only_for_a_person(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "")
     assert out.paint("x", "red") == "x"
     assert os.environ["TERM"] == "xterm"
+
+
+# -- what happened since you last looked ---------------------------------------------------------------------------------
+
+RECAP = {
+    "since": "2026-01-01T00:00:00.000Z",
+    "lines": [{"kind": "merged", "text": "1 landed: app-a by anna", "sessions": ["app-a"]}],
+}
+
+
+def on_terminal(*argv: str) -> str:
+    """What a person at a terminal sees."""
+    ours, theirs = os.openpty()
+    with subprocess.Popen([sys.executable, "-m", "agent_orchestrator", *argv], stdin=theirs, stdout=theirs) as process:
+        os.close(theirs)
+        shown = b""
+        with os.fdopen(ours, "rb", buffering=0) as terminal:
+            try:
+                while piece := terminal.read(4096):
+                    shown += piece
+            except OSError:  # the other end is gone
+                pass
+    assert process.returncode == 0
+    return shown.decode()
+
+
+def looked(daemon: Daemon, hours: float) -> None:
+    """That was the last look, and something was recorded half an hour ago."""
+    (daemon.home / "looked.json").write_text(json.dumps({str(os.getuid()): time.time() - hours * 3600.0}))
+    (daemon.home / "ao.db").touch()
+    os.utime(daemon.home / "ao.db", (time.time() - 1800.0,) * 2)
+
+
+def test_after_a_night_it_says_what_happened_and_says_it_once(daemon: Daemon) -> None:
+    daemon.route("GET", "/api/sessions", {"sessions": [ASKING]})
+    daemon.route("GET", "/api/recap.*", RECAP)
+    looked(daemon, 9.0)
+    first, second = on_terminal("status"), on_terminal("status")
+    assert "Since you last looked, 9 h ago:" in first and "  1 landed: app-a by anna" in first
+    assert first.index("1 landed") < first.index("app-ask")
+    assert "landed" not in second and "app-ask" in second
+    assert len(daemon.asked("GET", "/api/recap.*")) == 1
+
+
+@pytest.mark.parametrize(
+    ("hours", "why"), [(0.75, "away for less than an hour"), (0.0, "just now"), (None, "never before")]
+)
+def test_who_looks_often_is_not_told_and_nobody_is_asked(daemon: Daemon, hours: float | None, why: str) -> None:
+    daemon.route("GET", "/api/sessions", {"sessions": [ASKING]})
+    if hours is not None:
+        looked(daemon, hours)
+    assert "Since you" not in on_terminal("status"), why
+    assert len([each for each in daemon.requests if each.path.startswith("/api/")]) <= REQUESTS, why
+
+
+def test_nothing_recorded_meanwhile_costs_no_request(daemon: Daemon) -> None:
+    daemon.route("GET", "/api/sessions", {"sessions": [ASKING]})
+    looked(daemon, 9.0)
+    os.utime(daemon.home / "ao.db", (time.time() - 10 * 3600.0,) * 2)
+    assert "Since you" not in on_terminal("status")
+    assert len([each for each in daemon.requests if each.path.startswith("/api/")]) <= REQUESTS
+
+
+def test_only_a_person_at_a_terminal_looks(daemon: Daemon, run: Run) -> None:
+    daemon.route("GET", "/api/sessions", {"sessions": [ASKING]})
+    daemon.route("GET", "/api/recap.*", RECAP)
+    looked(daemon, 9.0)
+    before = (daemon.home / "looked.json").read_text()
+    assert "landed" not in run("status").out + run("status", "--json").out + on_terminal("status", "--json")
+    assert (daemon.home / "looked.json").read_text() == before
+
+
+@pytest.mark.parametrize("kept", ["", "[]", "{", '{"0": "x"}'])
+def test_a_broken_mark_is_none(daemon: Daemon, kept: str) -> None:
+    daemon.route("GET", "/api/sessions", {"sessions": [ASKING]})
+    (daemon.home / "looked.json").write_text(kept)
+    assert "app-ask" in on_terminal("status")
+    assert json.loads((daemon.home / "looked.json").read_text())[str(os.getuid())] > 0
+
+
+def test_it_is_said_again_on_demand(daemon: Daemon, run: Run) -> None:
+    daemon.route("GET", "/api/sessions", {"sessions": [ASKING]})
+    daemon.route("GET", "/api/recap.*", [RECAP, RECAP, {**RECAP, "lines": []}])
+    assert run("status", "--since", "8h").out.startswith("Since 8h:\n  1 landed: app-a by anna\n\n")
+    assert json.loads(run("status", "--since", "8h", "--json").out) == RECAP
+    assert run("status", "--since", "8h").out.startswith("Nothing to tell since 8h.")
+    assert run("status", "--since", "soon").code == run("status", "x", "--since", "8h").code == 2
+    assert not (daemon.home / "looked.json").exists()

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from agent_orchestrator.config.importing import Brought, Merged, bring, merge
 from agent_orchestrator.config.load import load_text
-from agent_orchestrator.errors import ConfigError, UsageError
+from agent_orchestrator.errors import AoError, ConfigError, UsageError
 
 SOURCE, FOLDER = Path("/nowhere/old"), Path("/nowhere/repo")
 TARGET = FOLDER / "agent-orchestrator.yaml"
+
+SAMPLES = Path(__file__).parents[2] / "samples"
 
 TYPESCRIPT = """\
 dataDir: ~/.ao
@@ -127,6 +132,16 @@ def test_what_comes_of_typescript_is_in_force() -> None:
     assert "hooks.example" not in found.text
 
 
+@pytest.mark.parametrize("file", sorted(SAMPLES.glob("*.yaml")), ids=lambda file: file.stem)
+def test_nothing_of_a_file_that_loads_as_it_is_goes(file: Path) -> None:
+    found = bring(file.read_text(), file, file.parent)
+    assert {entry.key for entry in found.entries if entry.outcome == "dropped"} <= {"$schema"}
+    assert all(entry.to for entry in found.entries if entry.outcome != "dropped")
+    environ = {"SLACK_WEBHOOK_URL": "https://hooks.example/x"}
+    outcome = merge(found, "", file, environ).text
+    assert load_text(outcome, file, environ).config == load_text(file.read_text(), file, environ).config
+
+
 def test_paths_mean_the_same_from_where_the_file_is_to_lie() -> None:
     text = "projects: {a: {path: ../repo}, b: {path: b}, c: {path: ~/c}, d: {path: /d}}\nplugins: [{path: x.py}]\n"
     found = brought(text).config
@@ -208,6 +223,44 @@ def test_whatever_is_brought_the_outcome_loads(text: str, name: str, own: str) -
     assert all(entry.outcome in ("taken", "changed", "dropped", "kept") for entry in found.entries)
     again = merged(text, found.text, name)
     assert again.text == found.text, "brought twice it is the same"
+
+
+VALUE = re.compile(r":\s*([^\s,{}\[\]]+)")
+ODD = (
+    "null",
+    "[]",
+    "{}",
+    "1",
+    "true",
+    "''",
+    "[1, {a: b}]",
+    "{a: {b: [c]}}",
+    "${X}",
+    "&a *a",
+    "- x",
+    "9" * 30,
+    "é🚀",
+    "",
+)
+
+
+@given(st.data())
+@settings(max_examples=300)
+def test_odd_values_are_refused_or_dropped_and_nothing_breaks(data: st.DataObject) -> None:
+    text, name = data.draw(
+        st.sampled_from(
+            [(TYPESCRIPT, "a.yaml"), (GO, "a.json"), (SQUAD, "a.json"), (PROFILE, "a.md"), (KANBAN, "a.json")]
+        )
+    )
+    for _ in range(data.draw(st.integers(1, 3))):
+        start, end = data.draw(st.sampled_from([found.span(1) for found in VALUE.finditer(text)]))
+        text = text[:start] + data.draw(st.sampled_from(ODD)) + text[end:]
+    try:
+        found = merged(text, data.draw(st.sampled_from(["", OWN, "project: {name: x}\n"])), name)
+    except AoError as error:
+        assert "Traceback" not in str(error)
+    else:
+        load_text(found.text, TARGET, {"SLACK_WEBHOOK_URL": "x"})
 
 
 OWN = "# mine\ndefaults: {agent: demo}   # the demo\nprojects:\n  app:\n    path: .   # here\n"

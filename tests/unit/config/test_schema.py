@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from agent_orchestrator.config.kinds import known_trigger
-from agent_orchestrator.config.schema import help_text, json_schema, keys, reference_markdown
+from agent_orchestrator.config.schema import help_text, json_schema, keep_schema, keys, reference_markdown
 from agent_orchestrator.flow.events import KINDS
 from agent_orchestrator.flow.rules import DEFAULT_RULES, TEMPLATE_VARIABLES
 from agent_orchestrator.templates import check
@@ -70,3 +70,18 @@ def test_the_reference_page_is_current() -> None:
     assert PAGE.read_text() == reference_markdown(), (
         "write it anew: python -c 'from agent_orchestrator.config.schema import *; print(reference_markdown(), end=\"\")'"
     )
+
+
+def test_the_schema_for_editors_is_kept_current(tmp_path: Path) -> None:
+    file = tmp_path / "schema.json"
+    keep_schema(file)
+    text = file.read_text()
+    assert {key: value for key, value in json.loads(text).items() if key != "$comment"} == json_schema()
+    file.write_text(text[:-1] + " }")
+    keep_schema(file)
+    assert file.read_text().endswith(" }"), "this version's own is not written again"
+    for other in ('{"$comment": "agent-orchestrator 0.0.1"}', "", "{"):
+        file.write_text(other)
+        keep_schema(file)
+        assert file.read_text() == text
+    keep_schema(tmp_path / "not there" / "schema.json")

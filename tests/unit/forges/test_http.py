@@ -396,3 +396,14 @@ def test_who_asks_nothing_does_not_pay_for_the_library() -> None:
     imports = "; ".join(f"import agent_orchestrator.{module}" for module in modules)
     code = f"import sys; {imports}; sys.exit('httpx2' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(("date", "skew"), [("Thu, 01 Jan 1970 00:16:40 GMT", 900.5), ("yesterday", None), ("", None)])
+async def test_what_time_a_host_says_it_is(date: str, skew: float | None) -> None:
+    async def answer(_asked: Asked) -> Reply:
+        return 200, {"Date": date} if date else {}, b"{}"
+
+    async with serving(answer) as bench:
+        bench.http._clock = lambda: 100.0
+        await bench.http.get("x")
+        assert bench.http.skew == skew and bench.http.answers == {200: 1}

@@ -141,3 +141,21 @@ async def test_a_webhook_asks_once_a_project_whom_it_is_about(tmp_path: Path) ->
     assert asked == [("app", "github")]
     await watch.close()
     await flow.stop()
+
+
+async def test_a_night_asleep_is_not_caught_up_poll_by_poll(tmp_path: Path) -> None:
+    forge = Forge()
+    flow, watch = await watched(tmp_path, forge, 0.5)
+    time = cast("Time", flow.clock)
+    time.now = 1_000_000.0  # long after the last webhook
+    watch.want(flow.sessions[SESSION])
+    await until(lambda: forge.polls)
+    polls = forge.polls
+    time.now += 8 * 3600.0
+    await asyncio.sleep(0.2)
+    assert forge.polls == polls, "nothing is due any sooner because the clock went on"
+    await until(lambda: forge.polls > polls)
+    await asyncio.sleep(0.2)
+    assert forge.polls == polls + 1
+    await watch.close()
+    await flow.stop()

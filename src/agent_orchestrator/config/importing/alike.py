@@ -134,8 +134,8 @@ def _go_reviewers(config: Section, root: Section, notes: Notes) -> None:
 
 def _go_permissions(holder: Section) -> None:
     inner = holder.get("agentConfig")
-    if isinstance(inner, Section) and inner.get("permissions") in _GO_PERMISSIONS:
-        inner["permissions"] = _GO_PERMISSIONS[inner["permissions"]]
+    if isinstance(inner, Section) and str(inner.get("permissions")) in _GO_PERMISSIONS:
+        inner["permissions"] = _GO_PERMISSIONS[str(inner["permissions"])]
 
 
 # -- through the one normaliser ----------------------------------------------------------------------------------------
@@ -181,6 +181,8 @@ def _entry(
     refused: dict[tuple[int, str], str],
 ) -> Entry:
     key = _dotted(leaf.path)
+    if now is None and (named := _named(leaf, after)):
+        return Entry(key, "changed", named, "its name in the configuration")
     if now is None:
         other = "another key of the file says otherwise" if any(one.path == leaf.path for one in after) else ""
         why = refused.get((leaf.line, leaf.key)) or _warning(notes, leaf) or other or "it has no meaning here"
@@ -189,6 +191,14 @@ def _entry(
     same = "" if now.value == leaf.value else f"{shown(plain(leaf.value))} is {shown(plain(now.value))} here"
     note = moved.get(to, same)
     return Entry(key, "taken" if now.path == leaf.path and not note else "changed", to, note)
+
+
+def _named(leaf: Leaf, after: list[Leaf]) -> str:
+    """The key that an item of a list became, where this is what it was called by."""
+    if leaf.key not in ("id", "name") or not isinstance(leaf.value, str):
+        return ""
+    found = next((one.path for one in after if leaf.value in one.path[:2] and one.path[0] == leaf.path[0]), ())
+    return _dotted(found[: found.index(leaf.value) + 1]) if found else ""
 
 
 def _leaves(tree: Any, path: Steps = (), line: int = 1, key: str = "") -> Iterator[Leaf]:

@@ -149,7 +149,7 @@ def profile(head: Section, body: str, stem: str) -> Brought:
             brought.dropped(key, "the agent that coordinates others is orchestrator.coordinator: ao orchestrator")
         elif key == "role":
             brought.dropped(key, "a worker is what every profile is")
-        elif key == "permissionMode" and value in _MODES:
+        elif key == "permissionMode" and str(value) in _MODES:
             note = _ASKS_LESS if value == "bypassPermissions" else ""
             brought.taken(key, f"{to}.permissions", _MODES[str(value)], note)
         else:

@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin, urlsplit
 
@@ -103,6 +104,11 @@ class Http:
         self._known: OrderedDict[tuple[str, str, str], _Known] = OrderedDict()
         self._moved: OrderedDict[str, str] = OrderedDict()
         self._open: _Loop | None = None
+        self.skew: float | None = None
+        """Seconds by which its clock was ahead of ours, the last time that it said."""
+        self._clock = clock
+        self.answers: Counter[int] = Counter()
+        """How often it answered with which status."""
         self.rejected = False
         """The host did not accept the token the last time."""
 
@@ -280,6 +286,9 @@ class Http:
                 raw = _Raw(response.status_code, _lowered(response.headers), body)
         except TimeoutError:
             raise _Cut("time ran out", before=False) from None
+        self.answers[raw.status] += 1
+        if (skew := _skew(raw.headers.get("date", ""), self._clock())) is not None:
+            self.skew = skew
         self.budget.seen(raw.headers, raw.status)
         self.rejected = raw.status == 401
         return raw
@@ -384,6 +393,14 @@ def _short(url: str) -> str:
 def _reason(error: Exception) -> str:
     text = " ".join(str(error).split())
     return text or type(error).__name__
+
+
+def _skew(date: str, now: float) -> float | None:
+    """How far ahead a host's clock is; it says whole seconds, and when the answer was made."""
+    try:
+        return parsedate_to_datetime(date).timestamp() + 0.5 - now
+    except ValueError:
+        return None
 
 
 _SHARED: dict[tuple[str, str, str], Http] = {}

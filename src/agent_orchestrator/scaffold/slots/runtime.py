@@ -13,7 +13,7 @@ from agent_orchestrator.protocols import Handle, LaunchSpec
 
 
 class TheClass(Process):
-    """The `process` runtime, with `nice` before each command. A terminal of another kind gives all methods of `Runtime` itself."""
+    """The `process` runtime, with `nice` before each command. Another kind gives all methods of `Runtime` itself."""
 
     name = "the-name"
     sockets = "the-name"

@@ -12,7 +12,8 @@ from agent_orchestrator.errors import Denied
 from agent_orchestrator.flow import events as e
 from agent_orchestrator.server import auth, requests
 from agent_orchestrator.server.context import TheContext, TheIdentity, TheServices, admins_only
-from agent_orchestrator.server.describe import as_json, gives, part
+from agent_orchestrator.server.describe import as_json, gives, gives_text, part
+from agent_orchestrator.services.metrics import CONTENT_TYPE
 
 router = part("daemon", "")
 
@@ -21,6 +22,12 @@ router = part("daemon", "")
 async def get_health(services: TheServices) -> Response:
     """Whether the daemon runs; needs no token."""
     return as_json({"status": "ok", "version": services.version, "pid": os.getpid()})
+
+
+@router.get("/metrics", responses=gives_text("Prometheus' text format"))
+async def get_metrics(services: TheServices) -> Response:
+    """Figures for Prometheus and its like: sessions, events, effects, requests, forges, usage, the daemon itself."""
+    return Response(await services.metrics.text(), headers={"Content-Type": CONTENT_TYPE})
 
 
 @router.get("/api/agents", responses=gives("Agents"))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated
 
 from fastapi import Header, Query, Request, Response
 
+from agent_orchestrator.flow.events import epoch
 from agent_orchestrator.server.callers import scope_of
 from agent_orchestrator.server.context import ProjectName, SessionId, TheContext, TheServices
 from agent_orchestrator.server.describe import as_json, gives, part
@@ -49,6 +51,19 @@ async def get_stats(
     """How the work goes, day by day: what landed, how long that took, how often agents were asked again, what was used."""
     chosen = await scope_of(services, context, project, everything)
     return as_json(await services.stats.table(chosen, days))
+
+
+@router.get("/recap", responses=gives("Recap"))
+async def get_recap(
+    services: TheServices,
+    context: TheContext,
+    since: Annotated[datetime, Query(description="RFC 3339, or a day.")],
+    project: ProjectName = None,
+    everything: Annotated[bool, Query(alias="all", description="All projects.")] = False,
+) -> Response:
+    """What happened since then, in at most seven lines: what landed, who asks, what failed, limits, restarts."""
+    chosen = await scope_of(services, context, project, everything)
+    return as_json(await services.recap.since(epoch(since.isoformat()), chosen))
 
 
 @router.get("/sessions/{id}/timeline", responses=gives("Timeline"))

@@ -15,9 +15,10 @@ router = part("projects", "/api/projects")
 
 @router.get("", responses=gives("Projects"))
 async def list_projects(services: TheServices, context: TheContext) -> Response:
-    """All projects."""
+    """All projects, and which of them the caller's folder belongs to."""
+    here = await services.projects.resolve(context)
     found = await services.projects.list()
-    return as_json({"projects": [one for one in found if context.only in (None, one["id"])]})
+    return as_json({"projects": [one for one in found if context.only in (None, one["id"])], "here": here})
 
 
 @router.post("", status_code=201, responses=gives("Project", 201), dependencies=[admins_only])

@@ -258,6 +258,13 @@ async def get_log(
     return Stream(chunks, request.app.state.closing, "text/plain; charset=utf-8")
 
 
+@router.get("/sessions/{id}/screen", responses=gives_text("The screen"))
+async def get_screen(services: TheServices, session: SessionId) -> Response:
+    """What a session's terminal shows now, without colours; of an agent that ended, the last lines that it showed."""
+    text = await services.inspection.screen(session)
+    return Response(text.encode(errors="replace"), media_type="text/plain; charset=utf-8")
+
+
 @router.get("/sessions/{id}/why", responses=gives("Why"))
 async def explain_session(services: TheServices, session: SessionId) -> Response:
     """The facts, evidence and rules behind a session's status and its last reactions."""
@@ -329,9 +336,11 @@ async def list_tasks(services: TheServices) -> Response:
 
 @router.get("/completion/{kind}", responses=gives_text("One a line"))
 async def complete(
-    services: TheServices, kind: Literal["sessions", "projects", "agents", "plans", "fixes", "nodes"], prefix: str = ""
+    services: TheServices,
+    kind: Literal["sessions", "any", "projects", "agents", "plans", "fixes", "nodes"],
+    prefix: str = "",
 ) -> Response:
-    """Names that begin so, for a shell's completion."""
+    """Names that begin so, to be completed; `any`: sessions that are stopped, too."""
     return Response("".join(f"{name}\n" for name in services.sessions.complete(kind, prefix)), media_type="text/plain")
 
 

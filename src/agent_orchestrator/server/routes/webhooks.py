@@ -1,4 +1,6 @@
-"""What forges and trackers tell by themselves. Needs no token: the sender signs. The gate answers without this; here it is described."""
+"""What forges and trackers tell by themselves, and Slack of its buttons. Needs no token: the sender signs. The gate answers all but Slack
+without this; here it is described.
+"""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Mapping
 from functools import cache
 from typing import cast
@@ -48,6 +48,8 @@ class Webhooks:
         """When each of them was last heard."""
         self.refused: dict[str, str] = {}
         """Why the last delivery of each was not taken, unless one was taken since."""
+        self.counts: Counter[tuple[str, str]] = Counter()
+        """Whose webhooks were taken, came again, were refused."""
         self._heard: OrderedDict[tuple[str, str], None] = OrderedDict()
 
     def receive(self, name: str, headers: Mapping[str, str], body: bytes) -> bool:
@@ -66,10 +68,12 @@ class Webhooks:
                 "it is too old" if late else "its signature matches no secret" if secrets else "no secret is configured"
             )
             self.refused[name] = why
+            self.counts[name, "refused"] += 1
             raise Unsigned(f"this {name} webhook is not taken: {why}", f"set webhook.secretEnvVar of {name}: ao doctor")
         self.last[name] = self.flow.clock()
         self.refused.pop(name, None)
         key = (name, delivery.id)
+        self.counts[name, "repeated" if key in self._heard else "taken"] += 1
         if key in self._heard:
             return False
         self._heard[key] = None

@@ -1,9 +1,9 @@
 """Holds one agent's terminal: a PTY, its log, its scrollback and its attachments. Runs alone, and outlives the daemon.
 
-`holder.py` is the process (`conpty.py` the same on Windows), `spec.py` what it is told and what it writes down, `terminal.py` what it knows of terminals, `lease.py` until
+`holder.py` is the process, `spec.py` what it is told and what it writes down, `terminal.py` what it knows of terminals, `lease.py` until
 when it may; they import nothing but the standard library's cores (those beginning with an underscore: the public ones would triple the
-time to start; what has a lease can afford `ctypes`) and each other. `attach.py` is the client for a person's terminal, a script of its
-own. They are started by `process.py`:
+time to start; what has a lease can afford `ctypes`) and each other. `conpty.py` is the process on Windows, which can afford more.
+`attach.py` is the client for a person's terminal, a script of its own. They are started by `process.py`:
 
     python -I -S -c "…; from holding.holder import main; main()" FOLDER SPEC
 

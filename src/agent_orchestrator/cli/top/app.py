@@ -1,0 +1,529 @@
+"""The full-screen board itself: what is on the screen, and which key does what."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import ClassVar, NamedTuple
+
+from rich.text import Text
+from textual import events
+from textual.app import App, ComposeResult
+from textual.binding import BindingType
+from textual.message import Message
+from textual.widgets import Input
+
+from agent_orchestrator.cli import out
+from agent_orchestrator.cli.board import Session, pull_text
+from agent_orchestrator.cli.top import acts, draw
+from agent_orchestrator.cli.top.feed import Feed, Look
+from agent_orchestrator.cli.top.fleet import Filter, Fleet, Question, arranged, chosen, moved
+from agent_orchestrator.cli.top.widgets import Dialog, Keys, Lines, Words
+from agent_orchestrator.client import Client
+from agent_orchestrator.errors import AoError
+
+REDRAWN = 10.0
+"""Seconds after which the ages are drawn anew."""
+FADES = 15.0
+"""Seconds after which good news is not shown any more."""
+
+KEYS = (
+    ("↑ ↓ j k", "the session above, below"),
+    ("← → h l", "the column before, behind"),
+    ("Enter", "attach to its real terminal"),
+    ("s", "send a message to its agent"),
+    ("a", "answer what it asks: allow, always, deny, or text"),
+    ("d", "its diff, checks and reviews"),
+    ("A", "approve its change"),
+    ("c", "request changes"),
+    ("m", "merge: let its change land"),
+    ("x", "stop it; everything unsaved is saved first"),
+    ("r", "restore it"),
+    ("o", "open it in a window of its own"),
+    ("e", "open its workspace in your editor"),
+    ("/", "filter by words, status:X, project:X, agent:X, column:X"),
+    ("p", "show or hide the terminal below"),
+    ("?", "these keys"),
+    ("q", "quit; sessions run on"),
+)
+_HINTS = (
+    *("? keys", "q quit", "/ filter", "Enter attach", "s send", "a answer", "d diff", "m merge", "x stop"),
+    *("A approve", "c request changes", "r restore", "o open"),
+)
+"""What stands in the last line, as far as there is room."""
+_OF_CHANGE: Keys = {
+    "A": ("approve", "approve"),
+    "c": ("request changes", "changes"),
+    "m": ("merge", "merge"),
+    "s": ("send", "send"),
+    "q": ("back", ""),
+}
+_DECISIONS: dict[str, Keys] = {  # none of them is the key that asked for it, pressed twice
+    "permission": {
+        "y": ("allow", "allow"),
+        "A": ("allow always", "always"),
+        "n": ("deny", "deny"),
+        "t": ("text", "text"),
+    },
+    "message": {"y": ("let it reach the agent", "allow"), "n": ("refuse it", "deny")},
+    "offer": {"y": ("have it done", "allow"), "n": ("leave it", "deny")},
+}
+_ENDED = ("queued", "exited", "failed", "interrupted")
+"""Whose terminals do not change."""
+_YES: Keys = {"y": ("yes", "yes"), "n": ("no", "")}
+
+Act = Callable[[Client], str]
+
+
+class _Said(NamedTuple):
+    """What the person was told last."""
+
+    text: str
+    bad: bool
+    at: datetime
+
+    def line(self, width: int, now: datetime) -> Text:
+        """As it is shown; errors stay until something else is told."""
+        if self.bad:
+            return Text(out.fit(f"error: {self.text}", width), "bold red")
+        return Text(out.fit(self.text, width) if (now - self.at).total_seconds() < FADES else "")
+
+
+class Changed(Message):
+    """There is news of the fleet."""
+
+
+class Told(Message):
+    """What came of something."""
+
+    def __init__(self, text: str, *, bad: bool = False, then: Callable[[], None] | None = None) -> None:
+        super().__init__()
+        self.text = text
+        self.bad = bad
+        self.then = then
+
+
+class Seen(Message):
+    """What a session's terminal shows."""
+
+    def __init__(self, session: str, text: str) -> None:
+        super().__init__()
+        self.session = session
+        self.text = text
+
+
+class Top(App[None]):
+    """The board of one project, or of all."""
+
+    ENABLE_COMMAND_PALETTE = False
+    CSS = """
+    Screen { layout: vertical; overflow: hidden; }
+    #header, #told, #keys, #rule { height: 1; }
+    #board { height: 1fr; }
+    #filter { display: none; height: 1; border: none; padding: 0; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        ("up,k", "move(0,-1)", ""),
+        ("down,j", "move(0,1)", ""),
+        ("left,h", "move(-1,0)", ""),
+        ("right,l", "move(1,0)", ""),
+        ("tab", "move(1,0)", ""),
+        ("shift+tab", "move(-1,0)", ""),
+        ("pageup", "move(0,-10)", ""),
+        ("pagedown", "move(0,10)", ""),
+        ("home,g", "move(0,-100000)", ""),
+        ("end,G", "move(0,100000)", ""),
+        ("enter", "attach", ""),
+        ("s", "send", ""),
+        ("a", "answer", ""),
+        ("d", "diff", ""),
+        ("A", "approve", ""),
+        ("c", "changes", ""),
+        ("m", "merge", ""),
+        ("x", "stop", ""),
+        ("r", "restore", ""),
+        ("o", "open", ""),
+        ("e", "edit", ""),
+        ("p", "preview", ""),
+        ("slash", "filter", ""),
+        ("escape", "unfilter", ""),
+        ("question_mark", "keys", ""),
+        ("ctrl+z", "suspend_process", ""),
+        ("q,ctrl+c", "quit", ""),
+    ]
+
+    def __init__(
+        self,
+        project: str | None,
+        *,
+        connect: Callable[[], Client] = lambda: Client(start=False),
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        here: Callable[[Sequence[str], bool], str] = acts.here,
+    ) -> None:
+        """`connect` makes clients, one for each thread; `here` runs a command on this terminal."""
+        super().__init__(ansi_color=True)
+        self.theme = "ansi-dark"
+        self.animation_level = "none"
+        self.project = project
+        self.wanted = Filter("", project)
+        self.fleet = Fleet()
+        self.away = ""
+        self.selected: str | None = None
+        self.previewed = True
+        self._connect, self._now, self._here = connect, now, here
+        self._offsets: dict[str, int] = {}
+        self._order: list[str] = []
+        self._drawn = draw.Drawn()
+        self._screens: dict[str, str] = {}
+        self._told = _Said("", False, now())
+        self._feed = Feed(connect(), lambda: self._post(Changed()))
+        self._look = Look(connect(), lambda session, text: self._post(Seen(session, text)))
+
+    @property
+    def defect(self) -> Exception | None:
+        """What ended it, if it was none of the person's doing."""
+        return self._exception
+
+    def _fatal_error(self) -> None:
+        """End without a traceback; whoever ran it tells of the defect in one line."""
+        self._close_messages_no_wait()
+
+    # -- the screen ----------------------------------------------------------------------------------------------------
+
+    def compose(self) -> ComposeResult:
+        """From top to bottom."""
+        for name in ("header", "board", "rule", "preview", "told"):
+            yield Lines(name)
+        yield Words(
+            placeholder="words, status:, project:, agent:, column:", id="filter", select_on_focus=False, disabled=True
+        )
+        yield Lines("keys")
+
+    def on_mount(self) -> None:
+        """Begin to listen."""
+        self.set_interval(REDRAWN, self.redraw)
+        self._feed.start()
+        self._look.start()
+
+    def on_unmount(self) -> None:
+        """Let the threads end."""
+        self._feed.end()
+        self._look.end()
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Give each part its room."""
+        self._lay_out(event.size.height)
+
+    def on_lines_sized(self) -> None:
+        """Draw for the new size."""
+        self.redraw()
+
+    def on_changed(self, message: Changed) -> None:
+        """Draw how things stand now."""
+        message.stop()
+        gone = self.away
+        self.fleet, self.away = self._feed.news()
+        if gone and not self.away:
+            self.tell("the daemon is back")
+        self.redraw()
+
+    def on_seen(self, message: Seen) -> None:
+        """Draw what the terminal shows."""
+        message.stop()
+        self._screens = {message.session: message.text}
+        self.redraw()
+
+    def on_told(self, message: Told) -> None:
+        """Say it, and go on."""
+        message.stop()
+        self.tell(message.text, bad=message.bad)
+        if message.then:
+            message.then()
+
+    def tell(self, text: str, *, bad: bool = False) -> None:
+        """One line for the person, until there is another."""
+        self._told = _Said(out.one_line(text), bad, self._now())
+        self.redraw()
+
+    def redraw(self) -> None:
+        """Draw everything that changed."""
+        if not self.is_running or not self.screen_stack:
+            return
+        columns = arranged(self.fleet, self.wanted)
+        self.selected = chosen(columns, self.selected, self._order)
+        self._order = [card.id for cards in columns.values() for card in cards]
+        board, width = self._lines("board"), self.size.width
+        self._drawn = draw.board(columns, self.selected, (width, board.size.height), self._now(), self._offsets)
+        board.show(self._drawn.lines if self._order else [Text(out.fit(self._nothing(), width))])
+        header = draw.header(self.fleet, columns, self.project, self.wanted.text, self.away, width)
+        self._lines("header").show([header])
+        self._lines("told").show([self._told.line(width, self._now())])
+        self._lines("rule").show([draw.rule(self._drawn.more, width)])
+        self._lines("keys").show([draw.keys(_HINTS, width)])
+        self._draw_preview()
+
+    def _draw_preview(self) -> None:
+        session, place = self._session(), self._lines("preview")
+        again = session is not None and session.get("column") != "Done" and session.get("status") not in _ENDED
+        self._look.at(self.selected if self.previewed and not self.away else None, again=again)
+        lines = []
+        if session is not None:
+            shown = self._screens.get(str(session["id"]))
+            size = (self.size.width, place.size.height)
+            lines = draw.preview(session, self.fleet.asked(str(session["id"])), shown, size, self._now())
+        place.show(lines)
+
+    def _nothing(self) -> str:
+        if not self.fleet.ready:
+            return "…"
+        if self.wanted.text:
+            return f"Nothing matches {out.one_line(self.wanted.text)}: Esc takes the filter away."
+        return 'No sessions here. Start one: ao new "what is to be done"'
+
+    def _lay_out(self, height: int) -> None:
+        shown = self.previewed and height >= 12
+        self._lines("rule").display = self._lines("preview").display = shown
+        self._lines("preview").styles.height = max(4, height // 3)
+
+    def _lines(self, name: str) -> Lines:
+        return self.screen_stack[0].query_one(f"#{name}", Lines)
+
+    def _session(self) -> Session | None:
+        return self.fleet.sessions.get(self.selected or "")
+
+    def _post(self, message: Message) -> None:
+        if self.is_running:
+            self.post_message(message)
+
+    # -- moving and filtering ------------------------------------------------------------------------------------------
+
+    def action_move(self, across: int, down: int) -> None:
+        """Select another session."""
+        self.selected = moved(arranged(self.fleet, self.wanted), self.selected, across, down)
+        self.redraw()
+
+    def on_click(self, event: events.Click) -> None:
+        """Select what was clicked on."""
+        board = self._lines("board")
+        if event.widget is board and (found := self._drawn.at(event.x, event.y)):
+            self.selected = found
+            self.redraw()
+
+    def on_mouse_scroll_down(self) -> None:
+        """The wheel goes through the sessions."""
+        self.action_move(0, 1)
+
+    def on_mouse_scroll_up(self) -> None:
+        """And back."""
+        self.action_move(0, -1)
+
+    def action_preview(self) -> None:
+        """Show or hide the terminal."""
+        self.previewed = not self.previewed
+        self._lay_out(self.size.height)
+        self.redraw()
+
+    def action_filter(self) -> None:
+        """Type which sessions are shown."""
+        field = self._typing(True)
+        field.value = self.wanted.text
+        field.cursor_position = len(field.value)
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Show them while it is typed."""
+        self._filter(event.value)
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Back to the board."""
+        self._filter(event.value)
+        self._typing(False)
+
+    def action_unfilter(self) -> None:
+        """Show all of them again."""
+        self._filter("")
+        self._typing(False)
+
+    def _typing(self, on: bool) -> Input:
+        field = self.query_one("#filter", Input)
+        field.display, field.disabled = on, not on
+        self._lines("told").display = not on
+        self.screen.set_focus(field if on else None)
+        return field
+
+    def _filter(self, text: str) -> None:
+        self.wanted = Filter(text, self.project)
+        self.redraw()
+
+    # -- what is done to a session -------------------------------------------------------------------------------------
+
+    def _chosen(self) -> Session | None:
+        session = self._session()
+        if session is None:
+            self.tell("no session is selected", bad=True)
+        return session
+
+    def do(self, act: Act, then: Callable[[], None] | None = None) -> None:
+        """Have it done by a thread of its own, and tell what came of it."""
+
+        def run() -> None:
+            try:
+                with self._connect() as ao:
+                    self._post(Told(act(ao), then=then))
+            except AoError as error:
+                self._post(Told(str(error), bad=True))
+            except Exception as error:  # a defect is told like any error; the board goes on
+                self._post(Told(f"unexpected {type(error).__name__}: {error}", bad=True))
+
+        threading.Thread(target=run, daemon=True).start()
+
+    def ask(self, dialog: Dialog, use: Callable[[str], None]) -> None:
+        """Use what a dialog is answered, if it is."""
+        self.push_screen(dialog, lambda answer: use(answer) if answer else None)
+
+    def sure(self, question: str, more: str, act: Act) -> None:
+        """Do it if the person says yes."""
+        self.ask(Dialog(out.one_line(question), [Text(out.one_line(more))], _YES), lambda _: self.do(act))
+
+    def action_attach(self) -> None:
+        """Its real terminal, here."""
+        if session := self._chosen():
+            self._step_out("attach", str(session["id"]))
+
+    def action_edit(self) -> None:
+        """Its workspace in the person's editor."""
+        if session := self._chosen():
+            self._step_out("open", str(session["id"]), "--editor")
+
+    def _step_out(self, *argv: str) -> None:
+        """Leave the terminal to a command of `ao`, and come back."""
+        if self.is_headless:
+            problem = self._here(acts.command(*argv), self.no_color)
+        else:
+            with self.suspend():
+                problem = self._here(acts.command(*argv), self.no_color)
+        self.tell(problem or f"back from {argv[1]}", bad=bool(problem))
+        self.redraw()
+
+    def action_open(self) -> None:
+        """A window of its own."""
+        if session := self._chosen():
+            name = str(session["id"])
+            self.do(lambda _: acts.open_window(name))
+
+    def action_send(self) -> None:
+        """A message."""
+        if session := self._chosen():
+            self.send(str(session["id"]))
+
+    def send(self, name: str) -> None:
+        """Type a message to a session."""
+        self.ask(
+            Dialog(f"Message to {name}", [], {}, typed=True),
+            lambda text: self.do(lambda ao: acts.send(ao, name, text)),
+        )
+
+    def action_answer(self) -> None:
+        """The oldest thing that it asks."""
+        if session := self._chosen():
+            asked = self.fleet.asked(str(session["id"]))
+            if asked:
+                self._answer(str(session["id"]), asked[0])
+            else:
+                self.tell(f"{session['id']} asks nothing; s sends it a message")
+
+    def _answer(self, name: str, question: Question) -> None:
+        kind = str(question.get("kind"))
+        title = f"{name} asks ({kind}, {out.age(question.get('since'), self._now())})"
+        body = [Text(out.one_line(line), "dim") for line in question.get("context") or ()]
+        body += [Text(line, "bold") for line in draw.lines_of(question.get("text") or "")]
+        if reason := (question.get("permission") or {}).get("reason"):
+            body.append(Text(f"why: {out.one_line(reason)}"))
+
+        def give(decision: str, text: str) -> None:
+            self.do(lambda ao: acts.answer(ao, name, question, decision, text))
+
+        def decided(answer: str) -> None:
+            if answer == "text":
+                self.ask(Dialog(title, body, {}, typed=True), lambda text: give("", text))
+            else:
+                give(answer, "")
+
+        if keys := _DECISIONS.get(kind):
+            self.ask(Dialog(title, body, keys), decided)
+        else:
+            self.ask(Dialog(title, body, {}, typed=True), lambda text: give("", text))
+
+    def action_diff(self) -> None:
+        """Its change, to be read and judged."""
+        if not (session := self._chosen()):
+            return
+        name = str(session["id"])
+        found: list[tuple[str, str]] = []
+
+        def read(ao: Client) -> str:
+            found.extend(acts.change(ao, name))
+            return ""
+
+        def show() -> None:
+            lines = [Text(text, style) for text, style in found]
+            self.ask(Dialog(f"{name}: its change", lines, _OF_CHANGE, full=True), lambda key: self._judged(name, key))
+
+        self.do(read, show)
+
+    def _judged(self, name: str, key: str) -> None:
+        {"approve": self.approve, "changes": self.changes, "merge": self.merge, "send": self.send}[key](name)
+
+    def action_approve(self) -> None:
+        """It is good."""
+        if session := self._chosen():
+            self.approve(str(session["id"]))
+
+    def approve(self, name: str) -> None:
+        """Approve a session's change."""
+        self.sure(f"Approve the change of {name}?", self._pull(name), lambda ao: acts.review(ao, name, "approved", ""))
+
+    def action_changes(self) -> None:
+        """It is not good yet."""
+        if session := self._chosen():
+            self.changes(str(session["id"]))
+
+    def changes(self, name: str) -> None:
+        """Type what is to be different."""
+        self.ask(
+            Dialog(f"What is to change in {name}?", [], {}, typed=True),
+            lambda text: self.do(lambda ao: acts.review(ao, name, "changes_requested", text)),
+        )
+
+    def action_merge(self) -> None:
+        """Let it land."""
+        if session := self._chosen():
+            self.merge(str(session["id"]))
+
+    def merge(self, name: str) -> None:
+        """Let a session's change land, if that is meant."""
+        base = self.fleet.sessions.get(name, {}).get("base")
+        self.sure(f"Merge the change of {name} into {base}?", self._pull(name), lambda ao: acts.merge(ao, name))
+
+    def _pull(self, name: str) -> str:
+        shown = pull_text(self.fleet.sessions.get(name, {}).get("pr") or {})
+        title = out.one_line(self.fleet.sessions.get(name, {}).get("title") or "")
+        return f"{shown} {title}" if shown else "It has no pull request yet."
+
+    def action_stop(self) -> None:
+        """End its agent, if that is meant."""
+        if session := self._chosen():
+            name = str(session["id"])
+            more = "Everything unsaved is saved first, its workspace is removed then; r brings it back."
+            self.sure(f"Stop {name}?", more, lambda ao: acts.stop(ao, name))
+
+    def action_restore(self) -> None:
+        """Bring it back."""
+        if session := self._chosen():
+            name = str(session["id"])
+            self.do(lambda ao: acts.restore(ao, name))
+
+    def action_keys(self) -> None:
+        """What there is to press."""
+        lines = [Text(f"{key:<10} {what}") for key, what in KEYS]
+        self.ask(Dialog("Keys", lines, {"q": ("back", "")}), lambda _: None)

@@ -1,0 +1,84 @@
+"""Traces of a real daemon, at a receiver that speaks OTLP over HTTP; and none, with nothing loaded, where nobody wants them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_orchestrator.testing.sandbox import Sandbox
+
+
+@contextmanager
+def receiver() -> Iterator[tuple[str, list[Any]]]:
+    """Its address, and the spans that it was sent."""
+    messages = pytest.importorskip("opentelemetry.proto.collector.trace.v1.trace_service_pb2")
+    pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
+    spans: list[Any] = []
+
+    class Answering(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            if self.headers.get("Content-Encoding") == "gzip":
+                import gzip
+
+                body = gzip.decompress(body)
+            assert self.path == "/v1/traces" and self.headers["Content-Type"] == "application/x-protobuf"
+            request = messages.ExportTraceServiceRequest.FromString(body)
+            for resource in request.resource_spans:
+                names = {one.key: one.value.string_value for one in resource.resource.attributes}
+                assert names["service.name"] == "agent-orchestrator"
+                spans.extend(span for scope in resource.scope_spans for span in scope.spans)
+            self.send_response(200)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answering) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}", spans
+        finally:
+            server.shutdown()
+
+
+def test_what_a_session_took_is_in_one_trace_after_the_other(tmp_path: Path) -> None:
+    with receiver() as (url, spans), Sandbox(tmp_path, "process", {"OTEL_EXPORTER_OTLP_ENDPOINT": url}) as box:
+        box.repository()
+        box.start()
+        box.request("POST", "/api/sessions", {"name": "a", "title": "a", "prompt": "[[sleep: 7200]]"})
+        box.until(lambda: box.session("app-a")["status"] == "working", "a at work")
+        checks = {check["name"]: check for check in box.request("GET", "/api/doctor")["checks"]}
+        assert checks["traces"]["state"] == "ok" and url in checks["traces"]["detail"]
+        box.stop()
+        names = {span.name for span in spans}
+        assert {"decide", "intent prepare", "effect prepare", "intent launch", "effect launch"} <= names
+        effect = next(span for span in spans if span.name == "effect launch")
+        told = {span.name for span in spans if span.parent_span_id == effect.span_id}
+        assert "event agent-launched" in told
+        assert any(span.trace_id == effect.trace_id and not span.parent_span_id for span in spans)
+
+
+def test_a_receiver_that_is_not_there_keeps_nothing_from_being_done(tmp_path: Path) -> None:
+    pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
+    nobody = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}
+    with Sandbox(tmp_path, "process", nobody) as box:
+        box.repository()
+        box.start()
+        box.request("POST", "/api/sessions", {"name": "a", "title": "a", "prompt": "[[sleep: 7200]]"})
+        box.until(lambda: box.session("app-a")["status"] == "working", "a at work")
+        box.stop()
+
+
+def test_nothing_of_it_is_loaded_where_nobody_wants_it(one: Sandbox) -> None:
+    one.request("GET", "/api/doctor")
+    maps = Path(f"/proc/{one.daemon_pid()}/maps").read_text()
+    assert "traces" not in {check["name"] for check in one.request("GET", "/api/doctor")["checks"]}
+    assert "google/_upb" not in maps and "opentelemetry" not in maps

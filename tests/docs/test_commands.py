@@ -1,0 +1,87 @@
+"""What is documented of the command line: everything there is, and nothing that there is not."""
+
+from __future__ import annotations
+
+import re
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import pytest
+
+from agent_orchestrator.cli.app import COMMANDS
+from agent_orchestrator.testing.sandbox import Sandbox
+from tests.docs.commands import Shown, shown, with_session, wrong
+from tests.docs.pages import WRITTEN, name
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=name)
+def test_commands_are_as_they_are_shown(page: Path) -> None:
+    refused = [(str(one), why) for one in shown(page) if (why := wrong(one.words, one.whole))]
+    assert refused == []
+
+
+def test_every_command_is_told_of_by_somebody() -> None:
+    """Beside the reference, which is made from the commands: in a sentence or a block that says what it is for."""
+    told = {one.words[0] for page in WRITTEN for one in shown(page) if one.words}
+    assert {name for name, entry in COMMANDS.items() if not entry.alias_of} <= told
+
+
+# -- run them ----------------------------------------------------------------------------------------------------------
+
+SAFE = """
+add-project *; agents*; api GET *; api POST *; audit*; backlog*; completion *; config get *; config set *; config validate*; config schema;
+config-help; conflicts*; create *; dashboard --no-open; diff S*; events*; fix --list; issue new *; issues*; logs*; new *;
+nodes*; orchestrator --stop; path S; permissions; plugins*; projects*; prune --dry-run; queue*; reactions *; remove-project *; review S;
+send S *; sh S *; status*; token *; trust*; usage*; why S
+"""
+NOT_HERE = {
+    "a person sits at it": "attach S; open S *; dashboard; top*; orchestrator --attach; plan P1 --edit; answer S*; * -f; * -f *",
+    "it is about the network, the machine, a model": "start*; secret *; orchestrator; orchestrator [!-]*; plan *; notify *; nodes add *",
+    "there is a test of its own": "fix; fix [!-]*; fix --[!l]*; import *; doctor*; merge S; restore S; stop *; review S --*; shutdown",
+    "it is not here": "new 123; new * --issue 123; audit --verify --kept *; events --replay *; usage --release *; token revoke *",
+}
+
+
+def matches(words: tuple[str, ...], patterns: str) -> bool:
+    return any(fnmatchcase(" ".join(words), pattern.strip()) for pattern in patterns.split(";"))
+
+
+def left_out(words: tuple[str, ...]) -> bool:
+    return any(matches(words, patterns) for patterns in NOT_HERE.values())
+
+
+def typed() -> dict[tuple[str, ...], Shown]:
+    """Each command that a block shows, sessions called `S`; the quickstart is run whole, by a test of its own."""
+    found: dict[tuple[str, ...], Shown] = {}
+    for page in WRITTEN:
+        for one in shown(page) if page.name != "quickstart.md" else ():
+            if one.whole and one.words:
+                found.setdefault(with_session(one.words), one)
+    return found
+
+
+def test_every_command_in_a_block_is_run_or_said_not_to_be() -> None:
+    left = [str(one) for words, one in typed().items() if not matches(words, SAFE) and not left_out(words)]
+    assert left == [], "add it to SAFE, or to NOT_HERE with the reason"
+
+
+def test_commands_in_blocks_work(tmp_path: Path) -> None:
+    with Sandbox(tmp_path) as box:
+        box.repository("my-app")
+        other = box.user_home / "path" / "to" / "project-two"
+        other.mkdir(parents=True)
+        box.git("init", "-q", cwd=other)
+        box.git("commit", "-q", "--allow-empty", "-m", "start", cwd=other)
+        box.start()
+        box.ao("issue", "new", "The first one, which others come after")
+        box.ao("new", "--name", "worker", "[[edit: a.txt|x]] [[commit: a]] [[done: ok]]")
+        box.until(lambda: box.session("worker")["status"] == "review_pending", "its change", 40)
+        failed = []
+        for words, one in typed().items():
+            if matches(words, SAFE) and not left_out(words):
+                argv = [word.replace("~", str(box.user_home)) if word.startswith("~") else word for word in words]
+                argv = [re.sub(r"(^|/)S(/|$)", r"\1worker\2", word) for word in argv]
+                done = box.ao(*argv, check=False)
+                if done.returncode:
+                    failed.append(f"{one}\n  {done.stderr or done.stdout}")
+        assert not failed, "\n".join(failed)

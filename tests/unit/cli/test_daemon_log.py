@@ -1,0 +1,99 @@
+"""`ao logs --daemon`: the daemon's log, while it runs and while it does not."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agent_orchestrator.cli.daemon_log import fields
+from tests.unit.cli.conftest import Run
+
+LINES = r"""timestamp=2026-01-02T03:04:05.000001Z level=info event=serving url=http://127.0.0.1:3000
+timestamp=2026-01-02T03:04:06.000001Z level=warning event="an effect is tried again" session=app-a error="it said \"no\"\nand no"
+timestamp=2026-01-02T03:04:07.000001Z level=error event="an effect failed unexpectedly" session=app-b exception="Traceback\n  KeyError"
+Fatal Python error: a line of nobody
+"""
+
+
+@pytest.fixture
+def log(home: Path) -> Path:
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "daemon.log").write_text(LINES)
+    return home / "daemon.log"
+
+
+def test_it_is_read_without_a_daemon(log: Path, run: Run) -> None:
+    ran = run("logs", "--daemon")
+    assert ran.code == 0 and not (log.parent / "daemon.lock").exists()
+    assert ran.out.splitlines() == [
+        "2026-01-02 03:04:05  info     serving  url=http://127.0.0.1:3000",
+        '2026-01-02 03:04:06  warning  an effect is tried again  session=app-a error=it said "no" and no',
+        "2026-01-02 03:04:07  error    an effect failed unexpectedly  session=app-b",
+        "    Traceback",
+        "      KeyError",
+        "Fatal Python error: a line of nobody",
+    ]
+
+
+def test_as_json_every_line_is_an_object(log: Path, run: Run) -> None:
+    found = [json.loads(line) for line in run("logs", "--daemon", "--json").out.splitlines()]
+    assert [entry.get("level") for entry in found] == ["info", "warning", "error", None]
+    assert found[1]["session"] == "app-a" and found[1]["error"] == 'it said "no"\nand no'
+    assert found[3] == {"event": "Fatal Python error: a line of nobody"}
+
+
+@pytest.mark.parametrize("name", ["app-a", "a"])
+def test_of_one_session(log: Path, run: Run, name: str) -> None:
+    found = run("logs", "--daemon", name, "--json").out.splitlines()
+    assert [json.loads(line)["session"] for line in found] == ["app-a"]
+
+
+def test_the_last_lines(log: Path, run: Run) -> None:
+    assert len(run("logs", "--daemon", "--json", "-n", "2").out.splitlines()) == 2
+    assert run("logs", "--daemon", "-n", "0").out == ""
+    log.write_text("timestamp=x level=info event=e\n" * 500)
+    assert len(run("logs", "--daemon").out.splitlines()) == 100
+
+
+def test_what_is_asked_for_wrongly_is_said(home: Path, run: Run) -> None:
+    ran = run("logs", "--daemon")
+    assert ran.code == 3 and str(home / "daemon.log") in ran.err and "ao start" in ran.err
+    for argv in (["logs"], ["logs", "x", "--json"], ["logs", "--daemon", "--raw"]):
+        assert run(*argv).code == 2, argv
+
+
+def test_it_is_followed_into_the_next_file(log: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "agent_orchestrator", "logs", "--daemon", "-f", "--json", "-n", "1"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    with process.stdout:
+        try:
+            assert "nobody" in process.stdout.readline()
+            with log.open("a") as file:
+                file.write("timestamp=1 level=info event=second")
+                file.flush()
+                file.write("\n")
+            assert json.loads(process.stdout.readline())["event"] == "second"
+            log.unlink()
+            log.write_text("timestamp=2 level=info event=third\n" + LINES * 9)  # longer than what it takes the place of
+            assert json.loads(process.stdout.readline())["event"] == "third"
+        finally:
+            process.send_signal(signal.SIGINT)
+        assert process.wait(10) == 130
+
+
+def test_a_message_that_looks_like_fields_is_none(log: Path) -> None:
+    assert fields('timestamp=1 level=info event="session=app-z level=error"') == {
+        "timestamp": "1",
+        "level": "info",
+        "event": "session=app-z level=error",
+    }
+    assert fields("the key=value of a stranger") == {"event": "the key=value of a stranger"}

@@ -1,0 +1,152 @@
+"""`ao top` as a person has it: a real daemon, a real agent, a real terminal."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyte
+import pytest
+
+from agent_orchestrator.testing.sandbox import Sandbox
+
+LONGEST = 30.0
+
+
+class Terminal:
+    """A terminal with `ao top` in it."""
+
+    def __init__(self, box: Sandbox, columns: int = 80, rows: int = 24) -> None:
+        self.box = box
+        self.screen = pyte.Screen(columns, rows)
+        self._stream = pyte.ByteStream(self.screen)
+        self.written = b""
+        self._ours, theirs = os.openpty()
+        self._size(columns, rows)
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "agent_orchestrator", "top"],
+            cwd=box.repo,
+            env=box.env | {"TERM": "xterm-256color"},
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        )
+        os.close(theirs)
+
+    def _size(self, columns: int, rows: int) -> None:
+        fcntl.ioctl(self._ours, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def resize(self, columns: int, rows: int) -> None:
+        self.screen.resize(rows, columns)
+        self._size(columns, rows)
+        os.kill(self.process.pid, signal.SIGWINCH)
+
+    def press(self, keys: str) -> None:
+        os.write(self._ours, keys.encode())
+
+    def shows(self, *words: str, keys: str = "") -> None:
+        """Read until all of these are on the screen, and press keys meanwhile."""
+
+        def there() -> bool:
+            if keys:
+                self.press(keys)
+            while select.select([self._ours], [], [], 0.05)[0]:
+                try:
+                    piece = os.read(self._ours, 1 << 16)
+                except OSError:  # it has ended
+                    break
+                self.written += piece
+                self._stream.feed(piece)
+            return all(word in self.text for word in words)
+
+        try:
+            self.box.until(there, f"{words}", LONGEST)
+        except TimeoutError as error:
+            raise AssertionError(f"{self.text}\n{error}") from None
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.screen.display)
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait(10)
+        os.close(self._ours)
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> Iterator[Sandbox]:
+    with Sandbox(tmp_path) as box:
+        box.repository()
+        box.start()
+        yield box
+
+
+@pytest.fixture
+def terminal(box: Sandbox) -> Iterator[Terminal]:
+    box.ao("new", "--name", "ask", "[[say: hello]] [[ask: Which database?]] [[done: took {answer}]]")
+    box.until(lambda: box.session("ask")["status"] == "needs_input")
+    terminal = Terminal(box)
+    yield terminal
+    terminal.close()
+
+
+def test_answer_attach_restart_and_quit(box: Sandbox, terminal: Terminal) -> None:
+    terminal.shows("1 needs you", "! ask", "demo agent on feature/ask", "  hello")
+    terminal.press("/ask\r")
+    terminal.shows("filter: ask", "! ask")
+    terminal.press("apostgres\r")  # all at once, as it comes over a slow line
+    terminal.shows("app-ask: answered", "done: took postgres", "· ask", "nothing needs you")
+
+    terminal.written = b""
+    terminal.press("\r")
+    box.until(lambda: any(event["type"] == "terminal-taken" for event in box.events("app-ask")))
+    terminal.shows("ao top", "back from app-ask", keys="\x1d")
+    left, came = (terminal.written.find(code) for code in (b"\x1b[?1049l", b"\x1b[?1049h"))
+    assert 0 <= left < came, "the terminal is the session's as it was before the board"
+
+    terminal.resize(120, 30)
+    terminal.shows("Ready to merge (0)", "Done (0)")
+
+    box.stop(signal.SIGKILL)
+    terminal.shows("the daemon is away")
+    box.start()
+    terminal.shows("the daemon is back", "Needs you (1)")
+
+    terminal.press("x")
+    terminal.shows("Stop app-ask?")
+    terminal.press("y")
+    terminal.shows("app-ask stopped; undo: ao restore", "Done (1)")
+    terminal.press("q")
+    assert terminal.process.wait(10) == 0
+
+
+def test_the_screen_of_a_session(box: Sandbox) -> None:
+    box.ao("new", "--name", "say", "[[say: hello]] [[ask: Well?]]")
+    box.until(lambda: box.session("say")["status"] == "needs_input")
+
+    def screen() -> str:
+        with box.client() as ao:
+            return ao.request("GET", "/api/sessions/app-say/screen").text
+
+    box.until(lambda: "Well?" in screen())
+    assert "\x1b" not in screen()
+    box.ao("stop", "say")
+    assert "  hello" in screen() and "Well?" in screen()
+
+
+def test_the_projects_say_which_one_is_here(box: Sandbox) -> None:
+    box.ao("new", "--name", "say", "[[say: hello]]")
+    assert box.json("projects")["here"] == "app"
+    assert box.ao("projects", "--json", cwd=box.folder).stdout.endswith('"here":null}\n')
