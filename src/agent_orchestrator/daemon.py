@@ -16,6 +16,7 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 import uuid
 from collections import Counter
@@ -58,6 +59,8 @@ if TYPE_CHECKING:
     from agent_orchestrator.services.tracing import Tracing
     from agent_orchestrator.store.postgres import Postgres
 
+ENDS_WITHIN = 60.0
+"""Seconds that a daemon which has let go of everything has to be gone."""
 WARM = 30.0
 """Seconds after which everything that is used has been loaded."""
 LATEST = 50
@@ -533,7 +536,10 @@ def main() -> int:
         set_up_log(home, options.foreground)
         watchdog = Watchdog()
         with locked(home), asyncio.Runner(loop_factory=watchdog.loop) as runner:
-            runner.run(to_its_end(_run(home, options, watchdog)))
+            try:
+                runner.run(to_its_end(_run(home, options, watchdog)))
+            finally:
+                _end_within(ENDS_WITHIN)
     except AoError as error:
         sys.stderr.write(KNOWN.text(f"ao: {error}\n"))
         return error.exit_code
@@ -541,6 +547,13 @@ def main() -> int:
         sys.stderr.write(f"ao: {home.path} cannot be used: {error}\n")
         return 1
     return 0
+
+
+def _end_within(seconds: float) -> None:
+    """Whatever holds on: one that neither serves nor ends would keep every other from starting, and being killed costs nothing."""
+    end = threading.Timer(seconds, os._exit, (1,))
+    end.daemon = True
+    end.start()
 
 
 async def _run(home: Home, options: argparse.Namespace, watchdog: Watchdog) -> None:

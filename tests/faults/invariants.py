@@ -17,7 +17,7 @@ OVER = {"stopped", "failed", "merged", "closed", "exited", "interrupted"}
 LITTER = ("launch.", "spec.", "message.")
 """What a terminal is started with, and what is to be typed into it: meant for one reading."""
 SOON = 3.0
-"""Seconds in which it is removed once the disk can be written again."""
+"""Seconds in which what could not be written is, and what could not be removed is gone, once the disk can be written again."""
 FAULTS = re.compile(r"Traceback|unexpectedly|level=error|\bERROR\b")
 ZERO = "0" * 40
 
@@ -26,12 +26,18 @@ Sessions = dict[str, Any]
 
 def check(world: World) -> list[str]:
     """Everything that is wrong."""
-    sessions = {one["id"]: one for one in world.box.sessions()}
+    until = time.monotonic() + SOON
+    while states_are_true(world, sessions := _shown(world), evidence.truth(world)) and time.monotonic() < until:
+        time.sleep(0.1)  # an end that could not be recorded at first is told a second later
     truth = evidence.truth(world)
     wrong: list[str] = []
     for name, rule in RULES.items():
         wrong += [f"{name}: {line}" for line in rule(world, sessions, truth)]
     return wrong
+
+
+def _shown(world: World) -> Sessions:
+    return {one["id"]: one for one in world.box.sessions()}
 
 
 def work_is_never_lost(world: World, sessions: Sessions, truth: list[Any]) -> list[str]:

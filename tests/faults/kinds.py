@@ -78,14 +78,22 @@ class KillAgent(Fault):
         self._kill([pid for pids in evidence.agents(self.world).values() for pid in pids])
 
 
-class KillHolder(Fault):
+class KillTerminal(Fault):
+    """Its agents are told to end, and end their Git; one that is asked in its first moment leaves its lock, which a person removes."""
+
+    def mend(self) -> None:
+        if self.bit:
+            self.notes += unlock(self.world)
+
+
+class KillHolder(KillTerminal):
     runtimes = ("process",)
 
     def inject(self) -> None:
         self._kill(evidence.holders(self.world))
 
 
-class KillTmux(Fault):
+class KillTmux(KillTerminal):
     runtimes = ("tmux",)
 
     def inject(self) -> None:

@@ -14,7 +14,7 @@ import structlog
 
 from agent_orchestrator.errors import Missing
 from agent_orchestrator.flow import events as e
-from agent_orchestrator.services.power import Machine, Power
+from agent_orchestrator.services.power import AGAIN, Machine, Power
 from agent_orchestrator.testing.programs import Programs
 from tests.unit.flow.world import SESSION, World, created
 
@@ -104,7 +104,7 @@ async def test_it_may_sleep_where_that_is_configured(world: World, lock: Lock) -
         assert "preventIdleSleep is false" in (await power.checkup())[0]["detail"]
 
 
-async def test_a_failure_is_told_once_and_tried_again(world: World, lock: Lock) -> None:
+async def test_a_failure_is_told_once_and_tried_again_after_a_while(world: World, lock: Lock) -> None:
     lock.fails = "nothing here can"
     await say(world, "idle")
     with structlog.testing.capture_logs() as logs:
@@ -116,8 +116,12 @@ async def test_a_failure_is_told_once_and_tried_again(world: World, lock: Lock) 
             assert found["state"] == "warning" and "nothing here can" in found["detail"] and found["remedy"]
             lock.fails = ""
             await say(world, "active")
+            assert lock.log == ["refused"], "each try costs programs"
+            world.time.now += AGAIN
+            await say(world, "idle")
+            await say(world, "active")
             assert (await power.checkup())[0]["state"] == "ok"
-    assert lock.log.count("refused") == 3 and lock.log[-2:] == ["held", "released"]
+    assert lock.log == ["refused", "held", "released"]
     assert len([one for one in logs if "not kept awake" in one["event"]]) == 1
 
 

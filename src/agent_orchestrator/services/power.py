@@ -17,7 +17,7 @@ from typing import Any
 
 import structlog
 
-from agent_orchestrator.errors import AoError, Missing
+from agent_orchestrator.errors import AoError, Missing, machine_short
 from agent_orchestrator.flow.engine import Change, Flow
 from agent_orchestrator.flow.status import IN_TURN
 from agent_orchestrator.host import Host
@@ -27,6 +27,8 @@ log = structlog.get_logger()
 
 REST = 30.0
 """Seconds without a turn after which the machine may sleep: often the next one follows at once."""
+AGAIN = 600.0
+"""Seconds after which what did not work is tried again: it costs programs, and most machines that cannot never can."""
 _REMEDY = "set power.preventIdleSleep to false, or keep it awake by other means"
 _INHIBIT = ("systemd-inhibit", "--what=idle", "--mode=block", "--who=Agent Orchestrator", "--why=agents are at work")
 
@@ -48,6 +50,7 @@ class Power:
         """By what the machine is kept awake just now; nothing: it is not."""
         self.problem: AoError | None = None
         """Why it cannot be kept awake."""
+        self._not_before = 0.0
 
     def start(self) -> None:
         """Follow what agents do."""
@@ -63,6 +66,7 @@ class Power:
 
     def look(self) -> None:
         """The configuration may say otherwise now."""
+        self._not_before = 0.0
         self._news.set()
 
     async def checkup(self) -> list[dict[str, Any]]:
@@ -89,7 +93,7 @@ class Power:
         while True:
             await self._news.wait()
             self._news.clear()
-            if self._needed():
+            if self._needed() and self.flow.clock() >= self._not_before:
                 await self._while_needed()
 
     async def _while_needed(self) -> None:
@@ -99,10 +103,11 @@ class Power:
                 while self._needed() or not await self._rested():
                     await self._news.wait()
                     self._news.clear()
-        except AoError as error:
-            if self.problem is None or self.problem.text != error.text:
-                log.warning("the machine is not kept awake while agents work", error=str(error))
-            self.problem = error
+        except (AoError, OSError) as error:
+            problem = error if isinstance(error, AoError) else machine_short(error) or Missing(str(error), _REMEDY)
+            if self.problem is None or self.problem.text != problem.text:
+                log.warning("the machine is not kept awake while agents work", error=str(problem))
+            self.problem, self._not_before = problem, self.flow.clock() + AGAIN
         finally:
             self.held = ""
 
@@ -155,12 +160,15 @@ class Machine:
             raise Missing("there is no desktop")
         loop = asyncio.get_running_loop()
         # It wants to be let go by the thread that took it.
-        with ThreadPoolExecutor(1, "power") as thread:
+        thread = ThreadPoolExecutor(1, "power")
+        try:
             mode, by = await loop.run_in_executor(thread, _enter)
             try:
                 yield by
             finally:
                 await asyncio.shield(loop.run_in_executor(thread, _leave, mode))
+        finally:
+            thread.shutdown(wait=False)  # a bus that does not answer holds up nobody
 
     @contextlib.asynccontextmanager
     async def _by_systemd(self) -> AsyncIterator[str]:

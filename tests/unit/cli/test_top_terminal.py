@@ -104,9 +104,15 @@ def terminal(box: Sandbox) -> Iterator[Terminal]:
 
 def test_answer_attach_restart_and_quit(box: Sandbox, terminal: Terminal) -> None:
     terminal.shows("1 needs you", "! ask", "demo agent on feature/ask", "  hello")
-    terminal.press("/ask\r")
+    terminal.press("/")
+    terminal.shows("words, status:")
+    terminal.press("ask")
     terminal.shows("filter: ask", "! ask")
-    terminal.press("apostgres\r")  # all at once, as it comes over a slow line
+    terminal.press("\r")
+    terminal.shows("! ask")
+    terminal.press("a")
+    terminal.shows("app-ask asks (question")
+    terminal.press("postgres\r")
     terminal.shows("app-ask: answered", "done: took postgres", "· ask", "nothing needs you")
 
     terminal.written = b""

@@ -19,7 +19,7 @@ from agent_orchestrator.cli.board import Session, pull_text
 from agent_orchestrator.cli.top import acts, draw
 from agent_orchestrator.cli.top.feed import Feed, Look
 from agent_orchestrator.cli.top.fleet import Filter, Fleet, Question, arranged, chosen, moved
-from agent_orchestrator.cli.top.widgets import Dialog, Keys, Lines, Words
+from agent_orchestrator.cli.top.widgets import Dialog, Keys, Lines
 from agent_orchestrator.client import Client
 from agent_orchestrator.errors import AoError
 
@@ -195,7 +195,7 @@ class Top(App[None]):
         """From top to bottom."""
         for name in ("header", "board", "rule", "preview", "told"):
             yield Lines(name)
-        yield Words(
+        yield Input(
             placeholder="words, status:, project:, agent:, column:", id="filter", select_on_focus=False, disabled=True
         )
         yield Lines("keys")

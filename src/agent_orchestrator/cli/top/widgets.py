@@ -17,7 +17,7 @@ from textual.screen import ModalScreen
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.widget import Widget
-from textual.widgets import Input, TextArea
+from textual.widgets import TextArea
 
 Keys = Mapping[str, tuple[str, str]]
 """Key → what it means, and what it answers."""
@@ -132,14 +132,9 @@ class Dialog(ModalScreen[str]):
             pages.styles.height = max(0, min(len(pages.lines), self.app.size.height - (9 if self.typed else 4)))
 
     def on_key(self, event: events.Key) -> None:
-        """A key that answers; and what is typed before the place for it is there, over a slow line."""
+        """A key that answers."""
         pressed = event.character or event.key
-        if self.typed:
-            if event.key == "enter":
-                self.on_typed_done(Typed.Done(self.query_one(Typed).text))
-            elif event.is_printable:
-                self.query_one(Typed).insert(pressed)
-        elif pressed in self.keys:
+        if not self.typed and pressed in self.keys:
             event.stop()
             self.dismiss(self.keys[pressed][1])
 
@@ -175,21 +170,6 @@ class Typed(TextArea):
             event.stop()
             event.prevent_default()
             self.insert("\n")
-        else:
-            await super()._on_key(event)
-
-
-class Words(Input):
-    """One line of words. Enter counts when what was typed before it does, however fast it comes."""
-
-    def check_consume_key(self, key: str, character: str | None = None) -> bool:
-        """Enter is no shortcut that overtakes letters."""
-        return key == "enter" or super().check_consume_key(key, character)
-
-    async def _on_key(self, event: events.Key) -> None:
-        if event.key == "enter":
-            event.stop()
-            await self.action_submit()
         else:
             await super()._on_key(event)
 
