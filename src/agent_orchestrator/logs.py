@@ -63,6 +63,10 @@ class _Lossy:
     def flush(self) -> None:
         """Nothing waits."""
 
+    def close(self) -> None:
+        """Close what is written to."""
+        self._stream.close()
+
 
 def set_up(stream: TextIO) -> None:
     """Write what is logged there, our own and what libraries say."""

@@ -97,7 +97,7 @@ def test_work_on_a_node_lands_here(cluster: Cluster) -> None:
     assert box.git("show", "main:a.txt").split() == ["one", "two"]
     box.until(lambda: not Path(shown["workspacePath"]).exists(), "the workspace to go")
     box.until(lambda: cluster.refs("lands") == [], "nothing of it to be left")
-    assert cluster.node()["sessions"] == []
+    box.until(lambda: cluster.node()["sessions"] == [], "the node to be told free")
 
 
 def test_what_is_not_committed_is_saved_here_and_comes_back(cluster: Cluster) -> None:
