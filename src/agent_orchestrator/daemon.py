@@ -422,6 +422,7 @@ class Daemon(Assembly):
         self.watch.close()
         await self._tell(e.DaemonStopped())
         await self.flow.stop()
+        self.names.close()
         await self.flow.store.close()
         if self.tracing is not None:
             await self.tracing.close()

@@ -5,6 +5,7 @@ They are kept while the daemon runs, and true afterwards, for without it nothing
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import re
 from collections.abc import Callable, Sequence
@@ -12,6 +13,8 @@ from collections.abc import Callable, Sequence
 from agent_orchestrator.flow.engine import Change, Flow
 from agent_orchestrator.home import Home
 
+TOGETHER = 0.1
+"""Seconds in which changes are written as one: a fleet that starts has many."""
 CHANGING = ("sessions", "any", "plans", "fixes", "nodes")
 CONFIGURED = ("projects", "agents")
 
@@ -28,6 +31,7 @@ class Names:
         self.folder = home.names
         self._of = of
         self._written: dict[str, str] = {}
+        self._due: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
         """Write all of them, and again what changes."""
@@ -41,7 +45,18 @@ class Names:
 
     def _on_change(self, changes: Sequence[Change]) -> None:
         if any(change.after is None or change.before is None or _moved(change) for change in changes):
-            self._write(*CHANGING)
+            loop = asyncio.get_running_loop()
+            self._due = self._due or loop.call_later(TOGETHER, self._write_changed)
+
+    def _write_changed(self) -> None:
+        self._due = None
+        self._write(*CHANGING)
+
+    def close(self) -> None:
+        """Write what is still to be written."""
+        if self._due is not None:
+            self._due.cancel()
+            self._write_changed()
 
     def _write(self, *kinds: str) -> None:
         for kind in kinds:
