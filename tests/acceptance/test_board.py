@@ -118,6 +118,7 @@ def start(box: Sandbox, name: str, script: str) -> None:
 
 
 def test_the_board_comes_whole_and_then_in_changes_and_nothing_is_lost_by_a_cut(box: Sandbox) -> None:
+    box.until(box.events, "the daemon to have told that it began")
     board, other = Board(box), Board(box)
     assert board.frames[0]["complete"] and board.sessions == {}
     start(box, "store", "[[ask: Which database?]] [[edit: a.txt|x]] [[commit: a]] [[done: a]] [[wait]]")

@@ -46,11 +46,6 @@ class Terminal:
     def _size(self, columns: int, rows: int) -> None:
         fcntl.ioctl(self._ours, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
-    def resize(self, columns: int, rows: int) -> None:
-        self.screen.resize(rows, columns)
-        self._size(columns, rows)
-        os.kill(self.process.pid, signal.SIGWINCH)
-
     def press(self, keys: str) -> None:
         os.write(self._ours, keys.encode())
 
@@ -121,9 +116,6 @@ def test_answer_attach_restart_and_quit(box: Sandbox, terminal: Terminal) -> Non
     terminal.shows("ao top", "back from app-ask", keys="\x1d")
     left, came = (terminal.written.find(code) for code in (b"\x1b[?1049l", b"\x1b[?1049h"))
     assert 0 <= left < came, "the terminal is the session's as it was before the board"
-
-    terminal.resize(120, 30)
-    terminal.shows("Ready to merge (0)", "Done (0)")
 
     box.stop(signal.SIGKILL)
     terminal.shows("the daemon is away")
