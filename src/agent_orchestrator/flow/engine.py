@@ -190,6 +190,7 @@ class Flow:
                 try:
                     await self._commit(jobs)
                 except Exception as error:  # whatever it is: who writes next is not to suffer for it
+                    log.exception("events could not be recorded")
                     for job in jobs:
                         if not job.answer.done():
                             job.answer.set_exception(error)

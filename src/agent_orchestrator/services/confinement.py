@@ -179,10 +179,6 @@ def forget(facts: SessionFacts, private: Path) -> None:
 # -- Git ---------------------------------------------------------------------------------------------------------------
 
 
-_STARTED_BY = 6
-"""Words among which a command's `git` is found."""
-
-
 class Guarded(LocalHost):
     """This machine, where our own Git in a sandboxed agent's workspace has no more rights than the agent: the configuration of a
     submodule that it made there names commands (`filter.*.clean`) that Git runs to tell what has changed.
@@ -208,7 +204,7 @@ class Guarded(LocalHost):
     ) -> Completed:
         """Run a program to its end."""
         # What it is started by, a shell that cuts off its output say, has nothing of the agent's to run.
-        begin = argv.index("git") if "git" in argv[:_STARTED_BY] else 0
+        begin = argv.index("git") if "git" in argv else 0
         starter, command = argv[:begin], argv[begin:]
         where = command.index("-C") + 1 if command[0] == "git" and "-C" in command else 0
         if where and (facts := self.owner(Path(command[where]))):
