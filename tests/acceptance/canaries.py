@@ -218,7 +218,7 @@ class Watching:
 
 
 class FailingForge:
-    """A GitHub that refuses everything, with a secret in its words; keeps what it was sent."""
+    """A GitHub that refuses everything, with a secret in its words; keeps what it was sent, but for the token that is its own."""
 
     def __init__(self, words: str) -> None:
         self.sent: list[bytes] = []
@@ -227,7 +227,8 @@ class FailingForge:
         class Handler(BaseHTTPRequestHandler):
             def _refuse(self) -> None:
                 length = int(self.headers.get("Content-Length") or 0)
-                forge.sent.append(self.rfile.read(length))
+                del self.headers["Authorization"]
+                forge.sent.append(f"{self.path}\n{self.headers}".encode() + self.rfile.read(length))
                 body = json.dumps({"message": f"Validation failed: {words}"}).encode()
                 self.send_response(422)
                 self.send_header("Content-Type", "application/json")

@@ -187,6 +187,9 @@ def _asked(box: Sandbox) -> Iterator[tuple[str, dict[str, object]]]:
         yield "tools/call", {"name": tool, "arguments": {}}
 
 
-def test_a_forge_is_sent_none(forge: birds.FailingForge, watching: birds.Watching, canaries: dict[str, str]) -> None:
+def test_a_forge_is_sent_none_but_its_own_token(
+    box: Sandbox, forge: birds.FailingForge, watching: birds.Watching, canaries: dict[str, str]
+) -> None:
+    box.ao("doctor", check=False)  # asks the forge, should nothing else have done so yet
     assert forge.sent
-    assert not [one for body in forge.sent for one in birds.found_in(canaries, body, "what the forge was sent")]
+    assert not [one for sent in forge.sent for one in birds.found_in(canaries, sent, "what the forge was sent")]
