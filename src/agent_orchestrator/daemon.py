@@ -45,7 +45,7 @@ from agent_orchestrator.server import tls
 from agent_orchestrator.server.app import create_app, warm
 from agent_orchestrator.server.serve import Servers
 from agent_orchestrator.server.standby import Entrance, Standby
-from agent_orchestrator.services.checkups import of_address
+from agent_orchestrator.services.checkups import of_address, raise_descriptors
 from agent_orchestrator.services.doctor import finding
 from agent_orchestrator.services.environment import login_environment
 from agent_orchestrator.services.landing import settle
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from agent_orchestrator.services.tracing import Tracing
     from agent_orchestrator.store.postgres import Postgres
 
-ENDS_WITHIN = 60.0
+ENDS_WITHIN = 15.0
 """Seconds that a daemon which has let go of everything has to be gone."""
 WARM = 30.0
 """Seconds after which everything that is used has been loaded."""
@@ -535,6 +535,7 @@ def main() -> int:
     try:
         home.make()
         set_up_log(home, options.foreground)
+        raise_descriptors()
         watchdog = Watchdog()
         with locked(home), asyncio.Runner(loop_factory=watchdog.loop) as runner:
             try:

@@ -17,7 +17,7 @@ import sys
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from agent_orchestrator.errors import AoError, Missing, Temporary, UsageError, machine_short
 from agent_orchestrator.protocols import Report
@@ -400,17 +400,20 @@ async def to_its_end(work: Coroutine[None, None, T], patience: float = 30.0) -> 
     """Run a program's main part, and end what it leaves running, in an order in which that can end.
 
     `asyncio.run` cancels everything at once: also the half of a program's start that connects its pipes, without which the other half
-    waits for ever.
+    waits for ever. What begins something else as it ends is waited for too.
     """
     try:
         return await work
     finally:
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        rest = {task for task in others if getattr(task.get_coro(), "__name__", "") != "_connect_pipes"}
-        for task in rest:
-            task.cancel()
-        if rest:
-            await asyncio.wait(rest, timeout=patience)
+        told: set[asyncio.Task[Any]] = set()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(patience):
+                while others := asyncio.all_tasks() - {asyncio.current_task()}:
+                    for task in others - told:
+                        if getattr(task.get_coro(), "__name__", "") != "_connect_pipes":
+                            task.cancel()
+                    told |= others
+                    await asyncio.wait(others, return_when=asyncio.FIRST_COMPLETED)
 
 
 def _boot_id() -> str:

@@ -7,7 +7,7 @@ arithmetic that multiplies. A template is always the user's configuration; text 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from functools import lru_cache, wraps
 from typing import TYPE_CHECKING, Any
 
@@ -125,21 +125,21 @@ def holds(condition: str, variables: Mapping[str, Any]) -> bool:
 
 def check(template: str, known_names: Iterable[str]) -> None:
     """Refuse a template that is wrong or names a variable which it will not be given."""
-    _template(template)
-    _check_names("template", template, _environment().parse(template), known_names)
+    _check_names("template", template, variables_of(template), known_names)
 
 
 def check_condition(condition: str, known_names: Iterable[str]) -> None:
     """Refuse a condition that is wrong or names a variable which it will not be given."""
-    from jinja2 import nodes
+    from jinja2 import meta, nodes
 
     bare = _bare(condition)
     _expression(bare)
     tree = nodes.Template([nodes.Output([_parse_expression(bare)])], lineno=1)
     tree.set_environment(_environment())
-    _check_names("condition", condition, tree, known_names)
+    _check_names("condition", condition, meta.find_undeclared_variables(tree), known_names)
 
 
+@lru_cache(maxsize=512)
 def variables_of(template: str) -> frozenset[str]:
     """The variables that a template names."""
     from jinja2 import meta
@@ -148,11 +148,9 @@ def variables_of(template: str) -> frozenset[str]:
     return frozenset(meta.find_undeclared_variables(_environment().parse(template)))
 
 
-def _check_names(kind: str, source: str, tree: nodes.Template, known_names: Iterable[str]) -> None:
-    from jinja2 import meta
-
+def _check_names(kind: str, source: str, named: Set[str], known_names: Iterable[str]) -> None:
     known = sorted(known_names)
-    for name in sorted(meta.find_undeclared_variables(tree) - set(known)):
+    for name in sorted(named - set(known)):
         near = difflib.get_close_matches(name, known, 1)
         remedy = f"did you mean {near[0]}?" if near else f"known: {', '.join(known) or 'none'}"
         raise _wrong(kind, source, f"names the unknown variable {name}", remedy)

@@ -41,6 +41,18 @@ DEMO = "defaults: {agent: demo, runtime: process}\n"
 WITH_COMMANDS = DEMO + "projects:\n  ID:\n    path: .\n    postCreate: [touch made-by-post-create]\n"
 
 
+def test_a_project_of_the_file_that_the_daemon_was_started_with_outlives_it(tmp_path: Path) -> None:
+    with Sandbox(tmp_path) as box:
+        file, elsewhere = box.repository() / "agent-orchestrator.yaml", {"X-AO-Cwd": str(tmp_path)}
+        box.start("--config", str(file))
+        made = box.request("POST", "/api/sessions", {"projectId": "app", "prompt": "[[wait]]"}, **elsewhere)
+        box.stop(signal.SIGKILL)
+        box.start()
+        known = box.request("GET", "/api/projects", **elsewhere)["projects"]
+        assert [one["id"] for one in known] == ["app"]
+        box.until(lambda: box.session(made["id"])["status"] == "working", "its agent at work")
+
+
 def test_what_came_with_the_repository_needs_trust(shared: Sandbox) -> None:
     repo = _repository(shared, "foreign", WITH_COMMANDS.replace("ID", "foreign"))
     _commit(shared, repo)

@@ -27,6 +27,8 @@ from tests.faults.play import World
 
 WORLD_ROUNDS = 8
 """Rounds that one world lives through; then a new one begins."""
+ON_ITS_WAY = 5.0
+"""Seconds that something which nothing shows may still be on its way, as an answer of a slow forge; what is wrong after them is wrong."""
 STYLES = ("plain", "local", "github", "plain", "local")
 
 
@@ -150,7 +152,9 @@ def play_round(world: World, seed: int, index: int, kinds: Sequence[str]) -> Rou
             fault.read(heard)
             one.bit += [name] if fault.bit else []
         one.wrong = check(world)
-        if one.wrong:  # something may still have been on its way
+        until = time.monotonic() + ON_ITS_WAY
+        while one.wrong and time.monotonic() < until:
+            time.sleep(0.2)
             world.settle()
             one.wrong = check(world)
         world.round_is_over()

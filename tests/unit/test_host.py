@@ -241,5 +241,35 @@ async def main():
 
 asyncio.run(to_its_end(main()))
 """
+    _ends(script)
+
+
+@pytest.mark.parametrize("turns", range(8))
+def test_a_loop_ends_while_what_ends_starts_a_program(turns: int) -> None:
+    """As one does that tidies up when it is cancelled, and another one for it, which nobody waits for."""
+    script = f"""
+import asyncio
+from agent_orchestrator.host import LocalHost, to_its_end
+
+tidying = set()
+
+async def work():
+    try:
+        await asyncio.sleep(60)
+    finally:
+        tidying.add(asyncio.create_task(LocalHost().run(["true"])))
+        for _ in range({turns}):
+            await asyncio.sleep(0)
+
+async def main():
+    tidying.add(asyncio.create_task(work()))
+    await asyncio.sleep(0)
+
+asyncio.run(to_its_end(main()))
+"""
+    _ends(script)
+
+
+def _ends(script: str) -> None:
     done = subprocess.run([sys.executable, "-c", script], timeout=25, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

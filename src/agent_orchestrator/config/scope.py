@@ -26,6 +26,10 @@ DEFAULT_PORT = 3000
 _NOTHING = Config()
 
 
+MOST_AGENTS = 256
+"""Whose settings are kept: any name may be asked for."""
+
+
 @dataclass(frozen=True, slots=True)
 class DaemonConfig:
     """What concerns the daemon as a whole."""
@@ -81,6 +85,7 @@ class ConfigSet:
         self._without: dict[Path, frozenset[str]] = {}
         self._cache: dict[str, ProjectConfig] = {}
         self._rules: dict[tuple[str, str | None], tuple[Rule, ...]] = {}
+        self._agents: dict[tuple[str, str | None], AgentSettings | None] = {}
         self._limits: tuple[Limit, ...] | None = None
         self._in_force: dict[Path, Config] = {}
         self.trusts: Callable[[Loaded], bool] = lambda _loaded: True
@@ -223,8 +228,13 @@ class ConfigSet:
 
     def agent(self, project_id: str, name: str | None = None) -> AgentSettings | None:
         """How the profile, or else the agent, of that name is run for a project; none named: the project's own."""
-        project = self.project(project_id)
-        return agent_settings(project, name) if project else None
+        kept = self._agents
+        if (project_id, name) not in kept:
+            if len(kept) >= MOST_AGENTS:
+                kept.clear()
+            project = self.project(project_id)
+            kept[project_id, name] = agent_settings(project, name) if project else None
+        return kept[project_id, name]
 
     def limits(self) -> tuple[Limit, ...]:
         """All limits on agents that work at once; each must hold."""
@@ -361,9 +371,8 @@ class ConfigSet:
         given = [key for key in DAEMON_KEYS if loaded.given(key)]
         if _key(loaded.path) in allowed or not given:
             return loaded
-        text = (
-            f"{loaded.path}: {', '.join(given)} counts only in {self._home} or in the file the daemon was started with"
-        )
+        counts = "counts" if len(given) == 1 else "count"
+        text = f"{loaded.path}: {', '.join(given)} {counts} only in {self._home} or in the file the daemon was started with"
         return replace(loaded, warnings=(*loaded.warnings, text))
 
     def _for_daemon(self, loaded: Loaded) -> tuple[str, ...]:
@@ -383,6 +392,7 @@ class ConfigSet:
     def _changed(self) -> None:
         self._cache.clear()
         self._rules = {}
+        self._agents = {}
         self._in_force.clear()
         self._limits = None
         self.on_change()

@@ -18,7 +18,7 @@ Finding = dict[str, Any]
 
 FEW_WATCHES = 16_384
 FEW_INSTANCES = 64
-FEW_DESCRIPTORS = 1024
+FEW_DESCRIPTORS, ENOUGH_DESCRIPTORS = 1024, 65536
 NEARLY = 0.8
 """The part of a limit from which on it is told."""
 SKEWED, FAR_OFF = 30.0, 300.0
@@ -97,11 +97,10 @@ def of_watches(facts: Watches | None) -> Finding:
 
 @dataclass(frozen=True, slots=True)
 class Descriptors:
-    """Open files: in use, allowed, and what could be allowed without asking anybody."""
+    """Open files: in use, and allowed."""
 
     used: int
     most: int
-    could: int
 
 
 def read_descriptors() -> Descriptors | None:
@@ -110,19 +109,23 @@ def read_descriptors() -> Descriptors | None:
         return None
     import resource
 
-    most, could = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     folder = next((one for one in map(Path, ("/proc/self/fd", "/dev/fd")) if one.is_dir()), None)
-    unlimited = 1 << 20
     used = len(list(folder.iterdir())) if folder else 0
-    return Descriptors(used, unlimited if most < 0 else most, unlimited if could < 0 else could)
+    return Descriptors(used, ENOUGH_DESCRIPTORS if most == resource.RLIM_INFINITY else most)
 
 
-def raise_descriptors(facts: Descriptors) -> None:
-    """As many as may be had; the daemon's own, until it ends."""
-    if sys.platform != "win32":
-        import resource
+def raise_descriptors() -> None:
+    """As many as may be had without asking anybody; this process's own, and of what it starts."""
+    if sys.platform == "win32":
+        return
+    import resource
 
-        resource.setrlimit(resource.RLIMIT_NOFILE, (facts.could, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    most, could = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = ENOUGH_DESCRIPTORS if could == resource.RLIM_INFINITY else min(could, ENOUGH_DESCRIPTORS)
+    if most != resource.RLIM_INFINITY and most < wanted:
+        with contextlib.suppress(OSError, ValueError):  # a system may have another limit below
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, could))
 
 
 def of_descriptors(facts: Descriptors | None) -> Finding:
@@ -132,8 +135,7 @@ def of_descriptors(facts: Descriptors | None) -> Finding:
     detail = f"{facts.used:,} of {facts.most:,}"
     if facts.most >= FEW_DESCRIPTORS and facts.used <= facts.most * NEARLY:
         return finding("open files", "ok", detail)
-    how = f"ao doctor --fix allows {facts.could:,} until the daemon ends; " if facts.could > facts.most else ""
-    return finding("open files", "warning", detail, f"{how}for good: ulimit -n 8192 where it is started")
+    return finding("open files", "warning", detail, "raise the hard limit where it is started: ulimit -H -n 8192")
 
 
 # -- clock ---------------------------------------------------------------------------------------------------------------
@@ -185,6 +187,18 @@ def of_agent(row: Mapping[str, Any], login: str | None, *, used: bool) -> Findin
         remedy = f"start {row['tool']} once by hand and sign in, or set {variables[0]} where the daemon is started"
         return finding(name, "warning", f"{detail}; no sign-in was found", remedy)
     return finding(name, "ok", f"{detail}; signed in by {login}" if login else detail)
+
+
+# -- who commits -----------------------------------------------------------------------------------------------------------
+
+
+def of_identity(nameless: Sequence[Path]) -> Finding:
+    """`nameless`: where Git does not know whose commits it makes. Agents commit as you do."""
+    if not nameless:
+        return finding("git identity", "ok", "Git knows whose commits it makes")
+    where = f" in {nameless[0]}" + (f" and {len(nameless) - 1} more" if nameless[1:] else "")
+    remedy = 'git config --global user.name "Your Name"; git config --global user.email you@example.com'
+    return finding("git identity", "warning", f"Git does not know who you are{where}: agents cannot commit", remedy)
 
 
 # -- the cluster, and where we listen ------------------------------------------------------------------------------------

@@ -52,13 +52,14 @@ class Doctor:
         return [
             finding("python", "ok", platform.python_version()),
             await self._git(),
+            await self._identity(),
             await self._tmux(),
             await self._engine(),
             await self._sandbox(),
             self._home(fix),
             self._disk(),
             checkups.of_watches(checkups.read_watches()),
-            self._descriptors(fix),
+            checkups.of_descriptors(checkups.read_descriptors()),
             self._shell(),
             self._configuration(),
             *([self.tracing] if self.tracing else []),
@@ -77,6 +78,18 @@ class Doctor:
         if version < GIT_FOR_PREDICTION:
             return finding("git", "warning", f"{text}: conflicts cannot be predicted", "install Git 2.38 or newer")
         return finding("git", "ok", text)
+
+    async def _identity(self) -> dict[str, Any]:
+        """Of each project, or of this person where there is none yet."""
+        login = self.agents.plugins.here.login
+        names = {name: login[name] for name in login if name.startswith(("GIT_AUTHOR_", "EMAIL"))}
+        nameless = []
+        for path in [project.path for project in self.projects.config.projects()] or [self.home.path]:
+            try:
+                await Git(self.host, path).run("var", "GIT_AUTHOR_IDENT", env=names)
+            except AoError:
+                nameless += [path] if path.is_dir() else []
+        return checkups.of_identity(nameless)
 
     async def _tmux(self) -> dict[str, Any]:
         remedy = "install tmux 3.2 or newer, or stay with runtime process"
@@ -164,11 +177,3 @@ class Doctor:
             )
             for agent in await self.agents.list()
         ]
-
-    def _descriptors(self, fix: bool) -> dict[str, Any]:
-        facts = checkups.read_descriptors()
-        found = checkups.of_descriptors(facts)
-        if fix and facts is not None and found["state"] != "ok" and facts.could > facts.most:
-            checkups.raise_descriptors(facts)
-            found = checkups.of_descriptors(checkups.read_descriptors())
-        return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -65,6 +65,17 @@ class Context:
 NOWHERE = Context()
 
 
+@dataclass(frozen=True, slots=True)
+class _Powers:
+    """What a file would run or open, as it and the user's own file were when that was asked."""
+
+    loaded: Loaded
+    own: Config
+    powers: dict[str, Any]
+    digests: tuple[str, str]
+    """As they were once written down, and as they are now."""
+
+
 class Projects:
     """The projects of this home."""
 
@@ -79,8 +90,7 @@ class Projects:
         self._watched: set[Path] = set()
         self._registering = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._found: dict[Path, tuple[Loaded, Config, dict[str, Any]]] = {}
-        """What files would run or open, as they and the user's own file were when that was asked."""
+        self._found: dict[Path, _Powers] = {}
         config.trusts = self.trusts
 
     async def start(self) -> None:
@@ -125,18 +135,19 @@ class Projects:
             except ConfigError:
                 if adopt:
                     raise  # whoever only looks is told by a notice
-        if project is not None:
-            return self._named(project)
-        if context.cwd is None:
-            return None
-        here = self._of_workspace(context.cwd) or self.config.project_at(context.cwd)
-        if here is None and adopt:
+        here = self._named(project) if project is not None else self._around(context.cwd)
+        if here is None and adopt and context.cwd is not None:
             here = await self._adopt(context.cwd)
+        if here is not None and adopt and here.file != self.home.config:
+            await self._record([here])  # which failed when it was taken up, or there was no log yet
         return here.id if here else None
 
-    def _named(self, name: str) -> str:
-        if self.config.project(name):
-            return name
+    def _around(self, cwd: Path | None) -> ProjectConfig | None:
+        return (self._of_workspace(cwd) or self.config.project_at(cwd)) if cwd else None
+
+    def _named(self, name: str) -> ProjectConfig:
+        if found := self.config.project(name):
+            return found
         known = [project.id for project in self.config.projects()]
         raise NotFound(f"no project {name}", f"known: {', '.join(known)}" if known else "add one: ao add-project PATH")
 
@@ -170,7 +181,7 @@ class Projects:
         self._watch(file)
         await self._record(project for project in self.config.projects() if project.file == file)
 
-    async def _record(self, projects: Any) -> None:
+    async def _record(self, projects: Iterable[ProjectConfig]) -> None:
         events = []
         for project in projects:
             known = self.flow.home.projects.get(project.id)
@@ -193,9 +204,7 @@ class Projects:
         while (taken := self.config.project(name)) and taken.path != root:
             number += 1
             name = f"{slug(root.name)}-{number}"
-        project = self.config.add_adhoc(name, root)
-        await self._record([project])
-        return project
+        return self.config.add_adhoc(name, root)
 
     # -- files that change ---------------------------------------------------------------------------------------------
 
@@ -270,17 +279,19 @@ class Projects:
     def _untrusted(self, loaded: Loaded) -> list[str]:
         """The digests that nobody trusts yet."""
         own = loaded.path.is_relative_to(self.home.path)
-        powers = {} if own else self._powers(loaded)
-        stood_for = self.flow.home.trusted.get(trust.digest(powers)) == str(loaded.path)  # as it was once written down
-        digests = [] if stood_for else [trust.digest(powers, loaded.path)]
+        before, now = ("", "") if own else self._looked_at(loaded).digests
+        stood_for = self.flow.home.trusted.get(before) == str(loaded.path)  # as it was once written down
+        digests = [] if stood_for else [now]
         digests += [trust.content(path) for path in trust.code(loaded, self.config.around(loaded))]
         return [one for one in digests if one and one not in self.flow.home.trusted]
 
-    def _powers(self, loaded: Loaded) -> dict[str, Any]:
+    def _looked_at(self, loaded: Loaded) -> _Powers:
         around, known = self.config.around(loaded), self._found.get(loaded.path)
-        if known is None or known[0] is not loaded or known[1] is not around.own:
-            known = self._found[loaded.path] = (loaded, around.own, trust.powers(loaded, around))
-        return known[2]
+        if known is None or known.loaded is not loaded or known.own is not around.own:
+            powers = trust.powers(loaded, around)
+            digests = (trust.digest(powers), trust.digest(powers, loaded.path))
+            known = self._found[loaded.path] = _Powers(loaded, around.own, powers, digests)
+        return known
 
     def admits(self, path: Path, data: bytes) -> bool:
         """May this file of code be run with this content?"""
@@ -402,7 +413,7 @@ class Projects:
                 "it is needed only where agent-orchestrator.yaml has commands",
             )
         around = self.config.around(loaded)
-        powers, code = self._powers(loaded), trust.code(loaded, around)
+        powers, code = self._looked_at(loaded).powers, trust.code(loaded, around)
         digests = {trust.digest(powers, loaded.path): project.file, **{trust.content(one): one for one in code}}
         whole = trust.digest({"all": sorted(digests)}) if powers or code else ""
         trusted = not self._untrusted(loaded)
@@ -438,7 +449,7 @@ class Projects:
 
     def _json(self, project: ProjectConfig) -> dict[str, Any]:
         loaded = self.config.loaded(project.file) if project.file else None
-        powers = self._powers(loaded) if loaded else {}
+        powers = self._looked_at(loaded).powers if loaded else {}
         sessions = [facts for facts in self.flow.sessions.values() if facts.project == project.id and not facts.stopped]
         return {
             "id": project.id,
@@ -463,7 +474,7 @@ class Projects:
         name = await self.resolve(Context(folder, context.config), adopt=True)
         project = self.config.project(name or "")
         assert project is not None
-        return {**self._json(project), "created": str(created) if created else None}
+        return {**self._json(project), "created": str(created) if created else None, "agent": project.agent}
 
     def _init(self, root: Path) -> Path | None:
         layout = find_layout(root)

@@ -8,6 +8,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
+from weakref import WeakValueDictionary
 
 from agent_orchestrator.config.effective import AgentSettings, ProjectConfig
 from agent_orchestrator.errors import AoError, Conflict, Denied, NotFound, UsageError
@@ -56,6 +57,8 @@ class Sessions:
         """Refuses a node that nobody knows."""
         self.creation = Creation(flow, home, host, views, self.find)
         self._creating = asyncio.Lock()
+        self._asked: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """One request with a key at a time."""
         self._waiters: dict[str, set[asyncio.Event]] = defaultdict(set)
         self._output: dict[str, deque[str]] = defaultdict(lambda: deque(maxlen=OUTPUT_LINES))
         self._printed: dict[str, int] = defaultdict(int)
@@ -152,8 +155,12 @@ class Sessions:
         self, request: Mapping[str, Any], key: str | None, context: Context, by: str = "person"
     ) -> dict[str, Any]:
         """Record a session to be made, `by` whom; the same key gives the same session."""
-        if known := await self._made_by(key):
-            return known
+        if key is None:
+            return await self._create(request, uuid.uuid4().hex, context, by)
+        async with self._asked.setdefault(key, asyncio.Lock()):
+            return await self._made_by(key) or await self._create(request, key, context, by)
+
+    async def _create(self, request: Mapping[str, Any], key: str, context: Context, by: str) -> dict[str, Any]:
         project_id = await self.projects.resolve(context, request.get("projectId"), adopt=True)
         if project_id is None:
             raise UsageError("no project is named", "name one: projectId, or -p P")
@@ -169,22 +176,19 @@ class Sessions:
         if request.get("pr") and self.claim and scm != "local":
             request, known_there = await self.claim(project, scm, request)
         async with self._creating:
-            if known := await self._made_by(key):
-                return known
             self.check_room(str(request.get("parent")))
             body, task, session = await self.creation.spec(
                 {**request, "scm": scm}, project, settings, runtime, workspace
             )
             now = self.flow.clock()
-            unique = key or uuid.uuid4().hex
             events = [
-                Event(task, now, by, f"task:{unique}", project_id),
-                Event(body, now, by, f"create:{unique}", project_id, session),
-                *(Event(one, now, scm, f"claim:{unique}:{one.type}", project_id, session) for one in known_there),
+                Event(task, now, by, f"task:{key}", project_id),
+                Event(body, now, by, f"create:{key}", project_id, session),
+                *(Event(one, now, scm, f"claim:{key}:{one.type}", project_id, session) for one in known_there),
             ]
             if issue := self.creation.issue(project_id, body.issue):
                 taken = e.IssueChanged(issue.number, assignee=session)
-                events.append(Event(taken, now, by, f"assign:{unique}", project_id))
+                events.append(Event(taken, now, by, f"assign:{key}", project_id))
             await self.flow.append(*events)
         return self.view(session)
 
@@ -251,9 +255,9 @@ class Sessions:
             raise UsageError(f"a session on a node works in a clone, not in a {wanted}", "leave --workspace out")
         return "clone"
 
-    async def _made_by(self, key: str | None) -> dict[str, Any] | None:
+    async def _made_by(self, key: str) -> dict[str, Any] | None:
         """The session that a request with this key made before."""
-        event = await self.flow.store.event_by_key(f"create:{key}") if key else None
+        event = await self.flow.store.event_by_key(f"create:{key}")
         if event is None or event.session is None:
             return None
         if event.session not in self.flow.sessions:
@@ -329,7 +333,7 @@ class Sessions:
                         yield {"output": line}
                     shown += fresh
                 status = self.views.status(facts)
-                if status.why != told:
+                if status.why != told and status.name != "failed":  # that is told by the session itself
                     told = status.why
                     yield {"state": told}
                 if _settled(facts):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
 import subprocess
 from collections.abc import Sequence
@@ -72,7 +73,7 @@ async def test_the_server_knows_no_secret_and_is_nobodys_child(tmux: Bench, monk
     assert os.getpgid(pid) != os.getpgrp()
     assert os.getsid(pid) != os.getsid(0)
     assert Path(f"/proc/{pid}/cwd").readlink() == Path("/")
-    assert not list((tmux.home / "sessions" / "app-fix").glob("launch.*"))
+    await eventually(lambda: not list((tmux.home / "sessions" / "app-fix").glob("launch.*")))
 
 
 async def test_the_users_own_tmux_is_left_alone(tmux: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,6 +184,17 @@ async def test_a_message_that_waits_when_its_agent_is_lost_is_told_undeliverable
     os.kill(server, signal.SIGKILL)
     forget_ended(private)
     assert await waiting == Undeliverable("its tmux server is gone", ambiguous=True)
+
+
+async def test_a_server_is_not_as_short_of_files_as_who_starts_it(tmux: Bench) -> None:
+    before, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(200, before), most))
+    try:
+        await tmux.launch(["sleep", "60"])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (before, most))
+    enough = 65536 if most == resource.RLIM_INFINITY else min(most, 65536)
+    assert resource.prlimit(await server_pid(tmux.home), resource.RLIMIT_NOFILE) == (enough, most)
 
 
 async def test_without_tmux_the_error_says_what_to_do(tmux: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ a minimal environment (every program in it could read the server's), outlives th
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import re
@@ -61,6 +62,14 @@ bind-key -n Enter {{ set-environment -u AO_TYPED ; send-keys Enter }}
 bind-key -n C-c {{ set-environment -u AO_TYPED ; send-keys C-c }}
 """
 
+_START = """\
+n=$(ulimit -H -n)
+[ "$n" != unlimited ] && [ "$n" -le 65536 ] || n=65536
+[ "$(ulimit -S -n)" = unlimited ] || ulimit -S -n "$n" 2>/dev/null
+exec "$0" "$@"
+"""
+"""A server that may open no more files computes without end, and answers nobody: it may open as many as can be had."""
+_NOT_FOUND = 127
 _TERMINFO = ("/etc/terminfo", "/lib/terminfo", "/usr/lib/terminfo", "/usr/share/terminfo", "/usr/local/share/terminfo")
 _PANE = "#{pid}|#{pane_id}|#{pane_pid}|#{pane_dead}|#{pane_dead_status}|#{pane_dead_signal}|#{@ao_launch}"
 
@@ -136,12 +145,13 @@ class TmuxServer:
         return ("env", "-u", "TMUX", "-u", "TMUX_PANE", self._program, "-u", "-N", "-S", str(self.socket), *commands)
 
     async def _run(self, commands: Sequence[str], configuration: Path | None = None) -> Completed:
-        start = ["-N"] if configuration is None else ["-f", str(configuration)]
-        argv = [self._program, "-u", "-S", str(self.socket), *start, *commands]
-        try:
-            return await self._host.run(argv, cwd=Path("/"), env=self._environment(), timeout=20)
-        except Missing:
-            raise Missing("tmux is not installed", "install tmux 3.2 or newer, or set `runtime: process`") from None
+        first, last = ([], ["-N"]) if configuration is None else (["/bin/sh", "-c", _START], ["-f", str(configuration)])
+        argv = [*first, self._program, "-u", "-S", str(self.socket), *last, *commands]
+        with contextlib.suppress(Missing):
+            answer = await self._host.run(argv, cwd=Path("/"), env=self._environment(), timeout=20)
+            if answer.code != _NOT_FOUND:
+                return answer
+        raise Missing("tmux is not installed", "install tmux 3.2 or newer, or set `runtime: process`")
 
     def _configure(self) -> None:
         self.socket.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
