@@ -133,6 +133,43 @@ async def test_what_is_approved_and_green_is_offered_anew_and_told_once_when_its
     assert await stage.levels() == ["action", "action"], "another change is another matter"
 
 
+@played(Rule("r", "review-comment", action="send-to-agent", message="{{comments}}", delay=10.0))
+async def test_what_was_said_in_the_midst_of_other_work_is_told_although_the_head_moves(stage: Stage) -> None:
+    said = [e.CommentAdded(f"k{number}", f"why {number}?", "ann", head=HEAD) for number in (1, 2)]
+    await stage.tell(*opened(), *said, e.HeadMoved("c2"))
+    await stage.passes(5.0)
+    await stage.tell(e.CommentAdded("k3", "why 3?", "ann", head="c2"))
+    await stage.passes(10.0)
+    texts = [body.text for body in await stage.bodies("message-queued") if isinstance(body, e.MessageQueued)]
+    assert [[f"why {n}?" in text for n in (1, 2, 3)] for text in texts] == [[True, True, False], [False, False, True]]
+
+
+@pytest.mark.parametrize(
+    "settled", [e.ThreadSettled("k1", True), e.PrClosed(), e.CommentAdded("a", "so", by_agent=True)]
+)
+def test_what_was_settled_meanwhile_is_not_told(settled: e.Body) -> None:
+    @played(Rule("r", "review-comment", action="send-to-agent", message="{{comments}}", delay=10.0))
+    async def test(stage: Stage) -> None:
+        await stage.tell(*opened(), e.CommentAdded("k1", "why?", "ann", head=HEAD), e.HeadMoved("c2"), settled)
+        await stage.passes(20.0)
+        assert await stage.bodies("message-queued") == []
+
+    test()
+
+
+@pytest.mark.parametrize("judged", [None, "approved", "changes_requested"])
+def test_a_request_for_changes_is_told_although_the_head_moves_unless_there_is_a_newer_word(judged: str | None) -> None:
+    @played(Rule("r", "changes-requested", action="send-to-agent", message="do it", delay=10.0))
+    async def test(stage: Stage) -> None:
+        await stage.tell(*opened(), e.ReviewSubmitted("v1", "changes_requested", HEAD, body="a"), e.HeadMoved("c2"))
+        if judged:
+            await stage.tell(e.ReviewSubmitted("v2", judged, "c2"))
+        await stage.passes(20.0)
+        assert len(await stage.bodies("message-queued")) == (0 if judged == "approved" else 1)
+
+    test()
+
+
 def by_a_stranger(action: str) -> Rule:
     return Rule("r", "issue-comment", action=action, message="{{comment}}")
 

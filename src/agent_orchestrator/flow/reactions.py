@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent_orchestrator.flow.episodes import is_state, occurrence
+from agent_orchestrator.flow.episodes import is_state, occurrence, stands_since
 from agent_orchestrator.flow.events import (
     AgentReport,
     AgentReview,
@@ -363,6 +363,16 @@ def still_so(intent: Intent, facts: SessionFacts, rules: Sequence[Rule], now: fl
         return True
     status = derive(facts, now, stuck_after(rules))
     return occurrence(intent.args["trigger"], facts, status) == str(intent.args["occurrence"])
+
+
+def untold(intent: Intent, facts: SessionFacts) -> bool:
+    """Did somebody say something that its agent was not told yet? What it did meanwhile is no answer to it."""
+    pr, what = facts.pr, str(intent.args["occurrence"])
+    if pr is None or pr.state != "open":
+        return False
+    if intent.args["trigger"] == "changes-requested":
+        return bool(pr.judgements) and (pr.judgements[-1].id, pr.judgements[-1].verdict) == (what, "changes_requested")
+    return intent.args["trigger"] == "review-comment" and stands_since(facts, what) is not None
 
 
 def _follow(rule: Rule, facts: SessionFacts, episode: Episode, what: str, now: float) -> list[Intent]:

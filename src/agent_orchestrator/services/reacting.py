@@ -13,7 +13,7 @@ from agent_orchestrator.flow.episodes import RAISE_BUDGET
 from agent_orchestrator.flow.events import Event
 from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.flow.pull import DEPENDENCY_ENDED
-from agent_orchestrator.flow.reactions import Intent, still_so
+from agent_orchestrator.flow.reactions import Intent, still_so, untold
 from agent_orchestrator.flow.rules import DEFAULT_RULES, Rule
 from agent_orchestrator.services.acting import Actions, message_id
 from agent_orchestrator.services.material import Gathering
@@ -97,15 +97,14 @@ class Reacting:
     async def react(self, intent: Intent, _attempts: int) -> Sequence[Event]:
         """Follow a rule: each action becomes an event, recorded together with the reaction itself."""
         facts = self.flow.sessions[intent.session]
-        rules = self.flow.rules(facts.project, facts.spec.profile)
         rule = self._rule(facts, intent.args["rule"])
-        if rule is None or not still_so(intent, facts, rules, self.flow.clock()):
+        if rule is None or not self._holds(intent, facts):
             return []
         if rule.unless_watched and await self.watched(facts):
             raise Again(max(rule.delay or 0.0, LOOK_AGAIN))
         planned = await self.plan(facts, rule, intent.args)
         facts = self.flow.sessions[intent.session]
-        if not planned.applies or not still_so(intent, facts, rules, self.flow.clock()):
+        if not planned.applies or not self._holds(intent, facts):
             return []
         if planned.offered:
             bodies = self._offer(facts, rule, planned.text, intent)
@@ -113,11 +112,13 @@ class Reacting:
             bodies = self.actions.bodies(facts, rule, planned, intent.args, intent.key)
         done = e.Reacted(rule.name, rule.trigger, intent.args["occurrence"], rule.action, intent.args["attempt"])
         call = (
-            [e.Escalated(rule.name, rule.trigger, planned.hold or "the rule asks you")]
-            if planned.offered or planned.hold
-            else []
+            [e.Escalated(rule.name, rule.trigger, planned.hold or e.OFFERED)] if planned.offered or planned.hold else []
         )
         return self._events(facts, rule, intent.key, [*bodies, done, *call])
+
+    def _holds(self, intent: Intent, facts: SessionFacts) -> bool:
+        rules = self.flow.rules(facts.project, facts.spec.profile)
+        return still_so(intent, facts, rules, self.flow.clock()) or untold(intent, facts)
 
     def _offer(self, facts: SessionFacts, rule: Rule, text: str, intent: Intent) -> list[e.Body]:
         """A person may take the action, or not; an offer to be told something is that already."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from agent_orchestrator.flow.authors import WRITES, Said, Words, free, held, kind_of
-from agent_orchestrator.flow.episodes import open_comment
+from agent_orchestrator.flow.episodes import open_comment, stands_since
 from agent_orchestrator.flow.events import rfc3339
 from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.flow.pull import Comment, PullRequest, Review
@@ -34,7 +34,7 @@ class Wording:
         """Everything that a rule's message or condition may speak of."""
         shown = self.views.session(facts)
         pr, told, given = facts.pr, dict(args.get("event") or {}), material or Material()
-        author, by = self._author(facts, rule.trigger, told)
+        author, by = self._author(facts, rule.trigger, args)
         known = {
             "trigger": rule.trigger,
             "session": shown,
@@ -49,7 +49,7 @@ class Wording:
             "checks": (shown["pr"] or {}).get("checks", []),
             "errors": errors(facts, pr, given.logs),
             "comments": comments(
-                pr, self._said(facts, rule.trigger), rule.trigger, given.hunks, self.trusted(facts.project)
+                pr, self._said(facts, rule.trigger, args), rule.trigger, given.hunks, self.trusted(facts.project)
             ),
             "files": _files(pr, told),
             "ours": given.ours,
@@ -74,8 +74,9 @@ class Wording:
         }
         return {name: known.get(name, "") for name in TEMPLATE_VARIABLES}
 
-    def _author(self, facts: SessionFacts, trigger: str, told: Mapping[str, Any]) -> tuple[str, str]:
+    def _author(self, facts: SessionFacts, trigger: str, args: Mapping[str, Any]) -> tuple[str, str]:
         """Who did what triggered it, and what he is."""
+        told = args.get("event") or {}
         if told.get("author") or told.get("body"):  # whoever uses the command line here is not named
             author = str(told.get("author") or "person")
             return author, str(told.get("kind") or kind_of(author))
@@ -83,19 +84,19 @@ class Wording:
         if facts.pr and trigger == "changes-requested":
             said = last_request(facts.pr)
         elif facts.pr and trigger == "review-comment":
-            said = open_comment(facts, facts.pr)
+            said = _newest(facts, args)
         return (said.author, said.kind) if said else ("", "")
 
     def hold(self, facts: SessionFacts, rule: Rule, args: Mapping[str, Any]) -> str:
         """Why what the rule sends waits for a person's word: it has words of strangers in it. Nothing: it need not."""
         told = args.get("event") or {}
-        words: list[Said] = [*self._said(facts, rule.trigger)]
+        words: list[Said] = [*self._said(facts, rule.trigger, args)]
         words.append(Words(str(told.get("author", "person")), str(told.get("writeAccess", WRITES))))
         return held(words, self.trusted(facts.project))
 
-    def _said(self, facts: SessionFacts, trigger: str) -> list[Comment]:
+    def _said(self, facts: SessionFacts, trigger: str, args: Mapping[str, Any]) -> list[Comment]:
         """The comments that a message is about: a stranger's brings all, and anybody else's brings no stranger's along."""
-        newest = open_comment(facts, facts.pr) if facts.pr and trigger == "review-comment" else None
+        newest = _newest(facts, args) if trigger == "review-comment" else None
         if newest is None or facts.pr is None:
             return []
         trusted = self.trusted(facts.project)
@@ -125,6 +126,12 @@ class Wording:
         """What an agent is told that was started again."""
         known = RESTART_TEXTS.get(rule.trigger)
         return rule.message or known or "You were started again. Go on where you left off."
+
+
+def _newest(facts: SessionFacts, args: Mapping[str, Any]) -> Comment | None:
+    """The comment that is reacted to; none is named: the one that there would be to react to."""
+    named = stands_since(facts, str(args.get("occurrence")))
+    return named or (open_comment(facts, facts.pr) if facts.pr else None)
 
 
 def errors(facts: SessionFacts, pr: PullRequest | None, logs: Mapping[str, str] | None = None) -> str:
