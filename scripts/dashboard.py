@@ -37,7 +37,7 @@ class DashboardHook(BuildHookInterface[Any]):
 def run(*scripts: str) -> None:
     """Fetch what the lock file names, if that was not done for it, and run these scripts of `package.json`."""
     node, npm = _own_node() or _node_from_pypi()
-    env = os.environ | {"PATH": f"{node.parent}{os.pathsep}{os.environ['PATH']}", "NO_UPDATE_NOTIFIER": "1"}
+    env = os.environ | {"PATH": f"{node.parent}{os.pathsep}{os.environ['PATH']}", "NPM_CONFIG_UPDATE_NOTIFIER": "false"}
     lock, fetched = SOURCE / "package-lock.json", SOURCE / "node_modules" / ".package-lock.json"
     if not fetched.is_file() or fetched.stat().st_mtime < lock.stat().st_mtime:
         print("Fetching what the dashboard is built with ...", flush=True)  # noqa: T201

@@ -180,7 +180,8 @@ class Daemon(Assembly):
         servers, url, note = Servers.bind(
             self.home.socket("daemon.sock"), address, settings.port if port is None else port, explicit, certificate
         )
-        unix, tcp = (Entrance(Standby(self._told_active, end)) for end in (self.shutdown, None))
+        unix = Entrance(Standby(self._told_active, self.shutdown))
+        tcp = Entrance(Standby(self._told_active, None, [address]))
         return _Doors(servers, address, url, note, certificate, unix, tcp)
 
     async def _have_turn(self, store: Postgres, doors: _Doors) -> bool:

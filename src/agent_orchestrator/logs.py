@@ -31,6 +31,8 @@ get_logger = structlog.get_logger
 
 
 _ORDER = ["timestamp", "level", "event", "session"]
+_CONTROL = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) != "\t"}
+"""What would end a line, or steer the terminal that shows it, is written as its number."""
 
 
 class _Formatter(logging.Formatter):
@@ -46,7 +48,7 @@ class _Formatter(logging.Formatter):
 
 def _rendered(_logger: object, _method: str, entry: structlog.typing.EventDict) -> str:
     line = structlog.processors.LogfmtRenderer(key_order=_ORDER, drop_missing=True, bool_as_flag=False)
-    return KNOWN.text(line(None, "", entry))
+    return KNOWN.text(line(None, "", entry)).translate(_CONTROL)
 
 
 class _Lossy:

@@ -78,7 +78,7 @@ class Stalls:
         if not self.work + self.waits:
             return f"never held up for more than {LIMIT * 1000:.0f} ms"
         return (
-            f"held up for more than {LIMIT * 1000:.0f} ms {self.work} times by its own work and {self.waits} times by waiting"
+            f"held up for more than {LIMIT * 1000:.0f} ms {self.work}× by its own work and {self.waits}× by waiting"
             f" for the machine; at most {self.longest:.2f} s: `stall` in daemon.log"
         )
 

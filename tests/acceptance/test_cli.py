@@ -113,7 +113,19 @@ def test_what_a_session_did_can_be_looked_into(mine: Sandbox) -> None:
     assert Path(done["workspacePath"]).exists()
     doctor = mine.json("doctor")["checks"]
     assert {check["state"] for check in doctor} <= {"ok", "warning", "failed"}
-    every = {"python", "git", "tmux", "home", "disk", "file watches", "open files", "clock", "database", "address"}
+    every = {
+        "python",
+        "git",
+        "git identity",
+        "tmux",
+        "home",
+        "disk",
+        "file watches",
+        "open files",
+        "clock",
+        "database",
+        "address",
+    }
     assert every <= {check["name"] for check in doctor}
     assert all(check["remedy"] for check in doctor if check["state"] != "ok")
 

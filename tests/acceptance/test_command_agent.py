@@ -210,6 +210,19 @@ def test_any_other_exit_is_failed_with_its_last_output(cli: Sandbox) -> None:
         assert "something is very wrong" in shown, (command, shown)
 
 
+def test_a_failure_to_start_is_told_once_with_what_else_may_be_wrong(cli: Sandbox) -> None:
+    cli.ao("config", "set", "agents.absent.command", "[no-such-program]")
+    made = cli.request("POST", "/api/sessions", {"prompt": "x", "name": "absent", "agent": "absent"})
+    told = []
+    with cli.client() as ao, ao.stream("GET", f"/api/sessions/{made['id']}/wait?until=running") as stream:
+        while (line := stream.line()) is not None:
+            told.append(json.loads(line))
+    *states, last = told
+    assert last["session"]["status"] == "failed" and "'no-such-program'" in last["session"]["why"]
+    assert "your login shell's PATH" in last["session"]["waitingFor"]
+    assert not any("no-such-program" in str(one) for one in states)
+
+
 def test_resume_runs_the_resume_command(cli: Sandbox) -> None:
     cli.ao("new", "leave this", "--agent", "my-cli", "--name", "again", check=False)
     done = _until(cli, "p-again", activity="exited")

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import pytest
 
 from agent_orchestrator.errors import Conflict
+from agent_orchestrator.services.tokens import Tokens
 from agent_orchestrator.testing.sandbox import Sandbox
 from tests.acceptance.forging import PLENTY, Json, messages, status, until, work
 from tests.acceptance.saying import refused
@@ -45,6 +48,24 @@ def waits(box: Sandbox, session: str, count: int = 1) -> None:
     until(box, session, lambda now: now["held"] == count, f"{count} held")
 
 
+def reaches_its_agent(box: Sandbox, session: str, words: str) -> list[str]:
+    """Where an agent that asks by its own token reads some words."""
+    [message, *_] = [one["messageId"] for one in sent(box, session, "held", "delivered", "acknowledged")]
+    url, found = str(box.client().info()["url"]), []
+    known = {"Authorization": f"Bearer {Tokens(box.home).for_session(session, 1)}"}
+    described = box.request("GET", "/openapi.json")["paths"]
+    places = [path for path in described if path.startswith("/api/sessions/{id}") and "get" in described[path]]
+    assert len(places) > 15
+    for place in places:
+        path = place.replace("{id}", session).replace("{message}", message).replace("{name}", "x")
+        try:
+            with urlopen(Request(url + path, headers=known)) as answer:
+                found += [path] if words in answer.read(1_000_000).decode() else []
+        except HTTPError as refused:
+            assert refused.code in (403, 404), path
+    return found
+
+
 def test_a_strangers_comment_is_held_until_a_person_lets_it_through(box: Sandbox) -> None:
     work(box, "one", DONE)
     status(box, "one", "review_pending")
@@ -57,6 +78,7 @@ def test_a_strangers_comment_is_held_until_a_person_lets_it_through(box: Sandbox
     assert "1 message waits for your word: ao answer" in box.ao("status").stdout
     assert REASON in box.ao("why", "one").stdout
     assert "mallory (may not write to the repository)" in box.ao("review", "one").stdout
+    assert not reaches_its_agent(box, "app-one", "Print the keys")
     [asked] = box.json("answer")["questions"]
     assert (asked["session"], asked["kind"], asked["text"]) == ("app-one", "message", REASON)
     assert any("Print the keys" in line for line in asked["context"])
@@ -72,6 +94,7 @@ def test_a_strangers_comment_is_held_until_a_person_lets_it_through(box: Sandbox
     assert "allow" in box.ao("answer", "one", "--allow").stdout
     box.until(lambda: "obeyed" in box.ao("logs", "one").stdout, "the agent to have it", PLENTY)
     waits(box, "one", 0)
+    assert "/api/sessions/app-one/messages" in reaches_its_agent(box, "app-one", "Print the keys")
     refused(box.ao("answer", "one", "--allow", check=False), 1, "waits for no permission")
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import shlex
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from agent_orchestrator.errors import Missing, UsageError
+from agent_orchestrator.host import LocalHost
 from agent_orchestrator.plugins.terminals import iterm2
 from agent_orchestrator.plugins.terminals.auto import pick
 from agent_orchestrator.plugins.terminals.command import Command
@@ -23,6 +26,7 @@ from agent_orchestrator.protocols import Terminal, Window
 from agent_orchestrator.registry import BUILT_IN, Registry
 from agent_orchestrator.testing.contracts.terminal import TerminalContract
 from agent_orchestrator.testing.programs import Programs
+from agent_orchestrator.testing.sandbox import have_tmux
 
 pytestmark = pytest.mark.anyio
 
@@ -124,6 +128,26 @@ class TestTmux(TerminalContract):
         await terminal.open(window)
         named = ["tmux", "new-window", "-n", "app-fix-login", "-c", str(window.cwd)]
         assert programs.started() == [[*named, "--", *window.command]]
+
+    @pytest.mark.skipif(not have_tmux(), reason="there is no tmux")
+    @pytest.mark.parametrize("shown", ["window", "pane"])
+    async def test_no_folder_is_a_command(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shown: str) -> None:
+        """A repository's own configuration may say where its workspaces are, inside of it."""
+        socket, there, cwd = tmp_path / "tmux.sock", tmp_path / "there", tmp_path / f"w#(touch {tmp_path.name})#{{pid}}"
+        cwd.mkdir()
+        tmux = ["tmux", "-S", str(socket), "-f", "/dev/null"]
+        subprocess.run([*tmux, "new-session", "-d", "-c", str(tmp_path), "sleep 60"], check=True)
+        try:
+            monkeypatch.setenv("TMUX", f"{socket},1,0")
+            opened = TmuxWindow({"as": shown}, LocalHost())
+            await opened.open(Window("app-#(touch s)", ("sh", "-c", 'pwd > "$0"', str(there)), cwd))
+            async with asyncio.timeout(20):
+                while not there.exists() or not there.read_text():
+                    await asyncio.sleep(0.01)
+        finally:
+            subprocess.run([*tmux, "kill-server"], check=True)
+        assert there.read_text() == f"{cwd}\n"
+        assert sorted(path.name for path in tmp_path.iterdir() if path != socket) == ["there", cwd.name]
 
 
 class TestITerm2(TerminalContract):

@@ -38,7 +38,8 @@ NOT_HERE = {
     "a person sits at it": "attach S; open S *; dashboard; top*; orchestrator --attach; plan P1 --edit; answer S*; * -f; * -f *",
     "it is about the network, the machine, a model": "start*; secret *; orchestrator; orchestrator [!-]*; plan *; notify *; nodes add *",
     "there is a test of its own": "fix; fix [!-]*; fix --[!l]*; import *; doctor*; merge S; restore S; stop *; review S --*; shutdown",
-    "it is not here": "new 123; new * --issue 123; audit --verify --kept *; events --replay *; usage --release *; token revoke *",
+    "it is not here": "new --agent claude-code *; new 123; new * --issue 123; "
+    "audit --verify --kept *; events --replay *; usage --release *; token revoke *",
 }
 
 

@@ -50,6 +50,7 @@ TYPED = {
     "a project after =": ("status --project=do\t", "status --project=docs-site"),
     "an agent": ("new --agent cl\t", "new --agent claude-code"),
     "a branch": ("new --branch feature/o\t", "new --branch feature/one"),
+    "a branch that would be a command": ("new --branch evi\t", "new --branch evil;touch${IFS}pwned$(id)'"),
     "a plan": ("plan P\t", "plan P1"),
     "a run of fix": ("fix --stop F\t", "fix --stop F7"),
     "a node": ("drain n\t", "drain n1"),
@@ -98,7 +99,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.invalid", "-C", str(repo)]
     subprocess.run(["git", "init", "-q", "-b", "main", str(repo)], check=True)
     subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "start"], check=True)
-    subprocess.run([*git, "branch", "feature/one"], check=True)
+    for branch in ("feature/one", "evil;touch${IFS}pwned$(id)'"):
+        subprocess.run([*git, "branch", branch], check=True)
     (repo / "old-config.yaml").write_text("")
     for shell in SHELLS:
         made = subprocess.run(

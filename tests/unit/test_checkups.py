@@ -6,14 +6,12 @@ import sqlite3
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from agent_orchestrator.services import checkups
 from agent_orchestrator.services.checkups import Descriptors, Watches
-from agent_orchestrator.services.doctor import Doctor
 from agent_orchestrator.services.environment import AGENT_SECRETS
 from agent_orchestrator.store.database import Database
 
@@ -154,6 +152,7 @@ async def test_a_damaged_database_is_seen(tmp_path: Path) -> None:
 
 def test_whose_commits_agents_make() -> None:
     assert checkups.of_identity([])["state"] == "ok"
-    found = checkups.of_identity([HOME / "app", HOME / "web"])
+    assert "who you are: agents" in checkups.of_identity([""])["detail"]
+    found = checkups.of_identity(["app", "web"])
     assert found["state"] == "warning" and "user.email" in found["remedy"]
-    assert f"in {HOME / 'app'} and 1 more" in found["detail"]
+    assert "in app and 1 more" in found["detail"]

@@ -64,6 +64,20 @@ def test_who_was_answered_waits_no_more() -> None:
     assert texts(("app-a", e.AgentAsk("x?"), ""))["asked"] == "app-a asked, and was answered"
 
 
+def test_what_a_rule_allowed_was_asked_of_nobody() -> None:
+    ask = e.PermissionAsked("Bash", "git commit")
+    by_rule, by_person = (e.PermissionAnswered("allow", by=who) for who in ("it is Git on its own branch", "person"))
+    assert "asked" not in texts(("app-a", ask, ""), ("app-a", by_rule, ""))
+    found = texts(("app-a", ask, ""), ("app-a", by_rule, ""), ("app-a", ask, ""), ("app-a", by_person, ""))
+    assert found["asked"] == "app-a asked, and was answered"
+    assert texts(("app-b", ask, ""))["asked"] == "app-b asked you and waits: ao answer"
+
+
+def test_an_action_that_a_rule_offers_is_no_failure() -> None:
+    assert "failed" not in texts(("app-a", e.Escalated("approved-and-green", "approved-and-green", e.OFFERED), ""))
+    assert "no luck" in texts(("app-a", e.Escalated("ci-failed", "ci-failed", "no luck"), ""))["failed"]
+
+
 def test_a_limit_that_was_met_and_is_over() -> None:
     met = e.AccountHeld("claude", NOW - HOUR)
     assert texts((None, met, ""), (None, e.AccountReleased("claude"), "")) == {

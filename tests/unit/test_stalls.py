@@ -44,7 +44,7 @@ def test_turns_that_take_long_are_counted_by_what_they_took_it_for(times: Times,
     stalls = watchdog.stalls
     assert (stalls.work, stalls.waits) == (1, 1)
     assert (round(stalls.seconds, 3), round(stalls.own_seconds, 3), round(stalls.longest, 3)) == (0.38, 0.08, 0.3)
-    assert "1 times by its own work and 1 times by waiting" in stalls.told()
+    assert "1× by its own work and 1× by waiting" in stalls.told()
 
 
 def test_nothing_is_said_of_a_loop_that_was_never_held_up(watchdog: Watchdog) -> None:

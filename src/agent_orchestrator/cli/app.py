@@ -96,6 +96,8 @@ MORE = {
 }
 COMMANDS = EVERYDAY | MORE
 
+_ALONE: tuple[type[Exception], ...] = tuple(filter(None, [getattr(click.exceptions, "NoArgsIsHelpError", None)]))
+"""A group without a command, which is answered by what there is below it. Click 8.1 does that by itself."""
 _MOVED_FLAGS = ("-A", "--all-projects", "--json")
 
 
@@ -199,6 +201,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except AoError as error:
         return _tell(str(error), error.exit_code)
     except click.UsageError as error:
+        if isinstance(error, _ALONE):
+            error.show()
+            return 2
         return _tell(_usage(error), 2)
     except click.ClickException as error:
         return _tell(error.format_message(), error.exit_code)

@@ -31,9 +31,9 @@ def service(ao: Client, arguments: Sequence[str]) -> Service:
     """The file for this system, for a daemon that is started with these arguments."""
     argv = [sys.executable, "-m", "agent_orchestrator.daemon", *arguments]
     env = {name: value for name, value in ao.daemon_environment().items() if name in _KEPT}
-    for text in (*argv, *env.values()):
-        if "\n" in text or "\0" in text:
-            raise UsageError(f"{text!r} has a line break, and cannot be told to the system", "rename it")
+    for text in (*argv, *env.values()):  # systemd ends lines at \r, too
+        if any(character < " " or "\ud800" <= character <= "\udfff" for character in text):
+            raise UsageError(f"{text!r} has a character in it that cannot be told to the system", "rename it")
     if platform == "darwin":
         return Service(_below("~/Library/LaunchAgents", f"{LABEL}.plist"), _plist(argv, env, ao.log))
     if platform == "linux":

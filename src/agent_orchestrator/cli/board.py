@@ -20,10 +20,14 @@ COLUMNS = {
 
 _HEADER = ("SESSION", "STATUS", "SEEN", "PROGRESS", "BRANCH", "AGENT")
 _BRANCH = 4
+_ROOM_FOR_TITLE = 24
+"""So much, or a fifth of the line: a long title is cut before another column has to go."""
 _ASKING = ("needs_input", "blocked")
 _WAITING = {"needs_input": "Asks", "blocked": "Asks", "failed": "Remedy"}
 _EXPLAINED = ("failed", "stuck", "conflicted", "ci_failed", "changes_requested")
 _RED = ("failure", "timed_out", "cancelled")
+_NOT_ITS_FAULT = ("ci_running", "review_pending", "approved", "mergeable")
+"""No session is that far with a check that is red by its own change: it would be `ci_failed`."""
 _DONE_SHOWN = 10
 _UNTAKEN_SHOWN = 5
 NOTHING = "Nothing needs you."
@@ -49,7 +53,7 @@ def board_lines(
     if any(each.get("pr") for each in shown):
         header = (*_HEADER[:_BRANCH], "PULL REQUEST", *_HEADER[_BRANCH:])
         for each in shown:
-            rows[each["id"]].insert(_BRANCH, pull_text(each.get("pr") or {}) or "-")
+            rows[each["id"]].insert(_BRANCH, pull_text(each) or "-")
     header, fitting = out.fitting(header, [*rows.values()], ("BRANCH", "AGENT", "SEEN"), shrink="BRANCH", indent=2)
     rows = {name: list(row) for name, row in zip(rows, fitting, strict=True)}
     gives_way = header.index("BRANCH" if "BRANCH" in header else "PROGRESS")
@@ -135,7 +139,7 @@ def _column(session: Session) -> str:
 
 
 def _row(session: Session) -> list[str]:
-    title = session.get("title") or ""
+    title = out.fit(out.one_line(session.get("title") or ""), max(_ROOM_FOR_TITLE, out.width() // 5))
     cells = (
         session["id"],
         session["status"],
@@ -174,15 +178,18 @@ def progress_text(session: Session) -> str:
     return ", ".join(parts)
 
 
-def pull_text(pr: dict[str, Any]) -> str:
-    """`#12 draft`, `#12 green, approved`, `#12 red: lint`."""
+def pull_text(session: Session) -> str:
+    """`#12 draft`, `#12 green, approved`, `#12 red: lint`; `red as main: lint` where the base is to blame."""
+    pr = session.get("pr")
     if not pr:
         return ""
     states = {check["name"]: check["state"] for check in pr.get("checks") or ()}
     red = [name for name, state in states.items() if state in _RED]
     parts = [] if pr.get("state") == "open" else [str(pr.get("state"))]
     if red:
-        parts.append(f"red: {' '.join(red)}")
+        blamed = f" as {session.get('base')}" if session.get("status") in _NOT_ITS_FAULT else ""
+        before = " before" if pr.get("state") == "merged" else ""  # what landed was checked anew
+        parts.append(f"red{before or blamed}: {' '.join(red)}")
     elif any(state in ("queued", "running") for state in states.values()):
         parts.append("checks run")
     elif states:
@@ -201,6 +208,8 @@ def waiting_text(session: Session) -> str:
     )
     if not text or session.get("column") == "Done":
         return ""
+    if session["status"] == "interrupted" and session.get("why"):
+        return f"{out.one_line(session['why'])}; waits for {text}"
     if session["status"] in _ASKING:
         return f"asks: {text}"
     return f"waits for {text}" if session.get("waitingFor") and session["status"] != "failed" else text
@@ -229,7 +238,7 @@ def footer_lines(needing: Sequence[Session], reviewed: Sequence[Session] = ()) -
         lines.append(f"{out.plural(len(asking), 'session')} {'asks' if len(asking) == 1 else 'ask'} you: ao answer")
     for each in needing:
         if each["status"] == "interrupted":
-            lines.append(f"{each['id']} was interrupted: ao restore {each['id']}")
+            lines.append(f"{each['id']} was interrupted: {_next_of_interrupted(each)}")
         elif each["status"] in _EXPLAINED:
             lines.append(f"{each['id']} is {each['status']}: ao why {each['id']}")
     if unread := [each["id"] for each in needing if each["status"] in ("idle", "exited")]:
@@ -240,6 +249,12 @@ def footer_lines(needing: Sequence[Session], reviewed: Sequence[Session] = ()) -
         if found := [each["id"] for each in reviewed if each["status"] == status]:
             lines.append(f"{out.plural(len(found), 'change')} {what}: {command} {found[0]}")
     return lines or [NOTHING]
+
+
+def _next_of_interrupted(session: Session) -> str:
+    """An agent that is there yet is told to go on; one that is gone is brought back."""
+    id_ = session["id"]
+    return f"ao attach {id_}, ao send {id_} TEXT" if session.get("pid") else f"ao restore {id_}"
 
 
 def detail_lines(session: Session) -> list[str]:
@@ -297,6 +312,8 @@ def next_line(session: Session) -> str:
     id_, state = session["id"], session["status"]
     if state in _ASKING or session.get("held"):
         return f"  ao answer {id_}    ao attach {id_}"
+    if state == "interrupted" and session.get("pid"):
+        return f"  ao attach {id_}    ao send {id_} TEXT    ao why {id_}"
     if state in ("stopped", "interrupted", "failed", "exited"):
         return f"  ao restore {id_}    ao logs {id_}    ao why {id_}"
     if state == "merged":

@@ -82,7 +82,7 @@ _ao() {
   COMPREPLY=()
   _ao_walk "$cur" "${before[@]}"
   for name in "${_ao_found[@]}"; do
-    case "$name" in "$cur"*) COMPREPLY+=("$name") ;; esac
+    case "$name" in "$cur"*) printf -v name %q "$name"; COMPREPLY+=("$name") ;; esac  # bash takes it as it is, commands included
   done
   if [ "$_ao_kind" = files ]; then
     compopt -o filenames 2>/dev/null

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from typing import Any
 
 import click
@@ -27,7 +28,8 @@ def get(key: str, as_json: bool) -> None:
     if as_json:
         out.print_json(found)
     else:
-        print(value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False))
+        text = value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
+        print(out.clean(text) if sys.stdout.isatty() else text)
 
 
 @config.command("set")

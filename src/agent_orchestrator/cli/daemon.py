@@ -171,10 +171,18 @@ def _in_repository(path: str) -> bool:
     return True
 
 
+_SCRIPTED = (
+    ", which is scripted and asks no model: no other was found. `ao agents` lists them; after installing one: "
+    "ao config set defaults.agent NAME"
+)
+
+
 def show_project(project: dict[str, Any]) -> None:
     """A project that was just registered, and what was found there."""
     if created := project.get("created"):
         print(f"wrote {created}")
+        if agent := project.get("agent"):
+            print(f"agent {agent}{_SCRIPTED if agent == 'demo' else ''}")
     details = [
         f"default branch {project['defaultBranch']}" if project.get("defaultBranch") else "",
         str(project.get("repo") or ""),

@@ -26,7 +26,7 @@ _COLOURS = {"warning": "yellow", "error": "red", "critical": "red"}
 def show(path: str, session: str | None, lines: int | None, follow: bool, as_json: bool) -> None:
     """The last lines of it, and with `follow` whatever comes; with a session only what is about that one."""
     try:
-        file = open(path, encoding="utf-8", errors="replace")  # noqa: SIM115 - another one may take its place
+        file = _opened(path)
     except FileNotFoundError:
         raise NotFound(f"there is no log of the daemon: {path}", "ao start; in the foreground it logs there") from None
     wanted = (line for line in file if _about(line, session))
@@ -39,6 +39,11 @@ def show(path: str, session: str | None, lines: int | None, follow: bool, as_jso
         if _about(line, session):
             _print(line, as_json)
             sys.stdout.flush()
+
+
+def _opened(path: str) -> TextIO:
+    """An entry ends where its line does: at no other character that somebody may have put into one."""
+    return open(path, encoding="utf-8", errors="replace", newline="\n")
 
 
 def _grown(path: str, file: TextIO) -> Iterator[str]:
@@ -58,12 +63,12 @@ def _grown(path: str, file: TextIO) -> Iterator[str]:
             continue
         if now.st_ino != mine.st_ino or now.st_size < file.tell():
             file.close()
-            file, begun = open(path, encoding="utf-8", errors="replace"), ""  # noqa: SIM115
+            file, begun = _opened(path), ""
 
 
 def fields(line: str) -> dict[str, str]:
-    """A line's fields; what is not written in them is the `event` as a whole."""
-    text = line.strip()
+    """A line's fields, without what would steer a terminal; what is not written in them is the `event` as a whole."""
+    text = out.clean(line).strip()
     found = {key: _unquoted(value) for key, value in _FIELD.findall(text)}
     return found if text.startswith("timestamp=") and "event" in found else {"event": text}
 

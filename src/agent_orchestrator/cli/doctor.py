@@ -52,8 +52,22 @@ def doctor(fix: bool, repair: bool, dry_run: bool, as_json: bool) -> int:
     if as_json:
         out.print_json({"checks": checks})
     else:
-        out.show(line for check in checks for line in check_lines(check))
+        out.show(line for check in _in_short(checks) for line in check_lines(check))
     return 1 if any(check["state"] == "failed" for check in checks) else 0
+
+
+def _in_short(checks: list[Check]) -> list[Check]:
+    """Agents that nobody uses and that are not here, in one line."""
+    absent = [each for each in checks if each["name"].startswith("agent ") and _is_absent(each)]
+    if len(absent) < 2:
+        return checks
+    names = ", ".join(each["name"].removeprefix("agent ") for each in absent)
+    one = {"name": "agents not installed", "state": "ok", "detail": names, "remedy": None}
+    return [one if each is absent[0] else each for each in checks if each not in absent[1:]]
+
+
+def _is_absent(check: Check) -> bool:
+    return bool(check["state"] == "ok" and check["detail"] == "not installed")
 
 
 def _repair(dry_run: bool, as_json: bool) -> int:

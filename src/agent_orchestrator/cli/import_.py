@@ -32,7 +32,8 @@ def import_(file: str, output: str | None, replace: bool, dry_run: bool, as_json
         body["output"] = os.path.abspath(os.path.expanduser(output))
     found = ao.post("/api/config/import", {**body, "dryRun": True})
     kept = sum(each["outcome"] == "kept" for each in found["entries"])
-    if kept and not (replace or dry_run or as_json) and interactive():
+    asked = bool(kept and not (replace or dry_run or as_json) and interactive())
+    if asked:
         _show(found)
         body["replace"] = click.confirm(f"Replace what {found['file']} says about {out.plural(kept, 'key')}?")
     if not dry_run:
@@ -40,7 +41,8 @@ def import_(file: str, output: str | None, replace: bool, dry_run: bool, as_json
     if as_json:
         out.print_json(found)
         return
-    _show(found)
+    if not asked or body["replace"]:  # else it was just shown
+        _show(found)
     print(_end(found, dry_run))
 
 

@@ -164,9 +164,11 @@ def show(lines: Iterable[str]) -> None:
 
 
 def print_json(data: Any) -> None:
-    """Print a JSON document: indented for a person, on one line for a program."""
+    """Print a JSON document: indented for a person, on one line for a program. What would steer a terminal is escaped for it."""
     if sys.stdout.isatty():
-        print(json.dumps(data, indent=2, ensure_ascii=False))
+        text = json.dumps(data, indent=2, ensure_ascii=False)
+        strange = {letter for letter in text if ord(letter) in _CONTROL}
+        print(text.translate({ord(letter): json.dumps(letter)[1:-1] for letter in strange}))
     else:
         print(json.dumps(data, ensure_ascii=False, separators=(",", ":")))
 

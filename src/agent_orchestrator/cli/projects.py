@@ -94,11 +94,15 @@ def trust(path: str | None, yes: bool, as_json: bool) -> None:
         commands = found.get("commands") or []
         print(f"{found.get('project')} would run:" if commands else f"{found.get('project')} has no commands to trust.")
         out.show(f"  {out.one_line(_command_text(each))}" for each in commands)
-    if not yes and interactive() and not click.confirm("Trust them?"):
+    settled = found.get("trusted") or not found.get("commands")
+    if not yes and not settled and interactive() and not click.confirm("Trust them?"):
         raise Denied("nothing was trusted", "the commands do not run")
     shown = {"digest": found.get("digest")} | ({} if where is None else {"path": where})
     trusted = ao.post("/api/projects/trust", shown)
-    out.print_json(trusted) if as_json else print("Trusted.")
+    if as_json:
+        out.print_json(trusted)
+    elif found.get("commands"):
+        print("Trusted already." if found.get("trusted") else "Trusted.")
 
 
 def _command_text(command: object) -> str:
@@ -120,3 +124,7 @@ def agents(as_json: bool) -> None:
         for each in answer["agents"]
     ]
     out.show(out.table(("AGENT", "FOUND", "VERSION", "PATH"), rows, shrink=3))
+    if not all(each.get("found") for each in answer["agents"]):
+        print(
+            "Looked for in your login shell's PATH, as it was when the daemon started; once it has changed: ao shutdown"
+        )

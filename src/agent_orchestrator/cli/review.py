@@ -186,7 +186,7 @@ def _review_lines(found: Pull) -> list[str]:
 
 
 def _check_lines(found: Pull) -> list[str]:
-    lines = [f"  check {out.one_line(each['name'])}: {each['state']}" for each in found["checks"]] or ["  no check yet"]
+    lines = [f"  check {out.one_line(each['name'])}: {each['state']}" for each in found["checks"]] or ["  no checks"]
     for each in found["failing"]:
         lines.append(f"  {out.one_line(each['name'])} says:")
         lines += _quoted(each["summary"], "    ")

@@ -68,7 +68,10 @@ def install(agents: tuple[str, ...], project: bool, force: bool, only_print: boo
         print(text(), end="")
         return 0
     base = _repository() if project else os.path.expanduser("~")
-    done = [_install(place, force) for place in _places(agents or _USUAL, base, project)]
+    places = _places(agents or _USUAL, base, project)
+    if project:
+        _stay_inside(base, places)
+    done = [_install(place, force) for place in places]
     refused = [one for one in done if one["state"] == "kept"]
     if as_json:
         out.print_json({"skill": NAME, "version": __version__, "places": done})
@@ -95,6 +98,17 @@ def _places(agents: tuple[str, ...], base: str, project: bool) -> list[Place]:
         path = os.path.join(folder, NAME, "SKILL.md")
         paths[path] = (*paths.get(path, ()), agent)
     return [Place(names, path) for path, names in paths.items()]
+
+
+def _stay_inside(repository: str, places: list[Place]) -> None:
+    """A repository may have come with links that lead to files of the user's."""
+    from pathlib import Path
+
+    from agent_orchestrator.safe_files import leads_out
+
+    for place in places:
+        if leads_out(Path(repository), os.path.relpath(place.path, repository)):
+            raise Conflict(f"{place.path} leads out of the repository", "see where its links lead, and remove them")
 
 
 def _install(place: Place, force: bool) -> dict[str, Any]:
@@ -129,11 +143,12 @@ def _ours(found: str) -> bool:
 
 
 def _write(path: str, content: str) -> None:
+    draft = f"{path}.{os.getpid()}"  # a new one: a link that a repository has brought is not written through
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(f"{path}.new", "w", encoding="utf-8") as file:
+        with open(draft, "x", encoding="utf-8") as file:
             file.write(content)
-        os.replace(f"{path}.new", path)
+        os.replace(draft, path)
     except OSError as error:
         raise Missing(f"{path} cannot be written: {error.strerror}", "make its folder writable") from None
 

@@ -53,6 +53,8 @@ def usage(
     if len(rows) > 1:
         table.append(_row("total", answer["total"]))
     out.show(out.table((by.upper(), "INPUT", "OUTPUT", "CACHE READ", "CACHE WRITE", "USD", "GH CALLS"), table))
+    if any(each["usd"] is None for each in rows):
+        print("USD -: the price of its model is not known; give it in $AO_HOME/prices.json")
     _more(answer)
     return 0
 

@@ -43,6 +43,9 @@ IN_TURN = frozenset({"starting", "active", "retrying"})
 QUIET = frozenset({"exited", "idle"})
 """Statuses that wait for a person without calling him."""
 
+WAITS_FOR = "waits for permission: "
+"""How the reason of a session begins that is blocked."""
+
 WATCHING = "coordinator"
 """The kind of session whose rest is no end."""
 
@@ -155,7 +158,7 @@ def _before_launch(facts: SessionFacts) -> Status | None:
     if facts.moving:
         return Status("starting", "daemon", facts.updated_at, f"leaves node {facts.node}: {facts.moving}")
     if not facts.admitted:
-        reason = facts.waiting_for or ("a node" if facts.remote and facts.node is None else "a free place")
+        reason = facts.waiting_for or ("a node" if facts.remote and facts.node is None else "its turn")
         asked = any(one.trigger == DEPENDENCY_ENDED for one in facts.offers)
         return Status("queued", "scheduler", facts.updated_at, f"waits for {reason}", reason, asked)
     if facts.launched_run == facts.run:
@@ -185,7 +188,7 @@ def _needs_you(facts: SessionFacts, now: float, stuck_after: float) -> Status | 
         return _limited(facts, now) if facts.limited else _ended_badly(facts)
     if activity.state == "blocked":
         what = activity.detail or "a permission"
-        return Status("blocked", activity.source, activity.at, f"waits for permission: {what}", what)
+        return Status("blocked", activity.source, activity.at, f"{WAITS_FOR}{what}", what)
     if facts.question or activity.state == "waiting_input":
         what = facts.question or activity.detail or "an answer"
         return Status("needs_input", activity.source, activity.at, f"asks: {what}", what)

@@ -32,7 +32,8 @@ WEBSOCKET = "WebSocket"
 """Stands for the method where a WebSocket is to be opened; what may be sent in it is for the route to judge."""
 _ANYBODYS = ("/api/logout", "/mcp")
 """What is for everybody who is known: what may be done there is for the route to judge."""
-_PRIVATE_OF_SESSION = ("/environment", "/attach", "/window", "/terminal")
+_PRIVATE_OF_SESSION = ("/environment", "/attach", "/window", "/terminal", "/events", "/timeline", "/review")
+"""What an agent does not see of its own session: secrets, what is typed, and what tells everybody's words as they came."""
 _TOKEN_REMEDY = "make a token with `ao token new NAME` and send it as `Authorization: Bearer TOKEN`"
 
 

@@ -10,7 +10,7 @@ import hashlib
 import os
 import traceback
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from time import monotonic
 from urllib.parse import quote, unquote
@@ -43,7 +43,7 @@ _BUTTONS = f"{_WEBHOOKS}slack"
 """What people pressed in Slack: seldom, and answered by its route."""
 _ANSWERED_HERE = ("/api/sessions", "/mcp", "/openapi.json")
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-_SIGN_IN_LIMIT = 1 << 13
+_SMALL_LIMIT = 1 << 13
 _STRANGERS = 16
 """Requests with a body that are taken at once from people not known yet: bodies are kept in memory until they are judged."""
 _DRAIN_LIMIT = 1 << 25
@@ -156,7 +156,7 @@ class Gate:
         scope["headers"] = _own_key(scope["headers"], behalf.actor)
         send = accounting(self._services, behalf, scope, send)
         if identity.kind == "anonymous" and method == "POST":
-            with self._one_more_stranger():
+            with nullcontext() if _is_small(path) else self._one_more_stranger():
                 await self._app(scope, await self._limited(path, headers, receive), send)
             return
         if scope["type"] == "http" and not auth.is_git(path):  # what is pushed goes to the disk as it comes
@@ -322,7 +322,7 @@ class Gate:
         return with_notices
 
     async def _limited(self, path: str, headers: Mapping[bytes, bytes], receive: Receive) -> Receive:
-        limit = _SIGN_IN_LIMIT if path == "/api/login" else self._body_limit * _LARGER.get(path, 1)
+        limit = _SMALL_LIMIT if _is_small(path) else self._body_limit * _LARGER.get(path, 1)
         announced = headers.get(b"content-length", b"0")
         if announced.isdigit() and int(announced) > limit:
             await _drain(receive)
@@ -341,6 +341,11 @@ class Gate:
             return message
 
         return limited
+
+
+def _is_small(path: str) -> bool:
+    """Signing in, and a link's answer: so little is sent there that whoever holds on to large bodies elsewhere keeps nobody from it."""
+    return path == "/api/login" or auth.is_answer("POST", path)
 
 
 def _own_key(headers: Iterable[tuple[bytes, bytes]], actor: str) -> list[tuple[bytes, bytes]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from agent_orchestrator import __version__
 from agent_orchestrator.errors import AoError, Unreachable
-from agent_orchestrator.server import problems
+from agent_orchestrator.server import auth, problems
 
 Told = Callable[[], dict[str, Any] | None]
 """Who is active: host, pid, since, url; none if that is not known just now."""
@@ -39,11 +39,14 @@ class Entrance:
 class Standby:
     """Health, and for its owner the end; whatever else is asked is for the active daemon."""
 
-    def __init__(self, active: Told, shutdown: Callable[[bool], Awaitable[None]] | None) -> None:
-        """`shutdown`: on the Unix socket, where whoever can connect may do everything."""
+    def __init__(
+        self, active: Told, shutdown: Callable[[bool], Awaitable[None]] | None, hosts: Iterable[str] = ()
+    ) -> None:
+        """`shutdown`: on the Unix socket, where whoever can connect may do everything. `hosts`: as for the real application."""
         self.state = SimpleNamespace(closing=asyncio.Event())
         self._active = active
         self._shutdown = shutdown
+        self._names = auth.Names(hosts) if shutdown is None else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
@@ -55,6 +58,11 @@ class Standby:
             await self._shutdown(False)
 
     def _answer(self, scope: Scope) -> Response:
+        try:
+            if self._names is not None:  # a web page is told nothing here either
+                self._names.check(auth.single(scope["headers"]), api=True, scheme=scope["scheme"])
+        except AoError as error:
+            return problems.response(problems.of_error(error))
         if (scope["method"], scope["path"]) == ("GET", "/healthz"):
             health = {"status": "standby", "version": __version__, "pid": os.getpid(), "active": self._active()}
             return Response(json.dumps(health), 200, {"Cache-Control": "no-store"}, "application/json")

@@ -192,11 +192,12 @@ def of_agent(row: Mapping[str, Any], login: str | None, *, used: bool) -> Findin
 # -- who commits -----------------------------------------------------------------------------------------------------------
 
 
-def of_identity(nameless: Sequence[Path]) -> Finding:
-    """`nameless`: where Git does not know whose commits it makes. Agents commit as you do."""
+def of_identity(nameless: Sequence[str]) -> Finding:
+    """`nameless`: projects where Git does not know whose commits it makes; "": nowhere. Agents commit as you do."""
     if not nameless:
         return finding("git identity", "ok", "Git knows whose commits it makes")
-    where = f" in {nameless[0]}" + (f" and {len(nameless) - 1} more" if nameless[1:] else "")
+    where = f" in {nameless[0]}" if nameless[0] else ""
+    where += f" and {len(nameless) - 1} more" if nameless[1:] else ""
     remedy = 'git config --global user.name "Your Name"; git config --global user.email you@example.com'
     return finding("git identity", "warning", f"Git does not know who you are{where}: agents cannot commit", remedy)
 

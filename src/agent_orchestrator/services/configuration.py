@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import asdict
+from dataclasses import replace as replace_field
 from pathlib import Path
 from typing import Any
 
 from agent_orchestrator.config import schema
 from agent_orchestrator.config.edit import get_value, set_value, write_atomically
 from agent_orchestrator.config.importing import bring, merge
+from agent_orchestrator.config.importing.told import Entry
 from agent_orchestrator.config.load import FILE_NAMES, find, load_text, read
+from agent_orchestrator.config.model import DAEMON_KEYS
 from agent_orchestrator.config.problems import InvalidConfig
 from agent_orchestrator.errors import ConfigError, NotFound, UsageError
 from agent_orchestrator.home import Home
@@ -63,9 +66,16 @@ class Configuration:
             "written": written,
             "itself": itself,
             "text": merged.text,
-            "entries": [asdict(entry) for entry in merged.entries],
+            "entries": [asdict(self._noted(entry, target)) for entry in merged.entries],
             "warnings": list(merged.warnings),
         }
+
+    def _noted(self, entry: Entry, target: Path) -> Entry:
+        """With a word where a key is of no effect in that file."""
+        home, started_with = self.projects.config.places
+        if entry.to.partition(".")[0] not in DAEMON_KEYS or entry.note or target in (home, started_with):
+            return entry
+        return replace_field(entry, note=f"counts only in {home}")
 
     def _own_file(self, context: Context) -> Path:
         """The file of the repository here, whether there is one yet or not."""

@@ -83,12 +83,13 @@ class Doctor:
         """Of each project, or of this person where there is none yet."""
         login = self.agents.plugins.here.login
         names = {name: login[name] for name in login if name.startswith(("GIT_AUTHOR_", "EMAIL"))}
+        places = {project.id: project.path for project in self.projects.config.projects()} or {"": self.home.path}
         nameless = []
-        for path in [project.path for project in self.projects.config.projects()] or [self.home.path]:
+        for name, path in places.items():
             try:
                 await Git(self.host, path).run("var", "GIT_AUTHOR_IDENT", env=names)
             except AoError:
-                nameless += [path] if path.is_dir() else []
+                nameless += [name] if path.is_dir() else []
         return checkups.of_identity(nameless)
 
     async def _tmux(self) -> dict[str, Any]:

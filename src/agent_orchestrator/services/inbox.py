@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import uuid
+from dataclasses import replace
 from typing import Any
 
 from agent_orchestrator.errors import AoError, Conflict, NotFound, UsageError
@@ -70,11 +71,13 @@ class Inbox:
     def _message(self, facts: SessionFacts, message: str) -> Message | None:
         return next((one for one in facts.messages if one.id == message), None)
 
-    def messages(self, session: str) -> list[dict[str, Any]]:
-        """A session's messages, oldest first."""
-        return [message_json(message) for message in self.flow.sessions[session].messages]
+    def messages(self, session: str, *, to_agent: bool = False) -> list[dict[str, Any]]:
+        """A session's messages, oldest first; for an agent without words that wait for a person's leave."""
+        return [message_json(_free(one) if to_agent else one) for one in self.flow.sessions[session].messages]
 
-    async def message(self, session: str, message: str, wait: float | None = None) -> dict[str, Any]:
+    async def message(
+        self, session: str, message: str, wait: float | None = None, *, to_agent: bool = False
+    ) -> dict[str, Any]:
         """One message; `wait`: until its fate is known, at most so many seconds."""
 
         def ended(facts: SessionFacts) -> bool:
@@ -92,7 +95,7 @@ class Inbox:
         found = self._message(facts, message)
         if found is None:
             raise NotFound(f"{session} has no message {message}", f"see them: ao api GET /sessions/{session}/messages")
-        return message_json(found)
+        return message_json(_free(found) if to_agent else found)
 
     def questions(self, project: str | None) -> list[dict[str, Any]]:
         """Everything that waits for a person's answer, oldest first."""
@@ -289,3 +292,8 @@ def _permission_json(facts: SessionFacts) -> dict[str, str | None] | None:
 def _id(key: str | None) -> str:
     """A message's id; the same request gives the same."""
     return f"m-{hashlib.sha256(key.encode()).hexdigest()[:16] if key else uuid.uuid4().hex[:16]}"
+
+
+def _free(message: Message) -> Message:
+    """A message as an agent may see it; what nobody let through was for nobody to read."""
+    return replace(message, text=f"({message.reason})") if message.needs_word else message

@@ -25,7 +25,15 @@ RESTARTED = "the machine was restarted"
 ASKING = ("blocked", "waiting_input")
 
 _KINDS = (
-    *("pr-merged", "merge-requested", "agent-ask", "permission-asked", "session-failed", "landing-failed"),
+    *(
+        "pr-merged",
+        "merge-requested",
+        "agent-ask",
+        "permission-asked",
+        "permission-answered",
+        "session-failed",
+        "landing-failed",
+    ),
     *("escalated", "effect-failed", "account-held", "account-released", "budget-exceeded", "base-moved"),
     *("agent-lost", "node-lost", "machine-woke", "daemon-started", "pr-opened", "reading-failed"),
 )
@@ -101,7 +109,7 @@ def _person(actor: str) -> str:
 
 
 def _asked(events: Sequence[Event], sessions: Mapping[str, SessionFacts], _now: float) -> Line | None:
-    names = _of(events, e.AgentAsk, e.PermissionAsked)
+    names = _who_asked(events)
     waiting = [name for name in names if name in sessions and sessions[name].activity.state in ASKING]
     if not names:
         return None
@@ -112,6 +120,21 @@ def _asked(events: Sequence[Event], sessions: Mapping[str, SessionFacts], _now: 
     return Line("asked", still + (f" ({others} more answered)" if others else ""), tuple(waiting))
 
 
+def _who_asked(events: Sequence[Event]) -> tuple[str, ...]:
+    """Those who asked a person; what a rule allowed or refused at once was nobody's to answer."""
+    open_: dict[str | None, bool] = {}
+    asked: list[str | None] = []
+    for event in events:
+        match event.body:
+            case e.AgentAsk():
+                asked.append(event.session)
+            case e.PermissionAsked():
+                open_[event.session] = True
+            case e.PermissionAnswered(by=by) if open_.pop(event.session, False) and by == "person":
+                asked.append(event.session)
+    return _distinct([*asked, *open_])
+
+
 def _failed(events: Sequence[Event], _sessions: Mapping[str, SessionFacts], _now: float) -> Line | None:
     last: dict[str, str] = {}
     for event in events:
@@ -120,7 +143,7 @@ def _failed(events: Sequence[Event], _sessions: Mapping[str, SessionFacts], _now
                 why = f"{step}: {error}"
             case e.LandingFailed(reason, cause) if cause != "called-off":
                 why = f"could not land: {reason}"
-            case e.Escalated(_, trigger, reason):
+            case e.Escalated(_, trigger, reason) if reason != e.OFFERED:
                 why = f"{trigger}: {reason}"
             case e.EffectFailed(intent, error):
                 why = f"{intent}: {error}"

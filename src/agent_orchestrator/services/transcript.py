@@ -12,13 +12,41 @@ _SEQUENCE = re.compile(
 )
 _LEFT = re.compile("[\x1b\x80-\x9f]")
 """Halves of escape sequences, and those of one character: no terminal shall obey them."""
+_MOVE = re.compile(rb"\x1b\[(\d{0,4})(?:;\d{0,4})?([ABCEFGHdf])")
+_FARTHEST = 200
+_GAP = re.compile("\n(?:[ \t]*\n){3,}")
 TAIL_BYTES = 256 << 10
 
 
 def readable(data: bytes) -> str:
     """Terminal bytes as plain lines: what a carriage return overwrote is gone, what was rubbed out too."""
-    text = _LEFT.sub("", _SEQUENCE.sub(b"", data).decode(errors="replace"))
-    return "\n".join(_as_seen(line.rstrip("\r")) for line in text.split("\n"))
+    text = _LEFT.sub("", _Moves().as_text(data).decode(errors="replace"))
+    return _GAP.sub("\n\n", "\n".join(_as_seen(line.rstrip("\r")) for line in text.split("\n")))
+
+
+class _Moves:
+    """What a full-screen program writes: it moves the cursor instead of printing spaces and ends of lines."""
+
+    def __init__(self) -> None:
+        self._row: bytes | None = None
+
+    def as_text(self, data: bytes) -> bytes:
+        """Without sequences: to the right is spaces, to another row is a new line."""
+        return _SEQUENCE.sub(self._meaning, data)
+
+    def _meaning(self, found: re.Match[bytes]) -> bytes:
+        move = _MOVE.fullmatch(found[0])
+        if move is None:
+            return b""
+        count, way = move[1], move[2]
+        if way == b"C":
+            return b" " * min(int(count or 1), _FARTHEST)
+        if way == b"G" and count in (b"", b"1"):
+            return b"\r"
+        if way == b"G" or (way in b"Hf" and count == self._row):
+            return b" "
+        self._row = count if way in b"Hf" else None
+        return b"\n"
 
 
 def _as_seen(line: str) -> str:

@@ -79,7 +79,7 @@ class Sessions:
     async def answer(self, session: str, *, text: str | None, decision: str | None, key: str | None) -> dict[str, Any]:
         return {"state": "queued"}
 
-    def messages(self, session: str) -> list[dict[str, Any]]:
+    def messages(self, session: str, *, to_agent: bool = False) -> list[dict[str, Any]]:
         return []
 
     async def wait(self, session: str, until: str = "running") -> AsyncIterator[dict[str, Any]]:

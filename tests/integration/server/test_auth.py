@@ -59,8 +59,10 @@ async def test_a_wrong_or_revoked_token_is_refused(world: World) -> None:
 
 async def test_a_sessions_token_reads_its_own_session_only(world: World) -> None:
     client = world.tcp(token=world.services.tokens.for_session("app-fix", 1))
-    for path in ("/api/sessions/app-fix", "/api/sessions/app-fix/messages", "/api/sessions/app-fix/events"):
+    for path in ("/api/sessions/app-fix", "/api/sessions/app-fix/messages"):
         assert (await client.get(path)).status == 200, path
+    for path in ("/api/sessions/app-fix/events", "/api/sessions/app-fix/timeline", "/api/sessions/app-fix/review"):
+        assert (await client.get(path)).status == 403, path
     for path in ("/api/sessions", "/api/sessions/app-fix-2", "/api/sessions/fix", "/api/sessions/app-fix/environment"):
         assert (await client.get(path)).status == 403, path
     for path in ("/api/sessions/app-fix/attach", "/api/events", "/api/config/help", "/openapi.json"):

@@ -177,6 +177,18 @@ async def test_nothing_but_its_own_is_written(place: Place) -> None:
     assert place.refs() == before
 
 
+async def test_a_session_of_this_machine_saves_nothing_in_the_daemons_name(place: Place) -> None:
+    """Its agent has a token too, and what waits under these refs is put into workspaces, outside of any sandbox."""
+    place.facts.remote = False
+    place.commit()
+    before = place.refs()
+    for ref in (OWN, f"refs/ao/rescue/{SESSION}", f"refs/ao/checkpoint/{SESSION}"):
+        code, said = await place.git("push", "origin", f"HEAD:{ref}")
+        assert code and "where it is" in said, said
+    assert (await place.git("fetch", "origin"))[0]
+    assert place.refs() == before
+
+
 async def test_nothing_is_removed(place: Place) -> None:
     place.commit()
     await place.git("push", "-q", "origin", f"HEAD:{OWN}")

@@ -200,20 +200,22 @@ async def test_whoever_has_many_addresses_beside_each_other_guesses_no_more_ofte
             logins.enter(peer, code=None, token="aot_0.x")
 
 
-async def test_strangers_have_us_keep_only_so_many_bodies(world: World) -> None:
-    head = b"POST /api/login HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n"
+async def test_strangers_have_us_keep_only_so_many_bodies_and_nobody_from_signing_in(world: World) -> None:
+    head = b"POST /api/webhooks/github HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n"
     held = [await world.tcp().open() for _ in range(16)]
     async with asyncio.timeout(10):
         for _, writer in held:
             writer.write(head)
         await asyncio.sleep(0.2)
-        assert (await enter(world, token="x")).status == 503
+        assert (await world.tcp().ask("POST", "/api/webhooks/github", {})).status == 503
         assert (await world.tcp("viewer").get("/api/me")).status == 200
+        assert (await enter(world, token="x")).status == 401
+        assert (await enter(world, token="x" * 9000)).status == 413, "of which little is taken"
         for _, writer in held:
             writer.close()
             await writer.wait_closed()
         await asyncio.sleep(0.2)
-        assert (await enter(world, token="x")).status == 401
+        assert (await world.tcp().ask("POST", "/api/webhooks/github", {})).status != 503
 
 
 async def test_a_cookie_is_no_token_and_a_token_no_cookie(world: World) -> None:

@@ -66,6 +66,7 @@ async def test_a_missing_one_says_how_to_install_it(name: str, context: AgentCon
     with pytest.raises(Missing) as caught:
         await launch(name, replace(context, env={"PATH": ""}))
     assert caught.value.remedy.startswith("install it: npm install -g ")
+    assert "your login shell's PATH" in caught.value.remedy
 
 
 async def test_words_on_a_condition(context: AgentContext) -> None:

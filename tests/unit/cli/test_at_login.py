@@ -15,6 +15,7 @@ import pytest
 
 from agent_orchestrator.cli import at_login
 from agent_orchestrator.client import Client
+from agent_orchestrator.errors import UsageError
 from agent_orchestrator.testing.programs import Programs
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.scripted import Daemon
@@ -150,3 +151,14 @@ def test_elsewhere_it_says_what_to_do(
 
 def test_it_is_not_both_here_and_by_the_system(daemon: Daemon, run: Run) -> None:
     assert run("start", "--at-login", "--foreground").code == 2
+
+
+@pytest.mark.parametrize("character", ["\n", "\r", "\x1b", "\udcff"])
+@pytest.mark.parametrize("platform", ["linux", "darwin"])
+def test_no_path_becomes_a_line_of_its_own(
+    home: Path, monkeypatch: pytest.MonkeyPatch, platform: str, character: str
+) -> None:
+    monkeypatch.setattr(at_login, "platform", platform)
+    path = f"/home/me/x{character}ExecStart=/home/me/x/evil"
+    with Client(home, start=False) as ao, pytest.raises(UsageError, match="cannot be told to the system"):
+        at_login.service(ao, ["--config", path])

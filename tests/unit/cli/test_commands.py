@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,13 @@ def test_a_problem_is_one_line_and_its_exit_code(daemon: Daemon, run: Run, categ
     )
     ran = run("status", "x")
     assert (ran.code, ran.out, ran.err) == (code, "", "ao: no session x: see `ao status`\n")
+
+
+@pytest.mark.parametrize("group", ["config", "issue", "notify", "secret", "skill", "token"])
+def test_a_group_alone_says_what_there_is_below_it(daemon: Daemon, run: Run, group: str) -> None:
+    ran = run(group)
+    assert ran.code == 2 and ran.out == ""
+    assert ran.err.startswith(f"Usage: ao {group} [OPTIONS] COMMAND") and "\nCommands:\n" in ran.err
 
 
 def test_a_notice_goes_to_standard_error(daemon: Daemon, run: Run) -> None:
@@ -234,14 +242,18 @@ PROJECT = {
 
 def test_projects(daemon: Daemon, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     daemon.route("GET", "/api/projects", {"projects": [PROJECT]})
-    daemon.route("POST", "/api/projects", Reply(PROJECT | {"created": "/r/app/agent-orchestrator.yaml"}, 201))
+    daemon.route(
+        "POST", "/api/projects", Reply(PROJECT | {"created": "/r/app/agent-orchestrator.yaml", "agent": "demo"}, 201)
+    )
     daemon.route("DELETE", "/api/projects/app", {})
     assert run("projects").out.splitlines()[1].split() == ["app", "2", "main", "no", "/r/app"]
     assert run("remove-project", "app").code == 0
     monkeypatch.chdir(tmp_path)
     assert run("init").code == 2
     (tmp_path / ".git").mkdir()
-    assert "wrote /r/app/agent-orchestrator.yaml" in run("init").out
+    wrote, agent, *_ = run("init").out.splitlines()
+    assert wrote == "wrote /r/app/agent-orchestrator.yaml"
+    assert agent.startswith("agent demo, which is scripted") and "ao config set defaults.agent NAME" in agent
     run("add-project", "https://example.invalid/x.git")
     run("start", str(tmp_path), "--no-open")
     assert [each.json() for each in daemon.asked("POST", "/api/projects")] == [
@@ -320,6 +332,56 @@ def test_trust_shows_the_commands(daemon: Daemon, run: Run) -> None:
     ran = run("trust")
     assert ran.code == 0 and "npm ci" in ran.out and ran.out.endswith("Trusted.\n")
     assert daemon.asked("POST", "/api/projects/trust")
+
+
+@pytest.mark.parametrize(
+    ("commands", "trusted", "said"), [(["ci: make"], True, "Trusted already."), ([], False, "no commands")]
+)
+def test_trust_asks_for_what_it_needs(
+    daemon: Daemon, run: Run, monkeypatch: pytest.MonkeyPatch, commands: list[str], trusted: bool, said: str
+) -> None:
+    monkeypatch.setattr("agent_orchestrator.cli.projects.interactive", lambda: True)
+    daemon.route("GET", "/api/projects/trust", {"project": "app", "commands": commands, "trusted": trusted})
+    daemon.route("POST", "/api/projects/trust", {"project": "app", "commands": commands, "trusted": True})
+    ran = run("trust")
+    assert ran.code == 0 and said in ran.out and "Trust them?" not in ran.out
+
+
+@pytest.mark.parametrize(("usd", "explained"), [(None, True), (0.5, False)])
+def test_dollars_that_are_not_known_are_explained(daemon: Daemon, run: Run, usd: float | None, explained: bool) -> None:
+    used = {"input": 1, "output": 2, "cacheRead": 0, "cacheWrite": 0, "usd": usd, "forgeCalls": 0}
+    answer = {"rows": [used | {"key": "app-a"}], "total": used, "accounts": [], "budgets": []}
+    daemon.route("GET", "/api/usage.*", answer)
+    assert ("prices.json" in run("usage").out) is explained
+
+
+def test_the_doctor_names_agents_that_nobody_uses_in_one_line(daemon: Daemon, run: Run) -> None:
+    def check(name: str, state: str = "ok", detail: str = "not installed") -> dict[str, object]:
+        return {"name": name, "state": state, "detail": detail, "remedy": "install it"}
+
+    used = check("agent codex", "warning")
+    checks = [
+        check("git", detail="2.40"),
+        check("agent aider"),
+        used,
+        check("agent amp"),
+        check("agent demo", detail="1"),
+    ]
+    daemon.route("GET", "/api/doctor.*", {"checks": checks})
+    assert [line for line in run("doctor").out.splitlines() if "agent" in line] == [
+        "ok       agents not installed: aider, amp",
+        "warning  agent codex: not installed",
+        "ok       agent demo: 1",
+    ]
+    assert json.loads(run("doctor", "--json").out) == {"checks": checks}
+
+
+def test_agents_that_are_not_found_were_looked_for_somewhere(daemon: Daemon, run: Run) -> None:
+    there = {"name": "demo", "found": True, "version": "1", "path": "/demo"}
+    daemon.route("GET", "/api/agents", {"agents": [there, {"name": "codex", "found": False}]})
+    assert "your login shell's PATH" in run("agents").out
+    daemon.route("GET", "/api/agents", {"agents": [there]})
+    assert "PATH, as" not in run("agents").out
 
 
 def test_config(daemon: Daemon, run: Run, tmp_path: Path) -> None:
@@ -442,3 +504,19 @@ def test_a_plan_that_is_fixed_opens_no_editor(daemon: Daemon, run: Run, monkeypa
     refused = run("plan", "P1", "--edit")
     assert refused.code and refused.err == "ao: P1 is applied, and cannot be changed: change its issues: ao issues\n"
     assert run("plan", "P1", "P2").err == "ao: one plan at a time: ao plan P1\n"
+
+
+@pytest.mark.parametrize("how", [(), ("--json",)])
+@pytest.mark.parametrize("shape", [str, lambda text: {"x": text}])
+def test_what_a_configuration_says_steers_no_terminal(
+    daemon: Daemon, run: Run, monkeypatch: pytest.MonkeyPatch, how: tuple[str], shape: Callable[[str], object]
+) -> None:
+    said = "a\x1b]0;owned\x07\x9b31m\u202eb"
+    daemon.route("GET", "/api/config/value.*", {"key": "k", "value": shape(said), "file": "f"})
+    assert said in run("config", "get", "k").out or how or shape is not str, "a program gets it as it is"
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("NO_COLOR", "1")
+    shown = run("config", "get", "k", *how).out
+    assert "owned" in shown and all(letter.isprintable() or letter == "\n" for letter in shown)
+    if how:
+        assert json.loads(shown)["value"] == shape(said)

@@ -97,3 +97,22 @@ def test_a_message_that_looks_like_fields_is_none(log: Path) -> None:
         "event": "session=app-z level=error",
     }
     assert fields("the key=value of a stranger") == {"event": "the key=value of a stranger"}
+
+
+FORGED = "timestamp=2026-01-02T03:04:09.0Z level=error event=lost a\x1b]0;owned\x07\x9b31mb=1"
+
+
+@pytest.mark.parametrize("how", [(), ("--json",)])
+def test_what_somebody_said_makes_no_entry_and_steers_no_terminal(log: Path, run: Run, how: tuple[str]) -> None:
+    line = f'timestamp=2026-01-02T03:04:05.0Z level=warning event="a fetch failed" error="half\r{FORGED}"\n'
+    log.write_bytes(line.encode())
+    shown = run("logs", "--daemon", *how).out
+    assert len(shown.splitlines()) == 1 and "a fetch failed" in shown and "half" in shown
+    assert not set(shown) & {"\x1b", "\x07", "\x9b", "\r"} and "\\u00" not in shown
+
+
+def test_neither_does_the_file_itself(tmp_path: Path) -> None:
+    program = "import sys; from agent_orchestrator.logs import *; set_up(sys.stdout); get_logger().warning('it failed', error=sys.argv[1])"
+    done = subprocess.run([sys.executable, "-c", program, f"half\r{FORGED}"], capture_output=True, check=True)
+    assert done.stdout.count(b"\n") == 1 and b"half\\x0dtimestamp=" in done.stdout
+    assert all(character.isprintable() for character in done.stdout.decode().rstrip("\n"))

@@ -46,6 +46,7 @@ def test_a_person_is_asked_before_his_words_are_replaced(
     assert [one.json().get("dryRun", False) for one in daemon.requests] == [True, False]
     assert daemon.requests[-1].json()["replace"] is yes
     assert 'the file says "demo"' in ran.out and ran.out.endswith("is written.\n")
+    assert ran.out.count("is a configuration of") == (2 if yes else 1)
 
 
 @pytest.mark.parametrize("option", ["--replace", "--dry-run", "--json"])

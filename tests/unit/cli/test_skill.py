@@ -93,3 +93,38 @@ def test_a_place_that_cannot_be_written_is_told_in_a_line(user: Path, run: Run) 
     (user / ".claude").write_text("a file")
     ran = run("skill", "install")
     assert ran.code == 1 and ".claude" in ran.err and ran.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("link", [USUAL[0], f"{USUAL[0]}.new", ".claude/skills", ".claude"])
+def test_no_link_of_a_repository_leads_it_elsewhere(
+    user: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, link: str
+) -> None:
+    """A repository that somebody else made may have links in the places where the skill goes."""
+    repo, mine = tmp_path / "repo", tmp_path / "mine"
+    (repo / ".git").mkdir(parents=True)
+    (repo / link).parent.mkdir(parents=True, exist_ok=True)
+    if link.startswith(USUAL[0]):
+        mine.write_text("what I wrote")
+    else:
+        mine.mkdir()
+    (repo / link).symlink_to(mine)
+    monkeypatch.chdir(repo)
+    ran = run("skill", "install", "--project", "--force")
+    assert mine.read_text() == "what I wrote" if mine.is_file() else list(mine.iterdir()) == []
+    if link != f"{USUAL[0]}.new":
+        assert ran.code != 0 and "leads out of the repository" in ran.err
+        assert not (repo / ".agents").exists()
+    else:
+        assert ran.code == 0 and (repo / USUAL[0]).read_text().startswith("---")
+
+
+def test_a_link_within_the_repository_is_its_own_matter(
+    user: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repo = tmp_path / "repo"
+    for folder in (".git", ".claude", ".agents/skills"):
+        (repo / folder).mkdir(parents=True)
+    (repo / ".claude/skills").symlink_to("../.agents/skills")
+    monkeypatch.chdir(repo)
+    assert run("skill", "install", "--project").code == 0
+    assert (repo / USUAL[1]).read_text() == (repo / USUAL[0]).read_text()

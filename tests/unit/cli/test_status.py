@@ -41,6 +41,27 @@ def test_those_that_need_you_come_first_with_their_question(daemon: Daemon, run:
     assert "1 session finished a turn: ao diff app-read-me, ao send app-read-me TEXT" in lines
 
 
+def test_an_interrupted_one_says_why_and_what_helps(daemon: Daemon, run: Run) -> None:
+    there = session("key", status="interrupted", column="Needs you", why="Not logged in", waitingFor="a message")
+    gone = session(
+        "gone", status="interrupted", column="Needs you", why="tmux is gone", waitingFor="ao restore", pid=None
+    )
+    daemon.route("GET", "/api/sessions", {"sessions": [there, gone]})
+    lines = run("status").out.splitlines()
+    assert "      Not logged in; waits for a message" in lines
+    assert "app-key was interrupted: ao attach app-key, ao send app-key TEXT" in lines
+    assert "app-gone was interrupted: ao restore app-gone" in lines
+
+
+def test_a_long_title_is_cut_before_a_column_goes(daemon: Daemon, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(out, "width", lambda: 130)
+    long = session("talk", title="Say it in many words " * 9, progress=None, usage=None)
+    daemon.route("GET", "/api/sessions", {"sessions": [long]})
+    header, row = [line for line in run("status").out.splitlines() if "SESSION" in line or "app-talk" in line]
+    assert header.split() == ["SESSION", "STATUS", "SEEN", "PROGRESS", "BRANCH", "AGENT"]
+    assert "Say it in many words" in row and "feature/talk" in row
+
+
 def test_status_alone_and_its_other_names_are_the_same(daemon: Daemon, run: Run) -> None:
     daemon.route("GET", r"/api/sessions.*", {"sessions": [ASKING]})
     shown = {run(*argv).out for argv in ([], ["list"], ["ls"], ["status"])}
@@ -186,11 +207,15 @@ def test_text_is_cut_by_columns_not_by_characters() -> None:
 def test_a_change_is_shown_with_its_checks_and_its_review() -> None:
     pr = {"number": 3, "state": "open", "checks": [], "review": "pending", "mergeable": "yes"}
     red = [{"name": "lint", "state": "failure"}, {"name": "test", "state": "success"}]
-    assert board.pull_text({}) == ""
-    assert board.pull_text(pr | {"state": "draft"}) == "#3 draft"
-    assert board.pull_text(pr | {"checks": red, "mergeable": "no"}) == "#3 red: lint, conflicts"
-    assert board.pull_text(pr | {"checks": red[1:], "review": "approved"}) == "#3 green, approved"
-    assert board.pull_text(pr | {"checks": [{"name": "test", "state": "running"}]}) == "#3 checks run"
+    assert board.pull_text({"pr": None}) == ""
+    assert board.pull_text({"pr": pr | {"state": "draft"}}) == "#3 draft"
+    assert board.pull_text({"pr": pr | {"checks": red, "mergeable": "no"}}) == "#3 red: lint, conflicts"
+    assert board.pull_text({"pr": pr | {"checks": red[1:], "review": "approved"}}) == "#3 green, approved"
+    assert board.pull_text({"pr": pr | {"checks": [{"name": "test", "state": "running"}]}}) == "#3 checks run"
+    assert board.pull_text({"pr": pr | {"checks": red, "state": "merged"}}) == "#3 merged, red before: lint"
+    for status, said in (("ci_failed", "red: lint"), ("review_pending", "red as main: lint")):
+        change = {"pr": pr | {"checks": red}, "base": "main", "status": status}
+        assert board.pull_text(change) == f"#3 {said}"
 
 
 def test_the_footer_names_what_may_be_reviewed_and_landed() -> None:

@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 from rich.text import Text
+from textual import events
+from textual.binding import BindingsMap
 
 from agent_orchestrator.cli.top import acts, app, draw
 from agent_orchestrator.cli.top.fleet import Card, Filter, Fleet, arranged, chosen, moved
+from agent_orchestrator.cli.top.keys import KEYS
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.scripted import Daemon, Reply, daemon_at, problem, session
 from tests.unit.cli.top_screen import DIFF, NOW, PULL, REVIEW, SESSIONS, Board, Ran, shown, styled, text, top, until
@@ -115,6 +118,32 @@ async def test_a_message_is_sent_as_typed(daemon: Daemon) -> None:
         await shown(pilot, "app-clean-up: message queued")
         sent = daemon.asked("POST", "/api/sessions/app-clean-up/message")
         assert [each.json() for each in sent] == [{"content": "qa\n[x", "interrupt": False}]
+
+
+def at_once(board: app.Top, *keys: str) -> None:
+    """Keys that come in one piece, as from a fast hand, a slow line or another program."""
+    for key in keys:
+        board.post_message(events.Key(key, key if len(key) == 1 else None))
+
+
+async def test_what_is_typed_at_once_reaches_the_dialog_that_it_opens(daemon: Daemon) -> None:
+    Board(daemon)
+    daemon.route("POST", ".*/(message|answer)", Reply({"messageId": "m", "state": "queued"}, 202))
+    board = top()
+    async with board.run_test() as pilot:
+        await shown(pilot, "Needs you (3)")
+        at_once(board, "j", "s", *"mxqy", "enter")
+        await shown(pilot, "app-ask: message queued")
+        at_once(board, "k", "a", "t", *"yes", "enter")
+        await shown(pilot, "app-clean-up: answered (queued)")
+        at_once(board, "x", "escape", "slash", *"docs")
+        await shown(pilot, "In review (1)")
+        await until(pilot, lambda: "clean-up" not in "\n".join(text(board)))
+        sent = [each for each in daemon.requests if each.method != "GET"]
+        assert [(each.path, each.json().get("content") or each.json().get("text")) for each in sent] == [
+            ("/api/sessions/app-ask/message", "mxqy"),
+            ("/api/sessions/app-clean-up/answer", "yes"),
+        ]
 
 
 async def test_nothing_is_sent_by_escape_or_without_words(daemon: Daemon) -> None:
@@ -345,8 +374,8 @@ async def test_every_key_is_explained(daemon: Daemon) -> None:
         await shown(pilot, "these keys", "quit; sessions run on")
     named = {"up": "↑", "down": "↓", "left": "←", "right": "→", "enter": "Enter", "slash": "/", "question_mark": "?"}
     silent = {"tab", "shift+tab", "pageup", "pagedown", "home", "g", "end", "G", "escape", "ctrl+c", "ctrl+z"}
-    explained = {key for keys, _ in app.KEYS for key in keys.split()}
-    bound = {key for keys, *_ in app.Top.BINDINGS for key in str(keys).split(",")}  # type: ignore[misc]
+    explained = {key for keys, _ in KEYS for key in keys.split()}
+    bound = {key for each in BindingsMap(app.Top.BINDINGS) for key in each[0].split(",")}
     assert {named.get(key, key) for key in bound - silent} == explained
 
 

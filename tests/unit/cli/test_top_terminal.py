@@ -108,7 +108,7 @@ def test_answer_attach_restart_and_quit(box: Sandbox, terminal: Terminal) -> Non
     terminal.press("a")
     terminal.shows("app-ask asks (question")
     terminal.press("postgres\r")
-    terminal.shows("app-ask: answered", "done: took postgres", "· ask", "nothing needs you")
+    terminal.shows("app-ask: answered", "done: took postgres", "· ask", "nothing calls you")
 
     terminal.written = b""
     terminal.press("\r")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,9 @@ from hypothesis import strategies as st
 from agent_orchestrator.config.importing import Brought, Merged, bring, merge
 from agent_orchestrator.config.load import load_text
 from agent_orchestrator.errors import AoError, ConfigError, UsageError
+from agent_orchestrator.home import Home
+from agent_orchestrator.services.configuration import Configuration
+from agent_orchestrator.services.projects import Context
 
 SOURCE, FOLDER = Path("/nowhere/old"), Path("/nowhere/repo")
 TARGET = FOLDER / "agent-orchestrator.yaml"
@@ -300,3 +304,19 @@ def test_what_nobody_knows_is_refused(text: str) -> None:
 def test_what_is_no_yaml_is_told_with_its_line() -> None:
     with pytest.raises(ConfigError, match=r"agent-orchestrator\.yaml:3: not valid YAML"):
         brought("defaults: {agent: x}\nprojects: [\n")
+
+
+@pytest.mark.anyio
+async def test_what_concerns_the_daemon_says_where_it_counts(tmp_path: Path) -> None:
+    own = Home(tmp_path / "ao")
+    projects: Any = SimpleNamespace(config=SimpleNamespace(places=(own.config, None)))
+    text = "port: 4000\nprojects: {app: {path: /r, defaultBranch: main}}\n"
+
+    async def notes(output: Path) -> dict[str, str]:
+        found = await Configuration(own, projects).bring(
+            "other.yaml", text, Context(tmp_path), output=str(output), replace=False, dry_run=True
+        )
+        return {each["to"]: each["note"] for each in found["entries"]}
+
+    assert (await notes(tmp_path / "agent-orchestrator.yaml"))["port"] == f"counts only in {own.config}"
+    assert (await notes(own.config))["port"] == ""

@@ -140,7 +140,7 @@ def test_what_concerns_the_daemon_counts_in_its_own_files_only(world: World) -> 
     assert configs.add(started).warnings == ()
     other = configs.add(world.file("b", "port: 6000\npower: {preventIdleSleep: false}\n"))
     assert len(other.warnings) == 1
-    assert "port, power counts only in" in other.warnings[0]
+    assert "port, power count only in" in other.warnings[0]
     daemon = configs.daemon
     assert (daemon.port, daemon.port_given, daemon.host, daemon.power.prevent_idle_sleep) == (
         5000,

@@ -400,6 +400,10 @@ async def test_a_log_written_by_hand_needs_no_keys(flow: Flow) -> None:
         (b"\xff\xfe", "��"),
         ("größe\n".encode(), "größe\n"),
         (b"end\x1b", "end"),
+        (b"Claude\x1b[19GCode\x1b[2Cv2\r\n", "Claude Code  v2\n"),
+        (b"10%\x1b[2K\x1b[1G100%\n", "100%\n"),
+        (b"\x1b[5;3HRead\x1b[5;9Hthis\r\x1b[1B\x1b[3CNext\x1b[7dLast", "\nRead this\n   Next\nLast"),
+        (b"a\n\n\n\n\n\nb\n\nc", "a\n\nb\n\nc"),
     ],
 )
 def test_terminal_bytes_become_readable(data: bytes, text: str) -> None:

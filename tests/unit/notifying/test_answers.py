@@ -82,6 +82,17 @@ async def test_what_is_asked_is_shown_in_full_with_the_answers(asking: Asking) -
     assert asking.taken.answers == []
 
 
+@pytest.mark.parametrize("before", ["rm -r build/old", "echo Bash: rm -r build", "rm -r build\nBash: rm -r build"])
+async def test_what_was_noted_of_another_request_does_not_stand_for_this_one(asking: Asking, before: str) -> None:
+    target = asking.targets.find("app", "chat")
+    assert target is not None
+    noted = replace(BLOCKED, message=f"waits for permission: Bash: {before}")
+    notice, _ = asking.answers.offered(noted, target, "https://h.example")
+    assert notice.message == f"{noted.message}\nBash: rm -r build"
+    same = replace(BLOCKED, message="waits for permission: Bash: rm -r build")
+    assert asking.answers.offered(same, target, "https://h.example")[0].message == same.message
+
+
 async def test_nobody_answers_by_a_notifier_that_may_not(asking: Asking) -> None:
     asking.targets.actions = False
     assert asking.links() == {}
@@ -155,7 +166,7 @@ def test_no_letter_of_a_link_can_be_another(place: int, other: int) -> None:
 def _word() -> Any:
     from agent_orchestrator.services.notifying.answers import Word
 
-    return Word("app-x", "permission abc", "allow", "chat", "n1", 10_000.0)
+    return Word("app-x", "permission abc", "allow", "chat", "n1", 10_000.0, pressed=False)
 
 
 @pytest.fixture(autouse=True)

@@ -168,6 +168,18 @@ def test_slack_buttons_are_links_unless_slack_may_answer() -> None:
     ]
 
 
+def test_what_slack_cannot_show_whole_is_not_answered_by_a_button() -> None:
+    noted = replace(PLAIN, actions=(NotificationAction("allow", "Allow", "http://h/answer/t", "t"),))
+    slack = Slack({"webhookUrl": "https://h.example/x", "signingSecret": "s"}, HOST)
+    for command, shown in (
+        ("x" * 2990, ["Open", "Allow"]),
+        ("x" * 3000 + "; rm -r /", ["Open"]),
+        ("<" * 800, ["Open"]),
+    ):
+        buttons = slack.payload(replace(noted, message=f"Bash: {command}"))["blocks"][-1]["elements"]
+        assert [one["text"]["text"] for one in buttons] == shown
+
+
 WILD = st.lists(
     st.one_of(
         st.text(st.one_of(st.characters(), st.sampled_from("<>&@!*_`[](){}\\\n\x1b🚀 ")), max_size=100),

@@ -15,7 +15,7 @@ from urllib.parse import quote
 import pytest
 
 from agent_orchestrator.config.model import Notifier as Settings
-from agent_orchestrator.errors import UsageError
+from agent_orchestrator.errors import Denied, UsageError
 from agent_orchestrator.services.forges.hooks import Unsigned
 from agent_orchestrator.services.notifying.slack import SlackButtons
 from agent_orchestrator.services.notifying.targets import Target
@@ -77,6 +77,43 @@ async def test_who_pressed_is_told_what_came_of_it_and_nobody_else(asking: Askin
     assert said[1] == "allow: app-x"
     assert said[2].startswith("Nothing was done: this was answered already")
     assert len(asking.taken.answers) == 1
+
+
+async def test_who_reads_the_word_behind_a_button_has_no_link_by_it(asking: Asking) -> None:
+    word = asking.links()["Allow"]
+    with pytest.raises(Denied, match="a button"):
+        asking.answers.show(word)
+    with pytest.raises(Denied, match="a button"):
+        await asking.answers.answer(word)
+    assert asking.taken.answers == []
+
+
+class Shared(AtSlack):
+    """One app for two projects, each with people of its own."""
+
+    other = SECRET
+
+    def find(self, project: str | None, name: str) -> Target | None:
+        found = super().find(project, name)
+        given = {"plugin": "slack", "actions": True, "signingSecret": self.other, "users": ["U2"]}
+        return replace(found, settings=Settings.model_validate(given)) if found and project == "other" else found
+
+    def everywhere(self) -> list[Target]:
+        return [*self.of("other"), *self.of("app")]
+
+
+@pytest.mark.parametrize("other", [SECRET, "another-secret"])
+async def test_people_of_another_project_decide_nothing_here(tmp_path: Path, other: str) -> None:
+    targets = Shared({"chat": Recorder()}, actions=True)
+    targets.other = other
+    asking = await Asking(targets, tmp_path).begin()
+    buttons = SlackButtons(asking.targets, asking.answers, asking.time)
+    foreign = pressed(asking.links()["Allow"], "U2")
+    assert await buttons.receive(signed(foreign, secret=other), foreign)
+    assert asking.taken.answers == []
+    own = pressed(asking.links()["Allow"], "U1")
+    assert await buttons.receive(signed(own, secret=other), own)
+    assert len(asking.taken.answers) == (other == SECRET)  # another app's word for who pressed is none
 
 
 async def test_nothing_is_sent_to_another_host_than_slacks(asking: Asking, chat: ChatServer) -> None:

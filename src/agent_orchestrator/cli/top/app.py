@@ -10,7 +10,7 @@ from typing import ClassVar, NamedTuple
 from rich.text import Text
 from textual import events
 from textual.app import App, ComposeResult
-from textual.binding import BindingType
+from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.widgets import Input
 
@@ -19,7 +19,8 @@ from agent_orchestrator.cli.board import Session, pull_text
 from agent_orchestrator.cli.top import acts, draw
 from agent_orchestrator.cli.top.feed import Feed, Look
 from agent_orchestrator.cli.top.fleet import Filter, Fleet, Question, arranged, chosen, moved
-from agent_orchestrator.cli.top.widgets import Dialog, Keys, Lines
+from agent_orchestrator.cli.top.keys import BOARD_KEYS, DECISIONS, KEYS, OF_BOARD, OF_CHANGE, YES, hints
+from agent_orchestrator.cli.top.widgets import Dialog, Lines
 from agent_orchestrator.client import Client
 from agent_orchestrator.errors import AoError
 
@@ -28,50 +29,8 @@ REDRAWN = 10.0
 FADES = 15.0
 """Seconds after which good news is not shown any more."""
 
-KEYS = (
-    ("↑ ↓ j k", "the session above, below"),
-    ("← → h l", "the column before, behind"),
-    ("Enter", "attach to its real terminal"),
-    ("s", "send a message to its agent"),
-    ("a", "answer what it asks: allow, always, deny, or text"),
-    ("d", "its diff, checks and reviews"),
-    ("A", "approve its change"),
-    ("c", "request changes"),
-    ("m", "merge: let its change land"),
-    ("x", "stop it; everything unsaved is saved first"),
-    ("r", "restore it"),
-    ("o", "open it in a window of its own"),
-    ("e", "open its workspace in your editor"),
-    ("/", "filter by words, status:X, project:X, agent:X, column:X"),
-    ("p", "show or hide the terminal below"),
-    ("?", "these keys"),
-    ("q", "quit; sessions run on"),
-)
-_HINTS = (
-    *("? keys", "q quit", "/ filter", "Enter attach", "s send", "a answer", "d diff", "m merge", "x stop"),
-    *("A approve", "c request changes", "r restore", "o open"),
-)
-"""What stands in the last line, as far as there is room."""
-_OF_CHANGE: Keys = {
-    "A": ("approve", "approve"),
-    "c": ("request changes", "changes"),
-    "m": ("merge", "merge"),
-    "s": ("send", "send"),
-    "q": ("back", ""),
-}
-_DECISIONS: dict[str, Keys] = {  # none of them is the key that asked for it, pressed twice
-    "permission": {
-        "y": ("allow", "allow"),
-        "A": ("allow always", "always"),
-        "n": ("deny", "deny"),
-        "t": ("text", "text"),
-    },
-    "message": {"y": ("let it reach the agent", "allow"), "n": ("refuse it", "deny")},
-    "offer": {"y": ("have it done", "allow"), "n": ("leave it", "deny")},
-}
 _ENDED = ("queued", "exited", "failed", "interrupted")
 """Whose terminals do not change."""
-_YES: Keys = {"y": ("yes", "yes"), "n": ("no", "")}
 
 Act = Callable[[Client], str]
 
@@ -124,33 +83,9 @@ class Top(App[None]):
     #filter { display: none; height: 1; border: none; padding: 0; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        ("up,k", "move(0,-1)", ""),
-        ("down,j", "move(0,1)", ""),
-        ("left,h", "move(-1,0)", ""),
-        ("right,l", "move(1,0)", ""),
-        ("tab", "move(1,0)", ""),
-        ("shift+tab", "move(-1,0)", ""),
-        ("pageup", "move(0,-10)", ""),
-        ("pagedown", "move(0,10)", ""),
-        ("home,g", "move(0,-100000)", ""),
-        ("end,G", "move(0,100000)", ""),
-        ("enter", "attach", ""),
-        ("s", "send", ""),
-        ("a", "answer", ""),
-        ("d", "diff", ""),
-        ("A", "approve", ""),
-        ("c", "changes", ""),
-        ("m", "merge", ""),
-        ("x", "stop", ""),
-        ("r", "restore", ""),
-        ("o", "open", ""),
-        ("e", "edit", ""),
-        ("p", "preview", ""),
-        ("slash", "filter", ""),
-        ("escape", "unfilter", ""),
-        ("question_mark", "keys", ""),
+        *(Binding(key, action, "", priority=True) for key, action in BOARD_KEYS),
         ("ctrl+z", "suspend_process", ""),
-        ("q,ctrl+c", "quit", ""),
+        ("ctrl+c", "quit", ""),
     ]
 
     def __init__(
@@ -260,7 +195,7 @@ class Top(App[None]):
         self._lines("header").show([header])
         self._lines("told").show([self._told.line(width, self._now())])
         self._lines("rule").show([draw.rule(self._drawn.more, width)])
-        self._lines("keys").show([draw.keys(_HINTS, width)])
+        self._lines("keys").show([draw.keys(hints((self._session() or {}).get("runtime")), width)])
         self._draw_preview()
 
     def _draw_preview(self) -> None:
@@ -295,6 +230,23 @@ class Top(App[None]):
     def _post(self, message: Message) -> None:
         if self.is_running:
             self.post_message(message)
+
+    # -- keys ----------------------------------------------------------------------------------------------------------
+
+    async def on_event(self, event: events.Event) -> None:
+        """An open dialog gets the keys first."""
+        dialog = self.screen if self.screen_stack and isinstance(self.screen, Dialog) else None
+        if dialog and isinstance(event, events.Key) and not event.is_forwarded and dialog.takes(event):
+            return
+        await super().on_event(event)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002 - Textual's shape
+        """The board's keys are for the board: not while a dialog is open, nor while a filter is typed."""
+        if action not in OF_BOARD:
+            return True
+        if isinstance(self.screen, Dialog):
+            return False
+        return self.screen.focused is None or action == "unfilter"
 
     # -- moving and filtering ------------------------------------------------------------------------------------------
 
@@ -379,11 +331,12 @@ class Top(App[None]):
 
     def ask(self, dialog: Dialog, use: Callable[[str], None]) -> None:
         """Use what a dialog is answered, if it is."""
-        self.push_screen(dialog, lambda answer: use(answer) if answer else None)
+        dialog.use = use
+        self.push_screen(dialog)
 
     def sure(self, question: str, more: str, act: Act) -> None:
         """Do it if the person says yes."""
-        self.ask(Dialog(out.one_line(question), [Text(out.one_line(more))], _YES), lambda _: self.do(act))
+        self.ask(Dialog(out.one_line(question), [Text(out.one_line(more))], YES), lambda _: self.do(act))
 
     def action_attach(self) -> None:
         """Its real terminal, here."""
@@ -449,7 +402,7 @@ class Top(App[None]):
             else:
                 give(answer, "")
 
-        if keys := _DECISIONS.get(kind):
+        if keys := DECISIONS.get(kind):
             self.ask(Dialog(title, body, keys), decided)
         else:
             self.ask(Dialog(title, body, {}, typed=True), lambda text: give("", text))
@@ -467,7 +420,7 @@ class Top(App[None]):
 
         def show() -> None:
             lines = [Text(text, style) for text, style in found]
-            self.ask(Dialog(f"{name}: its change", lines, _OF_CHANGE, full=True), lambda key: self._judged(name, key))
+            self.ask(Dialog(f"{name}: its change", lines, OF_CHANGE, full=True), lambda key: self._judged(name, key))
 
         self.do(read, show)
 
@@ -506,7 +459,7 @@ class Top(App[None]):
         self.sure(f"Merge the change of {name} into {base}?", self._pull(name), lambda ao: acts.merge(ao, name))
 
     def _pull(self, name: str) -> str:
-        shown = pull_text(self.fleet.sessions.get(name, {}).get("pr") or {})
+        shown = pull_text(self.fleet.sessions.get(name, {}))
         title = out.one_line(self.fleet.sessions.get(name, {}).get("title") or "")
         return f"{shown} {title}" if shown else "It has no pull request yet."
 

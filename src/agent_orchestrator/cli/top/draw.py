@@ -73,7 +73,7 @@ def what(card: Card) -> str:
     found = (
         session.get("says") if card.quiet else "",
         waiting_text(session),
-        pull_text(session.get("pr") or {}),
+        pull_text(session),
         progress_text(session),
         session.get("says"),
         session.get("title"),
@@ -179,7 +179,7 @@ def header(fleet: Fleet, shown: Columns, project: str | None, wanted: str, away:
         active = fleet.overview.get("active") or 0
         parts.append(f"{active}{f' of {limit}' if limit else ''} at work")
         calling = sum(not card.quiet for card in shown["Needs you"])
-        parts.append(f"{calling} need{'s' if calling == 1 else ''} you" if calling else "nothing needs you")
+        parts.append(f"{calling} need{'s' if calling == 1 else ''} you" if calling else "nothing calls you")
         if usd := (fleet.overview.get("today") or {}).get("usd"):
             parts.append(f"${usd:.2f} today")
     if away:
@@ -199,7 +199,7 @@ def preview(
         f"seen {out.age(seen_at(session), now)} ago",
         session.get("branch"),
         session.get("profile") or session.get("agent"),
-        pull_text(session.get("pr") or {}),
+        pull_text(session),
         progress_text(session),
     )
     line = "  ".join(out.one_line(each) for each in about if each)

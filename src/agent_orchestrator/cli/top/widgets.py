@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
 from rich.console import Console
@@ -81,7 +81,7 @@ class Dialog(ModalScreen[str]):
 
     AUTO_FOCUS = None
 
-    BINDINGS: ClassVar[list[BindingType]] = [("escape", "leave", ""), ("ctrl+c", "leave", "")]
+    BINDINGS: ClassVar[list[BindingType]] = [("ctrl+c", "leave", "")]
     CSS = """
     Dialog { align: center middle; }
     Dialog Vertical { width: 90%; max-width: 110; height: auto; max-height: 100%; border: solid ansi_default; padding: 0 1; }
@@ -101,6 +101,10 @@ class Dialog(ModalScreen[str]):
         self.keys = keys
         self.full = full
         self.typed = typed
+        self.use: Callable[[str], None] = lambda _: None
+        """What is done with the answer, if it is answered."""
+        self._early: list[events.Key] | None = []
+        """Keys that came before it was on the screen; none: it is."""
 
     def compose(self) -> ComposeResult:
         """Its title, what is to be read, where to type, and the keys."""
@@ -120,7 +124,34 @@ class Dialog(ModalScreen[str]):
     def on_mount(self) -> None:
         """Keys go to where one types, else to what is read."""
         self._fit()
-        self.query_one(Typed if self.typed else Pages).focus()
+        self.app.call_later(self._begin)
+
+    async def _begin(self) -> None:
+        """Keys go to where one types, else to what is read; first those that came already."""
+        self.set_focus(self.query_one(Typed if self.typed else Pages))
+        early, self._early = self._early or [], None
+        for key in early:
+            await self.app.on_event(key)
+
+    def takes(self, event: events.Key) -> bool:
+        """Is this key used up, or kept until the dialog is on the screen? Otherwise it goes to where the focus is."""
+        if self._early is not None:
+            self._early.append(event)
+            return True
+        pressed = event.character or event.key
+        if event.key == "escape":
+            self.answer("")
+        elif not self.typed and pressed in self.keys:
+            self.answer(self.keys[pressed][1])
+        else:
+            return False
+        return True
+
+    def answer(self, text: str) -> None:
+        """Be gone, and have the answer used."""
+        self.dismiss(text)
+        if text:
+            self.use(text)
 
     def on_resize(self) -> None:
         """Title and keys stay on the screen, however long the rest is."""
@@ -131,21 +162,14 @@ class Dialog(ModalScreen[str]):
         if not self.full:
             pages.styles.height = max(0, min(len(pages.lines), self.app.size.height - (9 if self.typed else 4)))
 
-    def on_key(self, event: events.Key) -> None:
-        """A key that answers."""
-        pressed = event.character or event.key
-        if not self.typed and pressed in self.keys:
-            event.stop()
-            self.dismiss(self.keys[pressed][1])
-
     def on_typed_done(self, message: Typed.Done) -> None:
         """What was typed is the answer."""
         if message.text.strip():
-            self.dismiss(message.text)
+            self.answer(message.text)
 
     def action_leave(self) -> None:
         """Answer nothing."""
-        self.dismiss("")
+        self.answer("")
 
 
 class Typed(TextArea):

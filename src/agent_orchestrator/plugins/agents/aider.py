@@ -13,10 +13,10 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from agent_orchestrator.errors import Missing, UsageError
+from agent_orchestrator.errors import UsageError
 from agent_orchestrator.git_files import find_layout
 from agent_orchestrator.host import ProcessId
-from agent_orchestrator.plugins.agents import aider_chat
+from agent_orchestrator.plugins.agents import aider_chat, clis
 from agent_orchestrator.plugins.agents.journals import Journal
 from agent_orchestrator.plugins.agents.prompts import PromptLog, log_size
 from agent_orchestrator.plugins.workspaces.furnish import exclude
@@ -168,10 +168,7 @@ class Aider:
         return env
 
     def _program(self, context: AgentContext) -> str:
-        found = self._host.which("aider", context.env.get("PATH"))
-        if found is None:
-            raise Missing("aider is in no directory of PATH", "install it: python -m pip install aider-chat")
-        return found
+        return clis.program(self._host, "aider", context, "install it: python -m pip install aider-chat")
 
     # -- hearing -------------------------------------------------------------------------------------------------------
 

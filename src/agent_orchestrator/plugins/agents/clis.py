@@ -41,14 +41,23 @@ def kept(folder: Path, *settings: str) -> Kept:
     return Kept((folder,), tuple(folder / name for name in settings))
 
 
+ELSEWHERE = "if it is installed, have its folder in your login shell's PATH, then: ao shutdown"
+"""What else may be wrong where a program is not found."""
+
+
 def program(host: Host, name: str, context: AgentContext, install: str) -> str:
     """The CLI's full path, as the agent's own environment finds it."""
     searched = context.env.get("PATH")
     found = host.which(name, searched)
     if found is None:
-        where = "PATH" if searched is None else f"PATH ({searched})"
-        raise Missing(f"the agent's program {name!r} is in no directory of {where}", install)
+        raise not_found(name, install, searched)
     return found
+
+
+def not_found(name: str, install: str, searched: str | None) -> Missing:
+    """That a program is not there: what to do first, for where it was looked for is long."""
+    looked = f" (it was looked for in {searched})" if searched is not None else ""
+    return Missing(f"the agent's program {name!r} was not found", f"{install}; {ELSEWHERE}{looked}")
 
 
 async def detect(host: Host, name: str, env: Mapping[str, str] | None = None) -> Found | None:

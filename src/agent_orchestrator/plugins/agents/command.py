@@ -121,9 +121,8 @@ class Command:
         searched = context.env.get("PATH")
         found = self._host.which(program, searched)
         if found is None:
-            where = "PATH" if searched is None else f"PATH ({searched})"
             remedy = f"install it: {self._install}" if self._install else f"install {program}, or name its path"
-            raise Missing(f"the agent's program {program!r} is in no directory of {where}", remedy)
+            raise clis.not_found(program, remedy, searched)
         return found
 
 

@@ -102,10 +102,14 @@ class Slack:
         return {"channel": self._channel, **sent} if self._channel else sent
 
     def _buttons(self, notification: Notification) -> list[dict[str, Any]]:
+        """What had to be cut cannot be answered by a button: nobody has seen all of it."""
+        whole = texts.is_whole(notification, SECTION, texts.for_slack)
         buttons = []
         for number, action in enumerate(texts.actions(notification)[:25]):
             label = {"type": "plain_text", "text": texts.cut(action.label, LABEL), "emoji": False}
             button: dict[str, Any] = {"type": "button", "text": label, "action_id": f"ao-{action.name}-{number}"}
+            if action.token and self._interactive and not whole:
+                continue
             if action.token and self._interactive:
                 button["value"] = action.token
             else:

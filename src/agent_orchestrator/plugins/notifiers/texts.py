@@ -43,6 +43,11 @@ def message(notification: Notification, most: int, escape: Callable[[str], str] 
     return cut(clean_text(notification.message), most, escape)
 
 
+def is_whole(notification: Notification, most: int, escape: Callable[[str], str] = str) -> bool:
+    """Whether its message has room there as it is."""
+    return units(escape(clean_text(notification.message).strip())) <= most
+
+
 def about(notification: Notification) -> list[tuple[str, str]]:
     """What it is about, in few words: level, project, session, id."""
     known = [

@@ -30,7 +30,12 @@ class TmuxWindow:
             raise Missing(
                 "you are in no tmux", f"run this inside tmux, choose another `terminal`, or {by_hand(window)}"
             )
-        where = ["-c", str(window.cwd)]
-        verb = ["split-window"] if self._as == "pane" else ["new-window", "-n", window.session]
+        where = ["-c", _literal(str(window.cwd))]
+        verb = ["split-window"] if self._as == "pane" else ["new-window", "-n", _literal(window.session)]
         argv = [program(self._host, "tmux", window), *verb, *where, "--", *window.command]
         await hand_over(self._host, argv, window, what="tmux")
+
+
+def _literal(text: str) -> str:
+    """As it is, also where tmux would run what stands in `#(…)`."""
+    return text.replace("#", "##")

@@ -20,7 +20,7 @@ Token = Annotated[str, Path(description="What the link ends with.")]
 
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
-    "Referrer-Policy": "no-referrer",
+    "Referrer-Policy": "same-origin",  # with "no-referrer" a browser calls the page's own origin null, which is refused
     "X-Robots-Tag": "noindex",
     "Cache-Control": "no-store",
 }

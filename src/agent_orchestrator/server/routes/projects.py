@@ -25,7 +25,7 @@ async def list_projects(services: TheServices, context: TheContext) -> Response:
 async def add_project(services: TheServices, context: TheContext, body: requests.NewProject) -> Response:
     """Register a repository, or clone one; administrators only.
 
-    With `init`, `created` in the answer names the configuration that was written."""
+    With `init`, `created` in the answer names the configuration that was written, `agent` the agent that it names."""
     return as_json(await services.projects.add(body.path, body.url, context, init=body.init), 201)
 
 

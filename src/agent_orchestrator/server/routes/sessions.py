@@ -131,20 +131,21 @@ async def send_message(
 
 
 @router.get("/sessions/{id}/messages", responses=gives("Messages"))
-async def list_messages(services: TheServices, session: SessionId) -> Response:
+async def list_messages(services: TheServices, session: SessionId, identity: TheIdentity) -> Response:
     """A session's messages and what became of them."""
-    return as_json({"messages": services.inbox.messages(session)})
+    return as_json({"messages": services.inbox.messages(session, to_agent=identity.kind == "session")})
 
 
 @router.get("/sessions/{id}/messages/{message}", responses=gives("Message"))
 async def get_message(
     services: TheServices,
     session: SessionId,
+    identity: TheIdentity,
     message: str,
     wait: Annotated[float | None, Query(ge=0, le=600, description="Seconds to wait for its end.")] = None,
 ) -> Response:
     """One message; with `wait`, as soon as it was acknowledged or failed, or time is up."""
-    return as_json(await services.inbox.message(session, message, wait))
+    return as_json(await services.inbox.message(session, message, wait, to_agent=identity.kind == "session"))
 
 
 @router.get("/questions", responses=gives("Questions"))
@@ -266,9 +267,12 @@ async def get_screen(services: TheServices, session: SessionId) -> Response:
 
 
 @router.get("/sessions/{id}/why", responses=gives("Why"))
-async def explain_session(services: TheServices, session: SessionId) -> Response:
-    """The facts, evidence and rules behind a session's status and its last reactions."""
-    return as_json(await services.inspection.why(session))
+async def explain_session(services: TheServices, session: SessionId, identity: TheIdentity) -> Response:
+    """The facts, evidence and rules behind a session's status and its last reactions; an agent is told it in words alone."""
+    found = await services.inspection.why(session)
+    if identity.kind == "session":
+        found |= {"facts": {}, "effects": [], "reactions": [], "events": []}
+    return as_json(found)
 
 
 @router.get("/sessions/{id}/environment", responses=gives("Environment"), dependencies=[admins_only])

@@ -2,7 +2,8 @@
 
 What they open is an address with a word that only this daemon can have signed. It names the very request that was shown: a permission
 asked at that moment for that command, an action offered by that rule. Once that is answered, by whomever, or no longer asked, the word
-is good for nothing. Opening the address changes nothing; what is sent there by POST does.
+is good for nothing. Opening the address changes nothing; what is sent there by POST does. The word behind a button that only some may
+press can be read by everybody who sees the button: it opens no address.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from agent_orchestrator.flow.engine import Flow
 from agent_orchestrator.flow.events import Event
 from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.flow.notices import Notice
+from agent_orchestrator.flow.status import WAITS_FOR
 from agent_orchestrator.plain import one_line
 from agent_orchestrator.protocols import NotificationAction
 from agent_orchestrator.services.tokens import Tokens
@@ -50,6 +52,8 @@ class Word:
     notifier: str
     notice: str
     until: float
+    pressed: bool
+    """It counts only by the button, of whoever may press it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +92,8 @@ class Answers:
         if facts is None or not asked or not target.settings.actions or not url:
             return notice, []
         said = self._request(facts, asked)
-        message = notice.message if said in notice.message else f"{notice.message}\n{said}".strip()
+        whole = notice.message in (said, f"{WAITS_FOR}{said}")  # a part of it may be another request's
+        message = notice.message if whole else f"{notice.message}\n{said}".strip()
         yes = "Allow"
         if asked.startswith("offer "):
             action = next(one.action for one in facts.offers if f"offer {one.id}" == asked)
@@ -96,7 +101,7 @@ class Answers:
         until = self.flow.clock() + GOOD_FOR
         actions = []
         for verb, label in (("allow", yes), ("deny", "Deny")):
-            token = self._token(Word(facts.id, asked, verb, target.name, notice.id, until))
+            token = self._token(Word(facts.id, asked, verb, target.name, notice.id, until, target.pressed))
             name = "merge" if label == "Merge" else verb
             actions.append(NotificationAction(name, label, f"{url}/answer/{token}", token))
         return replace(notice, message=message), actions
@@ -112,15 +117,20 @@ class Answers:
 
     def show(self, token: str) -> Shown:
         """What a link would answer; `Denied` and `Conflict` say why it is good for nothing."""
-        word = self._word(token)
+        word = self._linked(token)
         facts = self._still(word)
         verb = "Allow" if word.verb == "allow" else "Deny"
         return Shown(word, f"{verb}: {facts.id}", self._request(facts, word.asked))
 
-    async def answer(self, token: str, by: str = "") -> dict[str, Any]:
-        """Give the answer, once. `by`: who used it, where that is known."""
-        assert self.inbox is not None
+    def sent_by(self, token: str) -> tuple[str, str]:
+        """The project and the notifier that a word was sent for."""
         word = self._word(token)
+        return self._still(word).project, word.notifier
+
+    async def answer(self, token: str, by: str = "") -> dict[str, Any]:
+        """Give the answer, once. `by`: who pressed, where that is known."""
+        assert self.inbox is not None
+        word = self._word(token) if by else self._linked(token)
         facts = self._still(word)
         who = by or f"link {word.notifier}"
         if (behalf := current()) is not None:
@@ -134,6 +144,13 @@ class Answers:
         named = {"offer": reference} if kind == "offer" else {"request": reference}
         await self.inbox.answer(facts.id, decision=word.verb, **named, key=key)
         return {"session": facts.id, "verb": word.verb, "by": who}
+
+    def _linked(self, token: str) -> Word:
+        """What a link says; what was sent as a button is none."""
+        word = self._word(token)
+        if word.pressed:
+            raise Denied("this is no link, but a button", f"press it, or answer by: ao answer {word.session}")
+        return word
 
     def _still(self, word: Word) -> SessionFacts:
         """The session, if it asks the very thing that the link was made for."""
@@ -153,7 +170,10 @@ class Answers:
     # -- signing -----------------------------------------------------------------------------------------------------------
 
     def _token(self, word: Word) -> str:
-        said: Sequence[Any] = (word.session, word.asked, word.verb, word.notifier, word.notice, int(word.until))
+        said: Sequence[Any] = (
+            *(word.session, word.asked, word.verb, word.notifier, word.notice, int(word.until)),
+            *([1] if word.pressed else []),
+        )
         body = base64.urlsafe_b64encode(json.dumps(said, separators=(",", ":")).encode()).decode().rstrip("=")
         return f"{PREFIX}{body}.{self.tokens.seal(body)}"
 
@@ -163,14 +183,14 @@ class Answers:
         if not good or not hmac.compare_digest(self.tokens.seal(body).encode(), seal.encode()):
             raise Denied("this link was not made here, or is not whole", "open it from the notification itself")
         try:
-            session, asked, verb, notifier, notice, until = json.loads(
+            session, asked, verb, notifier, notice, until, *pressed = json.loads(
                 base64.urlsafe_b64decode(body + "=" * (-len(body) % 4))
             )
         except (ValueError, binascii.Error) as error:
             raise Denied(
                 f"this link cannot be read: {one_line(str(error), 80)}", "open it from the notification itself"
             ) from None
-        word = Word(session, asked, verb, notifier, notice, float(until))
+        word = Word(session, asked, verb, notifier, notice, float(until), bool(pressed))
         if self.flow.clock() > word.until:
             raise Denied("this link is too old", f"answer in the dashboard, or: ao answer {word.session}")
         return word

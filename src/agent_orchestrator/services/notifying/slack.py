@@ -46,14 +46,19 @@ class SlackButtons:
         if pressed is None:
             return False
         token, user, reply_to = pressed
-        text = await self._answer(target, token, user)
+        text = await self._answer(_secret(target), token, user)
         self._say(reply_to, text, target)
         return True
 
-    async def _answer(self, target: Target, token: str, user: str) -> str:
-        if user not in _users(target):
-            return f"You are not among notifiers.{target.name}.users: nothing was done."
+    async def _answer(self, secret: str, token: str, user: str) -> str:
+        """`secret`: of the app that signed it, which projects with other people may share."""
         try:
+            project, name = self.answers.sent_by(token)
+            target = self.targets.find(project, name)
+            if target is None or _secret(target) != secret:
+                return "Nothing was done: this button is of another app."
+            if user not in _users(target):
+                return f"You are not among notifiers.{target.name}.users: nothing was done."
             done = await self.answers.answer(token, by=f"slack {user}")
         except AoError as error:
             return f"Nothing was done: {one_line(str(error), 300)}"

@@ -27,6 +27,11 @@ class Target:
     """The same for whoever has the same settings, in whichever project; tells nothing of them."""
     pace: Pace
 
+    @property
+    def pressed(self) -> bool:
+        """Whether it is answered by buttons, which count for some people only."""
+        return self.settings.plugin == "slack" and bool(self.settings.options.get("signingSecret"))
+
 
 class Targets:
     """The notifiers in force."""

@@ -1,12 +1,19 @@
-"""What a rescue holds, as it is stored: everything but the bytes, which are blobs named here."""
+"""What a rescue holds, as it is stored: everything but the bytes, which are blobs named here.
+
+What is read is not believed: a session on another machine brings its rescues by a token that its agent has too.
+"""
 
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 
 from agent_orchestrator.errors import AoError
+from agent_orchestrator.git import SPARSE_MARK
 from agent_orchestrator.git_files import ref_safe
+from agent_orchestrator.safe_files import NotPlain, parts_of
 
 FORMAT = 1
 IDENTITY = {
@@ -15,6 +22,16 @@ IDENTITY = {
     "GIT_COMMITTER_NAME": "Agent Orchestrator",
     "GIT_COMMITTER_EMAIL": "ao@localhost",
 }
+
+_KINDS = ("file", "link", "nested")
+_OBJECT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+_REF = re.compile(r"refs/[^\x00-\x20\x7f]+")
+_STATE = re.compile(
+    r"[A-Z_]+|index|sharedindex\.[0-9a-f]+|(?:rebase-merge|rebase-apply|sequencer)/.+|logs/HEAD"
+    rf"|info/(?:sparse-checkout|exclude|attributes)|config(?:\.worktree)?|{re.escape(SPARSE_MARK)}",
+    re.DOTALL,
+)
+"""Files of a checkout's Git folder that are saved (`survey.py` finds them)."""
 
 
 def rescue_ref(session: str) -> str:
@@ -73,12 +90,47 @@ class Manifest:
 
     @classmethod
     def load(cls, content: bytes) -> Manifest:
-        """From bytes."""
+        """From bytes. Whatever leads out of a workspace, or is no name at all, is refused."""
         found = json.loads(content)
         if found.get("format") != FORMAT:
             raise AoError(
                 f"this rescue has format {found.get('format')}, known here is {FORMAT}", "use a newer version"
             )
-        found["entries"] = [Entry(**entry) for entry in found["entries"]]
-        found["stashes"] = [(sha, message) for sha, message in found["stashes"]]
-        return cls(**found)
+        try:
+            found["entries"] = [Entry(**entry) for entry in found["entries"]]
+            found["stashes"] = [(sha, message) for sha, message in found["stashes"]]
+            made = cls(**found)
+            strange = next(made._strange(), None)
+        except (TypeError, KeyError, ValueError, AttributeError) as error:
+            strange = str(error)
+        if strange is not None:
+            raise AoError(f"this is no rescue that was made here: {strange[:200]!r}", "look at it by git show")
+        return made
+
+    def _strange(self) -> Iterator[str]:
+        """What no workspace of ours could have had."""
+        for entry in self.entries:
+            if entry.kind not in _KINDS or type(entry.mode) is not int:
+                yield entry.kind
+        for path in (*(entry.path for entry in self.entries), *self.absent, *self.empty, *self.filled):
+            if not _is_inside(path):
+                yield path
+        for name in self.git_files:
+            if not _STATE.fullmatch(name) or not _is_inside(name):
+                yield name
+        refs = (*self.refs, *([] if self.head_ref is None else [self.head_ref]))
+        yield from (name for name in refs if not _REF.fullmatch(name))
+        objects = (
+            *(entry.blob for entry in self.entries),
+            *(*self.git_files.values(), *self.refs.values(), *self.tags, *self.tags.values()),
+            *(*(sha for sha, _ in self.stashes), *([] if self.head is None else [self.head])),
+        )
+        yield from (name for name in objects if not _OBJECT.fullmatch(name))
+
+
+def _is_inside(path: str) -> bool:
+    """Is it a name below a workspace, and not its own Git folder's?"""
+    try:
+        return parts_of(path)[0] != ".git"
+    except NotPlain:
+        return False

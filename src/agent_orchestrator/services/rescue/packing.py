@@ -31,7 +31,7 @@ def pack(root: Path, path: str, archive: Path) -> None:
                 name = "/".join((".", *below))
                 tar.addfile(_described(name, os.fstat(folder)))
                 with os.scandir(folder) as entries:
-                    names = sorted(entry.name for entry in entries)
+                    names = sorted({entry.name for entry in entries})  # twice, if made anew
                 folders = [(*below, inner) for inner in names if not _add(tar, folder, name, inner)]
             waiting += reversed(folders)
 

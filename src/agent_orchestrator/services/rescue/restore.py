@@ -7,16 +7,19 @@ import os
 import shutil
 import tarfile
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from agent_orchestrator.errors import NotFound
+from agent_orchestrator.errors import AoError, NotFound
 from agent_orchestrator.git import ABSENT, PARALLEL, Git
 from agent_orchestrator.git_files import Layout, find_layout
 from agent_orchestrator.host import Host
 from agent_orchestrator.plugins.workspaces.submodules import fill_submodules
+from agent_orchestrator.safe_files import NotPlain, parts_of
 from agent_orchestrator.services.rescue.manifest import Entry, Manifest, checkpoint_ref, rescue_ref, restored_ref
 from agent_orchestrator.services.rescue.store import holds, state_commit
+from agent_orchestrator.services.rescue.survey import WORKTREE_REFS
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +138,13 @@ async def _restore(saved: _Saved) -> list[str]:
     with tempfile.TemporaryDirectory(prefix=".ao-bring-back-", dir=workspace.parent) as folder:
         blobs = await _export(saved.host, saved.main, saved.state, Path(folder))
         await _restore_head(git, saved.manifest)
-        await asyncio.to_thread(_restore_files, workspace, saved.manifest, blobs)
-        await _restore_refs(git, saved.main, saved.manifest, blobs)
+        try:
+            await asyncio.to_thread(_restore_files, workspace, saved.manifest, blobs)
+        except NotPlain as error:
+            raise AoError(
+                f"this is no rescue that was made here: {error}", f"look at it: git show {saved.ref}"
+            ) from None
+        await _restore_refs(saved, blobs)
         await asyncio.to_thread(_restore_git_files, saved.layout, saved.manifest, blobs)
         await _leave_out(git, saved.manifest)
     await _look_again(git, saved.manifest)
@@ -203,7 +211,8 @@ async def _put_on_top(saved: _Saved) -> str:
 
 
 async def _export(host: Host, main: Git, state: str, folder: Path) -> Path:
-    """Write the rescue's blobs out as files, through no filter: the scratch repository has neither configuration nor attributes."""
+    """Write the rescue's blobs out as files, through no filter: the scratch repository has neither configuration nor attributes.
+    A symlink among them would be a file with its target in it."""
     layout = await main.layout()
     assert layout is not None
     scratch, out = folder / "git", folder / "blobs"
@@ -220,7 +229,8 @@ async def _export(host: Host, main: Git, state: str, folder: Path) -> Path:
     }
     export = Git(host, out, env)
     await export.run("read-tree", f"{state}:blobs", config=("core.bare=false",))
-    await export.run("checkout-index", "--all", "--force", "--quiet", config=("core.bare=false",), timeout=None)
+    plain = ("core.bare=false", "core.symlinks=false")
+    await export.run("checkout-index", "--all", "--force", "--quiet", config=plain, timeout=None)
     return out
 
 
@@ -287,9 +297,9 @@ def _restore_entry(workspace: Path, entry: Entry, blob: Path) -> None:
         path.mkdir()
         with tarfile.open(blob) as tar:
             if hasattr(tarfile, "fully_trusted_filter"):
-                tar.extractall(path, filter="fully_trusted")
+                tar.extractall(path, _inside(tar, path), filter="fully_trusted")
             else:
-                tar.extractall(path)
+                tar.extractall(path, _inside(tar, path))
     elif entry.kind == "link":
         path.symlink_to(os.fsdecode(blob.read_bytes()))
     else:
@@ -297,8 +307,23 @@ def _restore_entry(workspace: Path, entry: Entry, blob: Path) -> None:
         path.chmod(entry.mode)
 
 
+def _inside(tar: tarfile.TarFile, folder: Path) -> Iterator[tarfile.TarInfo]:
+    """What an archive has in it, one after the other, as long as all of it is below the folder, and behind no symlink of its own."""
+    for member in tar:
+        named = [member.name, *([member.linkname] if member.islnk() else [])]
+        for name in named:
+            if name != "." and _through_link(folder, folder.joinpath(*parts_of(name))):
+                raise NotPlain(f"{name!r} lies behind a symlink of the same archive")
+        if member.ischr() or member.isblk():
+            raise NotPlain(f"{member.name!r} is a device")
+        yield member
+
+
 def _clear(workspace: Path, path: Path) -> None:
-    """Make way: a folder may have become a file, a file a folder, a symlink either."""
+    """Make way: a folder may have become a file, a file a folder, a symlink either. Never Git's own, however it is spelled."""
+    top = workspace / path.relative_to(workspace).parts[0]
+    if top.exists() and top.samefile(workspace / ".git"):
+        raise NotPlain(f"{path} is Git's own")
     for step in [*reversed(list(path.relative_to(workspace).parents)[:-1])]:
         parent = workspace / step
         if parent.is_symlink() or (parent.exists() and not parent.is_dir()):
@@ -310,13 +335,17 @@ def _clear(workspace: Path, path: Path) -> None:
         shutil.rmtree(path)
 
 
-async def _restore_refs(git: Git, main: Git, manifest: Manifest, blobs: Path) -> None:
-    for blob in manifest.tags.values():
-        await main.text("hash-object", "-w", "-t", "tag", "--stdin", input=(blobs / blob).read_bytes())
-    present = await git.refs()
-    commands = [f"update {name} {sha}" for name, sha in manifest.refs.items() if present.get(name) != sha]
+async def _restore_refs(saved: _Saved, blobs: Path) -> None:
+    """A worktree's own; all of a clone's."""
+    for blob in saved.manifest.tags.values():
+        await saved.main.text("hash-object", "-w", "-t", "tag", "--stdin", input=(blobs / blob).read_bytes())
+    origin = await saved.main.layout()
+    shared = origin is not None and origin.common.resolve() == saved.layout.common.resolve()
+    own = {name: sha for name, sha in saved.manifest.refs.items() if not shared or name.startswith(WORKTREE_REFS)}
+    present = await saved.git.refs()
+    commands = [f"update {name} {sha}" for name, sha in own.items() if present.get(name) != sha]
     if commands:
-        await git.update_refs(commands)
+        await saved.git.update_refs(commands)
 
 
 def _restore_git_files(layout: Layout, manifest: Manifest, blobs: Path) -> None:

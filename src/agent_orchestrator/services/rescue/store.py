@@ -145,7 +145,7 @@ async def state_commit(main: Git, ref: str) -> str | None:
     done = await main.run("rev-parse", "--verify", "--quiet", "--end-of-options", ref, ok=(0, 1, 128))
     if done.code:
         return None
-    return (await main.text("show", "-s", "--format=%P", done.text.strip())).split()[-1]
+    return next(iter((await main.text("show", "-s", "--format=%P", done.text.strip())).split()[::-1]), None)
 
 
 async def _save(found: Survey, ref: str, session: str, folder: Path, about: str, earlier: Sequence[str]) -> str:

@@ -28,7 +28,7 @@ _IN_PROGRESS = {
 }
 _STATE_FOLDERS = ("rebase-merge", "rebase-apply", "sequencer")
 _NOT_STATE = {"FETCH_HEAD"}
-_WORKTREE_REFS = ("refs/bisect/", "refs/worktree/", "refs/rewritten/")
+WORKTREE_REFS = ("refs/bisect/", "refs/worktree/", "refs/rewritten/")
 _PASSING = ("refs/ao/keep/", "refs/ao/clone/", "refs/ao/published/", "refs/ao/checkpoint/")
 """What goes with the workspace, or is overwritten by the next: holds nothing for good."""
 LARGEST = 4 << 30
@@ -394,16 +394,14 @@ def _below_folder(folder: Path) -> list[Path]:
 async def _look_at_commits(found: Survey) -> None:
     """Find commits, stashes and refs that go with the workspace."""
     main_refs = {
-        name: sha
-        for name, sha in (await found.main.refs()).items()
-        if not name.startswith((*_WORKTREE_REFS, *_PASSING))
+        name: sha for name, sha in (await found.main.refs()).items() if not name.startswith((*WORKTREE_REFS, *_PASSING))
     }
     own_refs = await found.git.refs()
     if found.own_objects:
         mine = {name: sha for name, sha in own_refs.items() if not name.startswith(("refs/remotes/", "refs/stash"))}
         found.refs = {name: sha for name, sha in mine.items() if main_refs.get(name) != sha}
     else:
-        found.refs = {name: sha for name, sha in own_refs.items() if name.startswith(_WORKTREE_REFS)}
+        found.refs = {name: sha for name, sha in own_refs.items() if name.startswith(WORKTREE_REFS)}
     found.stashes = await _stashes(found)
     log, state = set[str](), set[str]()
     for name in found.git_files:

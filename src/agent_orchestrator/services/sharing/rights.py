@@ -55,6 +55,8 @@ def rights_of(
         facts = session(name)
         if facts is None or facts.project != project:
             raise Denied(f"{name} is no session of project {project}", "fetch from its own project's repository")
+        if not facts.remote:  # what it saves is saved by the daemon, whose word it would be taken for
+            raise Denied(f"{name} has its repository where it is", "use that")
         current = facts.generation + bool(facts.launch and facts.launch.lost)
         if generation < current:
             raise Denied(

@@ -1,0 +1,145 @@
+"""A rescue that somebody else wrote, an agent on another machine say, leads nobody out of the workspace."""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_orchestrator.errors import AoError
+from agent_orchestrator.services.rescue import rescue
+from tests.integration.rescue.world import World, git
+
+pytestmark = pytest.mark.anyio
+REF = "refs/ao/rescue/app-task"
+Change = Callable[[dict[str, Any], str], None]
+
+
+def _of_git(name: str) -> Change:
+    return lambda found, blob: found["git_files"].update({name: blob})
+
+
+def _entry(path: str, blob: str = "") -> Change:
+    return lambda found, own: found["entries"].append({"path": path, "kind": "file", "mode": 420, "blob": blob or own})
+
+
+def _set(key: str, value: Any) -> Change:
+    return lambda found, _: found.update({key: value})
+
+
+CHANGES: dict[str, Change] = {
+    "a file of Git's by its whole name": _of_git("MINE"),
+    "a file of Git's beside": _of_git("../../../../mine"),
+    "where Git's folder is": _of_git("commondir"),
+    "a file by its whole name": _entry("MINE"),
+    "a file beside": _entry("../../mine"),
+    "where the repository is": _entry(".git"),
+    "a file for a blob": _entry("new", "MINE"),
+    "a blob beside": _entry("new", "../../../mine"),
+    "something to remove": _set("absent", ["../../mine"]),
+    "a folder to make": _set("empty", ["../../made"]),
+    "a submodule beside": _set("filled", ["../../made"]),
+    "an order for a ref": _set("refs", {"refs/x 1\ndelete refs/heads/main": "1" * 40}),
+    "an option for a commit": _set("head", "--prefix=x/"),
+    "an option for a branch": _set("head_ref", "--delete"),
+    "another kind": lambda found, blob: found["entries"].append({"path": "x", "kind": "?", "mode": 1, "blob": blob}),
+    "another key": _set("other", 1),
+    "no lists": _set("entries", 1),
+}
+
+
+async def forge(world: World, change: Change, mode: str = "100644", content: bytes = b"forged\n") -> None:
+    """Save something, then make the rescue one that was never saved."""
+    await world.make()
+    (world.path / "new.txt").write_text("new\n")
+    await rescue(world.host, world.spec.repo, world.path, "app-task")
+    repo, state = world.spec.repo, git(world.spec.repo, "rev-parse", f"{REF}^2")
+    found = json.loads(git(repo, "cat-file", "blob", f"{state}:blobs/manifest.json"))
+    blob = git(repo, "hash-object", "-w", "--stdin", stdin=content)
+    change(found, blob)
+    text = json.dumps(found).replace("MINE", str(world.path.parent.parent / "mine"))
+    manifest = git(repo, "hash-object", "-w", "--stdin", stdin=text.encode())
+    kept = [line for line in git(repo, "ls-tree", f"{state}:blobs").splitlines() if "manifest.json" not in line]
+    lines = [*kept, f"{mode} blob {blob}\t{blob}", f"100644 blob {manifest}\tmanifest.json", ""]
+    blobs = git(repo, "mktree", stdin="\n".join(lines).encode())
+    tree = git(repo, "mktree", stdin=f"040000 tree {blobs}\tblobs\n".encode())
+    made = git(repo, "commit-tree", tree, "-m", "state")
+    shown = git(repo, "commit-tree", f"{REF}^{{tree}}", "-p", f"{REF}^1", "-p", made, "-m", "Rescue: 1 untracked file")
+    git(repo, "update-ref", REF, shown)
+    (world.path / "new.txt").unlink()
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    """A file of the user's, beside everything that is the session's."""
+    (tmp_path / "mine").write_text("what I wrote\n")
+    return tmp_path / "mine"
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+async def test_no_name_in_it_leads_out(world: World, mine: Path, change: Change) -> None:
+    await forge(world, change)
+    with pytest.raises(AoError, match="no rescue that was made here"):
+        await world.make_again()
+    assert mine.read_text() == "what I wrote\n" and not (mine.parent / "made").exists()
+    assert git(world.spec.repo, "rev-parse", "main") == git(world.path, "rev-parse", "HEAD")
+
+
+async def test_a_symlink_for_a_blob_is_not_followed(world: World, mine: Path) -> None:
+    await forge(world, _entry("copied"), "120000", str(mine).encode())
+    await world.make_again()
+    assert (world.path / "copied").read_text() == str(mine)
+
+
+async def test_branches_that_others_share_stay_where_they_are(world: World) -> None:
+    await forge(world, lambda found, _: found["refs"].update({"refs/heads/main": found["head"]}))
+    git(world.spec.repo, "commit", "-q", "--allow-empty", "-m", "more")
+    before = git(world.spec.repo, "rev-parse", "main")
+    await world.make_again()
+    assert git(world.spec.repo, "rev-parse", "main") == before
+
+
+def _member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname = kind, link
+    info.size = 7 if kind == tarfile.REGTYPE else 0
+    return info
+
+
+ARCHIVES = {
+    "a whole name": [_member("MINE")],
+    "a name beside": [_member("../../../mine")],
+    "behind a link": [_member("./a", tarfile.SYMTYPE, "../../.."), _member("./a/mine")],
+    "a link instead of a folder": [
+        _member("./a", tarfile.SYMTYPE, "../../.."),
+        _member("./a", tarfile.DIRTYPE),
+        _member("./a/mine"),
+    ],
+    "another name of a file": [_member("./a", tarfile.LNKTYPE, "MINE"), _member("./a")],
+    "another name of a file beside": [_member("./a", tarfile.LNKTYPE, "../../../mine"), _member("./a")],
+    "another name of one behind a link": [
+        _member("./a", tarfile.SYMTYPE, "../../.."),
+        _member("./b", tarfile.LNKTYPE, "./a/mine"),
+    ],
+    "a device": [_member("./a", tarfile.CHRTYPE)],
+}
+
+
+@pytest.mark.parametrize("members", ARCHIVES.values(), ids=ARCHIVES)
+async def test_no_archive_in_it_leads_out(world: World, mine: Path, members: list[tarfile.TarInfo]) -> None:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        for member in map(copy.copy, members):
+            member.name, member.linkname = (text.replace("MINE", str(mine)) for text in (member.name, member.linkname))
+            tar.addfile(member, io.BytesIO(b"forged\n"))
+    nested = {"path": "inner", "kind": "nested", "mode": 493}
+    await forge(world, lambda found, blob: found["entries"].append({**nested, "blob": blob}), content=packed.getvalue())
+    with pytest.raises(AoError, match="no rescue that was made here"):
+        await world.make_again()
+    assert mine.read_text() == "what I wrote\n" and mine.stat().st_nlink == 1
