@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
+import shutil
 import signal
 import subprocess
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from agent_orchestrator.errors import Missing, NotFound
+from agent_orchestrator.errors import Missing, NotFound, Temporary
 from agent_orchestrator.host import Completed, LocalHost
 from agent_orchestrator.plugins.runtimes.auto import pick, tmux_version
 from agent_orchestrator.plugins.runtimes.launching import forget_ended
@@ -195,6 +196,20 @@ async def test_a_server_is_not_as_short_of_files_as_who_starts_it(tmux: Bench) -
         resource.setrlimit(resource.RLIMIT_NOFILE, (before, most))
     enough = 65536 if most == resource.RLIM_INFINITY else min(most, 65536)
     assert resource.prlimit(await server_pid(tmux.home), resource.RLIMIT_NOFILE) == (enough, most)
+
+
+async def test_a_server_that_ends_before_its_answer_is_started_again(tmux: Bench) -> None:
+    """As one does that cannot go on: its client has neither an answer nor an error."""
+    program, there = tmux.root / "tmux", shutil.which("tmux")
+    program.write_text(f'#!/bin/sh\n[ -e "$0.once" ] || {{ : >"$0.once"; exit 0; }}\nexec {there} "$@"\n')
+    program.chmod(0o755)
+    runtime = Tmux({"home": str(tmux.home), "program": str(program)}, LocalHost())
+    spec = tmux.spec(["sleep", "60"])
+    with pytest.raises(Temporary, match="it says nothing"):
+        await runtime.launch(spec)
+    handle = await runtime.launch(spec)
+    assert await runtime.probe([handle]) == [Alive()]
+    await runtime.stop(handle, grace=0.0)
 
 
 async def test_without_tmux_the_error_says_what_to_do(tmux: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -101,14 +101,14 @@ class Tmux:
         except AoError:
             launcher.unlink(missing_ok=True)
             raise
-        if answer.code == 0:
+        if answer.code == 0 and (told := answer.text.split()):
             launching.forget_others(spec.private, "launch")
-            pane, pid = answer.text.split()
+            pane, pid = told
             return self._handle(launch, pane, int(pid))
         launcher.unlink(missing_ok=True)
         if "duplicate session" in answer.error:
             return await self._launched_before(launch)
-        raise Temporary(f"tmux could not start session {spec.session}: {answer.error}")
+        raise Temporary(f"tmux could not start session {spec.session}: {answer.error or 'it says nothing'}")
 
     async def _launched_before(self, launch: Mapping[str, str]) -> Handle:
         pane = await self._pane(launch["name"])
