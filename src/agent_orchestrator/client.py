@@ -371,7 +371,8 @@ class Client:
                 lines = log.read().decode(errors="replace").strip().splitlines()
         except OSError:
             lines = []
-        return lines[-1].removeprefix("ao: ") if lines else f"it exited with {code}"
+        said = [line for line in lines if line.startswith("ao: ")] or lines  # what it logs besides may come later
+        return said[-1].removeprefix("ao: ") if said else f"it exited with {code}"
 
 
 def alive(pid: int) -> bool:

@@ -15,6 +15,8 @@ UNSEEN = (
 """Characters that nobody sees but a program reads, as the inside of a character class: directions, zero widths, fillers, tags. What
 joins letters (U+200C, U+200D) stays."""
 LONGEST_LINE = 500
+INTERPRETED = re.compile(r"""[`$;|&<>"'\\#*?()\x00-\x1f\x7f-\x9f\u2028\u2029]""")
+"""What a shell or tmux would not take for itself in a path."""
 
 _NOT_TEXT = re.compile(
     r"\x1b\][^\x07\x1b\n]*(?:\x07|\x1b\\)"  # OSC: titles, links

@@ -234,11 +234,13 @@ def test_viewers_may_look_and_an_agent_only_at_its_own_session(box: Sandbox) -> 
     assert set(board.sessions) == {"app-one"}
     board.close()
     agent = box.request("GET", "/api/sessions/app-one/environment")["env"]["AO_TOKEN"]
-    of_all, own = ("/api/live", "/api/overview", "/api/stats"), ("/timeline", "/work", "/usage")
+    of_all, own = ("/api/live", "/api/overview", "/api/stats"), ("/work", "/usage")
     for path in of_all:
         assert (_code(box, path, agent), _code(box, path, None)) == (403, 401)
     for path in (f"/api/sessions/app-one{part}" for part in own):
         assert (_code(box, path, viewer), _code(box, path, agent), _code(box, path, None)) == (200, 200, 401)
+    told = "/api/sessions/app-one/timeline"  # strangers' words too, which may wait for a person's leave
+    assert (_code(box, told, viewer), _code(box, told, agent), _code(box, told, None)) == (200, 403, 401)
     assert _code(box, "/api/overview", viewer) == _code(box, "/api/stats", viewer) == 200
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent_orchestrator.testing.sandbox import Sandbox
+from tests.acceptance.saying import refused
 
 SQUAD = {"default_program": "codex --model o9", "auto_yes": True, "branch_prefix": "me/", "daemon_poll_interval": 1000}
 
@@ -117,3 +118,44 @@ def test_a_file_that_is_not_there(box: Sandbox, config: Path) -> None:
     done = box.ao("import", "nowhere.yaml", check=False)
     assert done.returncode == 2
     assert "nowhere.yaml cannot be read" in done.stderr
+
+
+# -- what is not the user's own ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def old(box: Sandbox, config: Path) -> Iterator[Path]:
+    """A file that came with the repository, where there is no configuration yet."""
+    config.unlink()
+    file, mark = box.repo / "old.yaml", box.folder / "was-run"
+    file.write_text(
+        "readyThresholdMs: 5\ndefaults: {agent: demo, runtime: process}\n"
+        f"projects:\n  app: {{path: ., postCreate: ['touch {mark}']}}\n"
+    )
+    box.git("add", "old.yaml", cwd=box.repo)
+    box.git("commit", "-q", "-m", "theirs", cwd=box.repo)
+    yield file
+    box.git("reset", "-q", "--hard", "HEAD~1", cwd=box.repo)
+
+
+def test_what_came_with_the_repository_is_not_made_the_users_own_unseen(box: Sandbox, config: Path, old: Path) -> None:
+    mark = box.folder / "was-run"
+    for options in ((), ("--json",)):
+        said = refused(box.ao("import", *options, str(old), check=False), 1, str(old), "--dry-run", "--yes")
+        assert "1 not seen yet" in said
+    assert not config.exists()
+    assert f"  projects.app.postCreate: touch {mark}\n" in box.ao("import", "--dry-run", str(old)).stdout
+    assert not config.exists()
+    assert f"touch {mark}" in box.ao("import", "--yes", str(old)).stdout
+    assert not mark.exists()
+    box.ao("new", "[[wait]]", "--name", "seen")
+    assert mark.exists()
+
+
+def test_the_users_own_file_is_not_asked_about(box: Sandbox, config: Path, old: Path) -> None:
+    own = box.repo / "own.yaml"
+    own.write_text(old.read_text().replace("was-run", "own-was-run"))
+    told = box.json("import", str(own))
+    assert told["written"] and told["digest"] == ""
+    assert told["commands"] == [f"projects.app.postCreate: touch {box.folder / 'own-was-run'}"]
+    own.unlink()

@@ -267,6 +267,22 @@ class TestCommand(TerminalContract):
         with pytest.raises(UsageError, match=said):
             Command(config, programs.host)
 
+    @pytest.mark.parametrize("word", ["cd {{cwd}}; exec {{command}}", "cd '{{ cwd }}'", "--directory={{cwd}}"])
+    async def test_no_folder_is_a_command(self, programs: Programs, tmp_path: Path, word: str) -> None:
+        cwd = tmp_path / "w$(touch there)'"
+        cwd.mkdir()
+        window = Window("app-x", ("ao", "attach", "app-x"), cwd)
+        with pytest.raises(UsageError, match=r"give '\{\{cwd\}\}' as a word of its own"):
+            await Command({"command": ["foot", "sh", "-c", word]}, programs.host).open(window)
+        await Command({"command": ["foot", "sh", "-c", 'cd "$1"', "sh", "{{ cwd }}"]}, programs.host).open(window)
+        assert programs.started() == [["foot", "sh", "-c", 'cd "$1"', "sh", str(cwd), *window.command]]
+
+    async def test_a_plain_folder_may_be_a_part_of_a_word(self, programs: Programs, window: Window) -> None:
+        await Command({"command": ["foot", "sh", "-c", "cd {{cwd}}; exec {{command}}"]}, programs.host).open(
+            Window(window.session, window.command, Path("/"))
+        )
+        assert programs.started() == [["foot", "sh", "-c", "cd /; exec ao attach app-fix-login"]]
+
     async def test_a_window_that_stays_holds_nobody_up(self, tmp_path: Path, window: Window) -> None:
         lasting = Programs(tmp_path / "l", "foot", then={"foot": f'echo $$ > "{tmp_path}/pid"; exec sleep 60'})
         await Command({"command": "foot"}, lasting.host).open(window)

@@ -34,7 +34,7 @@ SAMPLE = (
     ("landing-process", "560"),
     ("life-tmux", "250"),
     ("command-process", "1# start sh : commanding._run < commanding.run"),
-    ("spawn-process", "1# ended: creation._check_base < creation.spec < sessions.create < spawning.spawn"),
+    ("spawn-process", "1# ended: creation._check_base < creation.spec < sessions._create < sessions.create"),
     ("judged-process", "1# insert: review-requested"),
     ("judged-process", "1# start git merge-base: agent_reviews._forget_branch"),
 )

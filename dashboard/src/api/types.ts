@@ -456,6 +456,8 @@ export interface ImportRequest {
   /** take its values where the file has others */
   replace?: boolean;
   dryRun?: boolean;
+  /** of what a dry run showed: a person has read what it would run or open */
+  digest?: string;
 }
 
 /** A configuration that was taken over, and the file as it is with it. */
@@ -468,6 +470,8 @@ export interface Imported {
   text: string;
   entries: ImportedKey[];
   warnings: string[];
+  commands: string[];
+  digest: string;
 }
 
 /** What became of one key of another orchestrator's configuration. */

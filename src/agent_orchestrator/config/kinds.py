@@ -11,6 +11,7 @@ from agent_orchestrator.config import values
 from agent_orchestrator.config.problems import nearest
 from agent_orchestrator.config.templates import AGENT_VARIABLES, BRANCH_VARIABLES, check_condition, check_template
 from agent_orchestrator.flow.rules import ACTIONS, PRIORITIES, STRATEGIES, TEMPLATE_VARIABLES, TRIGGERS
+from agent_orchestrator.plain import INTERPRETED
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -44,6 +45,14 @@ def _folder(value: str) -> str:
             f"{values.shown(value)} is no folder of the repository; write its whole name, without patterns"
         )
     return "/".join(parts)
+
+
+def _plain_path(value: str) -> str:
+    if told := INTERPRETED.search(value):
+        raise ValueError(
+            f"{values.shown(value)} contains {values.shown(told[0])}, which a shell or tmux would interpret; write a path without it"
+        )
+    return value
 
 
 def _name(value: str) -> str:
@@ -120,6 +129,7 @@ Text = Annotated[str, BeforeValidator(_text)]
 Database = Annotated[Text, AfterValidator(_database)]
 Texts = Annotated[tuple[Text, ...], BeforeValidator(_texts)]
 Inside = Annotated[Text, AfterValidator(_inside)]
+PlainPath = Annotated[Text, AfterValidator(_plain_path)]
 Insides = Annotated[tuple[Inside, ...], BeforeValidator(_texts)]
 Folders = Annotated[tuple[Annotated[Text, AfterValidator(_folder)], ...], BeforeValidator(_texts)]
 Name = Annotated[Text, AfterValidator(_name)]

@@ -37,6 +37,7 @@ from agent_orchestrator.config.kinds import (
     Pattern,
     Pause,
     Permissions,
+    PlainPath,
     Port,
     Positive,
     Priority,
@@ -320,7 +321,10 @@ class Project(Defaults):
     post_create: Texts = Field(default=(), description="shell commands run in a new workspace")
     ports: Ports | None = Field(default=None, description="each session its own block of ports")
     env: Environment = Field(default={}, description="environment of its agents")
-    worktree_dir: Text | None = Field(default=None, description="where its workspaces are; absent: below $AO_HOME")
+    worktree_dir: PlainPath | None = Field(
+        default=None,
+        description="where its workspaces are, without quotes, `$`, `;` and the like; absent: below $AO_HOME",
+    )
     branch_pattern: BranchPattern | None = Field(
         default=None, description="template of branch names; absent: feature/…"
     )

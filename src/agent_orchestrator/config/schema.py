@@ -301,5 +301,7 @@ the content of the code that is named (`plugins`, `dockerfile`): whatever a pull
 about again. Code that Git tracks is asked about when it changes even if the configuration is yours. Meanwhile running sessions go
 on, and what would start waits. All other keys are in force at once.
 
+What `ao import` writes is yours too: what of it came with a repository is shown and asked about before it is written.
+
 A file that belongs to another user of the machine, or that everybody may write, is refused altogether.
 """

@@ -934,6 +934,10 @@ class Imported(Shown):
     text: str
     entries: list[ImportedKey]
     warnings: list[str]
+    commands: list[str]
+    """What the file would run or open that it does not yet, as `ao trust` shows it."""
+    digest: str
+    """Of what is shown here: whoever has it written gives it, once a person has read `commands`. Empty: nobody needs to."""
 
 
 class Agent(Shown):

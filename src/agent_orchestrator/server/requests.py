@@ -363,6 +363,7 @@ class ImportRequest(Given):
     )
     replace: bool = Field(default=False, description="take its values where the file has others")
     dry_run: bool = False
+    digest: str = Field(default="", description="of what a dry run showed: a person has read what it would run or open")
 
 
 class PruneRequest(Given):

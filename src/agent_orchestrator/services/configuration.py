@@ -9,16 +9,16 @@ from dataclasses import replace as replace_field
 from pathlib import Path
 from typing import Any
 
-from agent_orchestrator.config import schema
+from agent_orchestrator.config import schema, trust
 from agent_orchestrator.config.edit import get_value, set_value, write_atomically
 from agent_orchestrator.config.importing import bring, merge
 from agent_orchestrator.config.importing.told import Entry
-from agent_orchestrator.config.load import FILE_NAMES, find, load_text, read
+from agent_orchestrator.config.load import FILE_NAMES, Loaded, find, in_workspace, load_text, read
 from agent_orchestrator.config.model import DAEMON_KEYS
 from agent_orchestrator.config.problems import InvalidConfig
-from agent_orchestrator.errors import ConfigError, NotFound, UsageError
+from agent_orchestrator.errors import AoError, ConfigError, Conflict, Denied, NotFound, UsageError
 from agent_orchestrator.home import Home
-from agent_orchestrator.services.projects import Context, Projects
+from agent_orchestrator.services.projects import Context, Projects, told, tracked
 
 
 class Configuration:
@@ -46,17 +46,34 @@ class Configuration:
         return {"file": str(file), "key": key, "value": get_value(file, key, os.environ)}
 
     async def bring(
-        self, path: str, text: str, context: Context, *, output: str | None, replace: bool, dry_run: bool
+        self,
+        path: str,
+        text: str,
+        context: Context,
+        *,
+        output: str | None,
+        replace: bool,
+        dry_run: bool,
+        shown: str = "",
     ) -> dict[str, Any]:
-        """Take over another orchestrator's configuration into the file here, or into `output`; what became of each key is told."""
+        """Take over another orchestrator's configuration into the file here, or into `output`; what became of each key is told.
+
+        What it would run or open is told too. If it is not the user's own, a person must have seen that: `shown`, by its digest.
+        """
         here = context.cwd or self.home.path
         source, target = here / path, here / output if output else self._own_file(context)
         brought = bring(text, source, target.parent)
         itself = target.exists() and source.exists() and target.samefile(source)
         before = read(target) if target.exists() and not itself else ""
         merged = merge(brought, before, target, os.environ, overwrite=replace, source=source.name)
-        written = not dry_run and not itself and merged.text != before
+        changes = not itself and merged.text != before
+        commands = self._new(merged.text, before, target) if changes else []
+        own = not commands or await self._is_own(source)
+        digest = "" if own else self._digest(merged.text, target)
+        written = changes and not dry_run
         if written:
+            if shown != digest and digest:
+                raise _unseen(source, target, len(commands), bool(shown))
             write_atomically(target, merged.text)
             await self.projects.resolve(context)
         return {
@@ -68,7 +85,34 @@ class Configuration:
             "text": merged.text,
             "entries": [asdict(self._noted(entry, target)) for entry in merged.entries],
             "warnings": list(merged.warnings),
+            "commands": commands,
+            "digest": digest,
         }
+
+    def _new(self, text: str, before: str, target: Path) -> list[str]:
+        """What a file would run or open, or decide for the daemon, that it does not yet."""
+        try:
+            known = self._told(load_text(before, target, os.environ)) if before else []
+        except ConfigError:
+            known = []  # it is not in force
+        return [line for line in self._told(load_text(text, target, os.environ)) if line not in known]
+
+    def _told(self, loaded: Loaded) -> list[str]:
+        around = self.projects.config.around(loaded)
+        return told({**trust.started_with(loaded), **trust.powers(loaded, around)}, trust.code(loaded, around))
+
+    def _digest(self, text: str, target: Path) -> str:
+        loaded = load_text(text, target, os.environ)
+        code = [trust.content(path) for path in trust.code(loaded, self.projects.config.around(loaded))]
+        return trust.digest({"text": text, "code": code}, target)
+
+    async def _is_own(self, source: Path) -> bool:
+        """Did the user write it? Not what came with a repository or lies in a workspace; of what came by a pipe nobody knows."""
+        workspaces = (self.home.worktrees, *self.projects.config.workspaces())
+        if not source.is_file() or in_workspace(source, workspaces):
+            return False
+        places = dict.fromkeys((source, source.resolve()))
+        return not any([await tracked(self.projects.host, place) for place in places])
 
     def _noted(self, entry: Entry, target: Path) -> Entry:
         """With a word where a key is of no effect in that file."""
@@ -113,3 +157,14 @@ class Configuration:
     def help(self) -> str:
         """Every key, explained."""
         return schema.help_text()
+
+
+def _unseen(source: Path, target: Path, commands: int, shown: bool) -> AoError:
+    if shown:
+        return Conflict(
+            f"{target}, or code that it would name, changed since it was shown", "read it again: ao import --dry-run"
+        )
+    return Denied(
+        f"{source} is not your own, and with it {target} would run commands or open something of yours ({commands} not seen yet)",
+        "read them by ao import --dry-run, then say --yes",
+    )

@@ -426,11 +426,10 @@ class Projects:
             self._keep_for_daemon(loaded)
             trusted = True
             await self._take_again(project.file)
-        lines = [*_lines(powers), *(f"{one}: {_declared(one)}" for one in code)]
         return {
             "project": project.id,
             "file": str(project.file),
-            "commands": [visible(line).replace("\n", " ⏎ ") for line in lines],
+            "commands": told(powers, code),
             "digest": whole,
             "trusted": trusted,
         }
@@ -560,6 +559,12 @@ async def foreign(host: Host, home: Home, file: Path) -> bool:
         return False  # it is not in force
     digest = trust.digest(trust.started_with(loaded))
     return bool(digest) and digest not in trusted_for_daemon(home) and await tracked(host, file)
+
+
+def told(powers: Mapping[str, Any], code: Iterable[Path]) -> list[str]:
+    """Powers and files of code as lines that a person can read, and that hide nothing."""
+    lines = [*_lines(powers), *(f"{one}: {_declared(one)}" for one in code)]
+    return [visible(line).replace("\n", " ⏎ ") for line in lines]
 
 
 def _declared(path: Path) -> str:

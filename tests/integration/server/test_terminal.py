@@ -119,9 +119,12 @@ async def test_who_says_what_was_shown_is_sent_no_more_than_a_window_ahead(world
         return len(output)
 
     async def take_what_comes() -> int:
+        """A window, however long that takes, and whatever comes right behind it."""
         before = taken
+        while taken < before + WINDOW:
+            await take()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(1):
+            async with asyncio.timeout(0.5):
                 while True:
                     await take()
         return taken - before
@@ -130,9 +133,9 @@ async def test_who_says_what_was_shown_is_sent_no_more_than_a_window_ahead(world
         await socket.send('{"ack": 0}')
         await socket.send(b"go\n")
         first = await take_what_comes()
-        assert WINDOW <= first < WINDOW + CHUNK
+        assert first < WINDOW + CHUNK
         await socket.send(json.dumps({"ack": first}))
-        assert WINDOW <= await take_what_comes() < WINDOW + CHUNK
+        assert await take_what_comes() < WINDOW + CHUNK
         await socket.send(json.dumps({"ack": WINDOW + CHUNK}))
         while last != b"END":
             await socket.send(json.dumps({"ack": await take()}))

@@ -229,7 +229,14 @@ def test_the_daemon_is_started_when_its_socket_refuses(
     os.waitpid(info["pid"], 0)
 
 
-@pytest.mark.parametrize(("last", "told"), [("ao: port 3000 is taken", "port 3000 is taken"), ("", "it exited with 1")])
+@pytest.mark.parametrize(
+    ("last", "told"),
+    [
+        ("ao: port 3000 is taken", "port 3000 is taken"),
+        ("ao: port 3000 is taken\ntimestamp=1 level=info event=stall", "port 3000 is taken"),
+        ("", "it exited with 1"),
+    ],
+)
 def test_a_daemon_that_dies_at_its_start_is_quoted(
     home: Path, fake_module: Path, connect: Connect, last: str, told: str
 ) -> None:

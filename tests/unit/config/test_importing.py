@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,8 +14,10 @@ from hypothesis import strategies as st
 
 from agent_orchestrator.config.importing import Brought, Merged, bring, merge
 from agent_orchestrator.config.load import load_text
-from agent_orchestrator.errors import AoError, ConfigError, UsageError
+from agent_orchestrator.config.trust import Around
+from agent_orchestrator.errors import AoError, ConfigError, Conflict, Denied, UsageError
 from agent_orchestrator.home import Home
+from agent_orchestrator.host import LocalHost
 from agent_orchestrator.services.configuration import Configuration
 from agent_orchestrator.services.projects import Context
 
@@ -309,7 +312,8 @@ def test_what_is_no_yaml_is_told_with_its_line() -> None:
 @pytest.mark.anyio
 async def test_what_concerns_the_daemon_says_where_it_counts(tmp_path: Path) -> None:
     own = Home(tmp_path / "ao")
-    projects: Any = SimpleNamespace(config=SimpleNamespace(places=(own.config, None)))
+    config = SimpleNamespace(places=(own.config, None), workspaces=tuple, around=lambda _: Around(tmp_path))
+    projects: Any = SimpleNamespace(config=config)
     text = "port: 4000\nprojects: {app: {path: /r, defaultBranch: main}}\n"
 
     async def notes(output: Path) -> dict[str, str]:
@@ -320,3 +324,102 @@ async def test_what_concerns_the_daemon_says_where_it_counts(tmp_path: Path) -> 
 
     assert (await notes(tmp_path / "agent-orchestrator.yaml"))["port"] == f"counts only in {own.config}"
     assert (await notes(own.config))["port"] == ""
+
+
+# -- what is not the user's own ----------------------------------------------------------------------------------------
+
+THEIRS = "readyThresholdMs: 5\nprojects: {app: {path: ., postCreate: ['touch X']}}\n"
+
+
+class Here:
+    """A repository, and whoever imports into it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.repo, self.home = folder / "repo", Home(folder / "ao")
+        self.repo.mkdir()
+        self.git("init", "-q")
+
+        async def resolve(_context: Context) -> None: ...
+
+        config = SimpleNamespace(
+            places=(self.home.config, None),
+            workspaces=lambda: (self.repo / "trees",),
+            around=lambda loaded: Around(loaded.path.parent),
+        )
+        projects: Any = SimpleNamespace(config=config, host=LocalHost(), resolve=resolve)
+        self.configuration = Configuration(self.home, projects)
+
+    def git(self, *argv: str) -> None:
+        subprocess.run(["git", "-C", str(self.repo), *argv], check=True)
+
+    def write(self, name: str, text: str, *, tracked: bool = False) -> Path:
+        file = self.repo / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text)
+        if tracked:
+            self.git("add", name)
+        return file
+
+    @property
+    def written(self) -> str:
+        target = self.repo / "agent-orchestrator.yaml"
+        return target.read_text() if target.exists() else ""
+
+    async def bring(self, source: Path, text: str = THEIRS, shown: str = "", dry_run: bool = False) -> dict[str, Any]:
+        context = Context(self.repo)
+        return await self.configuration.bring(
+            str(source), text, context, output=None, replace=False, dry_run=dry_run, shown=shown
+        )
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Here:
+    return Here(tmp_path)
+
+
+@pytest.mark.anyio
+async def test_what_came_with_a_repository_is_written_only_when_it_was_seen(here: Here) -> None:
+    source = here.write("old.yaml", THEIRS, tracked=True)
+    with pytest.raises(Denied, match=r"old\.yaml is not your own, .* read them by ao import --dry-run, then say --yes"):
+        await here.bring(source)
+    found = await here.bring(source, dry_run=True)
+    assert found["commands"] == ["projects.app.postCreate: touch X"] and not here.written
+    with pytest.raises(Conflict, match="changed since it was shown"):
+        await here.bring(source, THEIRS.replace("touch", "rm"), found["digest"])
+    assert not here.written
+    assert (await here.bring(source, shown=found["digest"]))["written"] and "touch X" in here.written
+    assert (await here.bring(source))["digest"] == ""  # which adds nothing to what was seen
+
+
+@pytest.mark.anyio
+async def test_so_is_what_an_agent_wrote_or_a_pipe_brought_and_code_that_is_named(here: Here) -> None:
+    with pytest.raises(Denied):
+        await here.bring(here.write("trees/old.yaml", THEIRS))
+    with pytest.raises(Denied):
+        await here.bring(here.repo / "import.json")
+    (here.repo / "link.yaml").symlink_to(here.write("old.yaml", THEIRS, tracked=True))
+    with pytest.raises(Denied):
+        await here.bring(here.repo / "link.yaml")
+    named = "plugins: [./evil.py]\n" + THEIRS
+    here.write("evil.py", "1\n")
+    found = await here.bring(here.repo / "old.yaml", named, dry_run=True)
+    assert [line for line in found["commands"] if line.endswith("evil.py: code")]
+    here.write("evil.py", "2\n")
+    with pytest.raises(Conflict, match="code that it would name, changed"):
+        await here.bring(here.repo / "old.yaml", named, found["digest"])
+    assert not here.written
+
+
+@pytest.mark.anyio
+async def test_what_decides_for_the_daemon_is_shown_too(here: Here) -> None:
+    source = here.write("old.yaml", "", tracked=True)
+    text = "database: postgresql://evil.example/all\ndefaults: {agent: codex}\n"
+    found = await here.bring(source, text, dry_run=True)
+    assert found["commands"] == ["database: postgresql://evil.example/all"] and found["digest"]
+
+
+@pytest.mark.anyio
+async def test_the_users_own_and_what_runs_nothing_are_not_asked_about(here: Here) -> None:
+    assert (await here.bring(here.write("old.yaml", "", tracked=True), "defaults: {agent: codex}\n"))["written"]
+    found = await here.bring(here.write("own.yaml", THEIRS))
+    assert found["written"] and found["digest"] == "" and found["commands"] == ["projects.app.postCreate: touch X"]

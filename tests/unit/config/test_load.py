@@ -607,3 +607,18 @@ def test_a_file_that_would_keep_the_daemon_busy_is_refused_at_once(tmp_path: Pat
     file.write_text(text)
     with pytest.raises(ConfigError, match=why):
         load(file, {})
+
+
+@pytest.mark.parametrize("part", [*"`$;|&<>\"'\\#*?()", "\n", "\x1b", "\u2028"])
+def test_workspaces_are_in_no_folder_that_a_shell_or_tmux_would_interpret(part: str) -> None:
+    written = json.dumps(f"trees {part}x")
+    [said] = refused(f"project: {{worktreeDir: {written}}}")
+    assert said.startswith("ao.yaml:1: project.worktreeDir: ") and "a shell or tmux would interpret" in said
+    [said] = refused("project: {worktreeDir: '${WHERE}/trees'}", WHERE=f"/tmp/{part}x")
+    assert "a shell or tmux would interpret" in said
+
+
+def test_workspaces_are_in_any_other_folder() -> None:
+    for folder in ("../trees of mine", "~/.worktrees", "~me/träume", "/a-b_c/d.e,f+g@h=i/[1]{2}%"):
+        found = config(f"project: {{worktreeDir: {json.dumps(folder)}}}").project
+        assert found and found.worktree_dir == folder

@@ -15,8 +15,9 @@ from agent_orchestrator.flow.engine import Flow
 from agent_orchestrator.flow.events import Event
 from agent_orchestrator.forge import Author, BaseChecks, Hint, PullComment, PullState
 from agent_orchestrator.home import Home
+from agent_orchestrator.services.forges import watching
 from agent_orchestrator.services.forges.outages import Outages
-from agent_orchestrator.services.forges.watching import ForgeWatch
+from agent_orchestrator.services.forges.watching import WITH_HOOKS, ForgeWatch
 from agent_orchestrator.testing.memory import MemoryStore
 from tests.unit.flow.world import SESSION, Time, created
 
@@ -49,6 +50,18 @@ class Forge:
 
     def bases(self) -> dict[str, BaseChecks]:
         return {"main": BaseChecks(f"h{self.polls}", "green")}
+
+
+class MeteredForge(Forge):
+    """One whose grants may be short."""
+
+    short = 0.0
+
+    def pause(self) -> float:
+        return self.short
+
+    def budget(self) -> list[str]:
+        return []
 
 
 async def watched(tmp_path: Path, forge: Forge, every: float) -> tuple[Flow, ForgeWatch]:
@@ -157,5 +170,39 @@ async def test_a_night_asleep_is_not_caught_up_poll_by_poll(tmp_path: Path) -> N
     await until(lambda: forge.polls > polls)
     await asyncio.sleep(0.2)
     assert forge.polls == polls + 1
+    await watch.close()
+    await flow.stop()
+
+
+async def test_webhooks_that_never_end_keep_no_poll_from_being_made(tmp_path: Path) -> None:
+    forge = Forge()
+    flow, watch = await watched(tmp_path, forge, 60.0)
+    watch.hint("github", Hint("acme/app", pulls=(7,)))
+    await until(lambda: forge.reads)
+    reads, polls = forge.reads, forge.polls
+    watch.hint("github", Hint("acme/app", pulls=(7,)))
+    await until(lambda: forge.reads > reads)
+    assert forge.polls == polls
+    cast("Time", flow.clock).now += WITH_HOOKS
+    watch.hint("github", Hint("acme/app", pulls=(7,)))
+    await until(lambda: forge.polls == polls + 1)
+    await watch.close()
+    await flow.stop()
+
+
+async def test_webhooks_by_the_thousand_are_gathered_while_grants_are_short(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watching, "GATHER", 0.001)
+    forge = MeteredForge()
+    flow, watch = await watched(tmp_path, forge, 60.0)
+    await until(lambda: forge.reads)
+    forge.short = 0.5
+    reads = forge.reads
+    for _ in range(30):
+        watch.hint("github", Hint("acme/app", pulls=(7,)))
+        await asyncio.sleep(0.002)
+    assert forge.reads <= reads + 1
+    await until(lambda: forge.reads > reads)
     await watch.close()
     await flow.stop()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from agent_orchestrator import templates
 from agent_orchestrator.errors import UsageError
+from agent_orchestrator.plain import INTERPRETED, one_line
 from agent_orchestrator.plugins.terminals.showing import leave_running, program
 from agent_orchestrator.protocols import Window
 
@@ -15,7 +16,9 @@ if TYPE_CHECKING:
     from agent_orchestrator.host import Host
 
 VARIABLES = ("command", "cwd", "session", "url")
-"""`command` as a word of its own becomes the command's words; inside another it is one text, quoted for a shell."""
+"""`command` as a word of its own becomes the command's words; inside another it is one text, quoted for a shell. A shell may read
+that word: a folder whose name would be more than a name to it is given as a word of its own, or not at all.
+"""
 
 _EXAMPLE = "for example command: [foot, --title, '{{session}}', '{{command}}']"
 
@@ -39,7 +42,8 @@ class Command:
         }
         argv: list[str] = []
         for word in self._words:
-            argv += window.command if _is_command(word) else [templates.render(word, variables)]
+            _check_folder(word, variables["cwd"])
+            argv += window.command if _is(word, "command") else [templates.render(word, variables)]
         argv[0] = program(self._host, argv[0], window)
         await leave_running(self._host, argv, window)
 
@@ -61,5 +65,13 @@ def _words(config: Mapping[str, Any]) -> Sequence[str]:
     return words if shows else [*words, "{{command}}"]
 
 
-def _is_command(word: str) -> bool:
-    return word.replace(" ", "") == "{{command}}"
+def _check_folder(word: str, cwd: str) -> None:
+    if INTERPRETED.search(cwd) and "cwd" in templates.variables_of(word) and not _is(word, "cwd"):
+        raise UsageError(
+            f"terminal command: {one_line(word, 80)!r} would give {one_line(cwd, 200)!r} to what may be a shell",
+            "give '{{cwd}}' as a word of its own",
+        )
+
+
+def _is(word: str, variable: str) -> bool:
+    return word.replace(" ", "") == f"{{{{{variable}}}}}"

@@ -34,9 +34,18 @@ async def validate_config(services: TheServices, context: TheContext, body: requ
 
 @router.post("/import", responses=gives("Imported"), dependencies=[admins_only])
 async def import_config(services: TheServices, context: TheContext, body: requests.ImportRequest) -> Response:
-    """Take over another orchestrator's configuration; administrators only."""
+    """Take over another orchestrator's configuration; administrators only.
+
+    One that came with a repository is written only with the digest of what a dry run showed that it would run or open.
+    """
     brought = await services.config.bring(
-        body.path, body.text, context, output=body.output, replace=body.replace, dry_run=body.dry_run
+        body.path,
+        body.text,
+        context,
+        output=body.output,
+        replace=body.replace,
+        dry_run=body.dry_run,
+        shown=body.digest,
     )
     return as_json(brought)
 

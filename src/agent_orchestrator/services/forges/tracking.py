@@ -25,7 +25,7 @@ from agent_orchestrator.flow.pull import issue_number
 from agent_orchestrator.flow.reactions import Intent
 from agent_orchestrator.forge import Hint, Issue, IssueChange, Metered, Tracker
 from agent_orchestrator.services.forges.outages import Outages
-from agent_orchestrator.services.forges.patience import longer, patient
+from agent_orchestrator.services.forges.patience import PerMinute, longer, patient
 from agent_orchestrator.services.forges.repositories import LOCAL, Repositories, problem
 from agent_orchestrator.services.routing import works_on
 
@@ -34,6 +34,10 @@ EVERY = 60.0
 WITH_HOOKS = 600.0
 """The same while its webhooks arrive."""
 HOOKS_LAST = 3600.0
+GATHER = 0.1
+"""Seconds in which hints are gathered; more while the host's grants are short."""
+HINTED = 30
+"""Issues of a project that nobody works on which hints have read at once in a minute; a poll reads the others."""
 LONGEST_PAUSE = 900.0
 
 log = structlog.get_logger()
@@ -55,6 +59,11 @@ class Tracking:
         self._wanted: defaultdict[str, set[str]] = defaultdict(set)
         self._since: dict[str, float] = {}
         self._hooked: dict[str, float] = {}
+        self._hinted: defaultdict[str, PerMinute] = defaultdict(lambda: PerMinute(HINTED))
+        self._polled: dict[str, float] = {}
+        self._soon: dict[str, asyncio.TimerHandle] = {}
+        self._due: set[str] = set()
+        """Projects of which something is told by a poll alone, although hints come."""
         self._telling = asyncio.Lock()
         self._running = False
 
@@ -80,6 +89,8 @@ class Tracking:
     async def close(self) -> None:
         """Read no more."""
         self._running = False
+        for timer in self._soon.values():
+            timer.cancel()
         for task in self._loops.values():
             task.cancel()
         await asyncio.gather(*self._loops.values(), return_exceptions=True)
@@ -100,8 +111,30 @@ class Tracking:
             mine = project.tracker.plugin in (name, "auto") and project.id in self._loops
             if mine and hint.issues and self._is_of(project, hint.repo):
                 self._hooked[project.id] = self.flow.clock()
-                self._wanted[project.id] |= set(hint.issues)
-                self._wake[project.id].set()
+                for issue in hint.issues:
+                    self._want(project, issue)
+
+    def _want(self, project: ProjectConfig, issue: str) -> None:
+        """Read an issue soon: by itself, or by a poll where so many are hinted at that they would use up what the host grants."""
+        wanted, now = self._wanted[project.id], self.flow.clock()
+        if issue in wanted or self._is_busy(project.id, issue) or self._hinted[project.id].take(now):
+            wanted.add(issue)
+            self._wake[project.id].set()
+        elif project.id not in self._soon and project.id not in self._due:
+            due = self._polled.get(project.id, 0.0) + self._interval(project.id, told=False)
+            timer = asyncio.get_running_loop().call_later(max(0.0, due - now), self._poll_now, project.id)
+            self._soon[project.id] = timer
+
+    def _poll_now(self, project: str) -> None:
+        del self._soon[project]
+        self._due.add(project)
+        self._wake[project].set()
+
+    def _is_busy(self, project: str, issue: str) -> bool:
+        """Does somebody work on it?"""
+        number = issue_number(issue)
+        known = self.flow.home.issues.get(issue_key(project, number)) if number is not None else None
+        return known is not None and works_on(known, self.flow.sessions.values()) is not None
 
     def _is_of(self, project: ProjectConfig, repo: str) -> bool:
         """Is it about a project's issues: its team or project at the tracker, or its repository?"""
@@ -148,6 +181,7 @@ class Tracking:
                 await self.outages.works(project, name, "issues")
                 pause = 0.0
             except Exception as error:
+                self._due.add(project)  # what was hinted at is not asked for by itself again
                 longest = self._longer(project, pause, error)
                 pause = min(longest, await self.outages.failed(project, name, "issues", error))
                 if self.problems.get(project) != problem(error):
@@ -156,7 +190,7 @@ class Tracking:
             try:
                 async with asyncio.timeout(pause or self._interval(project)):
                     await self._wake[project].wait()
-                await asyncio.sleep(pause or 0.1)
+                await asyncio.sleep(pause or min(max(GATHER, self._grants(project)), EVERY))
                 self._wake[project].clear()
             except TimeoutError:
                 pass
@@ -170,37 +204,44 @@ class Tracking:
             first = EVERY
         return longer(pause, first, LONGEST_PAUSE, error, self.flow.clock())
 
-    def _interval(self, project: str) -> float:
-        told = self.flow.clock() - self._hooked.get(project, 0.0) <= HOOKS_LAST
+    def _interval(self, project: str, *, told: bool | None = None) -> float:
+        """Seconds between two polls: more while webhooks come (`told`), or while the host's grants are short."""
+        if told is None:
+            told = self.flow.clock() - self._hooked.get(project, 0.0) <= HOOKS_LAST
         try:
             config = self.repositories.plugins.project(project)
             wanted = WITH_HOOKS if told else self.repositories.interval(config, config.tracker, EVERY)
         except AoError:
             return WITH_HOOKS
-        trackers = [one for one in self.repositories.trackers(project) if isinstance(one, Metered)]
-        return max([wanted, *(one.pause() for one in trackers)])
+        return max(wanted, self._grants(project))
+
+    def _grants(self, project: str) -> float:
+        """Seconds that the host's grants ask for between two readings."""
+        trackers = (one for one in self.repositories.trackers(project) if isinstance(one, Metered))
+        return max((one.pause() for one in trackers), default=0.0)
 
     async def _read(self, project: str, name: str, tracker: Tracker) -> None:
-        wanted, since = self._wanted.pop(project, set()), self._since.get(project)
+        wanted, since, now = self._wanted.pop(project, set()), self._since.get(project), self.flow.clock()
         for issue in sorted(wanted):
             with contextlib.suppress(NotFound):  # it was deleted, or moved elsewhere
                 await self.tell(project, name, await tracker.get(issue), whole=True)
-        if wanted and since is not None:
+        overdue = project in self._due or now - self._polled.get(project, now) >= self._interval(project)
+        if wanted and since is not None and not overdue:
             return
         state = "open" if since is None else "all"
+        self._due.discard(project)  # what is hinted at from here on may be missing in the answer
         found = await tracker.list(state=state, since=since or 0.0)
         for told in sorted(found, key=lambda one: one.updated_at):
             await self._changed(project, name, tracker, told)
         newest = max((one.updated_at for one in found), default=since or 0.0)
-        self._since[project] = newest
+        self._since[project], self._polled[project] = newest, now
 
     async def _changed(self, project: str, name: str, tracker: Tracker, told: Issue) -> None:
         """What somebody works on is read with its comments."""
         number = issue_number(told.id)
         known = self.flow.home.issues.get(issue_key(project, number)) if number is not None else None
         moved = known is None or known.updated_at < told.updated_at
-        busy = known is not None and works_on(known, self.flow.sessions.values()) is not None
-        if busy and moved:
+        if moved and self._is_busy(project, told.id):
             await self.tell(project, name, await tracker.get(told.id), whole=True)
         else:
             await self.tell(project, name, told, whole=False)

@@ -167,11 +167,12 @@ class ForgeWatch:
     # -- reading -------------------------------------------------------------------------------------------------------
 
     async def _loop(self, place: Place) -> None:
-        pause = 0.0
+        pause, began = 0.0, self.flow.clock()
         while any(self._sessions(place)):
             try:
                 scm = await self.repositories.reach(*place)
-                if not self._wanted[place]:
+                overdue = self.flow.clock() - max(began, self._polled.get(place, 0.0)) >= WITH_HOOKS
+                if overdue or not self._wanted[place]:
                     self._polled[place] = self.flow.clock()
                     self._take(place, await scm.changed(self._known(place)))
                     self._due[place] = max(0, self._due.get(place, 0) - 1)
@@ -208,8 +209,16 @@ class ForgeWatch:
                 await self._wake[place].wait()
         except TimeoutError:
             return
-        await asyncio.sleep(pause or GATHER)
+        await asyncio.sleep(pause or self._gathering(place))
         self._wake[place].clear()
+
+    def _gathering(self, place: Place) -> float:
+        """Seconds in which hints are gathered: more while the host's grants are short, which they would use up otherwise."""
+        try:
+            scm = self.repositories.of(*place)
+        except AoError:
+            return GATHER
+        return min(max(GATHER, scm.pause()), EVERY) if isinstance(scm, Metered) else GATHER
 
     def _interval(self, place: Place) -> float:
         """Seconds until the next poll: more while webhooks come, or while the host's grants are short."""
