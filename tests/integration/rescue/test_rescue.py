@@ -265,6 +265,19 @@ async def test_a_submodule_with_work_of_its_own_keeps_the_workspace(world: World
     assert any("lib" in reason for reason in await is_safe(world.host, world.spec.repo, world.path, "app-task"))
 
 
+async def test_a_submodule_that_is_none_any_more_keeps_its_workspace(world: World) -> None:
+    """Its commits are in the workspace's own Git folder, and nowhere else."""
+    library = make_repository(world.spec.path.parent / "library")
+    await world.make()
+    git(world.path, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(library), "lib")
+    git(world.path, "commit", "-qm", "with library")
+    git(world.path / "lib", "commit", "-q", "--allow-empty", "-m", "not pushed")
+    git(world.path, "reset", "-q", "--hard", "HEAD~1")
+    saved = await rescue(world.host, world.spec.repo, world.path, "app-task")
+    assert [reason for reason in saved.unsafe if reason.startswith("lib was a submodule")]
+    assert await is_safe(world.host, world.spec.repo, world.path, "app-task")
+
+
 def sparse(path: Path, size: int = 300 << 30) -> None:
     """A file that takes nothing of the disk, and hours to be read."""
     path.parent.mkdir(parents=True, exist_ok=True)

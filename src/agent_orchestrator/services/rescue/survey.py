@@ -169,6 +169,7 @@ async def _look_at_files(found: Survey, origin: Layout, named: Sequence[str]) ->
     fresh = [name for name in wanted if name not in known]
     found.named = [name for name in fresh if not _is_repository(root / name)]
     found.nested = sorted([*found.nested, *(name for name in fresh if _is_repository(root / name))])
+    found.unsafe += await asyncio.to_thread(_former_submodules, found)
     for path in sorted(links):
         if find_layout(root / path) is not None:
             found.filled.append(path)
@@ -335,6 +336,17 @@ def _same_folder(path: Path, other: Path) -> bool:
     return names == {entry.name for entry in other.iterdir()} and all(
         _same(path / name, other / name) for name in names
     )
+
+
+def _former_submodules(found: Survey) -> list[str]:
+    """Repositories within whose history is in the workspace's own Git folder, and would go with it."""
+    own = found.layout.git_dir.resolve()
+    layouts = {path: find_layout(found.git.repo / path) for path in found.nested}
+    return [
+        f"{path} was a submodule, and its history is in the workspace's own Git folder"
+        for path, layout in layouts.items()
+        if layout is not None and layout.git_dir.resolve().is_relative_to(own)
+    ]
 
 
 async def _submodule(host: Host, path: Path, name: str) -> list[str]:
