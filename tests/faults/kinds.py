@@ -146,6 +146,8 @@ class DiskFull(Fault):
 
 
 class DiskReadOnly(Fault):
+    """A Git that has a lock then cannot remove it: a person does."""
+
     needs_disk = True
     words = SHUT
 
@@ -162,6 +164,7 @@ class DiskReadOnly(Fault):
     def mend(self) -> None:
         assert self.world.disk is not None
         self.world.disk.mend()
+        unlock(self.world)
 
 
 class ClockJump(Fault):
