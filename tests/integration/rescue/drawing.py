@@ -128,6 +128,8 @@ def carry_out(root: Path, step: Step) -> None:
         git(root, *INDEX[what], name, check=False)
     with contextlib.suppress(OSError, AssertionError):
         if what == "scene":
+            for path in root.rglob("*"):
+                _no_pipe(path)
             SCENARIOS[name](root)
         elif what in _DONE:
             _DONE[what](root, root / name, content)
@@ -141,7 +143,14 @@ def _inside(root: Path, path: Path) -> bool:
 def _write(root: Path, path: Path, content: bytes) -> None:
     if _inside(root, path):
         path.parent.mkdir(parents=True, exist_ok=True)
+        _no_pipe(path)
         path.write_bytes(content)
+
+
+def _no_pipe(path: Path) -> None:
+    """Whoever writes into one waits for a reader."""
+    if path.is_fifo():
+        path.unlink()
 
 
 def _huge(root: Path, path: Path, content: bytes) -> None:
