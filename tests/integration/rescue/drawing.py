@@ -180,7 +180,9 @@ def _folder(root: Path, path: Path, _content: bytes) -> None:
 
 def _move(root: Path, path: Path, content: bytes) -> None:
     target = root / os.fsdecode(content)
-    if _inside(root, path) and _inside(root, target):
+    if (
+        _inside(root, path) and _inside(root, target) and not path.is_fifo()
+    ):  # which is not saved: Git would call it deleted
         path.rename(target)
 
 

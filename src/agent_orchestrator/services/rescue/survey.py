@@ -257,8 +257,8 @@ def _walk(found: Survey, root: Path, links: set[str], ignored: set[str]) -> None
         if folder and ".git" in names:
             found.nested.append(folder)
             continue
-        if folder and not entries:
-            found.empty.append(folder)
+        if folder and not any(entry.is_symlink() or entry.is_dir() or entry.is_file() for entry in entries):
+            found.empty.append(folder)  # but for pipes and sockets, which hold nothing
         for entry in entries:
             path = f"{folder}/{entry.name}" if folder else entry.name
             if path in ignored or path in links or entry.name == ".git":
