@@ -193,7 +193,9 @@ def _remove(root: Path, path: Path, _content: bytes) -> None:
 
 
 def _pipe(root: Path, path: Path, _content: bytes) -> None:
-    if _inside(root, path) and not path.name.startswith(".git"):  # Git itself would wait for ever
+    """None named `.git…`, for which Git itself would wait for ever; nor where Git has a file, which it would call deleted afterwards."""
+    tracked = git(root, "--literal-pathspecs", "ls-files", "--", str(path.relative_to(root)))
+    if _inside(root, path) and not path.name.startswith(".git") and not tracked:
         os.mkfifo(path)
 
 
