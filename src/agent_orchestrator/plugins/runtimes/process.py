@@ -47,7 +47,7 @@ from agent_orchestrator.protocols import (
 TERM = "xterm-256color"
 _HERE = Path(__file__).parent
 _STARTS_WITHIN = 15.0
-_SETTLES_WITHIN = 3.0
+_SETTLES_WITHIN = 10.0
 _ENTER_WITHIN = 10.0
 
 
