@@ -97,7 +97,9 @@ def there_and_back(folder: Path, plugin: type[Worktree] | type[Clone], steps: li
     assert why == ()
     do("remove", lambda host: plugin({}, host).remove(spec))
     assert not spec.path.exists()
-    if "(no branch)" not in git(repo, "stash", "list"):  # such a one is nobody's, and stays in the repository's own list
+    if "(no branch)" not in git(
+        repo, "stash", "list"
+    ):  # such a one is nobody's, and stays in the repository's own list
         git(repo, "stash", "clear")
     git(repo, "gc", "-q", "--prune=now")
     do("create", lambda host: plugin({}, host).create(again, lambda _: None))
