@@ -44,7 +44,7 @@ class TooMany(Denied):
 
 
 class Recent:
-    """How often something happened lately, for each address."""
+    """How often something happened lately: for each address, say, or project."""
 
     def __init__(self, limit: int, window: float, clock: Callable[[], float]) -> None:
         self._limit, self._window, self._clock = limit, window, clock

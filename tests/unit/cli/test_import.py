@@ -31,15 +31,21 @@ def asked(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return []
 
 
-@pytest.mark.parametrize("yes", [True, False])
-def test_a_person_is_asked_before_his_words_are_replaced(
-    daemon: Daemon, run: Run, asked: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, yes: bool
-) -> None:
+def answered(monkeypatch: pytest.MonkeyPatch, asked: list[str], *, yes: bool) -> None:
+    """Questions are noted, and answered so."""
+
     def confirm(question: str) -> bool:
         asked.append(question)
         return yes
 
     monkeypatch.setattr(click, "confirm", confirm)
+
+
+@pytest.mark.parametrize("yes", [True, False])
+def test_a_person_is_asked_before_his_words_are_replaced(
+    daemon: Daemon, run: Run, asked: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, yes: bool
+) -> None:
+    answered(monkeypatch, asked, yes=yes)
     (tmp_path / "config.json").write_text("{}")
     ran = run("import", str(tmp_path / "config.json"))
     assert ran.code == 0
@@ -79,11 +85,7 @@ FOREIGN = {
 def test_a_person_is_shown_and_asked_what_is_not_his_own(
     daemon: Daemon, run: Run, asked: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, yes: bool
 ) -> None:
-    def confirm(question: str) -> bool:
-        asked.append(question)
-        return yes
-
-    monkeypatch.setattr(click, "confirm", confirm)
+    answered(monkeypatch, asked, yes=yes)
     daemon.route("POST", "/api/config/import", lambda _request: Reply(FOREIGN))
     (tmp_path / "old.yaml").write_text("")
     ran = run("import", str(tmp_path / "old.yaml"))

@@ -1,8 +1,7 @@
-"""How long to wait for a forge that does not do as it should: effects that are tried again, pauses that grow, and bounds."""
+"""How long to wait for a forge that does not do as it should: effects that are tried again, and pauses that grow."""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 
 from agent_orchestrator.errors import AoError, Denied
@@ -11,7 +10,6 @@ from agent_orchestrator.flow.events import Event
 from agent_orchestrator.flow.reactions import Intent
 
 Run = Callable[[Intent, int], Awaitable[Sequence[Event]]]
-MINUTE = 60.0
 
 
 def patient(run: Run, passes: Callable[[AoError], bool] = lambda _: True) -> Run:
@@ -26,23 +24,6 @@ def patient(run: Run, passes: Callable[[AoError], bool] = lambda _: True) -> Run
             raise
 
     return tried
-
-
-class PerMinute:
-    """At most so many in any minute."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._taken: deque[float] = deque()
-
-    def take(self, now: float) -> bool:
-        """Is there one left?"""
-        while self._taken and not 0 <= now - self._taken[0] < MINUTE:
-            self._taken.popleft()
-        if len(self._taken) >= self._most:
-            return False
-        self._taken.append(now)
-        return True
 
 
 def of_the_host(error: AoError) -> bool:

@@ -25,8 +25,9 @@ from agent_orchestrator.flow.pull import issue_number
 from agent_orchestrator.flow.reactions import Intent
 from agent_orchestrator.forge import Hint, Issue, IssueChange, Metered, Tracker
 from agent_orchestrator.services.forges.outages import Outages
-from agent_orchestrator.services.forges.patience import PerMinute, longer, patient
+from agent_orchestrator.services.forges.patience import longer, patient
 from agent_orchestrator.services.forges.repositories import LOCAL, Repositories, problem
+from agent_orchestrator.services.logins import Recent
 from agent_orchestrator.services.routing import works_on
 
 EVERY = 60.0
@@ -59,7 +60,7 @@ class Tracking:
         self._wanted: defaultdict[str, set[str]] = defaultdict(set)
         self._since: dict[str, float] = {}
         self._hooked: dict[str, float] = {}
-        self._hinted: defaultdict[str, PerMinute] = defaultdict(lambda: PerMinute(HINTED))
+        self._hinted = Recent(HINTED, 60.0, flow.clock)
         self._polled: dict[str, float] = {}
         self._soon: dict[str, asyncio.TimerHandle] = {}
         self._due: set[str] = set()
@@ -117,7 +118,10 @@ class Tracking:
     def _want(self, project: ProjectConfig, issue: str) -> None:
         """Read an issue soon: by itself, or by a poll where so many are hinted at that they would use up what the host grants."""
         wanted, now = self._wanted[project.id], self.flow.clock()
-        if issue in wanted or self._is_busy(project.id, issue) or self._hinted[project.id].take(now):
+        known = issue in wanted or self._is_busy(project.id, issue)
+        if known or not self._hinted.wait(project.id):
+            if not known:
+                self._hinted.add(project.id)
             wanted.add(issue)
             self._wake[project.id].set()
         elif project.id not in self._soon and project.id not in self._due:
