@@ -215,7 +215,7 @@ def test_shutdown_gives_the_places_of_those_it_stops_to_nobody(tmp_path: Path) -
         box.repository(config=config)
         box.start()
         for number in range(4):
-            box.ao("issue", "new", f"task {number}", "-m", "[[wait]]")
+            box.ao("issue", "new", f"task {number}", "-m", "[[sleep: 60]]")
         box.until(lambda: any(one["pid"] for one in box.json("status")["sessions"]), "the first one")
         box.ao("shutdown", "--sessions")
         box.until(lambda: not _daemons(box), "its end")
