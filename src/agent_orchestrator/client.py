@@ -188,6 +188,8 @@ class Client:
         if method in ("POST", "PUT", "PATCH", "DELETE"):
             fields["Idempotency-Key"] = os.urandom(16).hex()
         fields |= _here()
+        if self._notice is not None and not os.environ.get("AO_SESSION"):
+            fields["X-AO-Notices"] = "shown"  # to a person, who need not be told twice
         fields |= headers or {}
 
         def encode(connection: Connection) -> bytes:
@@ -367,7 +369,9 @@ class Client:
             return f"it was killed by signal {-code}"
         try:
             with open(self.log, "rb") as log:
-                log.seek(self._log_size)
+                log.seek(
+                    self._log_size if self._log_size <= os.fstat(log.fileno()).st_size else 0
+                )  # it was turned over
                 lines = log.read().decode(errors="replace").strip().splitlines()
         except OSError:
             lines = []

@@ -130,6 +130,7 @@ class Daemon(Assembly):
         self._write_info(url, note, certificate)
         await self._tell(e.DaemonStarted(__version__, counts["adopted"], counts["ended"], counts["lost"], len(pending)))
         log.info("serving", url=url, note=note, **counts, pending=len(pending))
+        self.watchdog.telling = True
         self._background.append(asyncio.create_task(warm()))
         gc.freeze()
         asyncio.get_running_loop().call_later(WARM, _settle)
@@ -511,13 +512,13 @@ def _lock_or_holder(file: TextIO) -> str | None:
     return file.read().strip()
 
 
-def set_up_log(home: Home, foreground: bool) -> None:
+def set_up_log(home: Home, foreground: bool) -> logs.Written:
     """Log to the terminal or to the log file."""
     stream = sys.stderr if foreground else home.log.open("a", buffering=1)
     if not foreground:
         home.log.chmod(0o600)
         os.dup2(stream.fileno(), 2)
-    logs.set_up(stream)
+    return logs.set_up(stream)
 
 
 def main() -> int:
@@ -535,10 +536,12 @@ def main() -> int:
     home = Home.here()
     try:
         home.make()
-        set_up_log(home, options.foreground)
+        written = set_up_log(home, options.foreground)
         raise_descriptors()
         watchdog = Watchdog()
         with locked(home), asyncio.Runner(loop_factory=watchdog.loop) as runner:
+            if not options.foreground:
+                written.bound(home.log)
             try:
                 runner.run(to_its_end(_run(home, options, watchdog)))
             finally:

@@ -92,6 +92,8 @@ class Watchdog:
         self.stalls = Stalls()
         self.looks = 0
         """How often the thread looked."""
+        self.telling = False
+        """Stalls are logged, those before too: nobody waits for a daemon that does not serve yet, and one that cannot says only why."""
         self._clock, self._computed = clock, computed
         self._turn, self._began = 0, 0.0
         self._read_at, self._computed_before = -READ_EVERY, 0.0
@@ -145,7 +147,7 @@ class Watchdog:
         turn, began = self._turn, self._began
         if began and self._clock() - began > LIMIT and self._seen[0] != turn:
             self._seen = turn, _stack(sys._current_frames().get(self._loops_thread))
-        while self._untold:
+        while self.telling and self._untold:
             self._tell(self._untold.popleft())
 
     def _watch(self) -> None:

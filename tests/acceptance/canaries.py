@@ -122,7 +122,7 @@ def _fetched(box: Sandbox, address: str, patience: float = 0.25) -> bytes:
         line.connect(str(box.home.socket("daemon.sock")))
         head = f"GET {address} HTTP/1.1\r\nHost: ao\r\nX-AO-Cwd: {quote(str(box.repo))}\r\nConnection: close\r\n\r\n"
         line.sendall(head.encode())
-        line.settimeout(10.0)
+        line.settimeout(60)
         answer = b""
         try:
             while piece := line.recv(1 << 16):
@@ -171,6 +171,10 @@ def in_commands(canaries: dict[str, str], box: Sandbox) -> Iterator[str]:
     yield from found_in(canaries, done.stdout + done.stderr, "ao events --replay")
 
 
+GITS_OWN = re.compile(r"\S*git[ -]remote-http ")
+"""Git's own way with an address that has a password in it."""
+
+
 class Watching:
     """Looks at every process of a sandbox, again and again: its command line, and what it was started with."""
 
@@ -199,9 +203,7 @@ class Watching:
                 except OSError:
                     continue
                 told = command.replace(b"\0", b" ").decode(errors="replace")[:60]
-                if not told.startswith(
-                    "/usr/lib/git-core/git remote-http"
-                ):  # Git's own way with an address that has a password
+                if not GITS_OWN.match(told):
                     self.found.update(found_in(self._canaries, command, f"the command line of {told}"))
                 self._look_inside(environ, told)
 

@@ -60,7 +60,7 @@ def _tcp(box: Sandbox, path: str, token: str | None, method: str = "GET", body: 
     if token:
         request.add_header("Authorization", f"Bearer {token}")
     try:
-        with urlopen(request, timeout=20) as answer:
+        with urlopen(request, timeout=60) as answer:
             text = answer.read()
             return answer.status, json.loads(text) if text[:1] in (b"{", b"[") else text, answer.headers
     except HTTPError as error:
@@ -206,7 +206,7 @@ def test_the_event_stream_can_be_resumed(shared: Sandbox) -> None:
     known = [event["seq"] for event in shared.events()]
     after = known[-4]
     with socket.socket(socket.AF_UNIX) as sock:
-        sock.settimeout(10)
+        sock.settimeout(60)
         sock.connect(str(shared.home.socket("daemon.sock")))
         head = f"GET /api/events HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\nLast-Event-ID: {after}\r\n\r\n"
         sock.sendall(head.encode())

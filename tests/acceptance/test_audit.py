@@ -31,7 +31,7 @@ def entries(box: Sandbox, *argv: str) -> list[dict[str, Any]]:
 def ask(box: Sandbox, token: str, method: str, path: str, body: Any = None) -> int:
     """One request over TCP with a token."""
     host = str(json.loads(box.home.info.read_text())["url"]).partition("://")[2]
-    connection = http.client.HTTPConnection(host, timeout=20)
+    connection = http.client.HTTPConnection(host, timeout=60)
     try:
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         connection.request(method, path, None if body is None else json.dumps(body), headers)

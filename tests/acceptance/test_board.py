@@ -56,7 +56,7 @@ class Board:
         headers = {"Authorization": f"Bearer {self.token or self.box.home.token.read_text().strip()}"}
         if self.seen and by_header:
             headers["Last-Event-ID"] = self.seen
-        self.line = HTTPConnection(info["url"].removeprefix("http://"), timeout=20)
+        self.line = HTTPConnection(info["url"].removeprefix("http://"), timeout=60)
         self.line.request("GET", f"/api/live{after}", headers=headers)
         self.answer = self.line.getresponse()
         assert (self.answer.status, self.answer.headers.get_content_type()) == (200, "text/event-stream")
@@ -99,7 +99,7 @@ class Board:
     def agrees(self) -> None:
         """It shows what everybody else sees, as soon as the last change has arrived."""
         wanted = {one["id"]: one for one in self.box.sessions()}
-        end = time.monotonic() + 10
+        end = time.monotonic() + 60
         while (mine := {key: _plain(one) for key, one in self.sessions.items()}) != wanted:
             assert time.monotonic() < end, (mine, wanted)
             self.read()
@@ -248,7 +248,7 @@ def _code(box: Sandbox, path: str, token: str | None) -> int:
     url = json.loads(box.home.info.read_text())["url"]
     request = Request(url + path, headers={"Authorization": f"Bearer {token}"} if token else {})
     try:
-        with urlopen(request, timeout=20) as answer:
+        with urlopen(request, timeout=60) as answer:
             return int(answer.status)
     except HTTPError as error:
         with error:

@@ -138,6 +138,25 @@ def test_settings_of_the_daemon_count_in_its_own_file_only(shared: Sandbox) -> N
     assert ":4567" not in json.loads(shared.home.info.read_text())["url"]
 
 
+def test_what_is_of_no_effect_is_said_once_and_where_it_is_asked_for(shared: Sandbox) -> None:
+    repo = _repository(shared, "once", DEMO + "port: 4567\n")
+
+    def said(*argv: str) -> bool:
+        return "port counts only in" in shared.ao(*argv, cwd=repo).stderr
+
+    shared.request("GET", "/api/agents", **{"X-AO-Cwd": str(repo)})  # by a program that shows nobody what it is told
+    assert [said("status"), said("status"), said("projects")] == [True, False, False]
+    _write(repo, DEMO + "port: 4568\n")
+    assert [said("projects"), said("status")] == [True, False]
+    assert [said("start", "--no-open"), said("start", "--no-open"), said("status")] == [True, True, False]
+    checked = shared.ao("config", "validate", cwd=repo).stdout
+    assert checked.startswith("warning: ") and "port counts only in" in checked
+    found = [each for each in _json(shared, "doctor", cwd=repo)["checks"] if each["name"] == "configuration"]
+    assert [each["state"] for each in found] == ["warning"] and "port counts only in" in found[0]["detail"]
+    _write(repo, DEMO)
+    assert not said("status") and "port" not in shared.ao("config", "validate", cwd=repo).stdout
+
+
 def test_a_removed_project_does_not_come_back_by_itself(shared: Sandbox) -> None:
     repo = _repository(shared, "gone", DEMO)
     shared.ao("status", cwd=repo)

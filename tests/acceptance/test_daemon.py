@@ -57,6 +57,21 @@ def test_several_commands_at_once_start_one_daemon(off: Sandbox) -> None:
     off.until(lambda: _daemons(off) == [off.daemon_pid()], "the others to give way")
 
 
+def test_its_log_is_turned_over_and_only_some_of_it_is_kept(off: Sandbox) -> None:
+    log, before = off.home.log, "a line of long ago\n" * 600_000
+    log.write_text(before)
+    for number in range(1, 5):
+        log.with_name(f"daemon.log.{number}").write_text(f"{number}\n")
+    off.start()
+    off.until(lambda: "event=serving" in log.read_text(), "it to say something")
+    assert log.stat().st_size < 100_000
+    kept = {path.name: path for path in log.parent.glob("daemon.log.*")}
+    assert len(kept) == 4 and kept["daemon.log.1"].read_text() == before
+    assert [kept[f"daemon.log.{number}"].read_text() for number in (2, 3, 4)] == ["1\n", "2\n", "3\n"]
+    assert all(path.stat().st_mode & 0o777 == 0o600 for path in (log, kept["daemon.log.1"]))
+    assert Path(f"/proc/{off.daemon_pid()}/fd/2").readlink() == log, "what it says in distress goes there too"
+
+
 def test_a_second_daemon_is_refused(off: Sandbox) -> None:
     off.start()
     second = subprocess.run(

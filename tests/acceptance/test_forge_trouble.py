@@ -166,6 +166,28 @@ def test_what_fails_on_the_base_too_is_told_once_and_stops_nobody(box: Sandbox) 
     assert messages(box, "a") == messages(box, "b") == []
 
 
+def test_what_the_base_has_mended_meanwhile_is_neither_the_changes_nor_told_of_the_base(box: Sandbox) -> None:
+    (box.repo / "broken.txt").write_text("x\n")
+    box.git("add", "broken.txt")
+    box.git("commit", "-q", "-m", "break the base")
+    (box.folder / "hold").touch()
+    configure(box, f"while test -e {box.folder}/hold; do sleep 0.02; done; test ! -e broken.txt")
+    work(box, "a", DONE.format("a"))
+    until(box, "a", lambda now: now["pr"] and any(one["state"] == "running" for one in now["pr"]["checks"]), "to run")
+    box.git("rm", "-q", "broken.txt")
+    box.git("commit", "-q", "-m", "mend the base")
+    box.until(lambda: any(one["data"].get("head") == box.git("rev-parse", "main") for one in box.events("a")), "news")
+    (box.folder / "hold").unlink()
+    status(box, "a", "review_pending")
+    assert told(box, "warning") == [] == messages(box, "a")
+    [finished] = [one["data"] for one in box.events("a") if one["type"] == "check-finished"]
+    assert (finished["state"], finished["onBase"], finished["mended"]) == ("failure", True, True)
+    story = json.dumps(box.request("GET", "/api/sessions/a/timeline"))
+    assert "as it did where the branch left the base, which has it mended since" in story
+    box.request("POST", "/api/sessions/a/review", {"verdict": "approved"})
+    assert box.json("merge", "a")["status"] == "merged"
+
+
 # -- branches that move ----------------------------------------------------------------------------------------------------
 
 

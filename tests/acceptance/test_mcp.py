@@ -73,7 +73,7 @@ async def http(box: Sandbox, token: str, mode: str = "auto") -> AsyncIterator[Cl
     """The official client on the daemon's TCP port."""
     url = json.loads(box.home.info.read_text())["url"]
     async with (
-        httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"}) as asking,
+        httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"}, timeout=60) as asking,
         Client(streamable_http_client(f"{url}/mcp", http_client=asking), mode=mode, cache=None) as client,
     ):
         yield client
@@ -635,7 +635,7 @@ async def test_over_tcp_it_needs_a_token_and_a_name_of_ours(shared: Sandbox) -> 
     ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
     accept = {"Accept": "application/json, text/event-stream"}
     known = accept | {"Authorization": f"Bearer {token}"}
-    async with httpx2.AsyncClient() as client:
+    async with httpx2.AsyncClient(timeout=60) as client:
         assert (await client.post(f"{url}/mcp", json=ping, headers=accept)).status_code == 401
         assert (await client.get(f"{url}/mcp", headers=accept)).status_code == 401
         assert (await client.post(f"{url}/mcp", json=ping, headers=known)).status_code == 200

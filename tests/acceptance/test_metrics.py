@@ -115,7 +115,7 @@ def tcp(box: Sandbox, path: str, token: str, body: bytes | None = None) -> tuple
     if token:
         asked.add_header("Authorization", f"Bearer {token}")
     try:
-        with urlopen(asked, timeout=20) as answer:
+        with urlopen(asked, timeout=60) as answer:
             return answer.status, answer.read().decode()
     except HTTPError as error:
         with error:

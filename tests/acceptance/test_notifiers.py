@@ -64,7 +64,7 @@ def of(chat: ChatServer, kind: str) -> list[Received]:
 def ask(box: Sandbox, method: str, path: str, body: bytes = b"", **headers: str) -> tuple[int, str]:
     """One request over TCP, by nobody."""
     url = urlsplit(json.loads(box.home.info.read_text())["url"])
-    link = http.client.HTTPConnection(str(url.hostname), url.port, timeout=20)
+    link = http.client.HTTPConnection(str(url.hostname), url.port, timeout=60)
     try:
         link.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
         answer = link.getresponse()

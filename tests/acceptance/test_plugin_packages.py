@@ -30,14 +30,14 @@ BROKEN = {
 }
 
 
-def ao(folder: Path, *argv: str) -> subprocess.CompletedProcess[str]:
+def ao(folder: Path, *argv: str, path: str = str(SOURCE)) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "agent_orchestrator", "plugins", "new", *argv],
         cwd=folder,
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+        env={**os.environ, "PYTHONPATH": path},
     )
 
 
@@ -91,6 +91,24 @@ def test_the_file_alone_is_a_plugin_of_its_slot(slot: str, tmp_path: Path) -> No
     registry = Registry([{"path": str(file)}])
     assert registry.problems() == []
     assert "alone" in registry.names(slot)
+
+
+def test_what_is_built_in_counts_and_not_what_was_when_it_was_installed(tmp_path: Path) -> None:
+    for package, version, points in (
+        ("agent_orchestrator", "0.0.1", "[agent_orchestrator.runtime]\nfirst = agent_orchestrator.first:First\n"),
+        ("ao_others", "1.0", "[agent_orchestrator.runtime]\ntheirs = others:Theirs\n"),
+    ):
+        told = tmp_path / "site" / f"{package}-{version}.dist-info"
+        told.mkdir(parents=True)
+        (told / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: {package.replace('_', '-')}\nVersion: {version}\n"
+        )
+        (told / "entry_points.txt").write_text(points)
+    path = os.pathsep.join((str(tmp_path / "site"), str(SOURCE)))
+    said = {name: ao(tmp_path, "runtime", name, path=path) for name in ("tmux", "first", "theirs")}
+    assert {name: done.returncode for name, done in said.items()} == {"tmux": 1, "first": 0, "theirs": 1}
+    assert "the runtime tmux is one of agent-orchestrator" in said["tmux"].stderr
+    assert "the runtime theirs is one of ao-others" in said["theirs"].stderr
 
 
 @pytest.mark.parametrize(

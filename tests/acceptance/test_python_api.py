@@ -135,7 +135,7 @@ async def test_no_more_agents_work_at_once_than_are_allowed(app: Sandbox) -> Non
         Orchestrator(max_parallel_agents=1, group="shared") as other,
     ):
         first = await orchestrator.spawn("[[ask: May I?]] [[done: one]]")
-        await first.wait(until="idle", timeout=20)
+        await first.wait(until="idle", timeout=60)
         busy = await orchestrator.spawn("[[sleep: 60]]")
         second = await other.spawn("[[done: two]]")
         assert busy.status in ("starting", "working") and second.status == "queued", second.waiting_for
@@ -152,7 +152,7 @@ async def test_what_a_handler_raises_is_raised_by_wait(app: Sandbox) -> None:
         session = await orchestrator.spawn("[[done: x]]")
         orchestrator.on("agent-done", session, fail)
         with pytest.raises(HandlerError, match=f"agent-done of {session.id} failed: ValueError: no way") as caught:
-            await orchestrator.wait(20)
+            await orchestrator.wait(60)
         assert isinstance(caught.value.__cause__, ValueError)
     with pytest.raises(HandlerError, match=r"the end of .* failed: ValueError"):
         async with Orchestrator(app.repo.name) as orchestrator:
@@ -180,7 +180,7 @@ async def test_states_of_the_agent_are_triggers(app: Sandbox) -> None:
         exits: list[Event] = []
         orchestrator.on("agent-exited", failing, exits.append)
         await session.stop()
-        ended, lost = await orchestrator.wait(20)
+        ended, lost = await orchestrator.wait(60)
         assert ended.session.status == "stopped" and not lost.success and lost.session.status == "failed"
         assert [one.trigger for one in exits] == ["agent-exited"]
 
@@ -320,7 +320,7 @@ async def test_sessions_are_managed(app: Sandbox) -> None:
     )
     assert isinstance(session, Session) and session.id == f"{app.repo.name}-fix-auth-bug"
     assert session.workspace_path and Path(session.workspace_path).is_dir()
-    await session.wait(until="idle", timeout=20)
+    await session.wait(until="idle", timeout=60)
     status = await manager.get_status("fix-auth-bug")
     assert (status.agent, status.state, status.current_task) == ("demo", "idle", "looking")
     assert status.branch == "fix/auth-validation" and status.workspace_path == session.workspace_path
@@ -421,7 +421,7 @@ def main():
         orchestrator.on("agent-done", None, lambda event: 1 / 0)
         try:
             orchestrator.spawn("[[done: x]]")
-            orchestrator.wait(20)
+            orchestrator.wait(60)
         except AoError as error:
             print("again", type(error).__name__)
 

@@ -61,6 +61,17 @@ def test_ci_failures_go_back_until_the_attempts_are_used_up_then_a_person_is_cal
     assert told(box, "bad", "ci-failed")[0]["level"] == "urgent"
 
 
+def test_an_agent_that_says_it_has_mended_and_committed_nothing_is_told_again_then_a_person_is_called(
+    box: Sandbox,
+) -> None:
+    idle = "[[wait]] [[done: it passes now]]"
+    start(box, "words", f"[[write: broken.txt|x]] [[commit: break]] [[done: broke]] {idle} {idle} [[wait]]")
+    box.until(lambda: told(box, "words", "ci-failed"), "a person to be called", 60)
+    assert sent(box, "words")[1].endswith("ATTEMPT 2") and len(sent(box, "words")) == 2
+    now = box.session("words")
+    assert (now["status"], now["column"], now["waitingFor"]) == ("ci_failed", "Needs you", "you")
+
+
 def test_a_mended_check_ends_the_episode(box: Sandbox) -> None:
     start(
         box,

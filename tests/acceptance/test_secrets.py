@@ -153,7 +153,7 @@ def test_the_terminal_in_the_browser_shows_none(
         async with unix_connect(str(box.home.socket("daemon.sock")), path, max_size=None) as line:
             for keys, awaited in ((b"", b"> "), (b"[[sh: sh emit.sh terminal]]\r", b"(push)")):
                 await line.send(keys)
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(60):
                     while awaited not in shown:
                         output = await line.recv()
                         shown += output if isinstance(output, bytes) else b""

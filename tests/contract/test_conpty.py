@@ -44,7 +44,7 @@ class TestConsoles(RuntimeContract):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         try:
             writer.write(first)
-            assert await asyncio.wait_for(reader.read(), 5) == b""
+            assert await asyncio.wait_for(reader.read(), 60) == b""
         finally:
             writer.close()
         assert await bench.runtime.probe([handle]) == [Alive()]

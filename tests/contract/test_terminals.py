@@ -141,7 +141,7 @@ class TestTmux(TerminalContract):
             monkeypatch.setenv("TMUX", f"{socket},1,0")
             opened = TmuxWindow({"as": shown}, LocalHost())
             await opened.open(Window("app-#(touch s)", ("sh", "-c", 'pwd > "$0"', str(there)), cwd))
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while not there.exists() or not there.read_text():
                     await asyncio.sleep(0.01)
         finally:
@@ -291,7 +291,7 @@ class TestCommand(TerminalContract):
         import signal
         import time
 
-        until = time.monotonic() + 5
+        until = time.monotonic() + 60
         while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text().strip():
             assert time.monotonic() < until
         os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)

@@ -26,7 +26,7 @@ class Client:
         return given
 
     def ask(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.forge.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", self.forge.port, timeout=60)
         try:
             data = None if body is None else json.dumps(body)
             connection.request(method, path, data, {"Authorization": f"Bearer {self.token}", **headers})

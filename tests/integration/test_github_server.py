@@ -233,7 +233,7 @@ def test_a_deleted_branch_closes_its_pull_request(forge: GitHubServer, dev: Clie
 
 
 def test_out_of_reach_and_back(forge: GitHubServer, dev: Client) -> None:
-    held = http.client.HTTPConnection("127.0.0.1", forge.port, timeout=10)
+    held = http.client.HTTPConnection("127.0.0.1", forge.port, timeout=60)
     held.request("GET", "/meta")
     held.getresponse().read()
     forge.down()

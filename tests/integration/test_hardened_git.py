@@ -203,7 +203,7 @@ async def test_a_pipe_in_the_place_of_a_file_keeps_nobody_waiting(repo: Path, mo
         os.mkfifo(repo / name)
     (repo / "d/b.txt").write_text("b\n")
     reader = os.open(repo / "mine", os.O_RDONLY | os.O_NONBLOCK)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         assert {change.path for change in await Git(LocalHost(), repo).status()} == {"d/b.txt"}
         found = await survey(LocalHost(), repo, repo, ())
         assert {".gitattributes", "mine"} <= set(found.special)

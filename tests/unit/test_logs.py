@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -45,8 +46,88 @@ def test_what_an_effect_says_names_its_session(told: list[dict[str, str]]) -> No
     assert [entry.get("session") for entry in told] == ["app-a", "app-b", None, None]
 
 
+TURNING = """
+import os, sys, threading
+from pathlib import Path
+from agent_orchestrator import logs
+path = Path(sys.argv[1])
+logs.set_up(path.open("a")).bound(path, most=2000, kept=3)
+log = logs.get_logger()
+sys.setswitchinterval(1e-6)
+def say(who):
+    for number in range(40):
+        log.info("said", who=who, number=number, more="x" * 10)
+threads = [threading.Thread(target=say, args=(who,)) for who in range(4)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+os.write(2, b"last words\\n")
+"""
+
+
+def test_a_log_that_is_full_is_turned_over_and_no_line_is_torn_or_lost(tmp_path: Path) -> None:
+    path = tmp_path / "daemon.log"
+    with path.open("a") as other:  # somebody else who has it open
+        subprocess.run([sys.executable, "-c", TURNING, str(path)], check=True)
+        other.write("said by another\n")
+    files = [tmp_path / f"daemon.log.{number}" for number in (3, 2, 1)] + [path]
+    assert {each.name for each in tmp_path.iterdir()} == {each.name for each in files}
+    assert all(each.stat().st_size < 2200 and each.stat().st_mode & 0o777 == 0o600 for each in files)
+    assert all(each.stat().st_size >= 2000 for each in files[:-1]), "none was turned over twice"
+    lines = [line for each in files for line in each.read_text().splitlines()]
+    assert lines.pop() == "last words"
+    told = [fields(line) for line in lines]
+    assert {entry["event"] for entry in told} == {"said"}
+    for who in "0123":  # the oldest are gone, and of the rest each is there
+        numbers = [int(entry["number"]) for entry in told if entry["who"] == who]
+        assert numbers == list(range(40))[40 - len(numbers) :]
+    assert len(told) > 40
+
+
+def said(folder: Path) -> dict[str, list[str]]:
+    """What is told in each file."""
+    return {each.name: [fields(line)["event"] for line in each.read_text().splitlines()] for each in folder.iterdir()}
+
+
+def test_who_keeps_no_descriptor_free_goes_on_in_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "daemon.log"
+    program = """
+import resource, sys
+from pathlib import Path
+from agent_orchestrator import logs
+path = Path(sys.argv[1])
+logs.set_up(path.open("a")).bound(path, most=100)
+before = resource.getrlimit(resource.RLIMIT_NOFILE)
+log = logs.get_logger()
+resource.setrlimit(resource.RLIMIT_NOFILE, (3, before[1]))
+log.info("one", more="x" * 100)
+log.info("two")
+resource.setrlimit(resource.RLIMIT_NOFILE, before)
+log.info("three")
+log.info("four")
+"""
+    subprocess.run([sys.executable, "-c", program, str(path)], check=True)
+    assert said(tmp_path) == {"daemon.log.1": ["one", "two", "three"], "daemon.log": ["four"]}
+
+
+def test_a_file_of_somebody_else_in_its_place_is_not_turned_over(tmp_path: Path) -> None:
+    path = tmp_path / "daemon.log"
+    program = """
+import sys
+from pathlib import Path
+from agent_orchestrator import logs
+path = Path(sys.argv[1])
+logs.set_up(path.open("a")).bound(path, most=100)
+path.rename(path.with_name("away"))
+path.write_text("of another\\n")
+logs.get_logger().info("one", more="x" * 100)
+logs.get_logger().info("two")
+"""
+    subprocess.run([sys.executable, "-c", program, str(path)], check=True)
+    assert said(tmp_path) == {"away": ["one"], "daemon.log": ["of another", "two"]}
+
+
 def test_a_log_that_cannot_be_written_stops_nobody() -> None:
-    said = "from agent_orchestrator import logs; logs.set_up(open('/dev/full', 'w')); import logging\n"
-    said += "logs.get_logger().warning('x'); logging.getLogger('library').warning('y'); print('goes on')"
-    done = subprocess.run([sys.executable, "-c", said], capture_output=True, text=True, check=False)
+    program = "from agent_orchestrator import logs; logs.set_up(open('/dev/full', 'w')); import logging\n"
+    program += "logs.get_logger().warning('x'); logging.getLogger('library').warning('y'); print('goes on')"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.stdout, done.returncode, done.stderr) == ("goes on\n", 0, "")

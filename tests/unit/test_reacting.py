@@ -121,6 +121,9 @@ async def test_the_clock_of_an_earlier_episode_calls_nobody_in_the_next(stage: S
 @played(Rule("r", "approved-and-green", auto=False, action="merge", priority="action"))
 async def test_what_is_approved_and_green_is_offered_anew_and_told_once_when_its_base_moves(stage: Stage) -> None:
     await stage.tell(*opened(), e.ConflictsSeen(HEAD, "b1"), e.ReviewSubmitted("v1", "approved", HEAD))
+    assert await stage.levels() == [], "its agent is in a turn, and may add to it"
+    await stage.tell(e.AgentTurnEnded("Done."))
+    await stage.passes(1.0)
     assert await stage.levels() == ["action"]
     first = [one.id for one in stage.flow.sessions[SESSION].offers]
     await stage.tell(e.BaseMoved("b2"))
@@ -237,7 +240,7 @@ async def test_an_agent_that_went_on_by_itself_is_not_told_that_the_limit_is_ove
 def test_a_rules_word_to_merge_is_no_force(known: Sequence[e.Body], why: str) -> None:
     @played(Rule("r", "label-added", action="merge", strategy="rebase"))
     async def play(stage: Stage) -> None:
-        await stage.tell(*known)
+        await stage.tell(*known, e.AgentTurnEnded("Done."))
         before = len(await stage.bodies("merge-requested"))
         await stage.tell(e.LabelAdded(1, "land"), source="person")
         requests = (await stage.bodies("merge-requested"))[before:]

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.events import Body, Event
-from agent_orchestrator.flow.facts import ActivityFact, Launch, SessionFacts
+from agent_orchestrator.flow.facts import ActivityFact, Launch, Place, SessionFacts
+from agent_orchestrator.flow.pull import PullRequest
 from agent_orchestrator.services.recap import LINES, RESTARTED, told
 
 HOUR = 3600.0
@@ -112,9 +113,35 @@ def test_failures_say_why_and_the_last_reason_counts() -> None:
     }
 
 
+def test_what_was_mended_since_or_landed_after_all_has_not_failed() -> None:
+    refused = e.LandingFailed("a conflict in x.py", "conflict")
+    called = e.Escalated("ci-failed", "ci-failed", "2 attempts did not settle it")
+    happened = night(
+        ("app-a", refused, ""), ("app-b", refused, ""), ("app-d", called, ""), ("app-d", e.PrMerged("c", "b", "h"), "")
+    )
+    mended = replace(SESSIONS["app-a"], pr=PullRequest(1, "x", "main"))
+    waits = replace(SESSIONS["app-b"], pr=PullRequest(2, "y", "main", refused="a conflict in x.py"))
+    lines = told(happened, {**SESSIONS, "app-a": mended, "app-b": waits}, NOW)
+    assert [line.text for line in lines if line.kind == "failed"] == [
+        "1 failed: app-b (could not land: a conflict in x.py)"
+    ]
+
+
 def test_the_base_moved_is_counted_by_heads_not_by_sessions() -> None:
     moved = [(f"app-{name}", e.BaseMoved(head), "") for head in ("1", "2") for name in "abd"]
     assert texts(*moved)["bases"] == "base moved: main of app (2 times), for 3 sessions"
+
+
+def test_neither_where_it_began_nor_its_own_landing_moved_the_base_under_it() -> None:
+    begun = replace(SESSIONS["app-a"], place=Place("/w", "1", "/w/.git"))
+    happened = night(
+        ("app-a", e.BaseMoved("1"), ""),
+        ("app-a", e.BaseMoved("2"), ""),
+        ("app-a", e.PrMerged("2", "1", "h"), "daemon"),
+    )
+    assert [line.kind for line in told(happened, {begun.id: begun}, NOW)] == ["merged"]
+    others = [*happened, *night(("app-d", e.BaseMoved("2"), ""))]
+    assert told(others, {**SESSIONS, begun.id: begun}, NOW)[-1].text == "base moved: main of app, for 1 session"
 
 
 def test_it_is_short_whatever_happened() -> None:

@@ -64,7 +64,7 @@ async def test_its_end_is_waited_for_all_the_same(sleeper: ProcessId) -> None:
         await asyncio.sleep(0.05)
         assert not waiting.done()
     os.kill(sleeper.pid, 9)
-    await asyncio.wait_for(waiting, 10)
+    await asyncio.wait_for(waiting, 60)
 
 
 async def test_a_terminal_that_cannot_be_looked_at_is_not_gone(sleeper: ProcessId, tmp_path: Path) -> None:

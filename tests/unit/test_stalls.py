@@ -65,6 +65,9 @@ def test_the_log_tells_of_one_place_once_a_minute(times: Times, watchdog: Watchd
         for _ in range(3):
             times.turn(watchdog, 0.08, 0.08)
         watchdog.look()
+        assert not lines, "nothing is told of a daemon that does not serve yet"
+        watchdog.telling = True
+        watchdog.look()
         times.now += QUIET
         times.turn(watchdog, 0.2, 0.0)
         watchdog.look()

@@ -62,7 +62,7 @@ class World:
         self.runner.start(await self.flow.start())
         created = Event(body, 1.0, "person", "created", "app", "app-x")
         await self.flow.append(created, Event(e.SessionAdmitted(), 2.0, "scheduler", "admit", "app", "app-x"))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not any(span.name.startswith("effect prepare") for span in self.spans.get_finished_spans()):
                 await asyncio.sleep(0)
         spans = self.spans.get_finished_spans()

@@ -92,7 +92,9 @@ async def test_every_session_is_shown_as_before(version: int, afresh: bool, tmp_
     assert len(expected) > 20 and len({one["status"] for one in expected}) >= 8
     assert [(one["id"], one["status"]) for one in shown] == [(one["id"], one["status"]) for one in expected]
     for now, then in zip(shown, expected, strict=True):
-        assert {key: now[key] for key in then if key != "why"} == {key: then[key] for key in then if key != "why"}
+        # What is said may be put better; a question may not.
+        words = {"why", "waitingFor"} if then["status"] == "idle" else {"why"}
+        assert {key: now[key] for key in then.keys() - words} == {key: then[key] for key in then.keys() - words}
         messages = before[f"/api/sessions/{now['id']}/messages"]["messages"]
         facts = flow.sessions[now["id"]]
         assert [(one.id, one.text, one.state) for one in facts.messages if not one.task] == [

@@ -211,6 +211,14 @@ export interface Cause {
   failures: Failing[];
 }
 
+/** One check of a pull request. */
+export interface ChangeCheck {
+  name: string;
+  state: "queued" | "running" | "success" | "failure" | "flaky" | "cancelled" | "timed_out" | "skipped";
+  url: string | null;
+  onBase: boolean;
+}
+
 /** Who is to do what a session without a task yet was made for. */
 export interface ChangedSession {
   /** A profile, else an agent. */
@@ -220,7 +228,7 @@ export interface ChangedSession {
   title?: string | null;
 }
 
-/** One check of a pull request. */
+/** One check. */
 export interface Check {
   name: string;
   state: "queued" | "running" | "success" | "failure" | "flaky" | "cancelled" | "timed_out" | "skipped";
@@ -1020,7 +1028,7 @@ export interface PullRequest {
   url: string | null;
   state: "draft" | "open" | "merged" | "closed";
   head: string | null;
-  checks: Check[];
+  checks: ChangeCheck[];
   review: "none" | "pending" | "approved" | "changes_requested";
   mergeable: "yes" | "no" | "unknown";
 }
@@ -1031,7 +1039,7 @@ export interface PullRequestView {
   url: string | null;
   state: "draft" | "open" | "merged" | "closed";
   head: string | null;
-  checks: Check[];
+  checks: ChangeCheck[];
   review: "none" | "pending" | "approved" | "changes_requested";
   mergeable: "yes" | "no" | "unknown";
   session: string;

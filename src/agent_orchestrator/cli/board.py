@@ -172,7 +172,7 @@ def progress_text(session: Session) -> str:
     if progress.get("step") and not parts:
         parts.append(str(progress["step"]))
     if progress.get("testsPassed") is not None:
-        parts.append(f"{progress['testsPassed']} tests passing")
+        parts.append(f"{out.plural(progress['testsPassed'], 'test')} passing")
     if usage.get("usd"):
         parts.append(f"${usage['usd']:.2f}")
     return ", ".join(parts)
@@ -209,7 +209,7 @@ def waiting_text(session: Session) -> str:
     if not text or session.get("column") == "Done":
         return ""
     if session["status"] == "interrupted" and session.get("why"):
-        return f"{out.one_line(session['why'])}; waits for {text}"
+        return f"{out.one_line(session['why']).rstrip('.')}; waits for {text}"
     if session["status"] in _ASKING:
         return f"asks: {text}"
     return f"waits for {text}" if session.get("waitingFor") and session["status"] != "failed" else text
@@ -241,7 +241,12 @@ def footer_lines(needing: Sequence[Session], reviewed: Sequence[Session] = ()) -
             lines.append(f"{each['id']} was interrupted: {_next_of_interrupted(each)}")
         elif each["status"] in _EXPLAINED:
             lines.append(f"{each['id']} is {each['status']}: ao why {each['id']}")
-    if unread := [each["id"] for each in needing if each["status"] in ("idle", "exited")]:
+    quiet = [each for each in needing if each["status"] in ("idle", "exited")]
+    resting = [each["id"] for each in quiet if each.get("waitingFor") == "a message"]
+    if resting:
+        waits = "waits" if len(resting) == 1 else "wait"
+        lines.append(f"{out.plural(len(resting), 'session')} {waits} for a message: ao send {resting[0]} TEXT")
+    if unread := [each["id"] for each in quiet if each["id"] not in resting]:
         lines.append(
             f"{out.plural(len(unread), 'session')} finished a turn: ao diff {unread[0]}, ao send {unread[0]} TEXT"
         )

@@ -172,8 +172,8 @@ def _in_repository(path: str) -> bool:
 
 
 _SCRIPTED = (
-    ", which is scripted and asks no model: no other was found. `ao agents` lists them; after installing one: "
-    "ao config set defaults.agent NAME"
+    ", which is scripted and asks no model: no other was in your login shell's PATH when the daemon started. `ao agents` "
+    "lists them; after installing one: ao shutdown, then ao config set defaults.agent NAME"
 )
 
 

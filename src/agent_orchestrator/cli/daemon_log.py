@@ -9,6 +9,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import TextIO
 
 from agent_orchestrator.cli import out
@@ -25,29 +26,54 @@ _COLOURS = {"warning": "yellow", "error": "red", "critical": "red"}
 
 def show(path: str, session: str | None, lines: int | None, follow: bool, as_json: bool) -> None:
     """The last lines of it, and with `follow` whatever comes; with a session only what is about that one."""
-    try:
-        file = _opened(path)
-    except FileNotFoundError:
-        raise NotFound(f"there is no log of the daemon: {path}", "ao start; in the foreground it logs there") from None
-    wanted = (line for line in file if _about(line, session))
-    for line in deque(wanted, LINES if lines is None else lines):
+    files = _opened(path)
+    if not files:
+        raise NotFound(f"there is no log of the daemon: {path}", "ao start; in the foreground it logs there")
+    wanted = LINES if lines is None else lines
+    found: deque[str] = deque()
+    for file in files:
+        part = deque((line for line in file if _about(line, session)), wanted - len(found))
+        found.extendleft(reversed(part))
+        if len(found) >= wanted:
+            break
+    for line in found:
         _print(line, as_json)
-    if not follow:
+    for file in files[1:] if follow else files:
         file.close()
+    if not follow:
         return
-    for line in _grown(path, file):
+    for line in _grown(path, files[0]):
         if _about(line, session):
             _print(line, as_json)
             sys.stdout.flush()
 
 
-def _opened(path: str) -> TextIO:
+def _opened(path: str) -> list[TextIO]:
+    """The file and those that were turned over before it, the newest first; one that is turned over meanwhile is there once."""
+    files: dict[int, TextIO] = {}
+    number, name = 0, path
+    while not number or os.path.exists(name):
+        with suppress(FileNotFoundError):  # the next one is not made yet, or this one was the last that is kept
+            file = _open(name)
+            if files.setdefault(_number(file), file) is not file:
+                file.close()
+        number, name = number + 1, f"{path}.{number + 1}"
+    return list(files.values())
+
+
+def _open(path: str) -> TextIO:
     """An entry ends where its line does: at no other character that somebody may have put into one."""
     return open(path, encoding="utf-8", errors="replace", newline="\n")
 
 
+def _number(file: TextIO) -> int:
+    """What tells a file from another, whatever its name is by now."""
+    return os.fstat(file.fileno()).st_ino
+
+
 def _grown(path: str, file: TextIO) -> Iterator[str]:
-    """Whole lines as they come, for ever; a file that was emptied or replaced is read from its beginning."""
+    """Whole lines as they come, for ever: of this file, and when it was turned over, emptied or replaced, of those after it."""
+    after: list[TextIO] = []
     begun = ""
     sys.stdout.flush()
     while True:
@@ -56,14 +82,28 @@ def _grown(path: str, file: TextIO) -> Iterator[str]:
             if begun.endswith("\n"):
                 yield begun
                 begun = ""
-        time.sleep(_LOOK)
-        try:
-            now, mine = os.stat(path), os.fstat(file.fileno())
-        except FileNotFoundError:
-            continue
-        if now.st_ino != mine.st_ino or now.st_size < file.tell():
+        if after:
             file.close()
-            file, begun = _opened(path), ""
+            file, begun = after.pop(), ""
+            continue
+        time.sleep(_LOOK)
+        if after := _newer(path, file):
+            time.sleep(_LOOK)  # who had it open this moment may have said something more
+
+
+def _newer(path: str, file: TextIO) -> list[TextIO]:
+    """Those after this file, the newest first; none: it is still the one that is written to."""
+    try:
+        now = os.stat(path)
+    except FileNotFoundError:
+        return []
+    if now.st_ino == _number(file) and now.st_size >= file.tell():
+        return []
+    files = _opened(path)
+    place = [_number(each) for each in files].index(_number(file)) if _number(file) in map(_number, files) else 0
+    for each in files[place or 1 :]:
+        each.close()
+    return files[: place or 1]
 
 
 def fields(line: str) -> dict[str, str]:

@@ -86,8 +86,6 @@ def _slots(begun: str) -> list[str]:
 
 
 def _check_names(slot: str, name: str) -> None:
-    from importlib.metadata import entry_points
-
     from agent_orchestrator import scaffold
 
     if slot not in scaffold.SLOTS:
@@ -95,10 +93,23 @@ def _check_names(slot: str, name: str) -> None:
     if not scaffold.is_name(name):
         rule = f"small letters, digits and hyphens between them, at most {scaffold.LONGEST}"
         raise UsageError(f"{name!r} is no name for a plugin", f"use {rule}: my-{slot}")
-    taken = next((point for point in entry_points(group=f"agent_orchestrator.{slot}") if point.name == name), None)
-    if taken is not None or name in scaffold.RESERVED:
-        owner = f"is one of {taken.dist.name}" if taken and taken.dist else "has a meaning of its own"
-        raise Conflict(f"the {slot} {name} {owner}", f"choose another name: my-{name}")
+    if name in scaffold.RESERVED:
+        raise Conflict(f"the {slot} {name} has a meaning of its own", f"choose another name: my-{name}")
+    if owner := _owner(slot, name):
+        raise Conflict(f"the {slot} {name} is one of {owner}", f"choose another name: my-{name}")
+
+
+def _owner(slot: str, name: str) -> str:
+    """The package that has a plugin by this name; nothing: none has. Of this one the code counts: what was installed may be older."""
+    from importlib.metadata import entry_points
+
+    from agent_orchestrator.built_in import BUILT_IN
+
+    ours = "agent-orchestrator"
+    if name in BUILT_IN[slot]:
+        return ours
+    owners = [point.dist.name for point in entry_points(group=f"agent_orchestrator.{slot}", name=name) if point.dist]
+    return next((owner for owner in owners if owner != ours), "")
 
 
 def _write(folder: str, files: dict[str, str]) -> None:

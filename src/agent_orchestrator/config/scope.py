@@ -257,6 +257,16 @@ class ConfigSet:
         folders = [project.worktree_dir or project.path / ".worktrees" for project in self.projects()]
         return tuple(dict.fromkeys(folders))
 
+    def noted(self, loaded: Loaded) -> Loaded:
+        """With a warning if it sets what only concerns the whole daemon, and is not the file for that."""
+        allowed = {_key(path) for path in (self._home, self._started_with) if path}
+        given = [key for key in DAEMON_KEYS if loaded.given(key)]
+        if _key(loaded.path) in allowed or not given:
+            return loaded
+        counts = "counts" if len(given) == 1 else "count"
+        text = f"{loaded.path}: {', '.join(given)} {counts} only in {self._home} or in the file the daemon was started with"
+        return replace(loaded, warnings=(*loaded.warnings, text))
+
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def _limits_in_force(self) -> list[Limit]:
@@ -292,7 +302,7 @@ class ConfigSet:
         except ConfigError as error:
             self.broken[key] = str(error)
             raise
-        loaded = self._without_daemon_keys(loaded)
+        loaded = self.noted(loaded)
         kept = {
             name: entry for name, entry in self._entries.items() if entry.file != key or name not in self._ids_of(key)
         }
@@ -365,15 +375,6 @@ class ConfigSet:
         raise ConfigError(
             f'the project "{name}" of {mine} is also that of {theirs}', "give one of them another id, or remove one"
         )
-
-    def _without_daemon_keys(self, loaded: Loaded) -> Loaded:
-        allowed = {_key(path) for path in (self._home, self._started_with) if path}
-        given = [key for key in DAEMON_KEYS if loaded.given(key)]
-        if _key(loaded.path) in allowed or not given:
-            return loaded
-        counts = "counts" if len(given) == 1 else "count"
-        text = f"{loaded.path}: {', '.join(given)} {counts} only in {self._home} or in the file the daemon was started with"
-        return replace(loaded, warnings=(*loaded.warnings, text))
 
     def _for_daemon(self, loaded: Loaded) -> tuple[str, ...]:
         """Which of the keys that concern the whole daemon a file may set."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from agent_orchestrator.flow.authors import WRITES
-from agent_orchestrator.flow.facts import Offer, SessionFacts
+from agent_orchestrator.flow.facts import Message, Offer, SessionFacts
 from agent_orchestrator.flow.pull import Comment, Episode, PullRequest
 from agent_orchestrator.flow.status import Status
 
@@ -133,7 +133,26 @@ def _ci_failed(facts: SessionFacts, pr: PullRequest) -> str | None:
     failing = pr.failing(facts.head)
     if pr.state != "open" or pr.settled != facts.head or not failing:
         return None
-    return f"{facts.head}:{pr.asked}:{','.join(sorted(run.name for run in failing))}"
+    what = f"{facts.head}:{pr.asked}:{','.join(sorted(run.name for run in failing))}"
+    episode = facts.episodes.get("ci-failed")
+    if episode is None or not (episode.occurrence == what or episode.occurrence.startswith(f"{what}@")):
+        return what
+    in_vain = not episode.escalated and _ended_a_turn(facts, episode.since)
+    return f"{what}@{facts.activity.at:.3f}" if in_vain else episode.occurrence
+
+
+def _ended_a_turn(facts: SessionFacts, since: float) -> bool:
+    """A rule has spoken to the agent since then, and the turn that took up the last message is over."""
+
+    def taken_up(message: Message) -> float | None:
+        return message.acknowledged_at or (None if facts.acknowledges else message.delivered_at)
+
+    if facts.activity.state != "idle" or not facts.messages:
+        return False
+    last = taken_up(facts.messages[-1])
+    if last is None or last >= facts.activity.at:
+        return False
+    return any(one.sender.startswith("rule ") and (taken_up(one) or 0.0) >= since for one in facts.messages)
 
 
 def _changes_requested(facts: SessionFacts, pr: PullRequest) -> str | None:

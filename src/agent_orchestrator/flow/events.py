@@ -771,6 +771,8 @@ class CheckFinished(Body):
     failed: int | None = None
     on_base: bool = False
     """It fails on the base branch too."""
+    mended: bool = False
+    """The base branch has it mended since the branch left it."""
     broken: bool = False
     """It could not be run to its end, on the base branch neither: nobody's change mends that, and it is never green."""
     url: str = ""

@@ -382,13 +382,13 @@ def _follow(rule: Rule, facts: SessionFacts, episode: Episode, what: str, now: f
     intents = []
     exhausted = rule.retries is not None and attempt > rule.retries
     if not exhausted:
-        due = now + (waits(rule) if attempt == 1 else max(backoff(rule, attempt, name), _settles(rule)))
+        due = now + (waits(rule) if attempt == 1 else max(backoff(rule, attempt, name), _settles(rule, attempt)))
         intents.append(Intent("react", f"react:{name}", facts.id, facts.generation, due, args))
     often = rule.escalate_after_count is not None and attempt > rule.escalate_after_count
     if exhausted or often:
         tried = f"{attempt - 1} attempt{'' if attempt == 2 else 's'} did not settle it"
         reason = tried if attempt > 1 else "no attempt is to be made"
-        due = now + waits(rule)
+        due = now + max(waits(rule), _settles(rule, attempt))
         intents.append(Intent("escalate", f"escalate:{name}", facts.id, due=due, args={**args, "reason": reason}))
     elif rule.escalate_after_seconds is not None and attempt == 1:
         reason = f"it lasts for over {rule.escalate_after_seconds / 60:g} min"
@@ -404,8 +404,10 @@ def waits(rule: Rule) -> float:
     return max(rule.delay or 0.0, lasted, _settles(rule))
 
 
-def _settles(rule: Rule) -> float:
-    return IDLE_SETTLES if rule.trigger == "agent-idle" else 0.0
+def _settles(rule: Rule, attempt: int = 1) -> float:
+    """A turn that is over has a moment to show its work before it counts as one without."""
+    by_turn = rule.trigger == "agent-idle" or (rule.trigger == "ci-failed" and attempt > 1)
+    return IDLE_SETTLES if by_turn else 0.0
 
 
 def backoff(rule: Rule, attempt: int, key: str) -> float:

@@ -310,6 +310,9 @@ def _quiet(facts: SessionFacts) -> Status:
                 "idle", activity.source, activity.at, "its agent finished; its work is on the branch", "your look at it"
             )
         return Status("exited", activity.source, activity.at, "its agent exited and left no commit", "your look at it")
+    if facts.done is None and activity.state == "idle" and _only_brought_back(facts):
+        why = "it was brought back, and has not been told to go on"
+        return Status("idle", activity.source, activity.at, why, "a message")
     why = (
         "says it is done"
         if facts.done is not None
@@ -318,6 +321,12 @@ def _quiet(facts: SessionFacts) -> Status:
         else "its state is not known"
     )
     return Status("idle", activity.source, activity.at, why, "your look at it")
+
+
+def _only_brought_back(facts: SessionFacts) -> bool:
+    """Its agent was started again in its conversation, and got no message since."""
+    resumed = facts.launch is not None and facts.launch.resumed
+    return resumed and all(one.launch != facts.generation and not one.pending for one in facts.messages)
 
 
 def _age(seconds: float) -> str:

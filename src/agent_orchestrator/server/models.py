@@ -34,11 +34,18 @@ class Evidence(Shown):
 
 
 class Check(Shown):
-    """One check of a pull request."""
+    """One check."""
 
     name: str
     state: Literal["queued", "running", "success", "failure", "flaky", "cancelled", "timed_out", "skipped"]
     url: str | None
+
+
+class ChangeCheck(Check):
+    """One check of a pull request."""
+
+    on_base: bool
+    """It fails without the change too: on the base branch, or where the branch left that."""
 
 
 class PullRequest(Shown):
@@ -48,7 +55,7 @@ class PullRequest(Shown):
     url: str | None
     state: Literal["draft", "open", "merged", "closed"]
     head: str | None
-    checks: list[Check]
+    checks: list[ChangeCheck]
     review: Literal["none", "pending", "approved", "changes_requested"]
     mergeable: Literal["yes", "no", "unknown"]
 

@@ -142,7 +142,7 @@ class Configuration:
             except UnicodeDecodeError:
                 raise UsageError(f"{file} is not UTF-8 text", "save it as UTF-8") from None
         try:
-            loaded = load_text(text, file, os.environ)
+            loaded = self.projects.config.noted(load_text(text, file, os.environ))
         except InvalidConfig as error:
             problems = [problem.told(str(file)) for problem in error.problems]
             return {"valid": False, "file": str(file), "errors": problems, "warnings": []}

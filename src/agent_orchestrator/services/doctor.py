@@ -156,16 +156,17 @@ class Doctor:
         return finding("shell", "ok", shell)
 
     def _configuration(self) -> dict[str, Any]:
-        broken = self.projects.config.broken
-        if broken:
+        config = self.projects.config
+        if config.broken:
+            problem = next(iter(config.broken.values()))
+            return finding("configuration", "failed", problem, "correct it; the last good content is in force")
+        loaded = [one for file in config.files if (one := config.loaded(file))]
+        if warnings := [warning for one in loaded for warning in one.warnings]:
+            more = f" (and {len(warnings) - 1} more)" if len(warnings) > 1 else ""
             return finding(
-                "configuration", "failed", next(iter(broken.values())), "correct it; the last good content is in force"
+                "configuration", "warning", f"{warnings[0]}{more}", "see all of a file's: ao config validate"
             )
-        return finding(
-            "configuration",
-            "ok",
-            f"{len(self.projects.config.files)} files, {len(self.projects.config.projects())} projects",
-        )
+        return finding("configuration", "ok", f"{len(config.files)} files, {len(config.projects())} projects")
 
     async def _agents(self) -> list[dict[str, Any]]:
         used = {project.agent for project in self.projects.config.projects()}

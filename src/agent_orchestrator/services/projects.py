@@ -60,6 +60,8 @@ class Context:
     config: Path | None = None
     only: str | None = None
     """The one project that whoever gave it may know of."""
+    shown: bool = False
+    """A person is shown what it is told."""
 
 
 NOWHERE = Context()
@@ -91,6 +93,8 @@ class Projects:
         self._registering = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self._found: dict[Path, _Powers] = {}
+        self._warned: dict[Path, Loaded] = {}
+        """The files of whose warnings a person was told, as they were then."""
         config.trusts = self.trusts
 
     async def start(self) -> None:
@@ -256,7 +260,7 @@ class Projects:
             listener()
 
     def notices(self, context: Context) -> list[str]:
-        """What whoever works here should know about the configuration."""
+        """What whoever works here should know about the configuration; its warnings only once, until it changes."""
         found: list[str] = []
         for file in dict.fromkeys((*self.config.files, *self.config.broken)):
             loaded, problem = self.config.loaded(file), self.config.broken.get(file)
@@ -265,7 +269,9 @@ class Projects:
                 if problem and file.exists():
                     in_force = "the last good content is in force" if loaded else "it is not in force"
                     found.append(f"{problem}; {in_force}")
-                found += loaded.warnings if loaded else ()
+                if loaded and context.shown and self._warned.get(file) is not loaded:
+                    self._warned[file] = loaded
+                    found += loaded.warnings
                 if loaded and not self.trusts(loaded):
                     found.append(f"what {file} would run or open is not in force: read it, then trust it: ao trust")
         return found
@@ -473,6 +479,8 @@ class Projects:
         name = await self.resolve(Context(folder, context.config), adopt=True)
         project = self.config.project(name or "")
         assert project is not None
+        if project.file:
+            self._warned.pop(project.file, None)
         return {**self._json(project), "created": str(created) if created else None, "agent": project.agent}
 
     def _init(self, root: Path) -> Path | None:

@@ -130,8 +130,8 @@ class Pulls:
                 raise
             body = e.CheckFinished(name, head, "failure", f"it could not be run: {error}", on_base=True, broken=True)
         events = [self._event(facts, body, f"{key}:{name}:finished", "checks")]
-        if body.on_base:
-            events.append(self._notice(facts, body))
+        if body.on_base and not body.mended:
+            events.append(self._notice(self.flow.sessions[facts.id], body))
         await self.flow.append(*events)
         return body.state
 
@@ -155,7 +155,7 @@ class Pulls:
         await self.projects.check_trust(project, None, ci=True)
         result = await self.checks.verdict(spec, again=again, started=started)
         await asyncio.gather(*telling)
-        on_base = result.state == "failure" and await self._fails_without_it(facts, spec, result)
+        blamed = await self._fails_without_it(facts.id, spec, result) if result.state == "failure" else ""
         tests = result.tests
         return e.CheckFinished(
             name,
@@ -166,8 +166,9 @@ class Pulls:
             tree=result.tree,
             passed=tests.passed if tests else None,
             failed=tests.failed if tests else None,
-            on_base=on_base,
-            broken=on_base and not result.about_content,
+            on_base=bool(blamed),
+            mended=blamed == "before" and result.about_content,
+            broken=bool(blamed) and not result.about_content,
         )
 
     def _notice(self, facts: SessionFacts, body: e.CheckFinished) -> Event:
@@ -183,16 +184,16 @@ class Pulls:
         )
         return self._event(facts, self.gate(facts.project, notice), f"base-fails:{where}:{body.broken}", "checks")
 
-    async def _fails_without_it(self, facts: SessionFacts, spec: CheckSpec, result: Result) -> bool:
-        """Does the check fail on the base too: as it is now, or as it was where the branch left it?"""
-        if not facts.base_head:
-            return False
-        left = await Git(self.host, spec.repo).merge_base(spec.commit, facts.base_head)
-        commits = dict.fromkeys(commit for commit in (facts.base_head, left) if commit)
-        for commit in commits:
-            if await self.checks.base_fails(spec, commit, result):
-                return True
-        return False
+    async def _fails_without_it(self, session: str, spec: CheckSpec, result: Result) -> str:
+        """Does the check fail on the base too: `now`, or only as that was `before`, where the branch left it? Nothing: neither."""
+        base_head = self.flow.sessions[session].base_head  # that of this moment: the check may have taken long
+        if not base_head:
+            return ""
+        if await self.checks.base_fails(spec, base_head, result):
+            return "now"
+        left = await Git(self.host, spec.repo).merge_base(spec.commit, base_head)
+        before = left is not None and left != base_head and await self.checks.base_fails(spec, left, result)
+        return "before" if before else ""
 
     def check_spec(
         self, facts: SessionFacts, project: ProjectConfig, name: str, check: Check, commit: str

@@ -13,8 +13,9 @@ from agent_orchestrator.flow.episodes import RAISE_BUDGET
 from agent_orchestrator.flow.events import Event
 from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.flow.pull import DEPENDENCY_ENDED
-from agent_orchestrator.flow.reactions import Intent, still_so, untold
+from agent_orchestrator.flow.reactions import Intent, still_so, stuck_after, untold
 from agent_orchestrator.flow.rules import DEFAULT_RULES, Rule
+from agent_orchestrator.flow.status import derive
 from agent_orchestrator.services.acting import Actions, message_id
 from agent_orchestrator.services.material import Gathering
 from agent_orchestrator.services.quiet import Quiet
@@ -25,7 +26,8 @@ from agent_orchestrator.templates import holds, render
 LONGEST_WAIT = 30.0
 """Seconds after which a session that met a limit asks again whether it may go on."""
 LOOK_AGAIN = 1.0
-"""Seconds, at least, after which it is looked again whether a person still looks at the session; a rule's own delay may be longer."""
+"""Seconds, at least, after which it is looked again whether a person still looks at the session, or its agent is still in its turn; a
+rule's own delay may be longer."""
 
 _RAISED = "Your budget was raised. Go on where you left off."
 _SPEAKING = ("send-to-agent", "spawn", "restart")
@@ -102,6 +104,8 @@ class Reacting:
             return []
         if rule.unless_watched and await self.watched(facts):
             raise Again(max(rule.delay or 0.0, LOOK_AGAIN))
+        if rule.action == "merge" and self._in_a_turn(facts):
+            raise Again(LOOK_AGAIN)
         planned = await self.plan(facts, rule, intent.args)
         facts = self.flow.sessions[intent.session]
         if not planned.applies or not self._holds(intent, facts):
@@ -119,6 +123,11 @@ class Reacting:
     def _holds(self, intent: Intent, facts: SessionFacts) -> bool:
         rules = self.flow.rules(facts.project, facts.spec.profile)
         return still_so(intent, facts, rules, self.flow.clock()) or untold(intent, facts)
+
+    def _in_a_turn(self, facts: SessionFacts) -> bool:
+        """Its agent may still add to the change, and would be cut short by a landing."""
+        rules = self.flow.rules(facts.project, facts.spec.profile)
+        return derive(facts, self.flow.clock(), stuck_after(rules)).name == "working"
 
     def _offer(self, facts: SessionFacts, rule: Rule, text: str, intent: Intent) -> list[e.Body]:
         """A person may take the action, or not; an offer to be told something is that already."""
@@ -181,6 +190,8 @@ class Reacting:
             return []  # it is over, or the rule's condition never held
         if ":since:" in intent.key and lasting and lasting.first not in ("", intent.args["occurrence"]):
             return []  # that was an earlier episode; this one has a clock of its own
+        if ":since:" not in intent.key and not self._holds(intent, facts):
+            return []  # its agent is at work on it again, or moved on
         reason = str(intent.args["reason"])
         bodies = self.actions.escalation(facts, rule, f"{self.wording.plain(facts, rule)}; {reason}", reason)
         return self._events(facts, rule, intent.key, bodies)

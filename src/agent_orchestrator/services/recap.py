@@ -135,14 +135,17 @@ def _who_asked(events: Sequence[Event]) -> tuple[str, ...]:
     return _distinct([*asked, *open_])
 
 
-def _failed(events: Sequence[Event], _sessions: Mapping[str, SessionFacts], _now: float) -> Line | None:
+def _failed(events: Sequence[Event], sessions: Mapping[str, SessionFacts], _now: float) -> Line | None:
     last: dict[str, str] = {}
     for event in events:
         match event.body:
             case e.SessionFailed(step, error):
                 why = f"{step}: {error}"
-            case e.LandingFailed(reason, cause) if cause != "called-off":
+            case e.LandingFailed(reason, cause) if cause != "called-off" and _is_refused(sessions, event.session):
                 why = f"could not land: {reason}"
+            case e.PrMerged():
+                last.pop(event.session or "", None)
+                continue
             case e.Escalated(_, trigger, reason) if reason != e.OFFERED:
                 why = f"{trigger}: {reason}"
             case e.EffectFailed(intent, error):
@@ -157,6 +160,12 @@ def _failed(events: Sequence[Event], _sessions: Mapping[str, SessionFacts], _now
     shown = "; ".join(f"{name} ({why})" for name, why in list(last.items())[:2])
     more = f"; and {len(last) - 2} more" if len(last) > 2 else ""
     return Line("failed", f"{len(last)} failed: {shown}{more}", tuple(last))
+
+
+def _is_refused(sessions: Mapping[str, SessionFacts], session: str | None) -> bool:
+    """Does it still not land, as far as anybody knows? What was mended since is no failure any more."""
+    facts = sessions.get(session or "")
+    return facts is None or facts.pr is None or bool(facts.pr.refused)
 
 
 def _restarted(events: Sequence[Event], sessions: Mapping[str, SessionFacts], now: float) -> Line | None:
@@ -211,15 +220,22 @@ def _spent(events: Sequence[Event], _sessions: Mapping[str, SessionFacts], _now:
 
 
 def _bases(events: Sequence[Event], sessions: Mapping[str, SessionFacts], _now: float) -> Line | None:
+    """Bases that moved under somebody: not by his own landing, and the commit that he began at was no move."""
+    own = {(event.session, event.body.commit) for event in events if isinstance(event.body, e.PrMerged)}
     heads: dict[str, set[str]] = {}
-    names = _of(events, e.BaseMoved)
+    names: dict[str, None] = {}
     for event in events:
-        if isinstance(event.body, e.BaseMoved) and (facts := sessions.get(event.session or "")):
+        facts = sessions.get(event.session or "")
+        if not isinstance(event.body, e.BaseMoved) or facts is None:
+            continue
+        begun_at = facts.place.base_commit if facts.place else ""
+        if event.body.head != begun_at and (event.session, event.body.head) not in own:
             heads.setdefault(f"{facts.base} of {facts.project}", set()).add(event.body.head)
+            names[facts.id] = None
     if not heads:
         return None
     parts = [base if len(moved) == 1 else f"{base} ({len(moved)} times)" for base, moved in heads.items()]
-    return Line("bases", f"base moved: {_names(parts)}, for {_sessions(len(names))}", names)
+    return Line("bases", f"base moved: {_names(parts)}, for {_sessions(len(names))}", tuple(names))
 
 
 def _opened(events: Sequence[Event], _sessions: Mapping[str, SessionFacts], _now: float) -> Line | None:

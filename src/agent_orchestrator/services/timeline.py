@@ -244,7 +244,10 @@ def _check(body: e.CheckFinished) -> Entry | None:
     if body.broken:
         return _entry("seen", f"{body.name} could not be run", body.summary, by="checks")
     if body.on_base:
-        return _entry("seen", f"CI failed on {body.name}, as it does on the base", body.summary, by="checks")
+        how = (
+            "it did where the branch left the base, which has it mended since" if body.mended else "it does on the base"
+        )
+        return _entry("seen", f"CI failed on {body.name}, as {how}", body.summary, by="checks")
     how = "CI timed out on" if body.state == "timed_out" else "CI failed on"
     return _entry("seen", f"{how} {body.name}", body.summary, "ci-failed", by="checks")
 

@@ -183,7 +183,7 @@ def session_json(facts: SessionFacts, status: Status, met: Met) -> dict[str, Any
 
 def _check_json(run: CheckRun) -> dict[str, Any]:
     url = run.url or (f"file://{run.log}" if run.log else None)
-    return {"name": run.name, "state": run.state, "url": url, "onBase": run.on_base}
+    return {"name": run.name, "state": run.state, "url": url, "onBase": run.on_base and not run.broken}
 
 
 def tests_passed(facts: SessionFacts) -> int | None:

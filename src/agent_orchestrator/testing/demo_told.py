@@ -51,7 +51,8 @@ def _issue(data: dict[str, Any]) -> str:
 
 def _check(data: dict[str, Any]) -> str:
     if data.get("onBase"):
-        return "fails on main too, so it is not this change's"
+        where = "where it left main, which has it mended since" if data.get("mended") else "on main too"
+        return f"fails {where}, so it is not this change's"
     tests = f" ({data['passed']} tests passing)" if data.get("passed") else ""
     return f"{data['state']}{tests}"
 

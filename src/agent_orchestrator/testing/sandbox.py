@@ -193,7 +193,7 @@ class Sandbox:
         found: list[dict[str, Any]] = self.request("GET", path)["events"]
         return found
 
-    def until(self, holds: Callable[[], T], what: str = "it", timeout: float = 20.0) -> T:
+    def until(self, holds: Callable[[], T], what: str = "it", timeout: float = 60.0) -> T:
         """Look until something is so; the moment it is, go on."""
         end = time.monotonic() + timeout
         while True:

@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Sequence
 _BECOME = "import fcntl, os, sys, termios; os.setsid(); fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execvp(sys.argv[1], sys.argv[1:])"
 
 
-async def eventually(holds: Callable[[], object | Awaitable[object]], timeout: float = 15.0) -> None:
+async def eventually(holds: Callable[[], object | Awaitable[object]], timeout: float = 60.0) -> None:
     """Return as soon as this holds; fail if it does not in time."""
     until = time.monotonic() + timeout
     while True:

@@ -50,7 +50,7 @@ class Stage:
         return file.read_text().splitlines() if file.exists() else []
 
     def until(self, holds: Callable[[], bool], what: str = "") -> None:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while not holds():
             assert time.monotonic() < deadline, f"waited in vain for {what or holds}"
             time.sleep(0.01)

@@ -41,14 +41,14 @@ class Follower:
         return self.ended
 
     async def until(self, text: bytes) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while self.text != text:
                 await asyncio.sleep(0.005)
 
     async def end(self) -> bytes:
         self.ended = True
         self.changed.set()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await self.task
         return self.text
 

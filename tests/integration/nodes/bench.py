@@ -104,7 +104,7 @@ class Bench:
 
     async def linked(self) -> RemoteNode:
         """The node, once it is connected."""
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(60):
             while self.node is None:
                 await asyncio.sleep(0.01)
             await self.node.until_connected()

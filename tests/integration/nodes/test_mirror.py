@@ -80,7 +80,7 @@ async def test_all_that_is_written_arrives_once_over_lost_links_dead_workers_and
     await eventually(lambda: len(world.spool()) > before)
     os.kill(handle.pid, signal.SIGTERM)
     # What was written before the end is here when the end is told: two megabytes at once, too.
-    assert await asyncio.wait_for(node.runtime().ended(handle), 20) == Gone(Exit(0))
+    assert await asyncio.wait_for(node.runtime().ended(handle), 60) == Gone(Exit(0))
     assert same(world)
     lines = world.spool().splitlines()
     assert lines[:-1] == [b'{"event": "activity", "detail": "%d"}' % number for number in range(len(lines) - 1)]

@@ -51,11 +51,11 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         create_app(services, trusted=False, hosts=["127.0.0.1"]),
     )
     serving = asyncio.create_task(servers.serve(*apps))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await servers.started.wait()
     try:
         yield World(double, servers, serving, url, Client(socket), int(url.rpartition(":")[2]))
     finally:
         servers.close()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await serving

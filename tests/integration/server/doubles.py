@@ -277,7 +277,7 @@ class Client:
 
     async def ask(self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> Answer:
         """One request, answered whole."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             answer, reader, writer = await self.begin(method, path, body, headers)
             try:
                 raw = await reader.read()

@@ -207,7 +207,7 @@ async def raw(place: Place, service: str, body: bytes, **headers: str) -> tuple[
     lines = [f"POST /git/app.git/{service} HTTP/1.1", "Host: 127.0.0.1", "Connection: close"]
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in given.items()]
     writer.write("\r\n".join([*lines, "", ""]).encode() + body)
-    answer = await asyncio.wait_for(reader.read(), 20)
+    answer = await asyncio.wait_for(reader.read(), 60)
     writer.close()
     head, _, rest = answer.partition(b"\r\n\r\n")
     first, *more = head.decode().split("\r\n")
@@ -362,7 +362,7 @@ async def test_whoever_hangs_up_ends_his_git(place: Place) -> None:
     assert b"200" in await reader.readline()
     assert uploads(place.repo)
     writer.close()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while uploads(place.repo):
             await asyncio.sleep(0.01)
 

@@ -31,7 +31,7 @@ class Reader:
 
     async def block(self) -> list[str]:
         """The next block, of the chunk it came in."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             size = int(await self.reader.readuntil(b"\r\n"), 16)
             return (await self.reader.readexactly(size + 2)).decode().strip().split("\n") if size else []
 
@@ -51,7 +51,7 @@ class Reader:
 
 async def until(fact: Callable[[], bool]) -> None:
     """Wait for a fact, but not for ever."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not fact():
             await asyncio.sleep(0.005)
 
@@ -151,6 +151,6 @@ async def test_an_answer_lasts_as_long_as_its_source(monkeypatch: pytest.MonkeyP
     async def send(message: Any) -> None:
         sent.append(message.get("body", b""))
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await streams.Stream(slowly(), asyncio.Event(), "text/plain")({"type": "http"}, nothing, send)
     assert b"".join(sent) == b"one two"

@@ -28,7 +28,7 @@ def terminal(world: World, token: str | None, **headers: str) -> connect:
 
 async def read_until(socket: ClientConnection, words: str) -> str:
     seen = ""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while words not in seen:
             output = await socket.recv()
             assert isinstance(output, bytes)
@@ -98,7 +98,7 @@ async def test_a_flood_waits_for_a_slow_reader(world: World) -> None:
         "import os\nfor n in range(100): os.write(1, b'x' * 10000)\nos.write(1, b'END')",
     ]
     taken, last = 0, b""
-    async with terminal(world, world.services.tokens.cli_token()) as socket, asyncio.timeout(10):
+    async with terminal(world, world.services.tokens.cli_token()) as socket, asyncio.timeout(60):
         while not last.endswith(b"END"):
             output = await socket.recv()
             assert isinstance(output, bytes)
@@ -129,7 +129,7 @@ async def test_who_says_what_was_shown_is_sent_no_more_than_a_window_ahead(world
                     await take()
         return taken - before
 
-    async with terminal(world, world.services.tokens.cli_token()) as socket, asyncio.timeout(20):
+    async with terminal(world, world.services.tokens.cli_token()) as socket, asyncio.timeout(60):
         await socket.send('{"ack": 0}')
         await socket.send(b"go\n")
         first = await take_what_comes()

@@ -275,7 +275,7 @@ class Listening:
                 self.world.cursors[place] = max(self.world.cursors.get(place, 0), heard.end)
 
     async def settle(self) -> list[Report]:
-        await asyncio.wait_for(self.changes.quiet.wait(), 5)
+        await asyncio.wait_for(self.changes.quiet.wait(), 60)
         return self.world.reports()
 
     async def step(self) -> list[Report]:
@@ -283,12 +283,12 @@ class Listening:
         before = len(self.world.heard)
         self.changes.quiet.clear()
         self.changes.changed.set()
-        await asyncio.wait_for(self.changes.quiet.wait(), 5)
+        await asyncio.wait_for(self.changes.quiet.wait(), 60)
         return self.world.reports(before)
 
     async def end(self) -> list[Report]:
         before = len(self.world.heard)
         self.run.ended.set()
         self.changes.changed.set()
-        await asyncio.wait_for(self.task, 5)
+        await asyncio.wait_for(self.task, 60)
         return self.world.reports(before)

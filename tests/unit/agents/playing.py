@@ -76,7 +76,7 @@ class Play:
     async def __aexit__(self, *error: object) -> None:
         self.ended.set()
         self.changes.nudge()
-        await asyncio.wait_for(self._task, 10)
+        await asyncio.wait_for(self._task, 60)
 
     async def _screen(self) -> str:
         return self.visible

@@ -53,7 +53,7 @@ async def test_a_handler_is_called_in_the_order_of_events() -> None:
         await asyncio.sleep(0)
 
     fleet.on("agent-progress", None, handler)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while len(seen) < 3:
             await asyncio.sleep(0.01)
     await fleet.close(report=True)

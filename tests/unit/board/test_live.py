@@ -309,7 +309,7 @@ async def test_silence_that_becomes_stuck_is_told_by_the_clock_alone(stage: Stag
     await asyncio.sleep(module.MOMENT)
     assert not waiting.done()
     stage.time.now += 0.01
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         viewer._take(await waiting)
     assert viewer.sessions["app-x"]["status"] == "stuck"
     assert viewer.frames[-1]["touched"] == {}
@@ -351,7 +351,7 @@ async def test_what_is_fleeting_is_told_with_a_pause_between(stage: Stage, monke
     for doing in ("looks around", "looks around", "thinks", "writes"):
         progress["P1"] = doing
     progress["P1"] = "writes"
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         viewer._take(await anext(cast(Any, viewer)._line))
     assert (viewer.frames[-1]["touched"], viewer.frames[-1]["sessions"]) == ({"": ["plan-progress"]}, [])
     await asyncio.sleep(0.05)

@@ -141,6 +141,17 @@ def test_notices_are_told(daemon: Daemon, connect: Connect) -> None:
     assert told == ["one, two", "three"]
 
 
+def test_the_daemon_is_told_whether_a_person_is_shown_its_notices(
+    daemon: Daemon, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    daemon.route("GET", "/api/x", {})
+    connect().get("/api/x")
+    connect(notice=lambda _: None).get("/api/x")
+    monkeypatch.setenv("AO_SESSION", "app-a")  # by an agent's command
+    connect(notice=lambda _: None).get("/api/x")
+    assert [each.headers.get("x-ao-notices") for each in daemon.asked("GET", "/api/x")] == [None, "shown", None]
+
+
 def test_a_daemon_that_takes_too_long_is_unreachable(daemon: Daemon, connect: Connect) -> None:
     release = threading.Event()
     daemon.route("GET", "/api/x", lambda _: Reply({"released": release.wait(5)}))
@@ -166,7 +177,7 @@ def test_without_a_socket_the_token_speaks_over_tcp(home: Path, connect: Connect
         thread = threading.Thread(target=serve)
         thread.start()
         assert connect(start=False).get("/api/x") == {}
-        thread.join(5)
+        thread.join(60)
     assert b"Authorization: Bearer s3cret\r\n" in seen[0]
     assert f"Host: 127.0.0.1:{port}\r\n".encode() in seen[0]
 
@@ -184,7 +195,7 @@ server.bind(path)
 server.listen()
 json.dump({"pid": os.getpid(), "socket": path, "args": sys.argv[1:], "env": sorted(os.environ)}, open(home + "/tmp", "w"))
 os.rename(home + "/tmp", home + "/daemon.json")
-server.settimeout(20)
+server.settimeout(60)
 while True:
     connection, _ = server.accept()
     with connection:

@@ -155,7 +155,7 @@ def test_events_are_followed_across_a_broken_stream(daemon: Daemon) -> None:
     with process.stdout:
         assert [json.loads(process.stdout.readline())["seq"] for _ in range(4)] == [1, 2, 3, 4]
         process.send_signal(2)
-        process.wait(10)
+        process.wait(60)
     asked = [each.headers["last-event-id"] for each in daemon.asked("GET", "/api/events")[:3]]
     assert asked[:2] == ["1", "2"]
 
@@ -253,7 +253,10 @@ def test_projects(daemon: Daemon, run: Run, tmp_path: Path, monkeypatch: pytest.
     (tmp_path / ".git").mkdir()
     wrote, agent, *_ = run("init").out.splitlines()
     assert wrote == "wrote /r/app/agent-orchestrator.yaml"
-    assert agent.startswith("agent demo, which is scripted") and "ao config set defaults.agent NAME" in agent
+    assert (
+        agent.startswith("agent demo, which is scripted")
+        and "ao shutdown, then ao config set defaults.agent NAME" in agent
+    )
     run("add-project", "https://example.invalid/x.git")
     run("start", str(tmp_path), "--no-open")
     assert [each.json() for each in daemon.asked("POST", "/api/projects")] == [

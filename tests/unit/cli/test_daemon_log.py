@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,50 @@ def test_what_is_asked_for_wrongly_is_said(home: Path, run: Run) -> None:
         assert run(*argv).code == 2, argv
 
 
+def _entries(*numbers: int) -> str:
+    return "".join(f"timestamp={number} level=info event=e{number}\n" for number in numbers)
+
+
+def test_what_was_turned_over_is_shown_where_more_lines_are_asked_for(log: Path, run: Run) -> None:
+    for name, numbers in (("daemon.log.2", (1, 2)), ("daemon.log.1", (3, 4)), ("daemon.log", (5, 6))):
+        log.with_name(name).write_text(_entries(*numbers))
+
+    def shown(*argv: str) -> list[str]:
+        return [json.loads(line)["event"] for line in run("logs", "--daemon", "--json", *argv).out.splitlines()]
+
+    assert shown() == ["e1", "e2", "e3", "e4", "e5", "e6"]
+    assert shown("-n", "3") == ["e4", "e5", "e6"] and shown("-n", "1") == ["e6"] and shown("-n", "0") == []
+    log.unlink()  # at the very moment when the next one is not made yet
+    assert shown("-n", "3") == ["e2", "e3", "e4"]
+
+
+def test_nothing_is_missed_while_it_is_followed_and_turned_over(log: Path) -> None:
+    log.write_text(_entries(0))
+    command = [sys.executable, "-m", "agent_orchestrator", "logs", "--daemon", "-f", "--json", "-n", "1"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    enough = threading.Timer(30.0, process.kill)
+    enough.start()
+    assert process.stdout is not None
+    with process.stdout:
+        try:
+            seen = [process.stdout.readline()]
+            for first in (1, 10):
+                with log.open("a") as file:
+                    file.write(_entries(first))
+                    for number in (first + 1, first + 3):  # twice, between two looks at it
+                        if (kept := log.with_name("daemon.log.1")).exists():
+                            kept.rename(log.with_name("daemon.log.2"))
+                        log.rename(kept)
+                        log.write_text(_entries(number, number + 1))
+                seen += [process.stdout.readline() for _ in range(5)]
+        finally:
+            enough.cancel()
+            process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+    told = [int(json.loads(line)["timestamp"]) for line in seen]
+    assert told == [0, 1, 2, 3, 4, 5, 10, 11, 12, 13, 14]
+
+
 def test_it_is_followed_into_the_next_file(log: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "agent_orchestrator", "logs", "--daemon", "-f", "--json", "-n", "1"],
@@ -87,7 +132,7 @@ def test_it_is_followed_into_the_next_file(log: Path) -> None:
             assert json.loads(process.stdout.readline())["event"] == "third"
         finally:
             process.send_signal(signal.SIGINT)
-        assert process.wait(10) == 130
+        assert process.wait(60) == 130
 
 
 def test_a_message_that_looks_like_fields_is_none(log: Path) -> None:

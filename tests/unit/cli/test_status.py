@@ -42,7 +42,7 @@ def test_those_that_need_you_come_first_with_their_question(daemon: Daemon, run:
 
 
 def test_an_interrupted_one_says_why_and_what_helps(daemon: Daemon, run: Run) -> None:
-    there = session("key", status="interrupted", column="Needs you", why="Not logged in", waitingFor="a message")
+    there = session("key", status="interrupted", column="Needs you", why="Not logged in.", waitingFor="a message")
     gone = session(
         "gone", status="interrupted", column="Needs you", why="tmux is gone", waitingFor="ao restore", pid=None
     )
@@ -51,6 +51,17 @@ def test_an_interrupted_one_says_why_and_what_helps(daemon: Daemon, run: Run) ->
     assert "      Not logged in; waits for a message" in lines
     assert "app-key was interrupted: ao attach app-key, ao send app-key TEXT" in lines
     assert "app-gone was interrupted: ao restore app-gone" in lines
+
+
+def test_one_that_was_only_brought_back_has_finished_nothing(daemon: Daemon, run: Run) -> None:
+    back = session(
+        "back", status="idle", column="Needs you", waitingFor="a message", progress={"testsPassed": 1}, usage=None
+    )
+    daemon.route("GET", "/api/sessions", {"sessions": [back, IDLE]})
+    lines = run("status").out.splitlines()
+    assert any("app-back" in line and " 1 test passing " in line for line in lines)
+    assert "1 session waits for a message: ao send app-back TEXT" in lines
+    assert "1 session finished a turn: ao diff app-read-me, ao send app-read-me TEXT" in lines
 
 
 def test_a_long_title_is_cut_before_a_column_goes(daemon: Daemon, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,7 +164,7 @@ def test_watch_draws_again_at_an_event(daemon: Daemon) -> None:
                 break
         process.send_signal(2)
         process.stdout.read()
-        assert process.wait(10) == 130
+        assert process.wait(60) == 130
     assert daemon.asked("GET", "/api/events")[0].headers["accept"] == "text/event-stream"
 
 

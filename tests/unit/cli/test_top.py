@@ -146,6 +146,35 @@ async def test_what_is_typed_at_once_reaches_the_dialog_that_it_opens(daemon: Da
         ]
 
 
+async def test_keys_right_behind_the_enter_that_sends_go_to_the_board(daemon: Daemon) -> None:
+    Board(daemon)
+    daemon.route("POST", ".*/(message|answer)", Reply({"messageId": "m", "state": "queued"}, 202))
+    board = top()
+    async with board.run_test() as pilot:
+        await shown(pilot, "Needs you (3)")
+        at_once(board, "s", *"one", "enter", "j", "s", *"two", "enter", "j", "s", "enter", *"three", "enter", "k")
+        await until(pilot, lambda: len(daemon.asked("POST", ".*")) == 3)
+        await until(pilot, lambda: board.selected == "app-ask")
+        sent = sorted((each.path.split("/")[3], each.json()["content"]) for each in daemon.asked("POST", ".*"))
+        assert sent == [("app-ask", "two"), ("app-clean-up", "one"), ("app-read-me", "three")]
+        assert len(board.screen_stack) == 1
+
+
+async def test_keys_right_behind_the_end_of_a_filter_go_to_the_board(daemon: Daemon) -> None:
+    Board(daemon)
+    board = top()
+    async with board.run_test() as pilot:
+        await shown(pilot, "Needs you (3)")
+        at_once(board, "slash", *"status:", "enter", "j", "j", "question_mark")
+        await shown(pilot, "these keys")
+        assert (board.wanted.text, board.selected) == ("status:", "app-read-me")
+        await pilot.press("escape")
+        at_once(board, "escape", "slash", *"docs", "escape", "k")
+        await until(pilot, lambda: board.selected == "app-ask")
+        await shown(pilot, "Needs you (3)", "Ready to merge (1)")
+        assert board.wanted.text == ""
+
+
 async def test_nothing_is_sent_by_escape_or_without_words(daemon: Daemon) -> None:
     Board(daemon)
     board = top()

@@ -76,7 +76,7 @@ class Terminal:
     def close(self) -> None:
         if self.process.poll() is None:
             self.process.kill()
-        self.process.wait(10)
+        self.process.wait(60)
         os.close(self._ours)
 
 
@@ -127,7 +127,7 @@ def test_answer_attach_restart_and_quit(box: Sandbox, terminal: Terminal) -> Non
     terminal.press("y")
     terminal.shows("app-ask stopped; undo: ao restore", "Done (1)")
     terminal.press("q")
-    assert terminal.process.wait(10) == 0
+    assert terminal.process.wait(60) == 0
 
 
 def test_the_screen_of_a_session(box: Sandbox) -> None:

@@ -163,7 +163,7 @@ def styled(app: Top) -> list[list[tuple[str, Style]]]:
 async def until(pilot: Pilot[None], holds: Callable[[], object], what: str = "") -> None:
     """Let it work until something is so."""
     assert isinstance(pilot.app, Top)
-    for _ in range(500):
+    for _ in range(3000):
         await pilot.pause(0.01)
         if holds():
             return

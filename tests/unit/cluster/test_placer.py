@@ -69,7 +69,7 @@ def node(name: str, **more: Any) -> dict[str, Any]:
 
 
 def play(work: Any) -> None:
-    asyncio.run(asyncio.wait_for(work(), 5))
+    asyncio.run(asyncio.wait_for(work(), 60))
 
 
 def test_a_session_that_waits_is_asked_for_again() -> None:

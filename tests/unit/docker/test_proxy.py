@@ -63,7 +63,7 @@ async def ask(tmp_path: Path) -> AsyncIterator[Ask]:
         reader, writer = await asyncio.open_unix_connection(tmp_path / door)
         writer.write(text.replace(b"PORT", str(port).encode()))
         writer.write_eof()
-        answer = await asyncio.wait_for(reader.read(), 10)
+        answer = await asyncio.wait_for(reader.read(), 60)
         writer.close()
         return answer
 

@@ -291,7 +291,7 @@ async def test_nothing_is_accepted_once_the_flow_has_stopped() -> None:
     await flow.start()
     await flow.stop()
     with pytest.raises(Temporary, match="stopping"):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await flow.append(created())
 
 

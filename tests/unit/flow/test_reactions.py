@@ -98,6 +98,39 @@ def test_attempts_count_across_pushes_until_the_checks_are_green() -> None:
     assert "ci-failed" not in facts.episodes
 
 
+def test_a_turn_that_mends_nothing_is_an_attempt_and_after_the_last_a_person_is_called() -> None:
+    rules = (Rule("ci-failed", "ci-failed", action="send-to-agent", retries=2, escalate_after_count=2),)
+    facts = failing(opened(), "c1")
+    for at, attempt in ((1010.0, 1), (1020.0, 2)):
+        (intent,) = followed(facts, rules, at)
+        assert (intent.kind, intent.args["attempt"]) == ("react", attempt) and still_so(intent, facts, rules, at)
+        done = e.Reacted("ci-failed", "ci-failed", intent.args["occurrence"], "x", attempt)
+        facts = told(facts, e.MessageQueued(f"m{attempt}", "mend it", "rule ci-failed"), done, at=at)
+        assert followed(facts, rules, at) == [], "it has not been told yet"
+        facts = told(facts, e.MessageDelivered(f"m{attempt}"), e.AgentAck(f"m{attempt}"), at=at + 1, source="spool")
+        facts = told(facts, e.AgentActivity("active"), at=at + 2, source="spool")
+        assert followed(facts, rules, at + 2) == [], "it is at work on it"
+        facts = told(facts, e.AgentTurnEnded("I did."), at=at + 5, source="spool")
+    (called,) = followed(facts, rules, 1030.0)
+    assert (called.kind, called.due) == ("escalate", 1030.0 + IDLE_SETTLES)
+    pushed = told(facts, e.HeadMoved("c2"), at=1030.5)
+    assert not still_so(called, pushed, rules, 1031.0), "what it committed came a moment later"
+    facts = told(facts, e.Escalated("ci-failed", "ci-failed", "x"), at=1040.0)
+    facts = told(facts, e.AgentActivity("active"), e.AgentTurnEnded("Hm."), at=1050.0, source="spool")
+    assert followed(facts, rules, 1050.0) == [], "who was called for it is not called again at every turn"
+
+
+def test_only_a_turn_that_a_rule_asked_for_is_an_attempt() -> None:
+    rules = (Rule("ci-failed", "ci-failed", action="notify"),)
+    facts = failing(opened(), "c1")
+    (intent,) = followed(facts, rules, 1010.0)
+    facts = told(facts, e.Reacted("ci-failed", "ci-failed", intent.args["occurrence"], "notify", 1), at=1010.0)
+    facts = told(facts, e.MessageQueued("mine", "and the docs?", "person"), e.MessageDelivered("mine"), at=1011.0)
+    facts = told(facts, e.AgentAck("mine"), e.AgentActivity("active"), at=1012.0, source="spool")
+    facts = told(facts, e.AgentTurnEnded("Done."), at=1015.0, source="spool")
+    assert followed(facts, rules, 1020.0) == []
+
+
 def test_no_attempt_at_all_calls_a_person_at_once() -> None:
     rules = (Rule("ci-failed", "ci-failed", action="send-to-agent", retries=0),)
     assert [intent.kind for intent in followed(failing(opened(), "c2"), rules)] == ["escalate"]

@@ -169,17 +169,17 @@ async def test_a_tracker_is_tried_again_when_it_is_time_to_tell(scene: Scene) ->
     tracking.start()
 
     async def asked(number: int) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while scene.plugins.asked < number:
                 await asyncio.sleep(0.005)
 
     await asked(2)
     scene.time.now += LONG
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not scene.flow.home.outages:
             await asyncio.sleep(0.005)
     scene.plugins.error = cast("Any", None)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while scene.flow.home.outages:
             await asyncio.sleep(0.005)
     await tracking.close()

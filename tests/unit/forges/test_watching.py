@@ -90,7 +90,7 @@ def happened(body: e.Body, key: str, source: str = "github") -> Event:
 
 
 async def until(holds: Callable[[], object]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not holds():
             await asyncio.sleep(0.002)
 

@@ -142,7 +142,7 @@ def test_it_thinks_before_and_while_it_speaks(model: ScriptedModel) -> None:
             {"stream": True, "messages": [{"role": "user", "content": "[[wait: 0.2]] [[slow: 0.3]] [[say: a b c]]"}]}
         ).encode(),
     )
-    with urllib.request.urlopen(request, timeout=10) as answer:
+    with urllib.request.urlopen(request, timeout=60) as answer:
         assert time.monotonic() - began >= 0.2
         first = answer.readline()
         spoke = time.monotonic()
@@ -154,7 +154,7 @@ def test_it_thinks_before_and_while_it_speaks(model: ScriptedModel) -> None:
 def test_a_connection_can_be_cut_in_the_middle(model: ScriptedModel) -> None:
     body = {"stream": True, "messages": [{"role": "user", "content": "[[drop]] [[say: a b c d e f]]"}]}
     request = urllib.request.Request(model.url + "/v1/messages", json.dumps(body).encode())
-    with pytest.raises(IncompleteRead) as cut, urllib.request.urlopen(request, timeout=10) as answer:
+    with pytest.raises(IncompleteRead) as cut, urllib.request.urlopen(request, timeout=60) as answer:
         answer.read()
     assert b"message_start" in cut.value.partial
     assert b"message_stop" not in cut.value.partial
@@ -222,7 +222,7 @@ def test_the_small_questions(model: ScriptedModel) -> None:
     def get(path: str, method: str = "GET", data: bytes | None = None) -> tuple[int, bytes]:
         request = urllib.request.Request(model.url + path, data, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=10) as answer:
+            with urllib.request.urlopen(request, timeout=60) as answer:
                 return answer.status, answer.read()
         except urllib.error.HTTPError as error:
             with error:
@@ -245,7 +245,7 @@ def test_a_request_may_come_in_chunks(model: ScriptedModel) -> None:
     request = urllib.request.Request(
         model.url + "/v1/messages", halves, {"transfer-encoding": "chunked", "content-type": "application/json"}
     )
-    with urllib.request.urlopen(request, timeout=10) as answer:
+    with urllib.request.urlopen(request, timeout=60) as answer:
         assert json.loads(answer.read())["content"][0]["text"] == "«whole»"
 
 

@@ -224,6 +224,22 @@ test("a project without sessions asks for a task", async () => {
   await waitFor(() => expect(posted()).toEqual([["POST", "/api/sessions", { projectId: "app", prompt: "Fix it" }]]));
 });
 
+test("what fails without the change too is said to, and is no fault of its own", async () => {
+  const checks = [check("lint", "failure", true), check("unit", "failure", true), check("docs", "success")];
+  await show("operator", [session({ status: "review_pending", column: "In review", pr: pull({ checks }) })]);
+  const said = screen.getByText(/lint, unit/);
+  expect(said.textContent).toBe("✕ lint, unit fail without it too");
+  expect(said.title).toBe("On main, or where its branch left that");
+  expect(said.className).not.toContain("text-bad");
+  expect(screen.getByText(/1 of 3 pass/)).toBeTruthy();
+});
+
+test("of a failure that is its own nothing else is said", async () => {
+  await show("operator", [session({ status: "ci_failed", pr: pull({ checks: [check("lint", "failure"), check("e2e", "failure", true)] }) })]);
+  expect(screen.getByText(/lint fails/).textContent).toBe("✕ lint fails");
+  expect(screen.getByText(/e2e/).textContent).toBe("✕ e2e fails without it too");
+});
+
 test("axe finds nothing wrong with a full board", async () => {
   const sessions = [
     session({ status: "blocked", column: "Needs you", says: "I would like to clean up", usage: { input: 1000, output: 10, usd: 0.4 } }),

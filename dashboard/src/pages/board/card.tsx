@@ -188,6 +188,12 @@ function Change({ session }: { session: BoardSession }) {
               {checks.failing.length > 3 && ` (${checks.failing.length})`}
             </span>
           )}
+          {checks.anyway.length > 0 && (
+            <span className="min-w-0 break-words" title={`On ${session.base}, or where its branch left that`}>
+              <span aria-hidden>✕</span> {checks.anyway.slice(0, 3).join(", ")} {checks.anyway.length === 1 ? "fails" : "fail"} without it too
+              {checks.anyway.length > 3 && ` (${checks.anyway.length})`}
+            </span>
+          )}
           {checks.running > 0 && (
             <span>
               <span aria-hidden>○</span> {checks.running} {checks.running === 1 ? "runs" : "run"}

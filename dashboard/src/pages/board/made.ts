@@ -1,5 +1,5 @@
 /** Sessions and questions for tests. */
-import type { BoardSession, Check, Live, PullRequest, Question } from "../../api/types";
+import type { BoardSession, ChangeCheck, Live, PullRequest, Question } from "../../api/types";
 
 export function session(change: Partial<BoardSession> = {}): BoardSession {
   const name = change.name ?? "fix-login";
@@ -43,7 +43,7 @@ export function session(change: Partial<BoardSession> = {}): BoardSession {
   };
 }
 
-export const check = (name: string, state: Check["state"]): Check => ({ name, state, url: null });
+export const check = (name: string, state: ChangeCheck["state"], onBase = false): ChangeCheck => ({ name, state, url: null, onBase });
 
 export const pull = (change: Partial<PullRequest> = {}): PullRequest => ({
   number: 7,

@@ -50,7 +50,7 @@ test("every status has its next thing", () => {
 });
 
 test("the message that asks to fix names what fails", () => {
-  const next = nextAction(session({ status: "ci_failed", column: "Needs you", pr: pull({ checks: [check("lint", "failure"), check("unit", "success")] }) }), undefined);
+  const next = nextAction(session({ status: "ci_failed", column: "Needs you", pr: pull({ checks: [check("lint", "failure"), check("unit", "success"), check("e2e", "failure", true)] }) }), undefined);
   expect(next.kind === "fix" && next.message).toBe("These checks still fail: lint. Please read their output, mend the cause, and commit.");
 });
 

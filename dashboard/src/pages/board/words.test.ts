@@ -19,7 +19,9 @@ test.each([
 
 test("checks are counted, and those that fail are named", () => {
   const checks = [check("unit", "success"), check("e2e", "flaky"), check("lint", "failure"), check("slow", "timed_out"), check("docs", "running"), check("os", "skipped")];
-  expect(checkCount(pull({ checks }))).toEqual({ passed: 2, running: 1, total: 6, failing: ["lint", "slow"], flaky: ["e2e"] });
+  expect(checkCount(pull({ checks }))).toEqual({ passed: 2, running: 1, total: 6, failing: ["lint", "slow"], anyway: [], flaky: ["e2e"] });
+  const theirs = [check("unit", "failure", true), check("docs", "success"), check("lint", "failure")];
+  expect(checkCount(pull({ checks: theirs }))).toMatchObject({ passed: 1, total: 3, failing: ["lint"], anyway: ["unit"] });
   expect(checkCount(pull())).toBeNull();
   expect(checkCount(null)).toBeNull();
 });

@@ -47,18 +47,21 @@ export interface CheckCount {
   running: number;
   total: number;
   failing: string[];
+  /** Those that fail without the change too. */
+  anyway: string[];
   flaky: string[];
 }
 
 /** How the checks at the newest commit stand; null where there are none. */
 export function checkCount(pr: PullRequest | null): CheckCount | null {
   if (!pr?.checks.length) return null;
-  const named = (...states: string[]) => pr.checks.filter((check) => states.includes(check.state)).map((check) => check.name);
+  const named = (...states: string[]) => pr.checks.filter((check) => states.includes(check.state) && !check.onBase).map((check) => check.name);
   return {
     passed: named("success", "flaky").length,
     running: named("queued", "running").length,
     total: pr.checks.length,
     failing: named("failure", "timed_out", "cancelled"),
+    anyway: pr.checks.filter((check) => check.onBase).map((check) => check.name),
     flaky: named("flaky"),
   };
 }

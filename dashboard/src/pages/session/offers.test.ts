@@ -8,7 +8,7 @@ const pr = (state: PullRequest["state"]): PullRequest => ({
   url: null,
   state,
   head: "a",
-  checks: [{ name: "test", state: "success", url: null }],
+  checks: [{ name: "test", state: "success", url: null, onBase: false }],
   review: "pending",
   mergeable: "yes",
 });

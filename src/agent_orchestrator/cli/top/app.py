@@ -20,7 +20,7 @@ from agent_orchestrator.cli.top import acts, draw
 from agent_orchestrator.cli.top.feed import Feed, Look
 from agent_orchestrator.cli.top.fleet import Filter, Fleet, Question, arranged, chosen, moved
 from agent_orchestrator.cli.top.keys import BOARD_KEYS, DECISIONS, KEYS, OF_BOARD, OF_CHANGE, YES, hints
-from agent_orchestrator.cli.top.widgets import Dialog, Lines
+from agent_orchestrator.cli.top.widgets import Dialog, Lines, Typed
 from agent_orchestrator.client import Client
 from agent_orchestrator.errors import AoError
 
@@ -112,6 +112,8 @@ class Top(App[None]):
         self._drawn = draw.Drawn()
         self._screens: dict[str, str] = {}
         self._told = _Said("", False, now())
+        self._held: list[events.Key] | None = None
+        """Keys behind an Enter that a text field has not dealt with yet; none: there is no such Enter."""
         self._feed = Feed(connect(), lambda: self._post(Changed()))
         self._look = Look(connect(), lambda session, text: self._post(Seen(session, text)))
 
@@ -234,11 +236,29 @@ class Top(App[None]):
     # -- keys ----------------------------------------------------------------------------------------------------------
 
     async def on_event(self, event: events.Event) -> None:
-        """An open dialog gets the keys first."""
-        dialog = self.screen if self.screen_stack and isinstance(self.screen, Dialog) else None
-        if dialog and isinstance(event, events.Key) and not event.is_forwarded and dialog.takes(event):
-            return
+        """An open dialog gets the keys first; those behind an Enter wait until it is known what it closed."""
+        if isinstance(event, events.Key) and not event.is_forwarded:
+            if self._held is not None:
+                self._held.append(event)
+                return
+            dialog = self.screen if self.screen_stack and isinstance(self.screen, Dialog) else None
+            if dialog and dialog.takes(event):
+                return
+            if event.key == "enter" and isinstance(self.focused, Typed | Input):
+                self._held = []
         await super().on_event(event)
+
+    async def _go_on(self) -> None:
+        """The Enter is dealt with: so are the keys behind it now."""
+        held, self._held = self._held or [], None
+        for key in held:
+            await self.on_event(key)
+
+    async def on_typed_done(self, message: Typed.Done) -> None:
+        """What was typed is the dialog's answer."""
+        if message.text.strip() and isinstance(self.screen, Dialog):
+            self.screen.answer(message.text)
+        await self._go_on()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002 - Textual's shape
         """The board's keys are for the board: not while a dialog is open, nor while a filter is typed."""
@@ -284,12 +304,14 @@ class Top(App[None]):
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Show them while it is typed."""
-        self._filter(event.value)
+        if self.focused is event.input:
+            self._filter(event.value)
 
-    def on_input_submitted(self, event: Input.Submitted) -> None:
+    async def on_input_submitted(self, event: Input.Submitted) -> None:
         """Back to the board."""
         self._filter(event.value)
         self._typing(False)
+        await self._go_on()
 
     def action_unfilter(self) -> None:
         """Show all of them again."""

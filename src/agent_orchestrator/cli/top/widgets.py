@@ -162,11 +162,6 @@ class Dialog(ModalScreen[str]):
         if not self.full:
             pages.styles.height = max(0, min(len(pages.lines), self.app.size.height - (9 if self.typed else 4)))
 
-    def on_typed_done(self, message: Typed.Done) -> None:
-        """What was typed is the answer."""
-        if message.text.strip():
-            self.answer(message.text)
-
     def action_leave(self) -> None:
         """Answer nothing."""
         self.answer("")

@@ -26,6 +26,7 @@ _PRIVATE = (
     "token.secret",
     "tokens.json",
     "daemon.log",
+    "daemon.log.*",
     "daemon.json",
 )
 

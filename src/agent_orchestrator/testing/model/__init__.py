@@ -14,7 +14,8 @@ What it answers is written into the prompt, as directives that are carried out i
     [[say: TEXT]]             text; with a tool call after it, both go into one answer
     [[sh: COMMAND]]           run a command with the agent's shell tool
     [[write: PATH|TEXT]]      write a file with the agent's own tool (for an agent without tools: a file block in the text)
-    [[edit: PATH|OLD|NEW]]    replace text in a file with the agent's own tool, after reading the file
+    [[edit: PATH|OLD|NEW]]    replace text in a file with the agent's own tool, after reading the file; whole lines for one
+                              whose tool takes a patch (Codex)
     [[todo: x one; > two; - three]]   the agent's plan or to-do list: x done, > in progress, - open
     [[tool: NAME {JSON}]]     call any tool
     [[json: {JSON}]]          the answer of a turn that is held to a schema: by the agent's tool for it, else as text

@@ -4,7 +4,7 @@ import { useState } from "react";
 
 import { rerunChecks } from "../../../actions";
 import { api, path } from "../../../api/client";
-import type { BoardSession, Check, PullRequestView } from "../../../api/types";
+import type { BoardSession, ChangeCheck, PullRequestView } from "../../../api/types";
 import { may } from "../../../auth";
 import { Badge, type Tone } from "../../../ui/badge";
 import { Button } from "../../../ui/button";
@@ -15,7 +15,7 @@ import { attempt } from "../../../ui/toast";
 import { outward } from "../../board/words";
 import { plainText } from "./ansi";
 
-const STATES: Record<Check["state"], { word: string; sign: string; tone: Tone }> = {
+const STATES: Record<ChangeCheck["state"], { word: string; sign: string; tone: Tone }> = {
   queued: { word: "Waits", sign: "○", tone: "plain" },
   running: { word: "Runs", sign: "◔", tone: "work" },
   success: { word: "Passed", sign: "✓", tone: "ready" },
@@ -58,7 +58,7 @@ export function Checks({ session }: { session: BoardSession }) {
   );
 }
 
-function OneCheck({ id, check, summary }: { id: string; check: Check; summary: string | undefined }) {
+function OneCheck({ id, check, summary }: { id: string; check: ChangeCheck; summary: string | undefined }) {
   const [open, setOpen] = useState(false);
   const state = STATES[check.state];
   const url = outward(check.url);
@@ -70,8 +70,9 @@ function OneCheck({ id, check, summary }: { id: string; check: Check; summary: s
             ▶
           </span>
           <span className="font-mono text-sm">{check.name}</span>
-          <Badge tone={state.tone}>
+          <Badge tone={check.onBase ? "plain" : state.tone}>
             <span aria-hidden>{state.sign}</span> {state.word}
+            {check.onBase && ", without the change too"}
           </Badge>
           {summary && <span className="min-w-0 truncate text-sm text-ink-soft">{summary}</span>}
         </button>
@@ -86,7 +87,7 @@ function OneCheck({ id, check, summary }: { id: string; check: Check; summary: s
   );
 }
 
-function Log({ id, check }: { id: string; check: Check }) {
+function Log({ id, check }: { id: string; check: ChangeCheck }) {
   const log = useQuery({ queryKey: ["session", id, "check", check.name, check.state], queryFn: () => api.text(path`/api/sessions/${id}/checks/${check.name}/log`) });
   if (log.isPending) return <Loading label="Loading its output" />;
   if (log.isError)
