@@ -216,11 +216,9 @@ def quartiles(values: Sequence[float]) -> Spread:
 
 
 def ratios(ours: Sequence[float], limit: Sequence[float]) -> tuple[float, Spread]:
-    """Of two rows measured in turns: median ÷ median, and the quartiles of the ratios turn by turn."""
-    return (
-        statistics.median(ours) / statistics.median(limit),
-        quartiles([one / other for one, other in zip(ours, limit, strict=True)]),
-    )
+    """Of two rows measured in turns, so that both meet the same machine: the median of the ratios turn by turn, and their quartiles."""
+    turns = [one / other for one, other in zip(ours, limit, strict=True)]
+    return statistics.median(turns), quartiles(turns)
 
 
 def cpu_seconds(pid: int) -> float:

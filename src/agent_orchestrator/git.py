@@ -440,8 +440,11 @@ class Git:
         return found
 
     async def worktree_add(self, path: Path, start: str, new_branch: str | None = None) -> None:
-        """Register a worktree on a branch, without filling it: a new branch at `start`, or the existing branch `start`."""
-        made = ("--no-track", "-b", new_branch) if new_branch else ()
+        """Register a worktree on a branch, without filling it: a new branch at `start`, or the existing branch `start`.
+
+        A new branch is to be in a place that no other worktree has: forced, Git does not look at each of them once more.
+        """
+        made = ("--no-track", "--force", "-b", new_branch) if new_branch else ()
         await self.run("worktree", "add", "--quiet", "--no-checkout", *made, "--", str(path), start)
 
     async def fill(self, *, config: Sequence[str] = (), env: Mapping[str, str] | None = None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -117,26 +118,49 @@ def read_head(git_dir: Path) -> str | None:
     return text if _OBJECT.fullmatch(text) else None
 
 
-def read_ref(git_dir: Path, ref: str, deep: int = 0) -> str | None:
+def read_ref(git_dir: Path, ref: str) -> str | None:
     """The object that a ref names, read from loose and packed refs without a process."""
+    return _loose(git_dir, ref) or _among(_packed(git_dir), ref)
+
+
+def read_refs(git_dir: Path, names: Iterable[str], below: str) -> dict[str, str] | None:
+    """Those of these refs that there are, and all below one more; none where Git keeps refs in no files of this kind."""
     common = _common(git_dir)
+    if (common / "reftable").exists():
+        return None
+    packed = _packed(git_dir)
+    under = {f"{below}/{path.relative_to(common / below)}" for path in (common / below).rglob("*") if path.is_file()}
+    under |= {os.fsdecode(name) for name in re.findall(rb" (%b/.+)" % re.escape(os.fsencode(below)), packed)}
+    found = {name: _loose(git_dir, name) or _among(packed, name) for name in (*names, *under)}
+    return {name: commit for name, commit in found.items() if commit}
+
+
+def _loose(git_dir: Path, ref: str, deep: int = 0) -> str | None:
+    """What a ref's own file names; of one that names another ref, what that has."""
     if not _is_ref(ref) or deep > _DEEPEST:
         return None
-    for folder in (git_dir, common):
+    for folder in (git_dir, _common(git_dir)):
         try:
             text = _text(folder / ref)
         except OSError:
             continue
         if text.startswith("ref:"):
-            return read_ref(git_dir, text.removeprefix("ref:").strip(), deep + 1)
+            other = text.removeprefix("ref:").strip()
+            return _loose(git_dir, other, deep + 1) or _among(_packed(git_dir), other)
         if _OBJECT.fullmatch(text):
             return text
-    wanted = b" " + os.fsencode(ref)
+    return None
+
+
+def _packed(git_dir: Path) -> bytes:
     try:
-        packed = _bytes(common / "packed-refs", LONGEST_LIST)
+        return _bytes(_common(git_dir) / "packed-refs", LONGEST_LIST)
     except OSError:
-        return None
-    found = next(
-        (line[: -len(wanted)].decode(errors="replace") for line in packed.splitlines() if line.endswith(wanted)), ""
-    )
+        return b""
+
+
+def _among(packed: bytes, ref: str) -> str | None:
+    """What a ref names in the list of packed ones."""
+    end = packed.find(b" %b\n" % os.fsencode(ref)) if _is_ref(ref) else -1
+    found = packed[packed.rfind(b"\n", 0, max(end, 0)) + 1 : max(end, 0)].decode(errors="replace")
     return found if _OBJECT.fullmatch(found) else None

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from agent_orchestrator.errors import Temporary
 from agent_orchestrator.git import ABSENT, Change, Git, GitFailed, find_layout, read_head, repository_lock, valid_branch
-from agent_orchestrator.git_files import ref_safe
+from agent_orchestrator.git_files import read_refs, ref_safe
 from agent_orchestrator.host import Completed, LocalHost
 from agent_orchestrator.testing.contracts.workspace import git_in
 
@@ -221,3 +221,32 @@ async def test_one_lock_a_repository(repo: Path, tmp_path: Path) -> None:
 def test_what_the_machine_lacks_may_be_there_later(said: str, later: bool) -> None:
     assert GitFailed(["hash-object"], Path("repo"), Completed(128, b"", said.encode())).retryable is later
     assert GitFailed(["hash-object"], Path("repo"), Completed(-9, b"", said.encode())).retryable
+
+
+@pytest.mark.parametrize("packed", [False, True])
+async def test_refs_are_read_as_git_reads_them(tmp_path: Path, packed: bool) -> None:
+    git_in(tmp_path, "init", "-q", "-b", "main")
+    git_in(tmp_path, "commit", "-q", "--allow-empty", "-m", "one")
+    for name in ("a/b", "a/bc", "a/b-c", "x/y/deep/er", "x/y/deep/est", "x/yz"):
+        git_in(tmp_path, "branch", name)
+    git_in(tmp_path, "tag", "-am", "peeled", "v1")
+    git_in(tmp_path, "symbolic-ref", "refs/remotes/origin/HEAD", "refs/heads/a/bc")
+    if packed:
+        git_in(tmp_path, "pack-refs", "--all")
+        git_in(tmp_path, "commit", "-q", "--allow-empty", "-m", "newer than what is packed")
+    names = [
+        "refs/heads/main",
+        "refs/heads/a/b",
+        "refs/heads/a",
+        "refs/heads/b",
+        "refs/tags/v1",
+        "refs/remotes/origin/HEAD",
+    ]
+    said = await Git(LocalHost(), tmp_path).refs(*(name for name in names if name != "refs/heads/a"), "refs/heads/x/y")
+    assert len(said) == 6 and read_refs(tmp_path / ".git", names, "refs/heads/x/y") == said
+
+
+def test_refs_that_are_kept_otherwise_are_left_to_git(tmp_path: Path) -> None:
+    git_in(tmp_path, "init", "-q", "-b", "main")
+    (tmp_path / ".git" / "reftable").mkdir()
+    assert read_refs(tmp_path / ".git", ["refs/heads/main"], "refs/heads/x") is None

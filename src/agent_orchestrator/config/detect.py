@@ -36,15 +36,27 @@ class Detected:
 def detect(root: Path) -> Detected:
     """Look at a repository; nothing is run and nothing is asked."""
     git = git_folder(root)
-    remote, forge = _remote(git) if git else (None, None)
+    name, forge = _remote(git) if git else (None, None)
     return Detected(
         default_branch=_default_branch(git) if git else None,
-        remote=remote,
+        remote=name,
         forge=forge,
         test_command=test_command(root),
         commands=commands(root),
         lock_files=tuple(name for name in LOCK_FILES if (root / name).is_file()),
     )
+
+
+def default_branch(root: Path) -> str | None:
+    """The branch that a repository's work goes into."""
+    git = git_folder(root)
+    return _default_branch(git) if git else None
+
+
+def remote(root: Path) -> str | None:
+    """owner/name at the forge; none without a remote at one."""
+    git = git_folder(root)
+    return _remote(git)[0] if git else None
 
 
 def git_folder(root: Path) -> Path | None:

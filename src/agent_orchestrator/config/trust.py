@@ -20,7 +20,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from agent_orchestrator.config import model as m
-from agent_orchestrator.config.detect import detect, parse_remote
+from agent_orchestrator.config.detect import parse_remote, remote
 from agent_orchestrator.config.load import BUILT_IN, Loaded, expand_user
 from agent_orchestrator.errors import ConfigError
 from agent_orchestrator.safe_files import LONGEST, read_plain
@@ -123,7 +123,7 @@ def _repo(value: Any, section: Any, around: Around) -> Any:
 
 def _other_repository(value: str, section: Any, around: Around) -> str | None:
     root = _at(around.folder, getattr(section, "path", None) or ".", around)
-    origin = detect(root).remote if root.is_dir() else None
+    origin = remote(root) if root.is_dir() else None
     written = parse_remote(value)[0] if "://" in value or "@" in value else value
     if origin and written and written.casefold() != origin.casefold():
         return value

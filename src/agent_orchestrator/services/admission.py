@@ -54,6 +54,7 @@ _CHATTER = (
     e.CheckStarted,
     e.SessionSeen,
     e.WorkCheckpointed,
+    e.WorkspaceCreated,
 )
 """Events that make room for nobody."""
 
@@ -156,6 +157,8 @@ def _matters(change: Change) -> bool:
     body = change.event.body
     if isinstance(body, _CHATTER):
         return False
+    if isinstance(body, e.AgentActivity) and change.before and change.after:
+        return holds_slot(change.before) != holds_slot(change.after)
     return change.after is not change.before or isinstance(body, e.IssueChanged | e.IssuePlanned)
 
 

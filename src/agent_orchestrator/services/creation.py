@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agent_orchestrator.config.detect import detect
+from agent_orchestrator.config.detect import default_branch
 from agent_orchestrator.config.effective import AgentSettings, ProjectConfig
 from agent_orchestrator.errors import Conflict, NotFound, UsageError
 from agent_orchestrator.flow import events as e
@@ -62,7 +62,7 @@ class Creation:
         title, prompt = _wording(request, issue, known, project.trusted_authors)
         wanted = _short_name(request, issue, known, title)
         name, session = self._names(request, project, issue, wanted, self._folder(project, runtime))
-        base = str(request.get("base") or project.default_branch or detect(project.path).default_branch or "main")
+        base = str(request.get("base") or project.default_branch or default_branch(project.path) or "main")
         suggested = naming.suggested_branch(known.branch) if known and project.branch_pattern is None else None
         branch, existing = await self._branch(
             request, project, layout, suggested or naming.branch_for(name, issue, project), base

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from agent_orchestrator.flow.engine import Change, Flow
 from agent_orchestrator.home import Home
 
-TOGETHER = 0.1
+TOGETHER = 0.3
 """Seconds in which changes are written as one: a fleet that starts has many."""
 CHANGING = ("sessions", "any", "plans", "fixes", "nodes")
 CONFIGURED = ("projects", "agents")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from agent_orchestrator import __version__
-from agent_orchestrator.config.detect import detect
+from agent_orchestrator.config.detect import default_branch
 from agent_orchestrator.config.effective import ProjectConfig
 from agent_orchestrator.config.scope import ConfigSet, Limit
 from agent_orchestrator.config.values import Amount
@@ -121,7 +121,7 @@ class Overviews:
         """Its base branch, and what it may use in a day."""
         if project.id not in self._settings:
             budget = project.budget.per_day
-            base = project.default_branch or detect(project.path).default_branch
+            base = project.default_branch or default_branch(project.path)
             self._settings[project.id] = (base, budget)
         return self._settings[project.id]
 

@@ -14,7 +14,7 @@ from typing import Any
 import structlog
 
 from agent_orchestrator.config import trust
-from agent_orchestrator.config.detect import detect
+from agent_orchestrator.config.detect import default_branch, detect
 from agent_orchestrator.config.edit import initial, write_atomically
 from agent_orchestrator.config.effective import ProjectConfig
 from agent_orchestrator.config.load import Loaded, find, in_workspace, load
@@ -461,7 +461,7 @@ class Projects:
             "name": project.name,
             "path": str(project.path),
             "repo": project.repo,
-            "defaultBranch": project.default_branch or detect(project.path).default_branch,
+            "defaultBranch": project.default_branch or default_branch(project.path),
             "config": str(project.file) if project.file else None,
             "trusted": self.trusts(loaded) if loaded and powers else None,
             "sessions": len(sessions),

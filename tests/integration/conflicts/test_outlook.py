@@ -280,8 +280,9 @@ async def test_what_was_changed_since_the_base(here: Here) -> None:
     here.session("a", {"a.txt": "A\n", "uv.lock": "x\n"})
     here.session("b", {"b.txt": "B\n"}, commit=False)
     await here.pairs()
-    assert await here.outlook.changed(here.branches["a"]) == {"a.txt"}
-    assert await here.outlook.changed(here.branches["b"]) == {"b.txt"}
+    main = git(here.repo, "rev-parse", "main").strip()
+    assert await here.outlook.changed(here.branches["a"], main) == {"a.txt"}
+    assert await here.outlook.changed(here.branches["b"], main) == {"b.txt"}
 
 
 def test_real_merges_agree(tmp_path: Path) -> None:

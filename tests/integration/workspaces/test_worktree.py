@@ -96,16 +96,16 @@ def subcommands(host: CountingHost) -> list[str]:
     ]
 
 
-async def test_takes_four_processes(worktree: Worktree, host: CountingHost, spec: WorkspaceSpec) -> None:
+async def test_takes_three_processes(worktree: Worktree, host: CountingHost, spec: WorkspaceSpec) -> None:
     await worktree.create(spec, silent)
-    assert sorted(subcommands(host)) == ["config", "for-each-ref", "reset", "worktree"]
+    assert sorted(subcommands(host)) == ["config", "reset", "worktree"]
 
 
 async def test_worktrees_are_registered_one_at_a_time(
     worktree: Worktree, host: CountingHost, repo: Path, tmp_path: Path
 ) -> None:
     await asyncio.gather(*(worktree.create(spec_for(repo, tmp_path, f"t{number}"), silent) for number in range(6)))
-    assert host.most_registering == 1 and len(host.ran) == 24
+    assert host.most_registering == 1 and len(host.ran) == 18
 
 
 async def test_starts_from_the_remote_where_that_is_ahead(
@@ -431,3 +431,15 @@ async def test_a_foreign_thing_at_the_symlinks_place(worktree: Worktree, spec: W
     with pytest.raises(Conflict, match="in the way of the workspace's symlink"):
         await worktree.create(spec, silent)
     assert spec.link.is_dir() and git_in(spec.repo, "branch", "--list", spec.branch) == ""
+
+
+async def test_a_place_that_git_knows_is_not_taken_from_whom_it_knows_there(
+    repo: Path, tmp_path: Path, worktree: Worktree
+) -> None:
+    spec, away = spec_for(repo, tmp_path, "one"), tmp_path / "on a disk that is not here just now"
+    git_in(repo, "worktree", "add", "-q", "-b", "mine", str(spec.path))
+    spec.path.rename(away)
+    with pytest.raises(Conflict, match="is the place of a worktree whose folder is not there"):
+        await worktree.create(spec, silent)
+    away.rename(spec.path)
+    assert git_in(spec.path, "status", "--porcelain", "--branch").strip() == "## mine"

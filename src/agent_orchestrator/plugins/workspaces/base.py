@@ -6,10 +6,11 @@ import asyncio
 import difflib
 import time
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 
 from agent_orchestrator.errors import AoError, Conflict, NotFound
 from agent_orchestrator.git import Config, Git
-from agent_orchestrator.git_files import Layout
+from agent_orchestrator.git_files import Layout, read_refs
 from agent_orchestrator.protocols import WorkspaceSpec
 
 FRESH_FOR = 30.0
@@ -79,7 +80,7 @@ def _remotes(config: Config) -> list[str]:
 
 
 async def choose_start(git: Git, layout: Layout, spec: WorkspaceSpec, config: Config, refs: dict[str, str]) -> Start:
-    """Find the commit to begin at; `refs` are those that `wanted_refs` names."""
+    """Find the commit to begin at; `refs` are those of `wanted_refs`."""
     if spec.existing:
         return await _continued(git, layout, spec, config, refs)
     notes: list[str] = []
@@ -87,18 +88,13 @@ async def choose_start(git: Git, layout: Layout, spec: WorkspaceSpec, config: Co
     return Start(commit, commit, True, notes)
 
 
-def wanted_refs(spec: WorkspaceSpec) -> list[str]:
-    """Patterns for all refs that a decision needs: the base, and whatever stands in the branch's way."""
-    parents = spec.branch.split("/")
-    ways = ["refs/heads/" + "/".join(parents[:count]) for count in range(1, len(parents) + 1)]
-    base = spec.base.removeprefix("refs/heads/")
-    return [
-        *ways,
-        f"refs/heads/{base}",
-        f"refs/remotes/*/{base}",
-        f"refs/remotes/*/{spec.branch}",
-        f"refs/remotes/{base}",
-    ]
+async def wanted_refs(git: Git, layout: Layout, spec: WorkspaceSpec, *more: str) -> dict[str, str]:
+    """All refs that a decision needs: the base, whatever stands in the branch's way, and `more`."""
+    base, own = spec.base.removeprefix("refs/heads/"), f"refs/heads/{spec.branch}"
+    above = [f"refs/heads/{one}" for one in map(str, PurePosixPath(spec.branch).parents) if one != "."]
+    names = (own, *above, f"refs/heads/{base}", f"refs/remotes/origin/{base}", *more)
+    found = await asyncio.to_thread(read_refs, layout.common, names, own)
+    return await git.refs(*names) if found is None else found
 
 
 async def _continued(git: Git, layout: Layout, spec: WorkspaceSpec, config: Config, refs: dict[str, str]) -> Start:

@@ -61,7 +61,8 @@ class GitWorkspace(ABC):
             await self._wait_until_unused(spec.path)
             await self._undo(spec, git, layout, earlier)
         _check_way(spec)
-        config, refs = await asyncio.gather(config_of(git, layout), git.refs(*wanted_refs(spec)))
+        self._check_place(spec, layout)
+        config, refs = await asyncio.gather(config_of(git, layout), wanted_refs(git, layout, spec))
         if layout.top is not None and config.true("core.bare") and layout.common == layout.git_dir:
             layout = Layout(None, layout.git_dir, layout.common)
         continued = earlier is not None and earlier.made_branch and f"refs/heads/{spec.branch}" in refs
@@ -116,6 +117,9 @@ class GitWorkspace(ABC):
     @abstractmethod
     async def _make(self, spec: WorkspaceSpec, source: Source, start: Start) -> Path:
         """Make the folder with its files; returns its Git folder."""
+
+    def _check_place(self, spec: WorkspaceSpec, layout: Layout) -> None:  # noqa: B027
+        """Refuse a place that the repository has for something else."""
 
     @abstractmethod
     async def _unregister(self, spec: WorkspaceSpec, git: Git, layout: Layout) -> None:

@@ -22,7 +22,7 @@ async def reserve(main: Git, spec: WorkspaceSpec) -> Start:
     if layout is None:
         raise NotFound(f"{spec.repo} is not a Git repository", "give a repository, or make one with git init")
     name, mark = f"refs/heads/{spec.branch}", published_ref(spec.session)
-    config, refs = await asyncio.gather(config_of(main, layout), main.refs(mark, *wanted_refs(spec)))
+    config, refs = await asyncio.gather(config_of(main, layout), wanted_refs(main, layout, spec, mark))
     ours = refs.pop(mark, None)
     start = await find_start(Source(main, layout, config), spec, refs, continued=ours is not None and name in refs)
     if not start.new_branch:

@@ -36,6 +36,14 @@ class Worktree(GitWorkspace):
             raise Conflict(f"{spec.path} vanished while it was being made", "find out what removes it, and try again")
         return layout.git_dir
 
+    def _check_place(self, spec: WorkspaceSpec, layout: Layout) -> None:
+        for entry in _called(layout.common, spec.path.name):
+            if _place(entry) == os.path.realpath(spec.path):
+                raise Conflict(
+                    f"{spec.path} is the place of a worktree whose folder is not there just now",
+                    "bring it back, or let Git forget it: git worktree prune",
+                )
+
     async def _unregister(self, spec: WorkspaceSpec, git: Git, layout: Layout) -> None:  # noqa: ARG002
         """Forget exactly this worktree. `git worktree prune` would also forget the user's own on disks not mounted just now."""
         async with repository_lock(layout.common):
@@ -45,9 +53,18 @@ class Worktree(GitWorkspace):
                     remove_tree(entry)
 
 
-def _registered(common: Path) -> list[Path]:
-    folder = common / "worktrees"
-    return [entry for entry in folder.iterdir() if entry.is_dir()] if folder.is_dir() else []
+def _registered(common: Path, called: str = r".*") -> list[Path]:
+    try:
+        with os.scandir(common / "worktrees") as entries:
+            return [Path(entry.path) for entry in entries if re.fullmatch(called, entry.name) and entry.is_dir()]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _called(common: Path, name: str) -> list[Path]:
+    """The worktrees that may have been made in a folder of this name: Git calls them so, with a number after the first."""
+    plain = re.fullmatch(r"[\w-]+", name, re.ASCII)  # of other names it makes its own
+    return _registered(common, re.escape(name) + r"\d*") if plain else _registered(common)
 
 
 def _place(entry: Path) -> str | None:

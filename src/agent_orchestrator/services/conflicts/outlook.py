@@ -54,10 +54,10 @@ class Outlook:
         await self._compare([branch for branch in branches if self._has_work(branch)])
         return self.pairs
 
-    async def changed(self, branch: Branch) -> frozenset[str]:
-        """The paths that a branch had changed when it was looked at last."""
-        taken, base = self._taken.get(branch.session), read_branch(self.common, branch.base)
-        if taken is None or base is None or not self._has_work(branch):
+    async def changed(self, branch: Branch, base: str) -> frozenset[str]:
+        """The paths that a branch had changed when it was looked at last, beside this commit of its base."""
+        taken = self._taken.get(branch.session)
+        if taken is None or not self._has_work(branch):
             return frozenset()
         key = (taken.commit, base)
         if key not in self._changed:

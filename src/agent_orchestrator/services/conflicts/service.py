@@ -150,7 +150,7 @@ class Conflicts:
             fresh = known is not None and known[0] == commit
             named[facts.id] = known if known and fresh else (commit, await self._names(facts, commit))
         self._named = named
-        return {facts.id: named[facts.id][1] | await self._touched(facts) for facts in sessions}
+        return {facts.id: named[facts.id][1] | await self._touched(facts, named[facts.id][0]) for facts in sessions}
 
     async def _names(self, facts: SessionFacts, commit: str | None) -> frozenset[str]:
         """What a session is about by the words of others; a file that is not there yet may be meant too."""
@@ -169,11 +169,11 @@ class Conflicts:
             return exact
         return exact | names.named(text) | covered(globs, names.files if globs else ())
 
-    async def _touched(self, facts: SessionFacts) -> frozenset[str]:
+    async def _touched(self, facts: SessionFacts, base: str | None) -> frozenset[str]:
         branch = branch_of(facts)
         ground = self._grounds.get((facts.project, facts.spec.repo))
         try:
-            return await ground.outlook.changed(branch) if branch and ground else frozenset()
+            return await ground.outlook.changed(branch, base) if branch and ground and base else frozenset()
         except AoError:
             return frozenset()
 

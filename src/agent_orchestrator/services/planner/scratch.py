@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent_orchestrator.config.detect import detect
+from agent_orchestrator.config.detect import default_branch
 from agent_orchestrator.config.effective import ProjectConfig
 from agent_orchestrator.errors import Conflict
 from agent_orchestrator.git import Git
@@ -69,7 +69,7 @@ class Scratches:
 
     async def _base(self, project: ProjectConfig) -> tuple[str, str]:
         git = Git(self.host, project.path)
-        branch = project.default_branch or detect(project.path).default_branch or "HEAD"
+        branch = project.default_branch or default_branch(project.path) or "HEAD"
         for ref in (f"refs/heads/{branch}", f"refs/remotes/origin/{branch}", "HEAD"):
             if commit := await git.resolve(ref):
                 return branch, commit
