@@ -131,6 +131,19 @@ def test_the_users_own_file_does_not_stand_for_code_that_others_change(box: Sand
     refused(box.ao("new", "[[wait]]", cwd=repo, check=False), 1, "own.py", "ao trust")
 
 
+def test_code_of_the_users_own_may_be_edited_by_him(box: Sandbox) -> None:
+    mark = box.folder / "edited-plugin-was-run"
+    plugin = PLUGIN.replace("MARK", repr(str(mark)))
+    first = box.repo
+    repo = box.repository("editor", config=DEMO + "plugins: [./own.py]\n")
+    box.repo = first
+    (repo / "own.py").write_text(plugin)
+    answer(box, "new", "[[wait]]", cwd=repo)
+    (repo / "own.py").write_text(plugin + "\n# written by the user, and tracked by nobody\n")
+    answer(box, "new", "[[wait]]", cwd=repo)
+    assert "ao trust" not in box.ao("status", cwd=repo).stdout
+
+
 def test_what_a_pull_brings_waits_and_running_sessions_go_on_without_it(box: Sandbox) -> None:
     good = DEMO + "projects: {pulled: {path: ., postCreate: [touch made]}}\n"
     repo = foreign(box, "pulled", good)

@@ -401,8 +401,10 @@ class Projects:
         coordinator: bool = False,
     ) -> None:
         """Refuse to use what came with the repository and nobody trusted; checks only what this session would use."""
-        used = self.distrust(project, profile, ci=ci, reactions=reactions, coordinator=coordinator)
-        if used:
+        asked = partial(self.distrust, project, profile, ci=ci, reactions=reactions, coordinator=coordinator)
+        if asked() and project.file:
+            await self._note_own(project.file)  # the user may have edited code of his own since the file was read
+        if used := asked():
             raise Denied(
                 f"{project.file} came with the repository and would run commands of its own, or open something of yours ({used})",
                 "read it, then trust it: ao trust",
