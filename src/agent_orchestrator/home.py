@@ -99,8 +99,11 @@ class Home:
         """A Unix socket's path; a long `$AO_HOME` would exceed the kernel's 104 bytes, so it moves to a short folder."""
         if len(os.fsencode(self.path)) <= _LONGEST_HOME:
             return self.path / name
-        digest = hashlib.sha256(os.fsencode(self.path)).hexdigest()[:12]
-        return Path(tempfile.gettempdir()) / f"ao-{os.getuid()}-{digest}" / name
+        folder = f"ao-{os.getuid()}-{hashlib.sha256(os.fsencode(self.path)).hexdigest()[:12]}"
+        for short in (Path(tempfile.gettempdir()) / folder, Path("/tmp") / folder):
+            if len(os.fsencode(short)) <= _LONGEST_HOME:
+                break
+        return short / name
 
     def make(self) -> None:
         """Make the folders, for the owner only."""

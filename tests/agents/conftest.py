@@ -61,7 +61,7 @@ def rbox(
         pytest.skip("tmux is not installed")
     known = installed[lab.agent]
     path = os.pathsep.join([*known["path"], os.environ["PATH"]])
-    temporary = tmp_path / "tmp"  # Codex makes no helpers for its sandbox in a home below the temporary folder
+    temporary = tmp_path / "tmp"  # Codex makes no helpers for its sandbox where a home is below the temporary folder
     temporary.mkdir()
     with Sandbox(tmp_path, "tmux", {**lab.env(model.url), "PATH": path, "TMPDIR": str(temporary)}) as box:
         for folder, source in known.get("seeds", {}).items():

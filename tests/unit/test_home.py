@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -20,11 +21,20 @@ def test_a_folder_that_everybody_may_write_is_refused(tmp_path: Path) -> None:
 
 
 def test_sockets_are_in_no_folder_that_a_symlink_leads_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    common, mine = tmp_path / "t", tmp_path / "mine"
-    common.mkdir()
+    mine = tmp_path / "mine"
     mine.mkdir(mode=0o700)
-    monkeypatch.setattr("tempfile.gettempdir", lambda: str(common))
-    home = Home(tmp_path / ("x" * 80))
-    home.socket("x").parent.symlink_to(mine)
-    with pytest.raises(PermissionError, match="is a symlink"):
-        home.make()
+    with tempfile.TemporaryDirectory(prefix="ao-") as common:
+        monkeypatch.setattr("tempfile.gettempdir", lambda: common)
+        home = Home(tmp_path / ("x" * 80))
+        home.socket("x").parent.symlink_to(mine)
+        assert home.socket("x").is_relative_to(common)
+        with pytest.raises(PermissionError, match="is a symlink"):
+            home.make()
+
+
+def test_a_socket_has_a_path_that_the_kernel_takes_wherever_temporary_files_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = tmp_path / ("a-long-name-for-a-folder-" * 4)
+    monkeypatch.setattr(tempfile, "tempdir", str(long / "tmp"))
+    assert len(str(Home(long).socket("daemon.sock"))) < 104
