@@ -67,7 +67,8 @@ def bind_unix(path: Path) -> socket.socket:
         listener.close()
         unfinished.unlink(missing_ok=True)
         raise AoError(
-            f"the socket {path} cannot be made: {error.strerror or error}", "check the folder, or set AO_HOME to another one"
+            f"the socket {path} cannot be made: {error.strerror or error}",
+            "check the folder, or set AO_HOME to another one",
         ) from None
     return listener
 
