@@ -41,29 +41,6 @@ PLANTED = {
         ),
         "work is never lost",
     ),
-    "again-after-restart": Planted(
-        "a delivered message is not remembered as delivered, and the terminal's holder takes it again",
-        (
-            (
-                "flow/fold.py",
-                'facts = _raise_message(facts, body.message, "delivered", event.time, launch=event.generation)\n',
-                "",
-            ),
-            (
-                "plugins/runtimes/holding/holder.py",
-                "if message in self.delivered:\n            return",
-                "if False:\n            return",
-            ),
-        ),
-        "messages once",
-        "kill-daemon",
-    ),
-    "not-looked-at": Planted(
-        "a daemon takes every agent of the last one for alive, whatever its look shows",
-        (("daemon.py", "elif isinstance(found, Gone):", "elif found is None:"),),
-        "states are true|did not come to rest",
-        "kill-daemon,kill-holder,kill-tmux,kill-agent,database-torn",
-    ),
     "believed": Planted(
         "a message that was written counts as acknowledged",
         (("flow/fold.py", 'body.message, "delivered", event.time', 'body.message, "acknowledged", event.time'),),
@@ -144,19 +121,6 @@ PLANTED = {
             ),
         ),
         "the log is whole",
-    ),
-    "red": Planted(
-        "a change counts as green whatever its checks say",
-        (
-            (
-                "flow/pull.py",
-                "        if self.settled != head:\n            return False\n",
-                "        return True\n",
-            ),
-        ),
-        "the forge agrees",
-        "webhooks-doubled,clock-jump",
-        "github",
     ),
     "unheard": Planted(
         "comments at the forge are not taken in",
