@@ -128,11 +128,11 @@ def read_refs(git_dir: Path, names: Iterable[str], below: str) -> dict[str, str]
     common = _common(git_dir)
     if (common / "reftable").exists():
         return None
-    packed = _packed(git_dir)
     under = {f"{below}/{path.relative_to(common / below)}" for path in (common / below).rglob("*") if path.is_file()}
-    under |= {os.fsdecode(name) for name in re.findall(rb" (%b/.+)" % re.escape(os.fsencode(below)), packed)}
-    found = {name: _loose(git_dir, name) or _among(packed, name) for name in (*names, *under)}
-    return {name: commit for name, commit in found.items() if commit}
+    found = {name: _loose(git_dir, name) for name in (*names, *under)}
+    packed = _packed(git_dir)  # after the others: Git packs a ref before it removes its file
+    listed = {os.fsdecode(name) for name in re.findall(rb" (%b/.+)" % re.escape(os.fsencode(below)), packed)}
+    return {name: commit for name in found.keys() | listed if (commit := found.get(name) or _among(packed, name))}
 
 
 def _loose(git_dir: Path, ref: str, deep: int = 0) -> str | None:
