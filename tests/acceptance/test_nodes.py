@@ -150,7 +150,9 @@ def test_neither_the_workers_nor_the_daemons_death_is_the_agents(cluster: Cluste
     box.until(lambda: cluster.node()["state"] == "ready", "the node to come back", 30)
     assert box.json("send", "lives", "--wait", "[[say: once more]]")["state"] == "acknowledged"
     os.kill(agent, 0)
-    said = box.home.terminal_log("app-lives").read_text()
+    log = box.home.terminal_log("app-lives")
+    box.until(lambda: "  once more\n" in log.read_text(), "the last answer")
+    said = log.read_text()
     assert [said.count(f"  {words}\n") for words in ("heard", "again", "once more")] == [1, 1, 1], (sent, said)
     assert not [one for one in box.events("app-lives") if one["type"] == "agent-lost"]
     box.ao("stop", "lives")
