@@ -50,7 +50,7 @@ _SHAPES: Mapping[str, str] = {
     "package token": r"npm_[A-Za-z0-9]{36}|pypi-AgEI[A-Za-z0-9_-]{50,}|dckr_pat_[A-Za-z0-9_-]{20,}",
     "JSON web token": r"eyJ[A-Za-z0-9_-]{16,}\.eyJ[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}",
     "token of ours": r"aoc_[A-Za-z0-9_-]{43}|ao[tl]_[0-9a-f]{8}\.[A-Za-z0-9_-]{43}"
-    r"|aoa_[A-Za-z0-9_-]{20,1000}\.[A-Za-z0-9_-]{43}|aos_[\w~@-]{1,200}\.\d+\.[A-Za-z0-9_-]{43}|aon_[\w~@.-]{1,200}\.[A-Za-z0-9_-]{43}",
+    r"|aoa_[A-Za-z0-9_-]{20,1000}\.[A-Za-z0-9_-]{43}|ao[sw]_[\w~@.-]{1,200}\.\d+\.[A-Za-z0-9_-]{43}|aon_[\w~@.-]{1,200}\.[A-Za-z0-9_-]{43}",
 }
 _BEGINNINGS = tuple(
     text.encode()
@@ -86,7 +86,21 @@ _BEGINNINGS = tuple(
             "AKIA",
             "ASIA",
         ),
-        *("lin_", "ATATT3", "npm_", "pypi-AgEI", "dckr_pat_", "eyJ", "aoa_", "aoc_", "aot_", "aol_", "aos_", "aon_"),
+        *(
+            "lin_",
+            "ATATT3",
+            "npm_",
+            "pypi-AgEI",
+            "dckr_pat_",
+            "eyJ",
+            "aoa_",
+            "aoc_",
+            "aot_",
+            "aol_",
+            "aos_",
+            "aow_",
+            "aon_",
+        ),
     )
 )
 """One of these is in every token: looked for first, for a long line is soon searched for a few words."""

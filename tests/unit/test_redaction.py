@@ -37,6 +37,8 @@ SHAPES = {
         "aoc_" + "a1B2c" * 8 + "xyz",
         "aot_0123abcd." + "a1B2c" * 8 + "xyz",
         "aos_app-fix.3." + "a1B2c" * 8 + "xyz",
+        "aos_app-v1.2.3." + "a1B2c" * 8 + "xyz",
+        "aow_app-fix.3." + "a1B2c" * 8 + "xyz",
     ],
     "webhook address": ["https://hooks.slack.com/services/T00000000/B00000000/aBcDeFgHiJkLmNoPqRsTuVwX"],
 }

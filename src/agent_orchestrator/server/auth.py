@@ -137,6 +137,8 @@ def actor_of(identity: Identity, user: str = "", peer: str = "") -> str:
             return f"local {user}"
         case "session":
             return f"agent {identity.session}"
+        case "saver":
+            return f"node of {identity.session}"
         case "login":
             return f"browser {identity.name}"
         case "anonymous":
@@ -192,6 +194,9 @@ def allow(identity: Identity, method: str, path: str) -> None:
     """Refuse what this identity may not do at all; routes for administrators say so themselves (`need`)."""
     if identity.kind == "session":
         _allow_session(identity, method, path)
+    elif identity.kind == "saver":
+        if not is_git(path):
+            raise Denied(f"this token brings the work of {identity.session} over and does nothing else", _TOKEN_REMEDY)
     elif identity.kind == "node":
         if (method, path) != (WEBSOCKET, LINK):
             raise Denied(

@@ -1,7 +1,8 @@
-"""Who may ask over TCP: the command line's own token, named tokens with a role, browsers that signed in, and one token a session.
+"""Who may ask over TCP: the command line's own token, named tokens with a role, browsers that signed in, and two tokens a session.
 
-Named tokens and sign-ins are kept as hashes in `$AO_HOME/tokens.json`. A session's token is a signature over its id and
-launch, so it needs no storage; it opens nothing but what concerns that session. Only the daemon writes here.
+Named tokens and sign-ins are kept as hashes in `$AO_HOME/tokens.json`. A session's tokens are signatures over its id and
+launch, so they need no storage; its agent's opens nothing but what concerns that session, its node's nothing but its repository. Only the
+daemon writes here.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ SIGN_IN_DAYS = 30
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who asks. `kind`: `local` (Unix socket), `cli`, `token`, `login`, `session` or `node`; the last two have no role, only themselves."""
+    """Who asks. `kind`: `local` (Unix socket), `cli`, `token`, `login`, `session`, `saver` (a session's node, which brings its work) or
+    `node`; the last three have no role, only themselves."""
 
     kind: str
     role: str | None = None
@@ -82,6 +84,10 @@ class Tokens:
     def for_session(self, session: str, generation: int) -> str:
         """The token that a session's agent gets: good for its own session only."""
         return f"aos_{session}.{generation}.{self._sign(f'{session}.{generation}')}"
+
+    def for_saving(self, session: str, generation: int) -> str:
+        """The token that a session's node brings its work with: agents do not have it, for what is saved is the daemon's word."""
+        return f"aow_{session}.{generation}.{self._sign(f'saving {session}.{generation}')}"
 
     def new(self, name: str, role: str) -> tuple[str, str]:
         """Make a named token; returns its id and the token itself, which is shown this once."""
@@ -156,7 +162,9 @@ class Tokens:
     def check(self, token: str) -> Identity | None:
         """Who shows this token; none if nobody of ours. A sign-in is no token."""
         if token.startswith("aos_"):
-            return self._check_session(token)
+            return self._check_session(token, "session")
+        if token.startswith("aow_"):
+            return self._check_session(token, "saver", "saving ")
         if token.startswith("aon_"):
             return self._check_node(token)
         if token.startswith("aot_"):
@@ -200,12 +208,12 @@ class Tokens:
         """Names the command line's token without giving it away."""
         return f"cli-{_hash(self.cli_token())[:16]}"
 
-    def _check_session(self, token: str) -> Identity | None:
+    def _check_session(self, token: str, kind: str, purpose: str = "") -> Identity | None:
         subject, _, signature = token[4:].rpartition(".")
         session, _, generation = subject.rpartition(".")
-        if not session or not generation.isdecimal() or not _same(self._sign(subject), signature):
+        if not session or not generation.isdecimal() or not _same(self._sign(purpose + subject), signature):
             return None
-        return Identity("session", session=session, generation=int(generation))
+        return Identity(kind, session=session, generation=int(generation))
 
     def _check_node(self, token: str) -> Identity | None:
         node, _, signature = token[4:].rpartition(".")

@@ -60,14 +60,15 @@ class Place:
         return found
 
     def token(self, session: str = SESSION, generation: int = 1) -> str:
-        return self.world.services.tokens.for_session(session, generation)
+        """Of the session's node."""
+        return self.world.services.tokens.for_saving(session, generation)
 
     @property
     def url(self) -> str:
         return f"{self.world.url}/git/app.git"
 
     async def git(self, *argv: str, token: str | None = None, env: Mapping[str, str] | None = None) -> tuple[int, str]:
-        """Git in the clone, with the session's token; its exit code and all that it says."""
+        """Git in the clone, with the token of the session's node; its exit code and all that it says."""
         access = Access(self.world.url, self.token() if token is None else token)
         environment = {**clean_environment(), **access.environment("app"), **(env or {})}
         process = await asyncio.create_subprocess_exec(
@@ -175,6 +176,29 @@ async def test_nothing_but_its_own_is_written(place: Place) -> None:
     code, said_to_people = await place.git("push", "origin", "HEAD:new")
     assert code and "! [remote rejected] HEAD -> new (commit, and do not push" in said_to_people
     assert place.refs() == before
+
+
+async def test_an_agent_reads_and_saves_nothing_in_its_nodes_name(place: Place) -> None:
+    """What waits under these refs is put into workspaces, outside of any sandbox."""
+    agents = place.world.services.tokens.for_session(SESSION, 1)
+    place.commit()
+    before = place.refs()
+    stale = f"refs/ao/stale/{SESSION}/1"
+    for ref in (OWN, f"refs/ao/rescue/{SESSION}", f"refs/ao/checkpoint/{SESSION}", stale, "refs/heads/new"):
+        code, said = await place.git("push", "origin", f"HEAD:{ref}", token=agents)
+        assert code and "(commit, and do not push" in said, said
+    assert place.refs() == before
+    assert await place.git("fetch", "-q", "origin", token=agents) == (0, "")
+    assert (await place.git("push", "-q", "origin", f"HEAD:{stale}"))[0] == 0, "its node may"
+
+
+async def test_a_nodes_word_for_a_session_opens_nothing_but_the_repository(place: Place) -> None:
+    client = place.world.tcp()
+    for path in ("/api/me", f"/api/sessions/{SESSION}", "/api/sessions"):
+        answer = await client.get(path, Authorization=f"Bearer {place.token()}")
+        assert answer.status == 403 and b"brings the work of app-fix over" in answer.body, (path, answer.body)
+    answer = await client.ask("POST", "/mcp", {}, {"Authorization": f"Bearer {place.token()}"})
+    assert answer.status == 403
 
 
 async def test_a_session_of_this_machine_saves_nothing_in_the_daemons_name(place: Place) -> None:
@@ -322,7 +346,7 @@ async def test_the_right_is_asked_for_until_the_last_moment(place: Place, over_a
     async def pieces() -> AsyncIterator[bytes]:
         yield push
 
-    answer = receive(Git(LocalHost(), place.repo), Rights(SESSION, place.repo, still), Source(pieces()))
+    answer = receive(Git(LocalHost(), place.repo), Rights(SESSION, place.repo, still, saves=True), Source(pieces()))
     said = b"".join([piece async for piece in answer])
     assert (f"ok {OWN}".encode() in said, OWN in place.refs()) == (lands, lands)
     assert lands or b"launch 1 of app-fix is over" in said

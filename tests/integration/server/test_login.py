@@ -315,7 +315,8 @@ async def test_an_agents_token_says_who_it_is(world: World) -> None:
 
 async def test_a_nodes_token_signs_nobody_in(world: World) -> None:
     tokens = world.services.tokens
-    for token in (tokens.for_node("n1"), tokens.new_node("n2")[1], tokens.for_session("app-fix", 1)):
+    of_session = tokens.for_session("app-fix", 1), tokens.for_saving("app-fix", 1)
+    for token in (tokens.for_node("n1"), tokens.new_node("n2")[1], *of_session):
         answer = await enter(world, token=token)
         assert (answer.status, "set-cookie" in answer.headers) == (401, False), answer.body
 

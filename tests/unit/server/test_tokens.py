@@ -51,8 +51,31 @@ def test_a_sessions_token_names_its_session_and_cannot_be_bent(home: Home) -> No
     assert Tokens(Home(home.path.parent / "other")).check(token) is None
 
 
+def test_an_agents_token_is_not_its_nodes(home: Home) -> None:
+    tokens = Tokens(home)
+    agents, nodes = tokens.for_session("app-fix", 3), tokens.for_saving("app-fix", 3)
+    assert tokens.check(nodes) == Identity("saver", session="app-fix", generation=3)
+    assert tokens.check(agents.replace("aos_", "aow_")) is None and tokens.check(nodes.replace("aow_", "aos_")) is None
+    assert tokens.check(nodes.replace(".3.", ".4.")) is None
+
+
 @pytest.mark.parametrize(
-    "token", ["", "x", "aos_", "aos_a.b.c", "aos_..", "aot_", "aot_x.y", "aoc_x", "ü", "\udcff", "aos_a.١.x"]
+    "token",
+    [
+        "",
+        "x",
+        "aow_",
+        "aow_a.1.x",
+        "aos_",
+        "aos_a.b.c",
+        "aos_..",
+        "aot_",
+        "aot_x.y",
+        "aoc_x",
+        "ü",
+        "\udcff",
+        "aos_a.١.x",
+    ],
 )
 def test_nonsense_opens_nothing(home: Home, token: str) -> None:
     assert Tokens(home).check(token) is None

@@ -156,7 +156,7 @@ class ClusterNodes:
         facts = self.flow.sessions[session]
         launch = facts.launch
         lost = launch is not None and bool(launch.lost)
-        return self.tokens.for_session(session, max(1, facts.generation + lost))
+        return self.tokens.for_saving(session, max(1, facts.generation + lost))
 
     def url(self) -> str:
         """Where nodes reach the daemon."""

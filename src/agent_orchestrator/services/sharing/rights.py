@@ -1,4 +1,7 @@
-"""What a session on another machine may do with its project's repository: read it, and write to refs of its own."""
+"""What a session on another machine may do with its project's repository: its agent reads it, its node writes to refs of the session, too.
+
+What waits under those refs is put into workspaces outside of any sandbox: an agent that could write them would say what is saved of it.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ SHOWN = ("refs/heads", "refs/tags", "refs/remotes")
 """What every session of the project may see."""
 _OWN = ("clone", "checkpoint", "rescue", "restored", "stale")
 _WRITABLE = ("clone", "checkpoint", "rescue")
+_BY_ITSELF = "commit, and do not push: commits on the session's branch are brought over by themselves"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +29,8 @@ class Rights:
     repo: Path
     still: Callable[[], None]
     """Raises `Denied` once its launch is not the session's last any more."""
+    saves: bool
+    """Its node asks, not its agent."""
 
     @property
     def visible(self) -> tuple[str, ...]:
@@ -34,13 +40,15 @@ class Rights:
     def why_not(self, ref: str) -> str:
         """Why it may not write a ref; nothing: it may."""
         own = ref_safe(self.session)
+        if not self.saves:
+            return _BY_ITSELF
         if ref in (f"refs/ao/{kind}/{own}" for kind in _WRITABLE):
             return ""
         if ref.startswith(f"refs/ao/stale/{own}/") and valid_branch(ref.removeprefix("refs/ao/stale/")):
             return ""
         if ref.startswith("refs/ao/"):
             return f"{self.session} may not write there"
-        return "commit, and do not push: commits on the session's branch are brought over by themselves"
+        return _BY_ITSELF
 
 
 def rights_of(
@@ -65,4 +73,4 @@ def rights_of(
             )
 
     still()
-    return Rights(name, repo(project), still)
+    return Rights(name, repo(project), still, saves=identity.kind == "saver")
