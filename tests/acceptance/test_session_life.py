@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from agent_orchestrator.testing.sandbox import Sandbox
@@ -60,6 +61,25 @@ def test_stop_saves_what_is_unsaved_and_restore_brings_it_back(box: Sandbox) -> 
     assert box.session("d")["status"] == "stopped"
     box.ao("restore", "d")
     assert (path / "draft.txt").read_text().strip() == "not committed"
+
+
+def test_what_is_still_being_stopped_is_brought_back_once_it_has_stopped(box: Sandbox) -> None:
+    box.ao(
+        "new",
+        "[[write: draft.txt|kept]] [[sh: trap '' TERM; touch up; sleep 1; sleep 1; sleep 1000]]",
+        "--name",
+        "slow",
+    )
+    path = Path(box.session("slow")["workspacePath"])
+    box.until((path / "up").exists, "it to be deaf")
+    with ThreadPoolExecutor() as threads:
+        stopping = threads.submit(box.ao, "stop", "slow")
+        box.until(lambda: [one for one in box.events("app-slow") if one["type"] == "stop-requested"], "the stop")
+        assert box.json("restore", "slow")["id"] == "app-slow"
+        stopping.result()
+    order = [one["type"] for one in box.events("app-slow")]
+    assert order.index("session-stopped") < order.index("restore-requested")
+    box.until((path / "draft.txt").exists, "its work")
 
 
 def test_an_exit_is_shown_as_what_it_is(box: Sandbox) -> None:

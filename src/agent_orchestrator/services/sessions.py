@@ -358,9 +358,7 @@ class Sessions:
             events.append(Event(e.StopRequested(keep), now, by, unique, facts.project, session))
         if events:
             await self.flow.append(*events)
-        facts = await self.until(
-            session, lambda now: now.stopped or (now.failure is not None and not now.live), STOP_PATIENCE
-        )
+        facts = await self.until(session, _stopped, STOP_PATIENCE)
         if facts.failure and not facts.stopped:
             raise AoError(f"{session} could not be stopped: {facts.failure.error}", facts.failure.remedy)
         return {"session": self.view(session), "saved": list(facts.saved), "undo": f"ao restore {session}"}
@@ -380,6 +378,8 @@ class Sessions:
         unique = f"restore:{session}:{key or uuid.uuid4().hex}"
         if await self.flow.store.event_by_key(unique) is None:
             if facts.wanted == "stop" and not facts.stopped:
+                facts = await self.until(session, _stopped, STOP_PATIENCE)
+            if facts.wanted == "stop" and not facts.stopped:
                 raise Conflict(f"{session} is being stopped", "wait a moment, then try again")
             if facts.stopped and facts.spec.reviews:  # its branch went with it, and the change has moved on
                 again = f"ao review {facts.spec.reviews} --agent {facts.spec.profile or facts.spec.agent}"
@@ -391,6 +391,11 @@ class Sessions:
                 Event(e.RestoreRequested(), self.flow.clock(), "person", unique, facts.project, session)
             )
         return self.view(session)
+
+
+def _stopped(facts: SessionFacts) -> bool:
+    """Whoever waits for the stop has nothing more to wait for."""
+    return facts.stopped or (facts.failure is not None and not facts.live)
 
 
 def _settled(facts: SessionFacts) -> bool:

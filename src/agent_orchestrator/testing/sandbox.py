@@ -150,7 +150,7 @@ class Sandbox:
         self, *argv: str, check: bool = True, stdin: str | None = None, cwd: Path | None = None
     ) -> subprocess.CompletedProcess[str]:
         """Run the command line as a person would."""
-        return subprocess.run(
+        done = subprocess.run(
             [sys.executable, "-m", "agent_orchestrator", *argv],
             cwd=cwd or self.repo,
             env=self.env,
@@ -158,9 +158,14 @@ class Sandbox:
             stdin=subprocess.DEVNULL if stdin is None else None,
             capture_output=True,
             text=True,
-            check=check,
+            check=False,
             timeout=120,
         )
+        if check and done.returncode:
+            error = subprocess.CalledProcessError(done.returncode, done.args, done.stdout, done.stderr)
+            error.add_note(f"it said: {done.stdout}{done.stderr}the last events:\n{self._last_events()}")
+            raise error
+        return done
 
     def json(self, *argv: str) -> Any:
         """What a command prints with `--json`."""

@@ -95,7 +95,7 @@ async def test_a_flood_waits_for_a_slow_reader(world: World) -> None:
     world.services.inspection.argv = [
         sys.executable,
         "-c",
-        "import os\nfor n in range(100): os.write(1, b'x' * 10000)\nos.write(1, b'END')",
+        "import sys\nsys.stdout.buffer.write(b'x' * 1_000_000 + b'END')",
     ]
     taken, last = 0, b""
     async with terminal(world, world.services.tokens.cli_token()) as socket, asyncio.timeout(60):
@@ -107,7 +107,7 @@ async def test_a_flood_waits_for_a_slow_reader(world: World) -> None:
 
 
 async def test_who_says_what_was_shown_is_sent_no_more_than_a_window_ahead(world: World) -> None:
-    flood = "import os\nfor n in range(400): os.write(1, b'x' * 10000)\nos.write(1, b'END')"
+    flood = "import sys\nsys.stdout.buffer.write(b'x' * 4_000_000 + b'END')"
     world.services.inspection.argv = [sys.executable, "-c", f"input()\n{flood}"]
     taken, last = 0, b""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -305,14 +306,21 @@ async def test_resumed_it_does_not_begin_again(world: World) -> None:
 
 
 async def test_chatter_is_numbered_and_counted_and_messages_are_taken_up_meanwhile(world: World) -> None:
-    agent = await world.start("[[chatter: 300 1.3]] [[done: said]]")
+    agent = await world.start(
+        "[[chatter: 300 1.3]] [[done: said]]"
+    )  # two blocks, unless the machine sleeps through the second
     agent.shows("[chatter 0]")
     world.send(agent, "m1", "hello")
     agent.until(lambda: world.reports("done"))
     counted = world.truth("chatter")[0]
-    assert (counted["session"], counted["blocks"]) == ("app-x", 2)
+    numbers = [int(number) for number in re.findall(r"\[chatter (\d+)\]", agent.text)]
+    assert (counted["session"], numbers) == ("app-x", list(range(counted["blocks"])))
     begun = agent.text.index("[chatter 0]")
-    assert len(agent.text[begun:].partition("done: said")[0].replace("\r\n", "\n")) == counted["bytes"] > 600
+    assert (
+        len(agent.text[begun:].partition("done: said")[0].replace("\r\n", "\n"))
+        == counted["bytes"]
+        > 300 * len(numbers)
+    )
     assert [line["message"] for line in world.reports("ack")] == ["m1"]
 
 

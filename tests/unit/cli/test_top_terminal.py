@@ -10,7 +10,7 @@ import struct
 import subprocess
 import sys
 import termios
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyte
@@ -51,6 +51,10 @@ class Terminal:
 
     def shows(self, *words: str, keys: str = "") -> None:
         """Read until all of these are on the screen, and press keys meanwhile."""
+        self.until(lambda: all(word in self.text for word in words), f"{words}", keys)
+
+    def until(self, holds: Callable[[], bool], what: str, keys: str = "") -> None:
+        """Read until something is so: nothing that is written waits for a reader."""
 
         def there() -> bool:
             if keys:
@@ -62,10 +66,10 @@ class Terminal:
                     break
                 self.written += piece
                 self._stream.feed(piece)
-            return all(word in self.text for word in words)
+            return holds()
 
         try:
-            self.box.until(there, f"{words}", LONGEST)
+            self.box.until(there, what, LONGEST)
         except TimeoutError as error:
             raise AssertionError(f"{self.text}\n{error}") from None
 
@@ -112,7 +116,7 @@ def test_answer_attach_restart_and_quit(box: Sandbox, terminal: Terminal) -> Non
 
     terminal.written = b""
     terminal.press("\r")
-    box.until(lambda: any(event["type"] == "terminal-taken" for event in box.events("app-ask")))
+    terminal.until(lambda: any(one["type"] == "terminal-taken" for one in box.events("app-ask")), "the attach")
     terminal.shows("ao top", "back from app-ask", keys="\x1d")
     left, came = (terminal.written.find(code) for code in (b"\x1b[?1049l", b"\x1b[?1049h"))
     assert 0 <= left < came, "the terminal is the session's as it was before the board"
