@@ -7,7 +7,7 @@ EPOCH  := 1580601600
 BUILT  := src/agent_orchestrator/server/dist/index.html
 PAGES  := $(shell find dashboard -name node_modules -prune -o -type f -print)
 
-.PHONY: help setup dashboard test-dashboard demo test check lint types imports docs-test docs reference bench load test-faults fuzz crashes test-agents test-forges test-browser test-docker test-cluster test-postgres test-rescue screenshots wheel test-wheel lock clean
+.PHONY: help setup dashboard test-dashboard demo test check lint types imports docs-test docs reference bench load test-faults test-stalled fuzz crashes test-agents test-forges test-browser test-docker test-cluster test-postgres test-rescue screenshots wheel test-wheel lock clean
 
 help:            ## what can be done here
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -107,6 +107,9 @@ forge: setup     ## a forge for tests to use by hand: make forge KIND=github (gi
 test-faults: setup   ## seeded rounds of faults against a real daemon: make test-faults ROUNDS=200 SEED=1 (MINUTES=45, KINDS=disk-full,sleep, REPLAY=17)
 	@scripts/install-tmux
 	@$(BIN)/python -m tests.faults.run --rounds $(or $(ROUNDS),200) --seed $(or $(SEED),1) --minutes $(or $(MINUTES),0) $(if $(KINDS),--kinds $(KINDS)) $(if $(REPLAY),--replay $(REPLAY)) $(if $(REPORT),--report $(REPORT))
+
+test-stalled: setup  ## all tests, while processes of the run are stopped at random for up to a second: make test-stalled SEED=1
+	@$(BIN)/python -m tests.stalls $(if $(SEED),--seed $(SEED)) --dist worksteal -n $$($(BIN)/python -c 'import os; print((os.cpu_count() or 1) + 1)')
 
 crashes: setup   ## kill -9 of the daemon at every statement that touches the outside: make crashes ONLY=messages-tmux JOBS=2
 	@$(BIN)/python -m tests.faults.statements --jobs $(or $(JOBS),2) $(if $(ONLY),--only $(ONLY))

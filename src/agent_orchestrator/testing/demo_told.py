@@ -53,7 +53,7 @@ def _check(data: dict[str, Any]) -> str:
     if data.get("onBase"):
         where = "where it left main, which has it mended since" if data.get("mended") else "on main too"
         return f"fails {where}, so it is not this change's"
-    tests = f" ({data['passed']} tests passing)" if data.get("passed") else ""
+    tests = f" ({data['passed']} test{'s' * (data['passed'] != 1)} passing)" if data.get("passed") else ""
     return f"{data['state']}{tests}"
 
 

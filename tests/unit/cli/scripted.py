@@ -59,7 +59,8 @@ class Daemon:
         (home / "daemon.json").write_text(json.dumps(self.info))
         self.route("GET", "/healthz", {"status": "ok"})
         self.route("GET", "/api/backlog.*", {"entries": [], "unread": []})
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
+        self._accepting.start()
 
     def route(self, method: str, path: str, reply: Handler) -> None:
         self._routes.insert(0, (method, re.compile(path), reply))
@@ -68,6 +69,9 @@ class Daemon:
         return [each for each in self.requests if each.method == method and re.fullmatch(path, each.path)]
 
     def stop(self) -> None:
+        with contextlib.suppress(OSError):
+            self._server.shutdown(socket.SHUT_RDWR)
+        self._accepting.join()  # the number of a closed socket may be the next one's, and whoever still waits at it would be, too
         for each in [self._server, *self._open]:
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)

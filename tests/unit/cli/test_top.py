@@ -76,10 +76,11 @@ async def test_a_stream_that_ends_is_taken_up_again(daemon: Daemon) -> None:
 
 async def test_what_cannot_be_read_is_told_and_gone_when_it_can(daemon: Daemon) -> None:
     told = Board(daemon, [session("a")])
-    daemon.route("GET", "/api/live", [Reply(chunks=[b"event: live\ndata: {nonsense\n\n"]), Reply(chunks=told.frames())])
+    daemon.route("GET", "/api/live", Reply(chunks=[b"event: live\ndata: {nonsense\n\n"]))
     board = top()
     async with board.run_test(size=(120, 40)) as pilot:
         await shown(pilot, "the daemon is away: what it tells cannot be read")
+        daemon.route("GET", "/api/live", Reply(chunks=told.frames()))
         await shown(pilot, "the daemon is back", "Working (1)")
 
 
