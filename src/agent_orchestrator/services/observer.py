@@ -214,7 +214,7 @@ class Observer:
             try:
                 gone = await self.plugins.runtime_of(facts).ended(handle)
                 break
-            except AoError as error:
+            except Exception as error:  # the runtime may be anybody's, and an end that is not watched for is never told
                 log.warning("the end of an agent cannot be watched; trying again", session=facts.id, error=str(error))
                 await asyncio.sleep(RETRY_PAUSE)
         lost = "its terminal is gone" if gone.lost else ""
@@ -223,7 +223,15 @@ class Observer:
         self._spawn(self.tell_end(facts.id, handle, gone.exit, lost=lost))
 
     async def tell_end(self, session: str, handle: Handle, end: Exit, *, lost: str = "") -> None:
-        """Record a launch's end, after everything that it still reported."""
+        """Record a launch's end, after everything that it still reported, however often that is in vain at first."""
+        while True:
+            try:
+                return await self._tell_end(session, handle, end, lost)
+            except (AoError, OSError) as error:
+                log.warning("the end of an agent cannot be told; trying again", session=session, error=str(error))
+                await asyncio.sleep(RETRY_PAUSE)
+
+    async def _tell_end(self, session: str, handle: Handle, end: Exit, lost: str) -> None:
         eye = self._eyes.get(session)
         facts = self.flow.sessions[session]
         if eye is None or eye.generation != handle.generation:

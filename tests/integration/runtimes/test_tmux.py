@@ -19,7 +19,7 @@ from agent_orchestrator.host import Completed, LocalHost
 from agent_orchestrator.plugins.runtimes.auto import pick, tmux_version
 from agent_orchestrator.plugins.runtimes.launching import forget_ended
 from agent_orchestrator.plugins.runtimes.tmux import Tmux
-from agent_orchestrator.protocols import Alive, Delivered, Gone, Held, Undeliverable
+from agent_orchestrator.protocols import Alive, Delivered, Exit, Gone, Held, Undeliverable
 from agent_orchestrator.testing.contracts.runtime import Bench
 from agent_orchestrator.testing.terminals import PersonsTerminal, eventually
 from tests.integration.runtimes.conftest import server_pid
@@ -161,6 +161,14 @@ async def test_no_message_is_left_in_a_buffer_or_a_file(tmux: Bench) -> None:
     )
     assert shown.stdout == b""
     assert not list(Path(handle.address["private"]).glob("message.*"))
+
+
+async def test_an_end_is_seen_whatever_cannot_be_removed(tmux: Bench) -> None:
+    handle = await tmux.launch(["sh", "-c", "exit 3"])
+    (
+        Path(handle.address["private"]) / "message.1.left"
+    ).mkdir()  # as on a disk that is read-only: it cannot be unlinked
+    assert await tmux.runtime.ended(handle) == Gone(Exit(3))
 
 
 async def test_a_terminal_that_vanished_before_its_enter_troubles_no_other(tmux: Bench) -> None:

@@ -15,6 +15,7 @@ How it keeps its promises:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import json
 import os
@@ -181,7 +182,8 @@ class Tmux:
 
     async def ended(self, handle: Handle) -> Gone:
         """Wait for the kernel to tell the end of the process, then read from its pane how it ended."""
-        launching.forget_others(Path(handle.address["private"]), "message")  # of a daemon that was killed
+        with contextlib.suppress(OSError):  # of a daemon that was killed; what cannot go now goes with the agent
+            launching.forget_others(Path(handle.address["private"]), "message")
         if handle.boot_id != self._host.boot_id():
             return Gone(lost=True)
         await self._host.exited(_process(handle))

@@ -1,0 +1,99 @@
+"""Whatever goes wrong with the looking: an agent's end is told."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from agent_orchestrator.errors import AoError
+from agent_orchestrator.home import Home
+from agent_orchestrator.plugins.runtimes import launching
+from agent_orchestrator.protocols import Exit, Gone
+from agent_orchestrator.services import observer as observing
+from agent_orchestrator.services.observer import Observer
+
+pytestmark = pytest.mark.anyio
+
+NO_ROOM = OSError(errno.EMFILE, "Too many open files")
+HANDLE = {
+    "runtime": "tmux",
+    "session": "app-a",
+    "generation": 1,
+    "pid": 1,
+    "started": "1",
+    "boot_id": "b",
+    "address": {},
+}
+
+
+class World:
+    """One session whose agent lives; what is recorded of it is kept."""
+
+    def __init__(self, folder: Path) -> None:
+        self.home = Home(folder)
+        self.told: list[str] = []
+        self.recorded = asyncio.Event()
+        self.failures: list[Exception] = []
+        place = SimpleNamespace(git_dir=str(folder / "git"))
+        launch = SimpleNamespace(handle=HANDLE, inbox="")
+        facts = SimpleNamespace(
+            id="app-a", project="app", generation=1, live=True, place=place, launch=launch, spool=0, head=None,
+            node=None, wanted="run", moving=False, spoke=True,
+        )  # fmt: skip
+        flow = SimpleNamespace(
+            sessions={"app-a": facts}, on_change=[], append=self._append, clock=lambda: 1.0, elsewhere=lambda _: False
+        )
+        watch = SimpleNamespace(file=lambda *_: lambda: None, folder=lambda *_: lambda: None)
+        plugins = SimpleNamespace(runtime_of=lambda _: self, agent_of=self._no_agent)
+        self.observer = Observer(flow, self.home, plugins, watch)  # type: ignore[arg-type]
+
+    def _no_agent(self, _facts: object) -> None:
+        raise AoError("its plugin is gone")
+
+    async def _append(self, *events: Any) -> None:
+        self.told += [event.body.type for event in events]
+        self.recorded.set()
+
+    async def ended(self, _handle: object) -> Gone:
+        """Of the runtime."""
+        if self.failures:
+            raise self.failures.pop()
+        return Gone(Exit(0))
+
+    async def watched(self) -> list[str]:
+        """What is told of its agent, which ends at once."""
+        self.observer.start()
+        try:
+            await asyncio.wait_for(self.recorded.wait(), 30)
+        finally:
+            await self.observer.close()
+        return self.told
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    monkeypatch.setattr(observing, "RETRY_PAUSE", 0.0)
+    return World(tmp_path)
+
+
+async def test_an_end_that_cannot_be_watched_is_watched_again(world: World) -> None:
+    world.failures = [NO_ROOM, AoError("no"), KeyError("of a plugin")]
+    assert await world.watched() == ["agent-exited"]
+
+
+async def test_an_end_that_cannot_be_told_is_told_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    failures = [NO_ROOM, NO_ROOM]
+    forget = launching.forget_ended
+
+    def failing(private: Path) -> list[Path]:
+        if failures:
+            raise failures.pop()
+        return forget(private)
+
+    monkeypatch.setattr(observing, "forget_ended", failing)
+    assert await world.watched() == ["agent-exited"] and not failures
