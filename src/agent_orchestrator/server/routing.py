@@ -70,7 +70,9 @@ class Routes(FastAPI):
             for file in PARTS:
                 load(file)
             order = [*PARTS, None]
-            self.router.routes.sort(key=lambda route: order.index(file_of(getattr(route, "path", ""))))
+            with _loading:  # and at one go: a list that is being sorted is empty to who answers meanwhile
+                known = self.router.routes
+                known[:] = sorted(known, key=lambda route: order.index(file_of(getattr(route, "path", ""))))
             self.openapi_schema = describe.polish(super().openapi())
         return self.openapi_schema
 
@@ -86,6 +88,7 @@ class Routes(FastAPI):
 
 _loaded: set[str] = set()
 _loading = Lock()
+_making = Lock()
 
 
 def load(file: str) -> None:
@@ -97,9 +100,14 @@ def load(file: str) -> None:
             _loaded.add(file)
 
 
-@cache
 def routes_only() -> Routes:
-    """The routes without services behind them: enough to describe them."""
+    """The routes without services behind them: enough to describe them. One for all, whoever is the first to ask, in whichever thread."""
+    with _making:
+        return _made()
+
+
+@cache
+def _made() -> Routes:
     app = Routes(
         title="Agent Orchestrator",
         summary="A fleet of coding agents, each in its own Git worktree, on its own branch, its work never lost.",

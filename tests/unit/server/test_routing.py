@@ -1,50 +1,56 @@
-"""Which file answers where; a file is loaded when it is asked for."""
+"""Routes are loaded when they are asked for, by whoever comes first."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from importlib import import_module
 
-import pytest
-from fastapi.routing import APIRoute
+FIRST = """
+import sys, threading
+from agent_orchestrator.server import routing
 
-from agent_orchestrator.server.routing import OF_SESSION, PARTS, file_of
+sys.setswitchinterval(1e-6)
+together, found = threading.Barrier(8), []
+
+def ask():
+    together.wait()
+    found.append(routing.routes_only())
+
+threads = [threading.Thread(target=ask) for _ in range(8)]
+for each in threads: each.start()
+for each in threads: each.join()
+print(len({id(one) for one in found}))
+"""
+
+SORTED = """
+import sys, threading
+from agent_orchestrator.server import routing
+
+sys.setswitchinterval(1e-6)
+routing.load("admin")
+known, least, over = routing.routes_only().router.routes, [], threading.Event()
+
+def look():
+    while not over.is_set():
+        least.append(len(known))
+
+looking = threading.Thread(target=look)
+looking.start()
+routing.routes_only().openapi()
+over.set()
+looking.join()
+print(min(least) > 2)
+"""
 
 
-@pytest.mark.parametrize("file", PARTS)
-def test_every_route_is_found_by_its_path(file: str) -> None:
-    routes = import_module(f"agent_orchestrator.server.routes.{file}").router.routes
-    assert routes
-    assert {file_of(route.path.replace("{id}", "app-x")) for route in routes} == {file}
+def printed(program: str) -> str:
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip()
 
 
-def test_every_word_of_the_table_is_used() -> None:
-    paths = [
-        route.path
-        for file in PARTS
-        for route in import_module(f"agent_orchestrator.server.routes.{file}").router.routes
-        if isinstance(route, APIRoute)
-    ]
-    words = {path.removeprefix("/api").split("/")[1] for path in paths}
-    assert words == {word for listed in PARTS.values() for word in listed.split()}
-    behind = {path.split("/")[4] for path in paths if path.startswith("/api/sessions/{id}/")}
-    assert {word for listed in OF_SESSION.values() for word in listed.split()} <= behind
+def test_those_who_are_the_first_together_have_the_same_routes() -> None:
+    """A daemon loads what everybody asks for while the first one asks: into other routes it would answer nothing, ever."""
+    assert printed(FIRST) == "1"
 
 
-@pytest.mark.parametrize(
-    "path", ["/", "/api", "/api/", "/api/nothing", "/x/sessions/a/review", "/mcp", "/openapi.json"]
-)
-def test_nothing_is_loaded_for_what_is_not_there(path: str) -> None:
-    assert file_of(path) is None
-
-
-def test_only_what_is_asked_for_is_loaded() -> None:
-    program = (
-        "import sys\nfrom agent_orchestrator.server import routing\nrouting.load('projects')\n"
-        "print(*[name for name in sys.modules if name.startswith('agent_orchestrator.server.')])"
-    )
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    loaded = {name.removeprefix("agent_orchestrator.server.") for name in ran.stdout.split()}
-    assert {name for name in loaded if name.startswith("routes.")} == {"routes.git", "routes.projects"}
-    assert not {name for name in loaded if name.startswith("models")}, "the answers' models are for the document alone"
+def test_routes_are_there_while_they_are_described() -> None:
+    assert printed(SORTED) == "True"
