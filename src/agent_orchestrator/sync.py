@@ -30,8 +30,17 @@ from agent_orchestrator.api.tasks import Piece, Plan, Task, in_order
 Value = TypeVar("Value")
 
 
-@cache
+_starting = threading.Lock()
+
+
 def _loop() -> asyncio.AbstractEventLoop:
+    """One for all, whichever thread asks first."""
+    with _starting:
+        return _started()
+
+
+@cache
+def _started() -> asyncio.AbstractEventLoop:
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, name="ao-loop", daemon=True).start()
     return loop
