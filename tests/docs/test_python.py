@@ -74,7 +74,8 @@ def test_in_steps(box: Sandbox) -> None:
     text = text.replace("context=task.description", 'context="[[edit: h|x]] [[commit: h]] [[done: said]]"')
     run(box, text + "\nimport asyncio\nasyncio.run(one_by_one())\n")
     (session,) = [one for one in box.sessions() if one["title"] == "Say hello"]
-    assert (session["profile"], session["status"]) == ("claude-code", "review_pending")
+    assert session["profile"] == "claude-code"
+    box.until(lambda: box.session(session["id"])["status"] == "review_pending", "its change")
 
 
 def test_a_planner_of_ones_own(box: Sandbox) -> None:
@@ -84,7 +85,7 @@ def test_a_planner_of_ones_own(box: Sandbox) -> None:
 
 def test_without_async(box: Sandbox) -> None:
     out = run(box, example("def hello").replace("say hello", "greet all") + "\nhello()\n")
-    assert out.splitlines()[-1] == "my-app-greet-all review_pending"
+    assert out.splitlines()[-1] in ("my-app-greet-all pr_open", "my-app-greet-all review_pending")
 
 
 def test_an_agent_of_ones_own(box: Sandbox) -> None:
