@@ -84,7 +84,8 @@ def decide(before: SessionFacts | None, after: SessionFacts, rules: Sequence[Rul
 def needed(facts: SessionFacts, rules: Sequence[Rule] = ()) -> list[Intent]:
     """What is to be done for a session as it stands."""
     if facts.stopped:
-        return _to_land(facts) + _to_track(facts)
+        landing = _to_land(facts)
+        return (_to_push(facts) if landing else []) + landing + _to_track(facts)
     if facts.wanted == "stop":
         return _to_stop(facts)
     if facts.moving and not facts.failure:
@@ -142,18 +143,14 @@ def _to_rebase(facts: SessionFacts) -> list[Intent]:
 def _for_change(facts: SessionFacts) -> list[Intent]:
     """What its pull request needs, once there are commits and they are in the main repository."""
     pr, head = facts.pr, facts.head
-    here = facts.place is not None and (facts.place.shared or facts.published == head)
-    if not facts.committed or not here or facts.spec.kind in CHANGELESS:
+    if not facts.committed or not _here(facts) or facts.spec.kind in CHANGELESS:
         return []
     remote = facts.spec.scm != "local"
-    over = pr is not None and pr.state != "open"
-    intents = (
-        [Intent("push", f"push:{facts.id}:{head}", facts.id)] if remote and facts.pushed != head and not over else []
-    )
+    intents = _to_push(facts)
     if pr is None:
         there = not remote or facts.pushed is not None
         return [*intents, Intent("open-pr", f"open-pr:{facts.id}", facts.id)] if there else intents
-    if over:
+    if pr.state != "open":
         return []
     intents += _to_land(facts)
     if pr.draft and _finished(facts):
@@ -167,6 +164,18 @@ def _for_change(facts: SessionFacts) -> list[Intent]:
     if facts.base_head and pr.compared != (head, facts.base_head) and not pr.landing and not moves:
         intents.append(Intent("compare", f"compare:{facts.id}:{head}:{facts.base_head}", facts.id))
     return intents
+
+
+def _here(facts: SessionFacts) -> bool:
+    """Are its commits in the main repository?"""
+    return facts.place is not None and (facts.place.shared or facts.published == facts.head)
+
+
+def _to_push(facts: SessionFacts) -> list[Intent]:
+    over = facts.pr is not None and facts.pr.state != "open"
+    if facts.spec.scm == "local" or facts.pushed == facts.head or over or not _here(facts):
+        return []
+    return [Intent("push", f"push:{facts.id}:{facts.head}", facts.id)]
 
 
 def _to_land(facts: SessionFacts) -> list[Intent]:

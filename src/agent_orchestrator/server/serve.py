@@ -23,7 +23,7 @@ import structlog
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from agent_orchestrator.errors import AoError, Conflict, Denied, UsageError
+from agent_orchestrator.errors import AoError, Conflict, Denied, UsageError, machine_short
 from agent_orchestrator.server.app import App
 from agent_orchestrator.server.auth import is_git
 from agent_orchestrator.server.peers import peer_user
@@ -191,6 +191,9 @@ class Servers:
                 for server in self._servers:
                     await server.ready.wait()
                 self.started.set()
+        except ExceptionGroup as errors:
+            first = errors.exceptions[0]
+            raise machine_short(first) or first from None
         finally:
             self._forget()
 

@@ -23,7 +23,7 @@ from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.flow.fold import ended_key, spool_key
 from agent_orchestrator.git_files import read_head
 from agent_orchestrator.home import Home
-from agent_orchestrator.plugins.runtimes.launching import forget_ended, remove
+from agent_orchestrator.plugins.runtimes.launching import forget_ended, remove_surely
 from agent_orchestrator.protocols import Agent, Exit, Handle, Listens, ScreenRules
 from agent_orchestrator.services.hearing import Hearing, agent_run, body_of, done_if_all_is_committed, happened
 from agent_orchestrator.services.plugins import Plugins, handle_of
@@ -256,12 +256,7 @@ class Observer:
             if await self._told([event]):
                 break
             await asyncio.sleep(RETRY_PAUSE)  # the disk is full, and there is nothing to wait on
-        self._remove(left)
-
-    def _remove(self, paths: list[Path]) -> None:
-        """A file with a message or an environment is not left lying, however long the disk cannot be written."""
-        if left := remove(paths):
-            asyncio.get_running_loop().call_later(RETRY_PAUSE, self._remove, left)
+        remove_surely(left)
 
     # -- branch --------------------------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import resource
 import shutil
@@ -16,6 +17,7 @@ import pytest
 
 from agent_orchestrator.errors import Missing, NotFound, Temporary
 from agent_orchestrator.host import Completed, LocalHost
+from agent_orchestrator.plugins.runtimes import launching
 from agent_orchestrator.plugins.runtimes.auto import pick, tmux_version
 from agent_orchestrator.plugins.runtimes.launching import forget_ended
 from agent_orchestrator.plugins.runtimes.tmux import Tmux
@@ -161,6 +163,25 @@ async def test_no_message_is_left_in_a_buffer_or_a_file(tmux: Bench) -> None:
     )
     assert shown.stdout == b""
     assert not list(Path(handle.address["private"]).glob("message.*"))
+
+
+async def test_what_was_typed_counts_though_its_file_cannot_be_removed(
+    tmux: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handle, got = await tmux.recorder()
+    unlink, refused = Path.unlink, OSError(errno.EROFS, "Read-only file system")
+
+    def failing(path: Path, missing_ok: bool = False) -> None:
+        if refusing and path.name.startswith("message."):
+            raise refusing.pop()
+        unlink(path, missing_ok)
+
+    refusing = [refused]
+    monkeypatch.setattr(launching, "REMOVED_AGAIN", 0.0)
+    monkeypatch.setattr(Path, "unlink", failing)
+    assert await tmux.runtime.deliver(handle, "m1", "hello") == Delivered() and not refusing
+    await eventually(lambda: got.read_bytes() == b"hello\r")
+    await eventually(lambda: not list(Path(handle.address["private"]).glob("message.*")))
 
 
 async def test_an_end_is_seen_whatever_cannot_be_removed(tmux: Bench) -> None:

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 import ssl
 import stat
 import time
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
+import uvicorn
 
-from agent_orchestrator.errors import AoError, Conflict, UsageError
-from agent_orchestrator.server.serve import bind_tcp, bind_unix, url_of
+from agent_orchestrator.errors import AoError, Conflict, Temporary, UsageError
+from agent_orchestrator.home import Home
+from agent_orchestrator.server.app import create_app
+from agent_orchestrator.server.serve import Servers, bind_tcp, bind_unix, url_of
+from agent_orchestrator.services import Services
 from tests.integration.server.conftest import World
+from tests.integration.server.doubles import Double
 
 pytestmark = pytest.mark.anyio
 
@@ -168,3 +175,17 @@ async def test_connections_do_not_take_all_that_may_be_open(world: World, monkey
         assert (await world.unix.get("/healthz")).status == 200
         for _, one in (*held, (reader, writer)):
             one.close()
+
+
+async def test_what_is_missing_at_the_start_is_one_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both sockets fail for it; whoever starts a daemon reads one line."""
+    servers, _, _ = Servers.bind(tmp_path / "s", "127.0.0.1", 0, explicit=False)
+    services = cast(Services, cast(Any, Double(Home(tmp_path / "ao"))))
+    apps = (create_app(services, trusted=True), create_app(services, trusted=False))
+
+    def load(_config: uvicorn.Config) -> None:
+        raise OSError(errno.EMFILE, "Too many open files", "websockets.py")
+
+    monkeypatch.setattr(uvicorn.Config, "load", load)
+    with pytest.raises(Temporary, match=r"Too many open files: websockets\.py: raise the limit of open files"):
+        await servers.serve(*apps)

@@ -248,3 +248,12 @@ def test_a_landing_at_a_forge_is_followed_here() -> None:
     assert [intent.kind for intent in react_to(event, after, (), 0.0)] == ["follow"]
     local = replace(after, spec=replace(after.spec, scm="local"))
     assert react_to(event, local, (), 0.0) == []
+
+
+def test_what_was_committed_last_before_a_stop_is_pushed_when_it_is_to_land() -> None:
+    """Its checks would never come: nothing else goes to the forge for a session that is stopped."""
+    over = opened(e.HeadMoved("c2"), e.StopRequested(), e.AgentStopped(0), e.SessionStopped(()))
+    assert over.stopped and [intent.kind for intent in needed(over)] == []
+    asked = told(over, [e.MergeRequested("squash")])
+    assert [intent.key.partition(":")[0] for intent in needed(asked)] == ["push", "land"]
+    assert [intent.kind for intent in needed(told(asked, [e.WorkPushed("c2")]))] == ["land"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from collections.abc import Iterable
@@ -10,6 +11,8 @@ from pathlib import Path
 from agent_orchestrator.errors import Missing, UsageError
 from agent_orchestrator.protocols import LaunchSpec
 
+REMOVED_AGAIN = 1.0
+"""Seconds after which a file that could not be removed is tried again."""
 LONGEST_ARGUMENT = 131_000
 """Linux allows 128 KiB for one argument or variable, whatever the sum."""
 
@@ -60,6 +63,13 @@ def forget_others(private: Path, kind: str) -> None:
 def forget_ended(private: Path) -> list[Path]:
     """Remove what nobody will come to read any more, where its reader could not (the disk was read-only then); returns what stays."""
     return remove(path for kind in ("launch", "spec", "message") for path in private.glob(f"{kind}.*"))
+
+
+def remove_surely(paths: Iterable[Path]) -> None:
+    """Remove files that hold a message or an environment, later where that cannot be now: they are not left lying, however long the
+    disk cannot be written."""
+    if left := remove(paths):
+        asyncio.get_running_loop().call_later(REMOVED_AGAIN, remove_surely, left)
 
 
 def remove(paths: Iterable[Path]) -> list[Path]:

@@ -257,7 +257,7 @@ class Tmux:
         except ServerGone:
             return Undeliverable("its tmux server is gone", ambiguous=True)
         finally:
-            file.unlink(missing_ok=True)
+            launching.remove_surely([file])  # what was typed was typed, whether it can be removed now or not
 
     async def _try(self, handle: Handle, message: str, file: Path | None, enter: bool) -> Delivery | None:
         """One attempt, without a file only Enter; none: the Enter of the message before it is still due."""
