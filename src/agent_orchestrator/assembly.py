@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 from agent_orchestrator import __version__
 from agent_orchestrator.clock import Clock
+from agent_orchestrator.config.load import MAX_BYTES
 from agent_orchestrator.config.scope import ConfigSet, DaemonConfig
 from agent_orchestrator.errors import AoError, Missing
 from agent_orchestrator.flow.effects import Effect, Runner
 from agent_orchestrator.flow.engine import Flow
 from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.home import Home
+from agent_orchestrator.safe_files import NotPlain, read_plain
 from agent_orchestrator.services import Services
 from agent_orchestrator.services.acting import Actions
 from agent_orchestrator.services.admission import Admission
@@ -390,7 +392,7 @@ def early_settings(config: ConfigSet) -> DaemonConfig | None:
     """The daemon's settings, where a file says something about the database. Such a file must be right: without it the daemon
     would begin on another database, and know of nothing."""
     files = [path for path in config.places if path and path.is_file()]
-    telling = [path for path in files if b"database" in path.read_bytes()]
+    telling = [path for path in files if _may_tell_of_a_database(path)]
     for path in files if telling else ():
         try:
             config.load_home() if path == config.places[0] else config.add(path)
@@ -398,6 +400,13 @@ def early_settings(config: ConfigSet) -> DaemonConfig | None:
             if path in telling:
                 raise
     return config.daemon if telling else None
+
+
+def _may_tell_of_a_database(path: Path) -> bool:
+    try:
+        return b"database" in read_plain(path.resolve(), MAX_BYTES)
+    except NotPlain:
+        return True  # it is too long to be in force: whoever loads it is told
 
 
 def shared_store(home: Home, database: str) -> Postgres | None:

@@ -14,10 +14,18 @@ from typing import Literal, Protocol, runtime_checkable
 from agent_orchestrator.plain import clean_text, one_line
 from agent_orchestrator.records import record
 
+LONGEST_TEXT = 200_000
+"""Characters of one text from a forge that are kept: who writes there may be anybody."""
+
+
+def _text(said: str) -> str:
+    text = clean_text(said)
+    return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT].rstrip()}\n\n… (cut)"
+
 
 def _as_text(told: object, lines: str = "", texts: str = "") -> None:
     """What a forge tells is written by others: it is kept as plain text, whichever plugin it comes through."""
-    for names, plain in ((lines, one_line), (texts, clean_text)):
+    for names, plain in ((lines, one_line), (texts, _text)):
         for name in names.split():
             if value := getattr(told, name):
                 object.__setattr__(told, name, plain(value))

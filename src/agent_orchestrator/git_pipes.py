@@ -54,11 +54,15 @@ def _pipes(repo: Path) -> Iterator[str]:
     layout = find_layout(repo)
     folders = {str(repo)} if layout is None else {str(repo), str(layout.git_dir), str(layout.common)}
     for start in folders:
-        for folder, _, names in os.walk(start):
-            inside = start != str(repo) or ".git" in Path(folder).parts[len(repo.parts) :]
-            for name in names:
-                if (inside or name in _READ) and _is_pipe(path := f"{folder}/{name}"):
-                    yield path
+        waiting = [(start, start != str(repo))]
+        while waiting:
+            folder, inside = waiting.pop()
+            with contextlib.suppress(OSError), os.scandir(folder) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append((entry.path, inside or entry.name == ".git"))
+                    elif (inside or entry.name in _READ) and _is_pipe(entry.path):
+                        yield entry.path
 
 
 def _is_pipe(path: str) -> bool:

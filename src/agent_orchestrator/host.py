@@ -197,6 +197,7 @@ class LocalHost:
             yield process
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
+            _unheard(process)
             await process.wait()
 
     async def spawn(
@@ -365,10 +366,18 @@ async def _whole(process: asyncio.subprocess.Process, grace: float = 0.0) -> Asy
                 await asyncio.wait_for(asyncio.shield(process.wait()), grace)
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
+        _unheard(process)
         with contextlib.suppress(ProcessLookupError):
             await asyncio.shield(process.wait())
         process._transport.close()  # type: ignore[attr-defined]
         raise
+
+
+def _unheard(process: asyncio.subprocess.Process) -> None:
+    """Listen to it no more: asyncio waits for the end of what a program said, which never comes where too much of it was not read."""
+    for descriptor in (1, 2):
+        if (pipe := process._transport.get_pipe_transport(descriptor)) is not None:  # type: ignore[attr-defined]
+            pipe.close()
 
 
 def _not_started(argv: Sequence[str], cwd: Path | None, error: OSError | ValueError) -> AoError:

@@ -486,7 +486,9 @@ class Keeps(Protocol):
     """An agent that writes outside the workspace; in a sandbox all others cannot."""
 
     def keeps(self, env: Mapping[str, str], private: Path) -> Kept:
-        """Asked after `launch`, with the environment it gets and the session's private folder, where it may write nothing else."""
+        """Asked after `launch`, with the environment it gets and the session's private folder, where it may write nothing else; beside
+        the event loop, so it may wait.
+        """
         ...
 
 

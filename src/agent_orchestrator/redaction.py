@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from dataclasses import fields, replace
 from functools import cache
@@ -27,6 +28,7 @@ _LONG_WORDS = 24
 _TELLING = 4
 """Characters at the end of a terminal's output that are held back because a known value begins with them."""
 _LONGEST_TOKEN = 4096
+_PIECE = 1 << 16
 
 _STRONG = ("PASSWORD", "PASSWD", "PASSPHRASE", "SECRET", "TOKEN", "PASS", "PWD")
 _WORDS = re.compile(r"[A-Za-z]*(?:[-_. /:@+,][A-Za-z]*)*")
@@ -48,10 +50,15 @@ _SHAPES: Mapping[str, str] = {
     "Linear key": r"lin_(?:api|oauth)_[A-Za-z0-9]{32,}",
     "Jira token": r"ATATT3[A-Za-z0-9_=-]{50,}",
     "package token": r"npm_[A-Za-z0-9]{36}|pypi-AgEI[A-Za-z0-9_-]{50,}|dckr_pat_[A-Za-z0-9_-]{20,}",
-    "JSON web token": r"eyJ[A-Za-z0-9_-]{16,}\.eyJ[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}",
     "token of ours": r"aoc_[A-Za-z0-9_-]{43}|ao[tl]_[0-9a-f]{8}\.[A-Za-z0-9_-]{43}"
-    r"|aoa_[A-Za-z0-9_-]{20,1000}\.[A-Za-z0-9_-]{43}|ao[sw]_[\w~@.-]{1,200}\.\d+\.[A-Za-z0-9_-]{43}|aon_[\w~@.-]{1,200}\.[A-Za-z0-9_-]{43}",
+    r"|ao[sw]_[\w~@.-]{1,200}\.\d{1,20}\.[A-Za-z0-9_-]{43}|aon_[\w~@.-]{1,200}\.[A-Za-z0-9_-]{43}",
 }
+_WORD = "[A-Za-z0-9_-]"
+# Tokens whose first word has no greatest length: its name, how it begins, how long it is at least after that, and what follows it.
+_JOINED = (
+    ("JSON web token", "eyJ", 16, rf"\.eyJ{_WORD}{{16,}}\.{_WORD}{{16,}}"),
+    ("token of ours", "aoa_", 20, rf"\.{_WORD}{{43}}"),
+)
 _BEGINNINGS = tuple(
     text.encode()
     for text in (
@@ -113,29 +120,47 @@ _SHAPE_NAMES = tuple(_SHAPES)
 _APART = r"(?:(?<![A-Za-z0-9])|(?<=[0-9;\[]m)|(?<=\\[bfnrt])|(?<=\\u[0-9A-Fa-f]{4})|(?<=%[0-9A-F]{2}))"
 """A token is no end of a longer word; a colour, or what JSON and addresses write for a character, is none."""
 _TOKEN = re.compile(f"{_APART}(?:{_SHAPE})", re.ASCII)
+_JOINED_TOKENS = tuple(
+    (
+        name,
+        re.compile(
+            rf"(?:(?<!{_WORD})|(?<=\.{_WORD}{{43}}))(?={_WORD}{{{least},}}+{rest})"
+            rf"(?P<before>{_WORD}*?){_APART}(?P<token>{begins}{_WORD}{{{least},}}{rest})",
+            re.ASCII,
+        ),
+    )
+    for name, begins, least, rest in _JOINED
+)
+"""Looked for from where a word begins, and only if what follows the word fits: each word is read a few times, however often a token
+seems to begin in it."""
 _HOOK = re.compile(
     r"https://hooks\.slack\.com/(?:services|workflows|triggers)/[A-Za-z0-9/_-]{20,}"
     r"|https://(?:\w+\.)?discord(?:app)?\.com/api/(?:v\d+/)?webhooks/\d+/[A-Za-z0-9_-]{20,}",
     re.ASCII,
 )
 _PASSWORD = re.compile(r"://(?P<user>[^\s/:@\"'<>\\?#]{0,200}):(?P<password>[^\s/@\"'<>\\]{1,400})@", re.ASCII)
-_KEY = re.compile(
-    r"-----BEGIN (?P<kind>(?:[A-Z0-9]+ ){0,3}PRIVATE KEY(?: BLOCK)?-----)(?P<key>.{40,20000}?)-----END (?P=kind)",
-    re.DOTALL,
+_KEY_BEGINS, _KEY_ENDS = (
+    re.compile(rf"-----{side} (?P<kind>(?:[A-Z0-9]+ ){{0,3}}PRIVATE KEY(?: BLOCK)?)(?=-----)")
+    for side in ("BEGIN", "END")
 )
-_BYTE_TOKEN, _BYTE_HOOK, _BYTE_PASSWORD = (
-    re.compile(shape.pattern.encode(), re.ASCII) for shape in (_TOKEN, _HOOK, _PASSWORD)
+_SHORTEST_KEY, _LONGEST_KEY = 40, 20_000
+_BYTE_TOKEN, _BYTE_HOOK, _BYTE_PASSWORD, *_BYTE_JOINED = (
+    re.compile(shape.pattern.encode(), re.ASCII)
+    for shape in (_TOKEN, _HOOK, _PASSWORD, *(joined for _, joined in _JOINED_TOKENS))
 )
 _KEY_LINE = re.compile(r"(\r?\n|\\r\\n|\\n)([ +-]?)([^\r\n\\]+)")
 _PLACEHOLDER = re.compile(
     r"[$%{<*\[(].*|x+|X+|\.+|(?:my|your|the|some|a)?[-_]?(?:password|passwd|pass|pwd|pw|secret|token|key|credentials)\d?",
     re.I,
 )
-_UNFINISHED = re.compile(
-    rb"(?<![A-Za-z0-9])(?:gh[pousr]_|github_pat_|gl[a-z]{2,5}-|sk-|AIza|[rs]k_live_|hf_|gsk_|xai-|xox[a-z]-|xapp-|AKIA|ASIA|lin_|ATATT3"
-    rb"|npm_|pypi-|dckr_pat_|eyJ|ao[aclnst]_|[A-Za-z]{2,10}://[^\s/:@]{0,100}:)[A-Za-z0-9_.=~%!$&*+-]*\Z"
+_OPENING = re.compile(
+    rb"(?<![A-Za-z0-9])(?=(?P<opening>[A-Za-z]{2,10}://[^\s/:@]{0,100}:|gh[pousr]_|github_pat_|gl[a-z]{2,5}-|sk-|AIza|[rs]k_live_|hf_|gsk_"
+    rb"|xai-|xox[a-z]-|xapp-|AKIA|ASIA|lin_|ATATT3|npm_|pypi-|dckr_pat_|eyJ|ao[aclnstw]_))"
 )
-"""The end of some output which may be the beginning of a token."""
+"""What a token, or an address with a password, begins with."""
+_LONGEST_OPENING = 114
+_GOES_ON = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.=~%!$&*+-"
+"""What they go on with."""
 _SEQUENCE = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[PX^_][^\x1b]*\x1b\\|[ -/]*[0-~])")
 """What a terminal obeys and does not show."""
 
@@ -238,7 +263,9 @@ class Redactor:
             run = data[start:end]
             if any(form in run for form in self._bytes):
                 return True
-            if any(one in run for one in _BEGINNINGS) and _BYTE_TOKEN.search(data, start, end):
+            if any(one in run for one in _BEGINNINGS) and any(
+                shape.search(data, start, end) for shape in (_BYTE_TOKEN, *_BYTE_JOINED)
+            ):
                 return True
         return False
 
@@ -286,10 +313,10 @@ class Stream:
         ranges = [*self._known_in(flat)] if suspect else []
         tokens = [*_tokens(shown)] if suspect else []
         held = 0 if whole else self._may_begin(flat)
-        open_token = None if whole else _UNFINISHED.search(shown, max(0, len(shown) - _LONGEST_TOKEN))
+        unfinished = len(shown) if whole else _unfinished(shown)
         out = buffer
         end = len(buffer)
-        if ranges or tokens or held or open_token:
+        if ranges or tokens or held or unfinished < len(shown):
             every = _positions(buffer)
             in_lines = [place for place in every if buffer[place] not in b"\r\n"]
             marks = {in_lines[n] for a, b in ranges for n in range(a, b)} | {
@@ -297,8 +324,8 @@ class Stream:
             }
             if held:
                 end = min(end, in_lines[-held])
-            if open_token and open_token.start() < len(every):
-                end = min(end, every[open_token.start()])
+            if unfinished < len(every):
+                end = min(end, every[unfinished])
             covered = bytearray(buffer)
             for place in marks:
                 covered[place] = 0x2A
@@ -333,11 +360,20 @@ class Stream:
 def _tokens(shown: bytes) -> Iterator[tuple[int, int]]:
     """Where tokens and passwords are in what a terminal shows."""
     yield from (found.span() for found in _BYTE_TOKEN.finditer(shown))
+    yield from (found.span("token") for joined in _BYTE_JOINED for found in joined.finditer(shown))
     if b"://" in shown:
         yield from (found.span() for found in _BYTE_HOOK.finditer(shown))
         for found in _BYTE_PASSWORD.finditer(shown):
             if not _PLACEHOLDER.fullmatch(found["password"].decode(errors="replace")):
                 yield found.span("password")
+
+
+def _unfinished(shown: bytes) -> int:
+    """Where the end of some output begins that may be the beginning of a token; its length, if there is none."""
+    rest = len(shown.rstrip(_GOES_ON))
+    first = max(0, len(shown) - _LONGEST_TOKEN, rest - _LONGEST_OPENING)
+    found = (one for one in _OPENING.finditer(shown, first) if one.end("opening") >= rest)
+    return next((one.start() for one in found), len(shown))
 
 
 def _positions(buffer: bytes) -> list[int]:
@@ -363,10 +399,26 @@ def _runs(data: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _without_shapes(text: str) -> str:
+    text = "".join(map(_without_tokens, _pieces(text))) if len(text) > _PIECE else _without_tokens(text)
+    return _without_keys(text) if "-----BEGIN " in text else text
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """A long text in pieces, cut where no token is: other threads have their turn in between."""
+    at = 0
+    while (end := text.find(" ", at + _PIECE)) >= 0:
+        yield text[at:end]
+        at = end
+    yield text[at:]
+
+
+def _without_tokens(text: str) -> str:
+    for name, joined in _JOINED_TOKENS:
+        text = joined.sub(rf"\g<before>[secret {name}]", text)
     text = _TOKEN.sub(_token, text)
     if "://" in text:
         text = _PASSWORD.sub(_password, _HOOK.sub("[secret webhook address]", text))
-    return _KEY.sub(_key, text) if "-----BEGIN " in text else text
+    return text
 
 
 def _token(found: re.Match[str]) -> str:
@@ -379,12 +431,28 @@ def _password(found: re.Match[str]) -> str:
     return f"://{found['user']}:[secret password]@"
 
 
-def _key(found: re.Match[str]) -> str:
-    key = found["key"]
+def _without_keys(text: str) -> str:
+    """Each private key covered, from its beginning to the first end of its kind.
+
+    The ends are found once: whoever writes many beginnings has the text read no more often.
+    """
+    ends: dict[str, list[int]] = {}
+    for end in _KEY_ENDS.finditer(text):
+        ends.setdefault(end["kind"], []).append(end.start())
+    pieces, at = [], 0
+    for begin in _KEY_BEGINS.finditer(text) if ends else ():
+        key, of_kind = begin.end() + len("-----"), ends.get(begin["kind"], [])
+        place = bisect_left(of_kind, key + _SHORTEST_KEY)
+        if begin.start() >= at and place < len(of_kind) and of_kind[place] <= key + _LONGEST_KEY:
+            pieces += [text[at:key], _covered(text[key : of_kind[place]])]
+            at = of_kind[place]
+    return "".join([*pieces, text[at:]])
+
+
+def _covered(key: str) -> str:
     covered = _KEY_LINE.sub(_key_line, key)
-    if covered == key and "[secret" not in key:  # all in one line
-        covered = "[secret private key]"
-    return f"-----BEGIN {found['kind']}{covered}-----END {found['kind']}"
+    all_in_one_line = covered == key and "[secret" not in key
+    return "[secret private key]" if all_in_one_line else covered
 
 
 def _key_line(line: re.Match[str]) -> str:

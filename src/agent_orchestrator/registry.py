@@ -303,7 +303,7 @@ def _import_file(file: Path, admit: Admit, tell: Callable[[Code], None]) -> Modu
     """What is run is what was admitted: the file is read once."""
     if not file.is_file():
         raise FileNotFoundError(f"there is no file {file}")
-    data = file.read_bytes()
+    data = read_plain(file.resolve())
     if not admit(file, data):
         raise Denied(
             f"the plugin file {file} changed since it was trusted: it is not run", "read it, then trust it: ao trust"

@@ -10,9 +10,10 @@ from __future__ import annotations
 import errno
 import os
 import re
+import secrets
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -20,6 +21,8 @@ LONGEST = 16 << 20
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_PIECE = 1 << 20
 
 
 class NotPlain(OSError):
@@ -33,6 +36,22 @@ def parts_of(name: str | os.PathLike[str]) -> tuple[str, ...]:
     if text.startswith("/") or not parts or ".." in parts or "\0" in text:
         raise NotPlain(f"{text!r} is no name below the folder")
     return parts
+
+
+def parts_in_git(name: str) -> tuple[str, ...]:
+    """The parts of a name from a tree or an index, which anybody may have made; raises `NotPlain` for one that Git would not check out."""
+    parts = tuple(name.split("/"))
+    if any(part in ("", ".", "..") or part.casefold() == ".git" or "\0" in part for part in parts):
+        raise NotPlain(f"{name!r} is no name that Git would check out")
+    return parts
+
+
+def is_in_git(name: str) -> bool:
+    """Is it such a name?"""
+    try:
+        return bool(parts_in_git(name))
+    except NotPlain:
+        return False
 
 
 @contextmanager
@@ -117,6 +136,60 @@ def read_plain(path: Path, longest: int = LONGEST) -> bytes:
     if len(content) > longest:
         raise NotPlain(f"{path} is too long")
     return content
+
+
+def new_file(path: Path, mode: int = 0o666) -> BinaryIO:
+    """A new file to be written in the place of whatever has this name: nothing that a symlink leads to is, and no pipe is waited for."""
+    path.unlink(missing_ok=True)
+    return os.fdopen(os.open(path, _NEW, mode), "wb")
+
+
+def copy_plain(source: Path, target: Path, longest: int = LONGEST) -> None:
+    """Copy such a file, if it is not too long, to a new one, with its mode and times; what takes no room in it takes none in the copy."""
+    with plain(source) as reading, new_file(target, 0o600) as writing:
+        about, left, nothing = os.fstat(reading.fileno()), longest, bytes(_PIECE)
+        try:
+            while piece := reading.read(_PIECE):
+                left -= len(piece)
+                if left < 0 or about.st_size > longest:
+                    raise NotPlain(f"{source} is too long")
+                if piece == nothing[: len(piece)]:
+                    writing.seek(len(piece), os.SEEK_CUR)
+                else:
+                    writing.write(piece)
+            writing.truncate()
+            os.fchmod(writing.fileno(), stat.S_IMODE(about.st_mode) & 0o777)
+            os.utime(writing.fileno(), ns=(about.st_atime_ns, about.st_mtime_ns))
+        except BaseException:
+            target.unlink(missing_ok=True)
+            raise
+
+
+@contextmanager
+def made_folder(root: Path, parts: tuple[str, ...]) -> Iterator[int]:
+    """The same as `opened_folder`; what is missing on the way is made, for its owner alone."""
+    root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for number, part in enumerate(parts):
+        with opened_folder(root, parts[:number]) as above, suppress(FileExistsError):
+            os.mkdir(part, 0o700, dir_fd=above)
+    with opened_folder(root, parts) as folder:
+        yield folder
+
+
+def put(root: Path, name: str | os.PathLike[str], content: bytes, mode: int = 0o600) -> None:
+    """Write a file below `root` in one step. What stood in its place is replaced, a symlink too, and never followed."""
+    *folders, last = parts_of(name)
+    draft = f".{last}.{secrets.token_hex(6)}"
+    with made_folder(root, tuple(folders)) as folder:
+        try:
+            with os.fdopen(os.open(draft, _NEW, 0o600, dir_fd=folder), "wb") as file:
+                file.write(content)
+                os.fchmod(file.fileno(), mode)
+            os.rename(draft, last, src_dir_fd=folder, dst_dir_fd=folder)
+        except BaseException:
+            with suppress(FileNotFoundError):
+                os.unlink(draft, dir_fd=folder)
+            raise
 
 
 def touch(path: Path) -> None:

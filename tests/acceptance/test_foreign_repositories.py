@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from agent_orchestrator.errors import AoError
 from agent_orchestrator.testing.sandbox import Sandbox
 from tests.acceptance.saying import refused
 from tests.acceptance.test_trust import DEMO, foreign
@@ -44,3 +47,47 @@ def test_code_without_an_end_is_not_read(box: Sandbox, named: str) -> None:
     assert "not in force" in box.ao("status", cwd=repo).stderr
     assert time.monotonic() - began < 5
     box.request("GET", "/healthz")
+
+
+def test_rules_that_are_too_long_are_not_read(box: Sandbox) -> None:
+    repo = foreign(box, "wordy", DEMO + "projects: {wordy: {path: ., agentRulesFile: RULES.md}}\n")
+    rules = repo / "RULES.md"
+    with rules.open("wb") as file:
+        file.truncate(8 << 20)
+    began = time.monotonic()
+    refused(box.ao("new", "[[wait]]", cwd=repo, check=False), 2, str(rules), "256 KB")
+    rules.unlink()
+    os.mkfifo(rules)
+    refused(box.ao("new", "[[wait]]", cwd=repo, check=False), 2, str(rules), "no plain file")
+    assert time.monotonic() - began < 10
+    rules.unlink()
+    rules.write_text("be kind " * 10_000)
+    assert box.ao("new", "[[wait]]", "--name", "wordy", cwd=repo).returncode == 0
+    [made] = [one for one in box.events("wordy-wordy") if one["type"] == "session-created"]
+    assert made["data"]["rules"].startswith("be kind be kind")
+
+
+def test_a_file_that_is_no_configuration_is_not_read_to_be_checked(box: Sandbox, tmp_path: Path) -> None:
+    large, pipe = tmp_path / "large.yaml", tmp_path / "pipe.yaml"
+    with large.open("wb") as file:
+        file.truncate(8 << 20)
+    os.mkfifo(pipe)
+    none = tmp_path / "none.yaml"
+    for path, why in ((large, "is larger than 262144 bytes"), (pipe, "it is no file"), (none, "there is no file")):
+        with pytest.raises(AoError, match=why):
+            box.request("POST", "/api/config/validate", {"path": str(path)})
+
+
+def test_a_task_that_is_too_long_is_not_kept(box: Sandbox, tmp_path: Path) -> None:
+    """Neither of a person, who is told, nor of those who write to an issue, whose words are cut."""
+    given = tmp_path / "task.md"
+    given.write_text("[[wait]] " + "a" * (1 << 20))
+    refused(box.ao("new", "--file", str(given), check=False), 2, "the task has over 1 MB")
+    issue = box.request("POST", "/api/issues", {"title": "Long", "body": "first"})
+    for _ in range(11):
+        box.request("POST", f"/api/issues/{issue['number']}/comments", {"body": "[[wait]] " + "a" * 99_000})
+    made = box.request("POST", "/api/sessions", {"issue": issue["number"], "name": "long"})
+    [event] = [one for one in box.events(made["id"]) if one["type"] == "session-created"]
+    prompt = event["data"]["prompt"]
+    assert prompt.startswith("Issue ") and prompt.endswith("is left out: it is too long.)")
+    assert len(prompt.encode()) < (1 << 20) + 100

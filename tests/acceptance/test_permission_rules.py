@@ -15,11 +15,18 @@ projects: {app: {path: .}}
 ASKS = r"""
 ask() { printf '{"event": "permission", "tool": "%s", "command": "%s"}\n' "$1" "$2" >> "$AO_SPOOL"; read answer; echo "$2: $answer"; }
 mkdir own && ln -s @OUT@ link && ln @OUT@/file hard
+mkdir -p lib/objects lib/refs .claude && ln -s .claude ai && printf 'ref: refs/heads/main\n' > lib/HEAD
+printf '[core]\nrepositoryformatversion = 0\nworktree = "%s"\nfsmonitor = "touch @OUT@/ran"\n' "$PWD/lib" > lib/config
+(cd lib && git status)
 ask edit own/new.txt
 ask Bash 'git add own'
 ask edit link/new.txt
 ask edit hard
 ask Bash 'git mv own link/own'
+ask edit lib/config
+ask edit ai/settings.json
+ask Bash 'git mv own .mcp.json'
+ask Bash 'git checkout HEAD -- own'
 ask Bash 'git status\u001b[8m; evil'
 sleep 600
 """
@@ -39,6 +46,10 @@ def test_a_rule_answers_what_stays_in_the_workspace(tmp_path: Path) -> None:
             "edit: link/new.txt",
             "edit: hard",
             "Bash: git mv own link/own",
+            "edit: lib/config",
+            "edit: ai/settings.json",
+            "Bash: git mv own .mcp.json",
+            "Bash: git checkout HEAD -- own",
             "Bash: git status⟦U+001B⟧[8m; evil",
         ):
             box.until(lambda waits=waits: _waits_for(box) == waits, waits)  # type: ignore[misc]
@@ -49,8 +60,9 @@ def test_a_rule_answers_what_stays_in_the_workspace(tmp_path: Path) -> None:
         assert [one.get("by", "person") for one in answered] == [
             "it is a file of its workspace",
             "it is Git on its own branch",
-            *["person"] * 4,
+            *["person"] * 8,
         ]
+        assert not (outside / "ran").exists(), "a folder that looks like a repository is none to its Git"
 
 
 def _waits_for(box: Sandbox) -> str:

@@ -142,7 +142,7 @@ class Sent:
             raise ConnectionError("no more")
         return self.frames.pop(0)
 
-    async def close(self) -> None:
+    async def close(self, _reason: str = "") -> None:
         """Note it."""
         self.closed = True
 

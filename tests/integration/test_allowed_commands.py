@@ -1,5 +1,5 @@
-"""Whatever a rule allows is run by a real shell in a real worktree: nothing outside of it and of its own branch changes, nothing secret
-is read, no other program runs.
+"""Whatever a rule allows is run by a real shell in a real worktree: nothing outside of it and of its own branch changes, no file of it
+that says what is run, nothing secret is read, no other program runs.
 
 More of it: `AO_COMMANDS=5000 pytest tests/integration/test_allowed_commands.py`.
 """
@@ -19,8 +19,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, note, settings
 from hypothesis import strategies as st
 
+from agent_orchestrator.bearing_out import borne_out
 from agent_orchestrator.flow.permissions import permitted, told
-from agent_orchestrator.safe_files import leads_out
 
 CANARY = "CANARY-5f2d-SECRET"
 TRIED = int(os.environ.get("AO_COMMANDS", "80"))
@@ -42,8 +42,9 @@ PIECES = r"""
     <flink ${HOME} ~ ~/x :/ :(top)x :!x HEAD:a.txt HEAD~1 main other own stash@{0} --hard main..own -- --all --amend --no-edit
     .git/config .GIT/config ../main/a.txt ../outside --stdin --update-refs --autostash pwned a.txt sub/b.txt new.txt . .. -m -am
     --exec-path=. --upload-pack=evil ext::evil refs/heads/main -B -D --git-dir=.. -C.. 'a b.txt' "a.txt" \\
-""".split()  # noqa: SIM905 - a list of ninety words
-"""What commands are made worse by; `evil` is a program, `link` leads outside."""
+    .envrc .claude/settings.json .claude '.e*' old --source=old -sold sub rc.txt
+""".split()  # noqa: SIM905 - a list of a hundred words
+"""What commands are made worse by; `evil` is a program, `link` leads outside, `old` has other files that say what is run."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ class World:
         ).stdout
 
     def outside(self) -> dict[str, str]:
-        """All that must stay: files beside the workspace, other refs, configuration."""
+        """All that must stay: files beside the workspace, those of it that say what is run, other refs, configuration."""
         files = [
             path
             for folder in ("outside", "home", "main", "bin")
@@ -78,12 +79,15 @@ class World:
             if ".git" not in path.parts and not path.is_dir()
         ]
         files += [self.root / "main/.git" / name for name in ("config", "HEAD", "index")]
+        files += [self.workspace / name for name in (".envrc", ".claude/settings.json", ".mcp.json", "sub/HEAD")]
         found = {str(path): _digest(path) for path in files}
         refs = self.git("for-each-ref", "--format=%(refname) %(objectname)").splitlines()
         return {**found, "refs": "\n".join(ref for ref in refs if not ref.startswith("refs/heads/own "))}
 
 
 def _digest(path: Path) -> str:
+    if not os.path.lexists(path):
+        return "none"
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else str(path.readlink())
 
 
@@ -112,9 +116,15 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     (root / "main/a.txt").write_text("a\n")
     (root / "main/sub").mkdir()
     (root / "main/sub/b.txt").write_text("b\n")
+    (root / "main/.claude").mkdir()
+    for content in ("evil", "good"):
+        for name in (".envrc", ".claude/settings.json", "rc.txt"):
+            (root / "main" / name).write_text(f"{content}\n")
+        made.git("add", "-A")
+        made.git("commit", "-qm", content)
     for words in (
-        ("add", "-A"),
-        ("commit", "-qm", "one"),
+        ("branch", "old", "HEAD~1"),
+        ("commit", "-qm", "one", "--allow-empty"),
         ("commit", "-qm", "two", "--allow-empty"),
         ("branch", "other"),
         ("worktree", "add", "-q", "-b", "own", "../ws"),
@@ -165,13 +175,24 @@ def commands(draw: st.DrawFn) -> str:
 @example(line="git stash drop")
 @example(line="git branch more")
 @example(line="git diff *")
+@example(line="git mv -f rc.txt .envrc")
+@example(line="git mv rc.txt sub/HEAD")
+@example(line="git checkout old -- .claude/settings.json")
+@example(line="git checkout old -- .claude")
+@example(line="git checkout old -- .")
+@example(line="git restore --source=old .envrc")
+@example(line="git restore -Wsold '.e*'")
+@example(line="git rm -rf .")
+@example(line="git rm -f .envrc")
+@example(line="git reset old && git restore .")
+@example(line="git reset --soft old && git reset && git restore .")
 def test_what_is_allowed_does_no_more_than_a_person_would_read(world: World, line: str) -> None:
     command = line.replace("/ws", str(world.workspace))
     verdict = permitted("Bash", told(command), "auto-edit", (), (), str(world.workspace))
     if not verdict:
         return
     world.fresh()
-    if any(leads_out(world.workspace, path) for path in verdict.paths):
+    if not borne_out(world.workspace, verdict):
         return
     note(command)
     before = world.outside()

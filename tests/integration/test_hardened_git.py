@@ -214,6 +214,23 @@ async def test_a_pipe_in_the_place_of_a_file_keeps_nobody_waiting(repo: Path, mo
     os.close(writer)
 
 
+def test_pipes_are_found_beside_folders_of_any_depth(repo: Path) -> None:
+    os.mkfifo(repo / ".git/waits")
+    reader = os.open(repo / ".git/waits", os.O_RDONLY | os.O_NONBLOCK)
+    here = os.open(repo / ".git", os.O_RDONLY)
+    for _ in range(1100):
+        os.mkdir("d", dir_fd=here)
+        below = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    try:
+        assert git_pipes.answer(repo)
+    finally:
+        os.close(here)
+        os.close(reader)
+        subprocess.run(["rm", "-rf", str(repo)], check=True)  # pytest could not
+
+
 async def test_folders_too_deep_for_any_name_stay(repo: Path) -> None:
     top = os.open(repo, os.O_RDONLY)
     here = top

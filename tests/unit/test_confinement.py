@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
+import threading
+from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from agent_orchestrator.config.effective import ProjectConfig, agent_settings
 from agent_orchestrator.config.scope import ConfigSet
 from agent_orchestrator.errors import AoError, Missing, UsageError
+from agent_orchestrator.home import Home
 from agent_orchestrator.host import Completed, LocalHost
 from agent_orchestrator.plugins.runtimes import sandbox
-from agent_orchestrator.services.confinement import SECRETS, applies, check
+from agent_orchestrator.protocols import Kept, LaunchSpec
+from agent_orchestrator.services.confinement import SECRETS, applies, check, confined
 from agent_orchestrator.services.prompting import granted
 
 
@@ -86,3 +93,39 @@ async def test_a_machine_that_cannot_is_told_with_the_remedy(
 def test_the_page_names_all_that_is_hidden() -> None:
     page = (Path(__file__).parents[2] / "docs" / "sandbox.md").read_text()
     assert [name for name in SECRETS if f"`{name}`" not in page] == []
+
+
+@pytest.mark.anyio
+async def test_an_agent_that_takes_long_to_say_what_it_keeps_holds_nobody_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("workspace/.git/objects/info", "private"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "workspace/.git/config").touch()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    free = threading.Event()
+
+    class Slow:
+        def keeps(self, env: Mapping[str, str], private: Path) -> Kept:
+            del env, private
+            assert free.wait(40)
+            return Kept((tmp_path / "kept",))
+
+    spec = LaunchSpec(
+        session="app-fix",
+        generation=1,
+        argv=("true",),
+        cwd=tmp_path / "workspace",
+        env={"AO_SPOOL": str(tmp_path / "private/spool"), "HOME": str(tmp_path)},
+        private=tmp_path / "private",
+        log=tmp_path / "private/terminal.log",
+    )
+    place = SimpleNamespace(git_dir=str(tmp_path / "workspace/.git"))
+    facts = SimpleNamespace(place=place, spec=SimpleNamespace(path=str(spec.cwd), repo=str(spec.cwd)))
+    given: tuple[Any, ...] = (Machine(0), Home(tmp_path / "ao"), facts, Slow(), {}, spec)
+    launching = asyncio.create_task(confined(*given))
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert not launching.done()
+    free.set()
+    assert str(tmp_path / "kept") in (await launching).argv

@@ -94,6 +94,21 @@ async def test_cancelling_ends_what_was_started(host: LocalHost, tmp_path: Path)
     assert _ended(int(pid.read_text()))
 
 
+@pytest.mark.parametrize("fails", [False, True])
+async def test_one_whose_words_nobody_reads_ends_with_the_block(host: LocalHost, tmp_path: Path, fails: bool) -> None:
+    """Also when so many came already that no more were asked of it."""
+    async with asyncio.timeout(30):
+        try:
+            async with host.talk(["yes"], log=tmp_path / "err") as process:
+                assert process.stdout is not None
+                await eventually(lambda: process.stdout._paused)  # type: ignore[union-attr]
+                if fails:
+                    raise Temporary("enough")
+        except Temporary:
+            assert fails
+    assert _ended(process.pid)
+
+
 async def test_stream_reports_each_line_while_the_program_runs(host: LocalHost, tmp_path: Path) -> None:
     lines: list[str] = []
     go = tmp_path / "go"

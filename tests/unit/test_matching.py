@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_orchestrator.flow.pull import Issue, Planned
-from agent_orchestrator.services.globs import covered, covers, is_glob
+from agent_orchestrator.globs import covered, covers, is_glob
 from agent_orchestrator.services.languages import language_named, languages_of
 from agent_orchestrator.services.matching import LABEL, Taker, Work, choose, match, work_of
 from tests.unit.flow.test_facts_properties import ALL
@@ -136,6 +139,47 @@ def test_globs(pattern: str, path: str, holds: bool) -> None:
 @given(st.text(max_size=20), st.text(max_size=20))
 def test_no_pattern_breaks_it(pattern: str, path: str) -> None:
     assert covered([pattern], [path]) <= {path}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path"),
+    [
+        ("*a" * 15 + "*b", "a" * 60),
+        ("**/a/" * 8 + "b", "a/" * 60 + "c"),
+        ("a**" * 8 + "b", "a" * 60),
+        ("x/" + "*a?" * 12 + "b", "x/" + "a" * 60),
+    ],
+)
+def test_no_pattern_takes_longer_than_its_length_times_the_paths(pattern: str, path: str) -> None:
+    begun = time.process_time()
+    assert not covers(pattern, path)
+    assert time.process_time() - begun < 0.5
+
+
+def plainly(pattern: str, name: str) -> bool:
+    """The same of one name, by all ways that there are."""
+    if not pattern or not name:
+        return not name and not pattern.strip("*")
+    if pattern[0] == "*":
+        return plainly(pattern[1:], name) or plainly(pattern, name[1:])
+    return pattern[0] in ("?", name[0]) and plainly(pattern[1:], name[1:])
+
+
+@ALL
+@given(st.lists(st.text("ab*?", min_size=1, max_size=5), min_size=2, max_size=3), st.text("ab/", max_size=10))
+def test_a_star_that_does_not_come_back_finds_all_the_same(pattern: list[str], path: str) -> None:
+    names, parts = path.split("/"), [re.sub(r"\*+", "*", part) for part in pattern]
+    fits = len(names) >= len(parts) and all(map(plainly, parts, names))
+    assert covers("/".join(parts), path) is fits
+
+
+def test_what_stands_behind_twenty_stars_does_not_count() -> None:
+    assert covers("a*" * 20 + "b", "a" * 20 + "c") and not covers("a*" * 19 + "b", "a" * 20 + "c")
+
+
+@pytest.mark.parametrize("pattern", ["", "/", "./", "[z-a]", "[]", "[!]", "[a--]", "[[:x]"])
+def test_what_is_no_pattern_means_itself_or_nothing(pattern: str) -> None:
+    assert not covers(pattern, "b.py")
 
 
 def test_what_is_a_glob() -> None:

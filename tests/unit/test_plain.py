@@ -14,7 +14,16 @@ from agent_orchestrator.cli import out
 from agent_orchestrator.errors import UsageError
 from agent_orchestrator.flow.events import MessageQueued
 from agent_orchestrator.flow.plan_checks import _CONTROL
-from agent_orchestrator.forge import Author, Issue, PullCheck, PullComment, PullReview, PullState, TrackerComment
+from agent_orchestrator.forge import (
+    LONGEST_TEXT,
+    Author,
+    Issue,
+    PullCheck,
+    PullComment,
+    PullReview,
+    PullState,
+    TrackerComment,
+)
 from agent_orchestrator.plain import clean_text, file_name, one_line, without_orders
 from agent_orchestrator.services.checks.summary import plain
 from agent_orchestrator.services.material import _file_of
@@ -37,6 +46,14 @@ def test_whatever_a_forge_tells_is_plain_text(name: str) -> None:
     assert [one for one in told if unclean(one)] == []
     assert not [one for one in (who.name, pull.title, check.name, issue.title, *issue.labels) if "\n" in one]
     assert not any((pull.url, check.url, issue.url)), "what is no address is none"
+
+
+def test_a_text_without_an_end_is_cut() -> None:
+    long, who = "a" * (LONGEST_TEXT + 1), Author("somebody")
+    told = [Issue("1", "t", long, None, author=who).body, TrackerComment("1", who, long, 0.0).body]
+    told += [PullComment("1", long, who, 0.0).body, PullReview("1", "commented", who, long, "h", 0.0).body]
+    assert {len(one) for one in told} == {LONGEST_TEXT + len("\n\n… (cut)")}
+    assert Issue("1", "t", long[1:], None, author=who).body == long[1:]
 
 
 @given(st.text())

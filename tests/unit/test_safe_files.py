@@ -146,3 +146,43 @@ def test_a_pipe_in_the_place_of_a_file_keeps_nobody_waiting(git_dir: Path, name:
 def test_neither_does_one_in_the_place_of_a_pointer(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / ".git")
     assert find_layout(tmp_path) is None
+
+
+@pytest.mark.parametrize("content", ["\0", "a\0b", "x" * 5000, "../" * 3000])
+def test_nor_does_one_that_says_no_path(git_dir: Path, content: str) -> None:
+    (git_dir / "commondir").write_text(content)
+    assert read_head(git_dir) in (None, COMMIT)
+
+
+# -- copies and new files ------------------------------------------------------------------------------------------------
+
+
+def test_a_copy_has_the_times_and_the_holes_of_what_it_is_of(root: Path, tmp_path: Path) -> None:
+    source, target = root / "a/b/file", tmp_path / "copy"
+    os.truncate(source, 64 << 20)
+    with source.open("ab") as file:
+        file.write(b"end")
+    os.utime(source, ns=(1, 123456789))
+    target.symlink_to(tmp_path / "outside/secret")
+    safe_files.copy_plain(source, target, 65 << 20)
+    assert (tmp_path / "outside/secret").read_text() == "secret" and not target.is_symlink()
+    assert target.read_bytes() == source.read_bytes() and target.stat().st_mtime_ns == 123456789
+    assert target.stat().st_blocks * 512 < 8 << 20
+    with pytest.raises(safe_files.NotPlain, match="too long"):
+        safe_files.copy_plain(source, target, 64 << 20)
+    assert not target.exists()
+
+
+@pytest.mark.parametrize("name", ["a/file-link", "pipe", "zero", "a"])
+def test_nothing_but_a_file_is_copied(root: Path, tmp_path: Path, name: str) -> None:
+    with pytest.raises(safe_files.NotPlain):
+        safe_files.copy_plain(root / name, tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+
+
+def test_a_new_file_takes_the_place_of_whatever_was_there(root: Path, tmp_path: Path) -> None:
+    for name in ("a/file-link", "pipe"):
+        with safe_files.new_file(root / name) as file:
+            file.write(b"new")
+        assert (root / name).read_bytes() == b"new"
+    assert (tmp_path / "outside/secret").read_text() == "secret"

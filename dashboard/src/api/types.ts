@@ -759,7 +759,7 @@ export interface NewSession {
   /** `123`, `#123`, `GH-123`, `LIN-3` or a URL. */
   issue?: string | number | null;
   title?: string | null;
-  /** What the agent is to do. */
+  /** What the agent is to do; 1 MB at most. */
   prompt?: string | null;
   /** A profile, else an agent. */
   agent?: string | null;

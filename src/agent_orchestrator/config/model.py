@@ -329,7 +329,9 @@ class Project(Defaults):
         default=None, description="template of branch names; absent: feature/…"
     )
     agent_rules: Text = Field(default="", description="text added to each prompt")
-    agent_rules_file: Text | None = Field(default=None, description="file with such text, relative to the repository")
+    agent_rules_file: Text | None = Field(
+        default=None, description="file with such text, relative to the repository; 256 KB at most"
+    )
     trusted_authors: Texts = Field(
         default=(), description="authors whose words need no person's, though they may not write to the repository"
     )

@@ -1035,6 +1035,8 @@ class AccountHeld(Body):
     """The agent named that time; otherwise it is a guess."""
     times: int = 1
     """How often in a row the account refused after the time had come."""
+    waits: float | None = None
+    """Until when the session itself waits, where its own word holds the account for less."""
 
 
 @record

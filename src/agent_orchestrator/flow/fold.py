@@ -448,7 +448,9 @@ def _account(facts: SessionFacts, event: Event, body: e.AccountHeld | e.AccountR
     """A session that met the limit goes on when its account may be used again."""
     if not facts.limited:
         return facts
-    return replace(facts, limit_until=body.until if isinstance(body, e.AccountHeld) else event.time)
+    if isinstance(body, e.AccountReleased):
+        return replace(facts, limit_until=event.time)
+    return replace(facts, limit_until=body.until if body.waits is None else max(body.until, body.waits))
 
 
 def _ask(facts: SessionFacts, event: Event, body: e.AgentAsk) -> SessionFacts:

@@ -1,175 +1,17 @@
-"""Which Git commands stay in the workspace and on its own branch: each with the options that it may have, written out. Pure.
+"""What a Git command that stays in the workspace and on its own branch names, and what it changes there. Pure.
 
-Git takes options by their beginnings too, so what is not in these lists, letter for letter, is not allowed. No option here names a
-program, or a file to read from or write to; no word names a path outside, or steers how paths are matched.
+No word names a path outside, or steers how paths are matched.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
+from agent_orchestrator.flow.git_forms import FORMS, TEXT, Form
 from agent_orchestrator.flow.shell_words import Word
-
-_NUMBER = r"\d{1,9}"
-_TEXT = r"(?s:.*)"
-_NAME = r"[a-z][a-z-]*"
-_FORMAT = r"(?:format:|tformat:)?(?!.*%[-+ ]?G)(?s:.*)"
-"""How a commit is shown; `%G…` would have its signature checked, by a program."""
-_REVISION = r"(?!-)[\w./@{}^~+-]+"
-_LINES = r"(?:\d+|/[^:/]+/),(?:[+-]?\d+|/[^:/]+/)"
-
-
-@dataclass(frozen=True, slots=True)
-class Form:
-    """What a Git command may have: options by themselves, letters that may stand together behind one dash, options with a value
-    (`--name=value`), short ones with a value (`-n 5`, `-n5`), and how many other words (paths, revisions).
-    """
-
-    flags: frozenset[str] = frozenset()
-    letters: str = ""
-    values: tuple[tuple[str, str], ...] = ()
-    short: tuple[tuple[str, str], ...] = ()
-    words: bool = True
-    numbers: bool = False
-    """`-5` is allowed: so many."""
-    free: int = 0
-    """So many first words are neither path nor revision: what is looked for."""
-
-
-def _form(
-    flags: str,
-    letters: str = "",
-    values: dict[str, str] | None = None,
-    short: dict[str, str] | None = None,
-    *,
-    words: bool = True,
-    numbers: bool = False,
-    free: int = 0,
-) -> Form:
-    return Form(
-        frozenset(flags.split()),
-        letters,
-        tuple((values or {}).items()),
-        tuple((short or {}).items()),
-        words,
-        numbers,
-        free,
-    )
-
-
-_DIFF = """--stat --shortstat --numstat --summary --compact-summary --dirstat --name-only --name-status --raw --patch --no-patch
-    --patch-with-stat --binary --full-index --text --check --quiet --exit-code --minimal --patience --histogram --color --no-color
-    --no-ext-diff --no-textconv --no-renames --find-renames --find-copies --no-prefix --relative --no-relative --function-context
-    --ignore-all-space --ignore-space-change --ignore-space-at-eol --ignore-cr-at-eol --ignore-blank-lines --word-diff --color-words
-    --pickaxe-all --pickaxe-regex --abbrev --no-abbrev --ignore-submodules"""
-_DIFF_VALUES = {
-    "--stat": r"\d+(?:,\d+){0,2}",
-    "--unified": _NUMBER,
-    "--diff-filter": r"[A-Za-z*]+",
-    "--color": _NAME,
-    "--word-diff": _NAME,
-    "--abbrev": _NUMBER,
-    "--find-renames": r"\d+%?",
-    "--inter-hunk-context": _NUMBER,
-    "--diff-algorithm": _NAME,
-    "--ignore-submodules": _NAME,
-}
-_DIFF_SHORT = {"-U": _NUMBER, "-S": _TEXT, "-G": _TEXT, "-M": r"(?:\d+%?)?"}
-_LOG = f"""{_DIFF} --oneline --graph --decorate --no-decorate --all --branches --tags --remotes --reverse --merges --no-merges
-    --first-parent
-    --follow --abbrev-commit --no-abbrev-commit --topo-order --date-order --left-right --cherry-pick --cherry-mark --cherry --boundary
-    --no-walk --regexp-ignore-case --invert-grep --all-match --fixed-strings --extended-regexp --full-history --simplify-merges --not
-    --parents --children --left-only --right-only --no-notes --relative-date"""
-_LOG_VALUES = _DIFF_VALUES | {
-    "--pretty": _FORMAT,
-    "--format": _FORMAT,
-    "--date": r"[a-z-]+(?::[\w%:/. -]*)?",
-    "--decorate": _NAME,
-    "--author": _TEXT,
-    "--committer": _TEXT,
-    "--grep": _TEXT,
-    "--since": _TEXT,
-    "--until": _TEXT,
-    "--after": _TEXT,
-    "--before": _TEXT,
-    "--max-count": _NUMBER,
-    "--skip": _NUMBER,
-}
-_LOG_SHORT = _DIFF_SHORT | {"-n": _NUMBER, "-L": rf"(?:{_LINES}|:[\w.]+):(?P<path>.+)"}
-
-FORMS = {
-    "add": _form(
-        "--all --update --intent-to-add --verbose --dry-run --ignore-errors --no-all",
-        "AuNvn",
-        {"--chmod": r"[+-]x"},
-    ),
-    "blame": _form(
-        "--show-email --show-name --show-number --porcelain --line-porcelain --root",
-        "wMCselftnp",
-        {"--date": _NAME, "--since": _TEXT, "--abbrev": _NUMBER},
-        {"-L": rf"{_LINES}|{_NUMBER},?"},
-    ),
-    "branch": _form("--show-current --all --remotes --list --verbose --no-color", "arv", words=False),
-    "cat-file": _form("", "pte"),
-    "checkout": _form("--quiet --ours --theirs", "q"),
-    "commit": _form(
-        "--all --amend --no-edit --allow-empty --quiet --verbose --signoff --no-signoff --reset-author --no-gpg-sign --only --include",
-        "aqvsoi",
-        {"--message": _TEXT, "--fixup": _REVISION, "--squash": _REVISION},
-        {"-m": _TEXT},
-    ),
-    "describe": _form("--tags --all --always --long --dirty --exact-match", "", {"--abbrev": _NUMBER}),
-    "diff": _form(f"{_DIFF} --cached --staged --merge-base", "puswabzWR", _DIFF_VALUES, _DIFF_SHORT),
-    "grep": _form(
-        "--line-number --ignore-case --word-regexp --fixed-strings --extended-regexp --perl-regexp --basic-regexp --count --heading --break"
-        " --name-only --files-with-matches --files-without-match --cached --invert-match --show-function --function-context --no-color"
-        " --full-name --column --only-matching --quiet --all-match --and --or --not",
-        "niwFEPGclLhHIvopWq",
-        {"--max-depth": _NUMBER, "--color": _NAME, "--max-count": _NUMBER},
-        {"-A": _NUMBER, "-B": _NUMBER, "-C": _NUMBER, "-m": _NUMBER, "-e": _TEXT},
-        free=1,
-    ),
-    "log": _form(_LOG, "puswabziEFzW", _LOG_VALUES, _LOG_SHORT, numbers=True),
-    "ls-files": _form(
-        "--cached --deleted --modified --others --stage --unmerged --ignored --exclude-standard --full-name --directory --error-unmatch"
-        " --deduplicate --killed --eol",
-        "cdmosuiztk",
-    ),
-    "ls-tree": _form("--name-only --name-status --full-name --full-tree --long", "rtdlz", {"--abbrev": _NUMBER}),
-    "merge-base": _form("--all --is-ancestor --fork-point --octopus --independent", "a"),
-    "mv": _form("--verbose --dry-run --force", "vnfk"),
-    "reset": _form("--quiet --soft --mixed", "q"),
-    "restore": _form(
-        "--staged --worktree --quiet --ours --theirs --no-overlay", "SWq", {"--source": _REVISION}, {"-s": _REVISION}
-    ),
-    "rev-list": _form(
-        "--count --all --oneline --no-merges --merges --first-parent --left-right",
-        "",
-        {"--max-count": _NUMBER},
-        {"-n": _NUMBER},
-    ),
-    "rev-parse": _form(
-        "--show-toplevel --abbrev-ref --short --verify --quiet --git-dir --absolute-git-dir --git-common-dir --is-inside-work-tree"
-        " --is-inside-git-dir --is-bare-repository --is-shallow-repository --show-prefix --show-cdup --symbolic-full-name --symbolic"
-        " --show-object-format",
-        "q",
-        {"--short": _NUMBER, "--abbrev-ref": _NAME},
-    ),
-    "rm": _form("--cached --force --quiet --dry-run --ignore-unmatch", "rfqn"),
-    "show": _form(_LOG, "puswabzEFW", _LOG_VALUES, _LOG_SHORT, numbers=True),
-    "show-ref": _form("--heads --tags --head --verify --quiet --hash --dereference", "sdq"),
-    "status": _form(
-        "--short --branch --long --porcelain --verbose --untracked-files --ignored --show-stash --ahead-behind --no-ahead-behind"
-        " --renames --no-renames",
-        "sbvuz",
-        {"--porcelain": r"v?[12]", "--untracked-files": _NAME, "--ignored": _NAME, "--ignore-submodules": _NAME},
-        {"-u": r"(?:no|normal|all)?"},
-    ),
-    "version": _form("--build-options", words=False),
-}
-"""Each by its name, with everything that it may have."""
 
 _MOVING = Form(
     frozenset(("--continue", "--abort", "--skip", "--no-edit", "--ff-only", "--no-ff", "--ff", "--quiet", "--no-stat"))
@@ -189,8 +31,27 @@ _SILENT = frozenset(
 """Variables before a command that only keep it from waiting for somebody."""
 
 
-def own_branch(words: Sequence[Word], workspace: str = "") -> tuple[str, ...] | None:
-    """The paths that a Git command names, where it changes nothing but the session's own branch and files; none: it may do more."""
+@dataclass(frozen=True, slots=True)
+class Named:
+    """The paths that a command names, from the workspace on: all of them (revisions, too), those of which it changes the files, and
+    those that it takes out of a revision: these are to be single files.
+    """
+
+    paths: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    folder: str = ""
+    """Where in the workspace it is run."""
+
+    def __add__(self, other: Named) -> Named:
+        return Named(self.paths + other.paths, self.changed + other.changed, self.files + other.files, self.folder)
+
+
+def own_branch(words: Sequence[Word], workspace: str = "", folder: str = "") -> Named | None:
+    """What a Git command names, where it changes nothing but the session's own branch and files; none: it may do more.
+
+    `folder` is where in the workspace it is run.
+    """
     rest = list(words)
     while rest and rest[0].text in _SILENT and not rest[0].quoted:
         rest.pop(0)
@@ -207,51 +68,92 @@ def own_branch(words: Sequence[Word], workspace: str = "") -> tuple[str, ...] | 
     if name == "stash":
         return _stash(given)
     form = FORMS.get(name)
-    read = form and _read(form, given, workspace)
+    read = form and _read(form, given, workspace, folder)
     if not read or not _NEEDS.get(name, _nothing)(read):
         return None
-    return read.paths
+    return _named(name, read)
+
+
+class _Path(NamedTuple):
+    """A word that is no option: as it stands, and from the workspace on."""
+
+    text: str
+    place: str
 
 
 @dataclass(frozen=True, slots=True)
 class _Read:
     """A command's words, told apart."""
 
-    options: tuple[str, ...]
-    before: tuple[str, ...]
-    after: tuple[str, ...]
+    options: tuple[str, ...] = ()
+    before: list[_Path] = field(default_factory=list)
+    after: list[_Path] = field(default_factory=list)
     """Words before and behind `--`."""
 
     @property
-    def paths(self) -> tuple[str, ...]:
+    def paths(self) -> tuple[_Path, ...]:
         return (*self.before, *self.after)
 
 
-def _read(form: Form, given: Sequence[Word], workspace: str) -> _Read | None:
+def _read(form: Form, given: Sequence[Word], workspace: str, folder: str) -> _Read | None:
     options: list[str] = []
-    before: list[str] = []
-    after: list[str] | None = None
+    before: list[Word] = []
+    after: list[Word] | None = None
     words = list(given)
-    free = 0 if any(word.text.startswith("-e") for word in given) else form.free
     while words:
         word = words.pop(0)
-        if after is None and word.text == "--":
+        if after is not None:
+            after.append(word)
+        elif word.text == "--":
             after = []
-        elif after is None and word.text.startswith("-"):
-            if word.several:
-                return None
-            taken = _option(form, word.text, words)
+        elif not word.text.startswith("-"):
+            before.append(word)
+        else:
+            taken = None if word.several else _option(form, word.text, words)
             if taken is None:
                 return None
             options.append(taken)
-        elif after is None and free:
-            free -= 1
-        else:
+    if form.free and "-e" not in options:
+        before = before[form.free :]
+    read = _Read(tuple(options))
+    for named, found in ((before, read.before), (after or [], read.after)):
+        for word in named:
             path = inside(word, workspace)
             if path is None or not form.words:
                 return None
-            (before if after is None else after).append(path)
-    return _Read(tuple(options), tuple(before), tuple(after or ()))
+            here = folder and not word.text.startswith("/")
+            found.append(_Path(path, f"{folder}/{path}" if here else path))
+    return read
+
+
+def _named(name: str, read: _Read) -> Named | None:
+    """With what it changes; none where that may be files that nobody sees named: by a wildcard, or with a whole folder."""
+    every = tuple(path.place for path in read.paths)
+    if name in ("mv", "rm"):
+        unseen = _wild(every) or (name == "rm" and any(_many(path) for path in every))
+        return None if unseen else Named(every, every)
+    if name == "restore":
+        source, taken = bool({"--source", "-s"} & set(read.options)), every
+    elif name == "checkout":
+        source, taken = bool(read.before), tuple(path.place for path in read.after)
+    elif name == "reset":
+        taken = tuple(path.place for path in (*read.before[1:], *read.after))
+        source = bool(read.before) and read.before[0].text not in ("HEAD", "@")
+        if not source:
+            return Named(every)
+    else:
+        return Named(every)
+    if source and (_wild(taken) or any(_many(path) for path in taken)):
+        return None
+    return Named(every, taken, taken if source else ())
+
+
+def _wild(paths: Sequence[str]) -> bool:
+    return any(character in path for path in paths for character in "*?[")
+
+
+def _many(path: str) -> bool:
+    return path == "." or path.endswith(("/", "/."))
 
 
 def _option(form: Form, text: str, following: list[Word]) -> str | None:
@@ -269,7 +171,7 @@ def _option(form: Form, text: str, following: list[Word]) -> str | None:
         pattern = dict(form.short).get(f"-{letter}")
         if pattern is not None:
             value = text[number + 1 :]
-            if not value and (pattern == _TEXT or not re.fullmatch(pattern, "")):
+            if not value and (pattern == TEXT or not re.fullmatch(pattern, "")):
                 value = _next(f"-{letter}", following)
             return f"-{letter}" if value is not None and _value(pattern, value) else None
         if letter not in form.letters:
@@ -325,28 +227,33 @@ def _nothing(_read: _Read) -> bool:
     return True
 
 
+_OWN = re.compile(r"(?:HEAD|@)(?:[~^]\d{0,3})*|HEAD@\{\d{1,3}\}")
+"""What the own branch was before."""
 _NEEDS = {
     "commit": lambda read: bool({"-m", "--message", "--no-edit", "--fixup"} & set(read.options)),
     "checkout": lambda read: bool(read.after) and len(read.before) <= 1,
     "rm": lambda read: bool(read.paths),
     "mv": lambda read: len(read.paths) > 1,
     "restore": lambda read: bool(read.paths),
-    "reset": lambda read: len(read.before) <= 1 or not {"--soft", "--mixed"} & set(read.options),
+    "reset": lambda read: (
+        (not read.before or _OWN.fullmatch(read.before[0].text) is not None)
+        and (len(read.paths) <= 1 or not {"--soft", "--mixed"} & set(read.options))
+    ),
 }
 """What a command must have to be what it looks like: else it waits for an editor, or means something else."""
 
 
-def _up_to_date(given: Sequence[Word]) -> tuple[str, ...] | None:
+def _up_to_date(given: Sequence[Word]) -> Named | None:
     names = [word for word in given if not word.text.startswith("-")]
     options = [word for word in given if word.text.startswith("-")]
     if any(word.text not in _MOVING.flags for word in options) or len(names) > 1:
         return None
-    return () if all(_OTHER.fullmatch(word.text) and ".." not in word.text for word in names) else None
+    return Named() if all(_OTHER.fullmatch(word.text) and ".." not in word.text for word in names) else None
 
 
-def _stash(given: Sequence[Word]) -> tuple[str, ...] | None:
+def _stash(given: Sequence[Word]) -> Named | None:
     """All worktrees of a repository share their stashes: they may be looked at."""
     words = [word.text for word in given]
     looks = words[:1] == ["list"] or words[:1] == ["show"]
     plain = all(re.fullmatch(r"-p|--stat|--patch|--oneline|--name-only|stash@\{\d+\}|\d+", word) for word in words[1:])
-    return () if looks and plain else None
+    return Named() if looks and plain else None

@@ -8,44 +8,17 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from agent_orchestrator.flow.git_commands import inside, own_branch
+from agent_orchestrator.flow.git_commands import Named, inside, own_branch
 from agent_orchestrator.flow.shell_words import Word, commands, visible
+from agent_orchestrator.flow.steering import steers
 from agent_orchestrator.redaction import MARK
 
 SHELLS = frozenset(("Bash", "bash", "shell", "Shell", "run_shell_command"))
 """What agents call the tool that runs a command line."""
 LONGEST = 20_000
-
-_STEERS = frozenset(
-    (
-        ".agents",
-        ".aider.conf.yml",
-        ".claude",
-        ".claude.json",
-        ".codex",
-        ".copilot",
-        ".cursor",
-        ".devcontainer",
-        ".envrc",
-        ".gemini",
-        ".gitmodules",
-        ".goose",
-        ".goosehints",
-        ".husky",
-        ".kimi",
-        ".kimi-code",
-        ".mcp.json",
-        ".opencode",
-        ".qwen",
-        ".vscode",
-        "opencode.json",
-        "opencode.jsonc",
-    )
-)
-"""Files of a workspace by which a program is told what to run, or an agent what it may: to change them is more than to edit."""
 
 _LOOKING = {
     **dict.fromkeys(("status", "list", "ls"), "--prompt --done -p --project -A --all-projects --json"),
@@ -63,10 +36,16 @@ _LOOKING = {
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Why it may be done; nothing: a person must be asked. `paths` must not lead out of the workspace: whoever sees its files looks."""
+    """Why it may be done; nothing: a person must be asked. Whoever sees the files looks whether they bear out what it says by its
+    letters: `paths` must not lead out of the workspace, `changed` not to a file that says what is run, `files` are no folders, and
+    where Git runs, in `folder`, there is no other repository.
+    """
 
     why: str = ""
     paths: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    folder: str | None = None
 
     def __bool__(self) -> bool:
         return bool(self.why)
@@ -90,8 +69,13 @@ def permitted(
     own: Iterable[str],
     allowed: Iterable[tuple[str, str]],
     workspace: str = "",
+    folder: str = "",
+    hooks: Collection[str] = (),
 ) -> Verdict:
-    """May this be done without asking? `own` are the project's commands, `allowed` what a person allowed for good."""
+    """May this be done without asking? `own` are the project's commands, `allowed` what a person allowed for good.
+
+    `folder` is where in the workspace it is done, `hooks` are folders in it from which Git runs hooks.
+    """
     whole = MARK not in command  # where a secret was taken out, nobody knows what stood there
     if whole and (tool, command) in set(allowed):
         return Verdict("a person allowed it for good")
@@ -102,16 +86,18 @@ def permitted(
     if tool == "continue":
         return Verdict("it only goes on with its work")
     if tool in ("edit", "read"):
-        return _files(tool, command)
+        return _files(tool, command, hooks)
     if tool not in SHELLS:
         return ASK
     if command in set(own):
         return Verdict("it is the project's own command")
-    paths = plain_git(command, workspace)
-    return ASK if paths is None else Verdict("it is Git on its own branch", paths)
+    named = plain_git(command, workspace, folder)
+    if named is None or any(steers(path, hooks) for path in named.changed):
+        return ASK
+    return Verdict("it is Git on its own branch", named.paths, named.changed, named.files, named.folder)
 
 
-def _files(tool: str, command: str) -> Verdict:
+def _files(tool: str, command: str, hooks: Collection[str]) -> Verdict:
     """Files below the workspace by their letters, and none of Git's own. Several are told with commas between them."""
     names = tuple(dict.fromkeys((command, *command.split(", "))))
     for name in names:
@@ -120,9 +106,9 @@ def _files(tool: str, command: str) -> Verdict:
             return ASK
         if inside(Word(name), "") is None or any(part in ("", ".") for part in parts) or name.endswith(" "):
             return ASK
-        if tool == "edit" and any(part.casefold() in _STEERS for part in parts):
+        if tool == "edit" and steers(name, hooks):
             return ASK
-    return Verdict("it is a file of its workspace", names)
+    return Verdict("it is a file of its workspace", names, names if tool == "edit" else ())
 
 
 def only_looks(command: str) -> bool:
@@ -137,17 +123,17 @@ def only_looks(command: str) -> bool:
     return all(option in known.split() for option in options) and not any(word.several for word in lines[0])
 
 
-def plain_git(command: str, workspace: str = "") -> tuple[str, ...] | None:
-    """The paths that Git commands name, where they change nothing but the session's own branch and files; none: it is more than that."""
+def plain_git(command: str, workspace: str = "", folder: str = "") -> Named | None:
+    """What Git commands name, where they change nothing but the session's own branch and files; none: it is more than that."""
     lines = commands(command)
     if lines is None:
         return None
     if workspace and len(lines) > 1 and lines[0] == [Word("cd"), Word(workspace)]:
-        lines = lines[1:]
-    paths: list[str] = []
+        lines, folder = lines[1:], ""
+    found = Named(folder=folder)
     for words in lines:
-        named = own_branch(words, workspace)
+        named = own_branch(words, workspace, folder)
         if named is None:
             return None
-        paths += named
-    return tuple(paths)
+        found += named
+    return found

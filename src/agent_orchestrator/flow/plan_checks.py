@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from itertools import pairwise
 from typing import Any
 
 from agent_orchestrator.flow.plans import EFFORTS, PlannedTask
+from agent_orchestrator.globs import covered, folders, has_wildcard
 from agent_orchestrator.plain import UNSEEN
 
 LONGEST_TITLE, LONGEST_TEXT, LONGEST_LINE, LONGEST_LABEL = 200, 20_000, 500, 80
@@ -25,6 +25,10 @@ MOST_FENCED = 20
 """Fenced documents of an answer that are tried."""
 MOST_FAULTS = 20
 """Of one answer that are named."""
+MOST_COMPARED = 50_000
+"""Patterns times files: more are not compared."""
+MOST_OVERLAPS = 100
+"""Pairs of tasks that are named because they change the same file."""
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}", re.ASCII)
 _FENCE = re.compile(r"^[ \t]*```[a-zA-Z]*[ \t]*$", re.MULTILINE)
 LONGEST_ANSWER = 2_000_000
@@ -291,26 +295,37 @@ def before(tasks: Sequence[PlannedTask]) -> dict[str, frozenset[str]]:
 
 def _overlaps(tasks: Sequence[PlannedTask]) -> list[str]:
     """Two that may run at once and are expected to change the same file."""
-    earlier, notes = before(tasks), []
+    meeting, notes = _meeting({path for task in tasks for path in task.files})
+    earlier = before(tasks)
+    files = {task.id: frozenset(task.files) for task in tasks}
     for place, one in enumerate(tasks):
         for other in tasks[place + 1 :]:
             if one.id in earlier[other.id] or other.id in earlier[one.id]:
                 continue
-            if shared := _shared(one.files, other.files):
+            if len(notes) >= MOST_OVERLAPS:
+                return [*notes, "more of them may change the same files"]
+            shared = [path for path in one.files if not files[other.id].isdisjoint(meeting[path])]
+            if shared:
                 named = ", ".join(shared[:3]) + (f" and {len(shared) - 3} more" if len(shared) > 3 else "")
                 notes.append(f"{one.id} and {other.id} may run at once, and both change {named}")
     return notes
 
 
-def _shared(mine: Iterable[str], theirs: Sequence[str]) -> list[str]:
-    return [path for path in mine if any(_meet(path, other) for other in theirs)]
-
-
-def _meet(one: str, other: str) -> bool:
-    """May both be the same file: one names it, a folder around it, or a pattern that it follows?"""
-    if one == other or fnmatchcase(one, other) or fnmatchcase(other, one):
-        return True
-    return one.startswith(f"{other.rstrip('/')}/") or other.startswith(f"{one.rstrip('/')}/")
+def _meeting(paths: Collection[str]) -> tuple[dict[str, set[str]], list[str]]:
+    """Each path with those that may be the same file: one names it, a folder around it, or a pattern that it follows."""
+    found = {path: {path} for path in paths}
+    bare: dict[str, list[str]] = {}
+    for path in paths:
+        bare.setdefault(path.rstrip("/"), []).append(path)
+    meet = [(path, around) for path in paths for name in folders(path) for around in bare.get(name, ())]
+    patterns = [path for path in paths if has_wildcard(path)]
+    few = len(patterns) * len(paths) <= MOST_COMPARED
+    for pattern in patterns if few else ():
+        meet += [(path, pattern) for path in covered([pattern], paths)]
+    for one, other in meet:
+        found[one].add(other)
+        found[other].add(one)
+    return found, [] if few else ["it has too many patterns of files for a look at which of them meet"]
 
 
 def _duplicates(tasks: Sequence[PlannedTask], known: Known) -> list[str]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 
 LONGEST = 2000
 
-_FENCE = re.compile(r"^```.*?^```[ ]*$", re.MULTILINE | re.DOTALL)
+_FENCE = "```"
+_AFTER_QUESTION = "*_`\")]\u201d\u2019"
 _POLITE = re.compile(
     r"(anything else|any(thing)? (more|further|other)|let me know|feel free|want me to (also|further|continue)|is there anything)",
     re.IGNORECASE,
@@ -16,7 +18,7 @@ _POLITE = re.compile(
 
 def question_in(text: str) -> str:
     """The question that a turn's last words end with, as it was put; nothing where it ends with none."""
-    prose = _FENCE.sub("", text).strip()
+    prose = _without_code(text).strip()
     paragraphs = [part.strip() for part in re.split(r"\n[ \t]*\n", prose) if part.strip()]
     if not paragraphs:
         return ""
@@ -24,6 +26,24 @@ def question_in(text: str) -> str:
     if last is None or _POLITE.search(_last_sentence(last)):
         return ""
     return last[-LONGEST:]
+
+
+def _without_code(text: str) -> str:
+    """The text without its fenced blocks; one that nothing closes is text."""
+    lines = text.split("\n")
+    closing = [number for number, line in enumerate(lines) if line.rstrip(" ") == _FENCE]
+    kept: list[str] = []
+    at = 0
+    for number, line in enumerate(lines):
+        if number < at:
+            continue
+        after = bisect_right(closing, number) if line.startswith(_FENCE) else len(closing)
+        if after < len(closing):
+            at = closing[after] + 1
+            kept.append("")
+        else:
+            kept.append(line)
+    return "\n".join(kept)
 
 
 def _paragraph_that_asks(paragraphs: list[str]) -> str | None:
@@ -40,7 +60,10 @@ def _paragraph_that_asks(paragraphs: list[str]) -> str | None:
 
 
 def _asks(paragraph: str) -> bool:
-    return re.sub(r"[\s*_`\")\]\u201d\u2019]+$", "", paragraph).endswith(("?", "\uff1f", "\u061f"))
+    end = len(paragraph)
+    while end and (paragraph[end - 1].isspace() or paragraph[end - 1] in _AFTER_QUESTION):
+        end -= 1
+    return paragraph.endswith(("?", "\uff1f", "\u061f"), 0, end)
 
 
 def _last_sentence(paragraph: str) -> str:

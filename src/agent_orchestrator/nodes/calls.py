@@ -7,22 +7,29 @@ down a second time. Paths are text, times are text, one of several classes carri
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
+import math
 import types
 import typing
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import datetime
 from enum import Enum
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from agent_orchestrator import headless, protocols, reports
+from agent_orchestrator.nodes.link import Misunderstood
 from agent_orchestrator.nodes.repository import Repositories
+from agent_orchestrator.plain import one_line
 from agent_orchestrator.protocols import AgentRun
 from agent_orchestrator.services import rescue
 
+T = TypeVar("T")
+UNFIT = (TypeError, KeyError, ValueError, AttributeError, OverflowError)
+"""What is raised over data that are not what they should be."""
 PROTOCOL = 1
 """Counted up when daemon and node of different versions would misunderstand each other."""
 TOKEN = "AO_NODE_TOKEN"
@@ -172,31 +179,78 @@ def dump(hint: Any, value: Any) -> Any:
 
 
 def load(hint: Any, data: Any) -> Any:
-    """What `dump` wrote, as the type that the hint names. Raises `TypeError`, `KeyError` or `ValueError` where it does not fit."""
-    if data is None or hint is Any:
-        return data
+    """What `dump` wrote, as the type that the hint names. Raises one of `UNFIT` where it does not fit."""
+    if hint is Any or hint is type(None):
+        return data if hint is Any else None
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
-        several = [one for one in inner if one is not type(None)]
-        if len(several) == 1:
-            return load(several[0], data)
-        if isinstance(data, dict) and "is" in data:
-            kind = next(one for one in several if getattr(one, "__name__", "") == data["is"])
-            return load(kind, {name: value for name, value in data.items() if name != "is"})
-        return data
+        return None if data is None and type(None) in inner else _load_one_of(inner, data)
     if origin is None and isinstance(hint, type):
-        if is_dataclass(hint):
-            hints = _hints(hint)
-            return hint(**{name: load(hints[name], value) for name, value in data.items()})
-        if issubclass(hint, Path | Enum):
-            return hint(data)
-        return datetime.fromisoformat(data) if issubclass(hint, datetime) else data
-    if isinstance(data, dict):
-        return {name: load(inner[1] if inner else Any, value) for name, value in data.items()}
-    if isinstance(data, list):
-        items = [load(one, item) for one, item in zip(_items(origin, inner, len(data)), data, strict=True)]
+        return _load_as(hint, data)
+    if origin in (dict, Mapping):
+        return {name: load(inner[1], value) for name, value in _fitting(data, dict).items()}
+    if origin in (list, tuple, Sequence):
+        given = _fitting(data, list)
+        items = [load(one, item) for one, item in zip(_items(origin, inner, len(given)), given, strict=True)]
         return items if origin is list else tuple(items)
     return data
+
+
+def _load_one_of(kinds: tuple[Any, ...], data: Any) -> Any:
+    several = [one for one in kinds if one is not type(None)]
+    if len(several) == 1:
+        return load(several[0], data)
+    if isinstance(data, dict) and "is" in data:
+        named = {getattr(one, "__name__", ""): one for one in several}
+        return load(named[data["is"]], {name: value for name, value in data.items() if name != "is"})
+    if data is None or any(is_dataclass(one) for one in several):
+        raise TypeError(f"{_shown(data)} is none of what it may be")
+    return data
+
+
+def _load_as(kind: type[Any], data: Any) -> Any:
+    if is_dataclass(kind):
+        hints = _hints(kind)
+        return kind(**{name: load(hints[name], value) for name, value in _fitting(data, dict).items()})
+    if issubclass(kind, Enum):
+        return kind(data)
+    if issubclass(kind, Path | datetime):
+        text = _fitting(data, str)
+        if "\0" in text:
+            raise ValueError("a path with a NUL character")
+        return Path(text) if issubclass(kind, Path) else datetime.fromisoformat(text)
+    if kind is float:
+        number = data if isinstance(data, int) and not isinstance(data, bool) else _fitting(data, float)
+        if not math.isfinite(number):
+            raise ValueError(f"{number} is no finite number")
+        return number
+    return _fitting(data, kind) if kind in (str, int, bool) else data
+
+
+def _fitting(data: Any, kind: type[T]) -> T:
+    if kind is int and isinstance(data, float) and data.is_integer():
+        data = int(data)
+    if not isinstance(data, kind) or (kind is int and isinstance(data, bool)):
+        raise TypeError(f"{_shown(data)} is no {kind.__name__}")
+    return data
+
+
+def _shown(data: Any) -> str:
+    if isinstance(data, dict | list):
+        return f"a {type(data).__name__}"
+    return "nothing" if data is None else one_line(str(data)[:60] if not isinstance(data, str) else f"{data[:60]!r}")
+
+
+@contextlib.contextmanager
+def understanding(what: str) -> Iterator[None]:
+    """What the other side says may be anything: where it does not fit, raise `Misunderstood`, one line."""
+    try:
+        yield
+    except UNFIT as error:
+        why = f"{error} is unknown" if isinstance(error, KeyError) else str(error)
+        raise Misunderstood(
+            f"{what} cannot be understood: {one_line(why, 200)}", "use the same version there"
+        ) from None
 
 
 def _items(origin: Any, inner: tuple[Any, ...], count: int) -> Sequence[Any]:

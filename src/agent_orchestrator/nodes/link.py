@@ -25,6 +25,7 @@ from agent_orchestrator.errors import AoError, NotFound, Temporary
 from agent_orchestrator.nodes.channel import CHUNK, CLOSE, CREDIT, DATA
 from agent_orchestrator.nodes.channel import Channel as Channel
 from agent_orchestrator.nodes.channel import LinkLost as LinkLost
+from agent_orchestrator.plain import one_line
 from agent_orchestrator.wire import error_of
 
 LARGEST = 256 << 20
@@ -43,6 +44,10 @@ _CALL, _REPLY, _FAIL, _CANCEL, _NOTE, _PART, _OPEN = range(7)
 log = structlog.get_logger()
 
 
+class Misunderstood(AoError):
+    """The other side does not say what it should."""
+
+
 class Transport(Protocol):
     """What carries the frames: whole binary messages, in order."""
 
@@ -54,8 +59,8 @@ class Transport(Protocol):
         """The next one. Raises anything when the connection is gone."""
         ...
 
-    async def close(self) -> None:
-        """Hang up."""
+    async def close(self, reason: str = "") -> None:
+        """Hang up; the other side may be told why."""
         ...
 
 
@@ -136,13 +141,13 @@ class Link:
         self.start()
         await self.closed.wait()
 
-    async def close(self) -> None:
+    async def close(self, reason: str = "") -> None:
         """Hang up; fails what is under way."""
         if self._reader is not None and self._reader is not asyncio.current_task():
             self._reader.cancel()
         self._end()
         with contextlib.suppress(Exception):
-            await self._transport.close()
+            await self._transport.close(reason)
 
     # -- asking --------------------------------------------------------------------------------------------------------
 
@@ -222,20 +227,31 @@ class Link:
         return LinkLost(f"the connection to {self.peer} is lost", "it is dialled again by itself; try again")
 
     async def _read(self) -> None:
+        reason = ""
         try:
-            while True:
+            while not reason:
                 frame = await self._transport.receive()
                 self.heard = time.monotonic()
-                kind, number = _HEAD.unpack_from(frame)
-                self._take(kind, number, frame[_HEAD.size :])
+                reason = self._why_not(frame)
         except asyncio.CancelledError:
             raise
-        except Exception as error:  # the connection is gone, or the other side does not speak our language
+        except Exception as error:  # the connection is gone
             log.debug("a link ended", peer=self.peer, reason=repr(error))
         finally:
             self._end()
         with contextlib.suppress(Exception):
-            await self._transport.close()
+            await self._transport.close(reason)
+
+    def _why_not(self, frame: bytes) -> str:
+        """Take a frame; why not, where the other side does not speak our language."""
+        try:
+            kind, number = _HEAD.unpack_from(frame)
+            self._take(kind, number, frame[_HEAD.size :])
+        except Exception as error:
+            reason = one_line(f"{type(error).__name__}: {error}", 100)
+            log.warning("a link is hung up: what came cannot be understood", peer=self.peer, reason=reason)
+            return reason
+        return ""
 
     def _take(self, kind: int, number: int, rest: bytes) -> None:
         if kind in (DATA, CREDIT, CLOSE):
@@ -303,11 +319,13 @@ class Link:
             handler = self.handlers.get(asked["name"])
             if handler is None:
                 raise NotFound(f"{self.peer} asks for {asked['name']}, which is not known here", "use the same version")
-            reply = await handler(Request(asked["name"], asked["body"], data, notes.put_nowait, self))
+            reply = await handler(Request(asked["name"], asked.get("body"), data, notes.put_nowait, self))
             await notes.join()
             await self._send_message(_REPLY, number, reply.body, reply.data)
         except Exception as error:  # the other side is told, whatever it is
-            if not isinstance(error, AoError):
+            if isinstance(error, Misunderstood):
+                log.warning("a call is refused", peer=self.peer, name=one_line(asked["name"], 60), reason=str(error))
+            elif not isinstance(error, AoError):
                 log.error("a call failed", name=asked.get("name"), exc_info=error)
             with contextlib.suppress(LinkLost):
                 await notes.join()
@@ -329,7 +347,7 @@ class Link:
         try:
             handler = self.channels.get(asked["name"])
             if handler is not None:
-                await handler(asked["body"], channel)
+                await handler(asked.get("body"), channel)
         except (LinkLost, ConnectionError):
             pass
         except Exception as error:

@@ -20,14 +20,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 
 from agent_orchestrator.errors import AoError, Denied, UsageError
 from agent_orchestrator.git_files import find_layout, read_head, read_symbolic_head, valid_branch
 from agent_orchestrator.home import Home
-from agent_orchestrator.nodes.link import Handler, Link, LinkLost, Reply, Request
+from agent_orchestrator.nodes.calls import load, understanding
+from agent_orchestrator.nodes.link import Handler, Link, LinkLost, Misunderstood, Reply, Request
 from agent_orchestrator.watch import Watch
 
 LOG, REFLOG, MIRROR = "terminal.log", "git/logs/HEAD", "git"
@@ -36,6 +37,9 @@ PIECE = 1 << 18
 LOG_PAUSE = 0.03
 """Seconds that a terminal's output is gathered before it is pushed; who watches the terminal itself does not wait for this."""
 RECORD = "mirror.json"
+_FARTHEST = 1 << 40
+"""Bytes of a file that a node may say are gone."""
+_T = TypeVar("_T")
 
 log = structlog.get_logger()
 
@@ -58,19 +62,22 @@ class Receiver:
         return {"mirror.sizes": self._sizes, "mirror.push": self._push, "mirror.head": self._head}
 
     async def _sizes(self, request: Request) -> Reply:
-        folder = self._folder(request.body)
-        return Reply({name: _size(folder / self._checked(request.body, name)) for name in request.body["names"]})
+        asked = _understood(_Sizes, request)
+        folder = self._folder(asked)
+        return Reply({name: _size(folder / self._checked(asked, name)) for name in asked.names})
 
     async def _push(self, request: Request) -> Reply:
         """Append; `floor` is the first byte that the node has at all: what should come before it is nowhere any more."""
-        asked = request.body
-        path = self._folder(asked) / self._checked(asked, str(asked["name"]))
+        asked = _understood(_Pushed, request)
+        if asked.offset < 0 or not 0 <= asked.floor <= _FARTHEST:
+            raise Misunderstood(f"a file from byte {asked.offset} on, of which {asked.floor} are gone, is none")
+        path = self._folder(asked) / self._checked(asked, asked.name)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
-            size, offset = os.fstat(descriptor).st_size, int(asked["offset"])
-            if size < int(asked["floor"]):
-                size = int(asked["floor"])
+            size, offset = os.fstat(descriptor).st_size, asked.offset
+            if size < asked.floor:
+                size = asked.floor
                 os.ftruncate(descriptor, size)
             fresh = request.data[size - offset :] if offset <= size else b""
             while fresh:
@@ -82,8 +89,8 @@ class Receiver:
 
     async def _head(self, request: Request) -> Reply:
         """HEAD and the branch that it names, as Git's own files; HEAD last, for it is watched."""
-        asked = request.body
-        ref, commit = asked.get("ref"), asked.get("commit")
+        asked = _understood(_Moved, request)
+        ref, commit = asked.ref, asked.commit
         if ref is not None and not (ref.startswith("refs/") and valid_branch(ref)):
             raise UsageError(f"{ref!r} is no ref")
         if commit is not None and not re.fullmatch(r"[0-9a-f]{40,64}", commit):
@@ -96,16 +103,48 @@ class Receiver:
             _write(folder / "HEAD", f"ref: {ref}\n" if ref else f"{commit}\n")
         return Reply()
 
-    def _folder(self, asked: Mapping[str, Any]) -> Path:
-        session, generation = str(asked["session"]), int(asked["generation"])
+    def _folder(self, asked: _Launch) -> Path:
+        session, generation = asked.session, asked.generation
         if session in ("", ".", "..") or set(session) & set("/\0") or not self.accepts(session, generation):
             raise Denied(f"launch {generation} of {session} has no say any more")
         return self.home.session(session)
 
-    def _checked(self, asked: Mapping[str, Any], name: str) -> str:
-        if name not in (LOG, REFLOG, f"spool.{int(asked['generation'])}.jsonl"):
-            raise Denied(f"{name!r} is not a file that is mirrored")
+    def _checked(self, asked: _Launch, name: str) -> str:
+        if name not in (LOG, REFLOG, f"spool.{asked.generation}.jsonl"):
+            raise Denied(f"{name[:200]!r} is not a file that is mirrored")
         return name
+
+
+@dataclass(frozen=True)
+class _Launch:
+    """Whom it is about."""
+
+    session: str
+    generation: int
+
+
+@dataclass(frozen=True)
+class _Sizes(_Launch):
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Pushed(_Launch):
+    name: str
+    offset: int
+    floor: int
+
+
+@dataclass(frozen=True)
+class _Moved(_Launch):
+    ref: str | None = None
+    commit: str | None = None
+
+
+def _understood(kind: type[_T], request: Request) -> _T:
+    with understanding(f"what is said with {request.name}"):
+        found: _T = load(kind, request.body)
+    return found
 
 
 # -- the node's side ---------------------------------------------------------------------------------------------------

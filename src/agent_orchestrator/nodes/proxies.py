@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent_orchestrator.errors import AoError, Temporary
 from agent_orchestrator.host import LocalHost
-from agent_orchestrator.nodes.calls import Run, dump, load
+from agent_orchestrator.nodes.calls import Run, dump, load, understanding
 from agent_orchestrator.nodes.link import Channel, LinkLost
 from agent_orchestrator.nodes.tunnel import Tunnel
 from agent_orchestrator.plugins.runtimes.process import attach_command
@@ -54,6 +54,7 @@ RUNTIME = "ray"
 """The runtime's name, as sessions know it."""
 MIRROR = "git"
 """The folder in a session's private one here that mirrors its workspace's HEAD."""
+_LONGEST_LINE = 16 << 20
 
 
 class RemoteWorkspace:
@@ -248,7 +249,8 @@ class _Listening(RemoteAgent):
                         raise error_of(said["failed"])
                     over = over or "over" in said
                     if "heard" in said:
-                        heard: Heard = load(Heard, said["heard"])
+                        with understanding(f"what the node {self._node.name} heard"):
+                            heard: Heard = load(Heard, said["heard"])
                         yield heard
                         if heard.place:
                             cursors[heard.place] = max(heard.end, cursors.get(heard.place, 0))
@@ -313,5 +315,10 @@ async def _lines(channel: Channel) -> AsyncIterator[dict[str, Any]]:
     rest = b""
     while data := await channel.read():
         *whole, rest = (rest + data).split(b"\n")
+        if len(rest) > _LONGEST_LINE:
+            raise AoError(f"a node says a line of over {_LONGEST_LINE} bytes")
         for line in whole:
-            yield json.loads(line)
+            with understanding("what a node says"):
+                said = json.loads(line)
+            if isinstance(said, dict):
+                yield said

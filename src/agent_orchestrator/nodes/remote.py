@@ -25,12 +25,13 @@ from agent_orchestrator.errors import AoError, Denied
 from agent_orchestrator.git import Git
 from agent_orchestrator.home import Home
 from agent_orchestrator.host import Completed, Host
-from agent_orchestrator.nodes.calls import CALLS, PROTOCOL, Hello, load
-from agent_orchestrator.nodes.link import Handler, Link, LinkLost, Reply, Request, Transport
+from agent_orchestrator.nodes.calls import CALLS, PROTOCOL, Hello, load, understanding
+from agent_orchestrator.nodes.link import LARGEST, Handler, Link, LinkLost, Reply, Request, Transport
 from agent_orchestrator.nodes.machine import RemoteHost
 from agent_orchestrator.nodes.mirror import Receiver
 from agent_orchestrator.nodes.proxies import RemoteRuntime, RemoteWorkspace, remote_agent
 from agent_orchestrator.protocols import Agent, AgentContext, AgentLaunch, Report, Workspace
+from agent_orchestrator.safe_files import read_plain
 from agent_orchestrator.services.rescue import BroughtBack, Checkpoint, Rescue
 
 HELLO_WITHIN = 15.0
@@ -126,7 +127,8 @@ class RemoteNode:
         call = CALLS[name]
         body = {"of": dict(of or {}), "args": call.dump(arguments)}
         reply = await self.link.call(name, body, timeout=timeout, note=report)
-        return load(call.returns, reply.body)
+        with understanding(f"what the node {self.name} answers to {name}"):
+            return load(call.returns, reply.body)
 
     # -- the slots -----------------------------------------------------------------------------------------------------
 
@@ -168,9 +170,9 @@ class RemoteNode:
         files = []
         for path in plugins:
             try:
-                content = await asyncio.to_thread(path.read_bytes)
+                content = await asyncio.to_thread(read_plain, path.resolve())
             except OSError as error:
-                raise AoError(f"the plugin file {path} cannot be read: {error.strerror}") from None
+                raise AoError(f"the plugin file {path} cannot be read: {error.strerror or error}") from None
             digest = hashlib.sha256(content).hexdigest()
             if digest not in self._provided:
                 await self.link.call("plugins.put", {"name": path.name, "sha256": digest}, content)
@@ -197,8 +199,9 @@ class RemoteNode:
         body = {**_program(argv, cwd, env), "input": input is not None, "timeout": timeout}
         limit = None if timeout is None else timeout + _ANSWERS_WITHIN
         reply = await self.link.call("host.run", body, input or b"", timeout=limit)
-        out = int(reply.body["out"])
-        return Completed(int(reply.body["code"]), reply.data[:out], reply.data[out:])
+        with understanding(f"what the node {self.name} answers to host.run"):
+            out = int(reply.body["out"])
+            return Completed(int(reply.body["code"]), reply.data[:out], reply.data[out:])
 
     async def stream(
         self,
@@ -215,16 +218,20 @@ class RemoteNode:
         body = {**_program(argv, cwd, env), "input": input is not None, "timeout": timeout, "grace": grace}
         limit = None if timeout is None else timeout + grace + _ANSWERS_WITHIN
         reply = await self.link.call("host.stream", body, input or b"", timeout=limit, note=report)
-        return int(reply.body)
+        with understanding(f"what the node {self.name} answers to host.stream"):
+            return int(reply.body)
 
     async def environment(self) -> Mapping[str, str]:
         """What the login shell there sets up: the beginning of every environment on the node."""
-        return {str(name): str(value) for name, value in (await self.link.call("host.environment")).body.items()}
+        reply = await self.link.call("host.environment")
+        with understanding(f"the environment of the node {self.name}"):
+            return {str(name): str(value) for name, value in reply.body.items()}
 
     async def users_of(self, folder: Path) -> list[tuple[int, str]]:
         """Processes (pid, name) whose working directory or open files are below the folder."""
         reply = await self.link.call("host.users_of", str(folder))
-        return [(int(pid), str(name)) for pid, name in reply.body]
+        with understanding(f"what the node {self.name} answers to host.users_of"):
+            return [(int(pid), str(name)) for pid, name in reply.body]
 
     # -- files ---------------------------------------------------------------------------------------------------------
 
@@ -232,8 +239,8 @@ class RemoteNode:
         """Is there something at this path?"""
         return bool((await self.link.call("files.present", str(path))).body)
 
-    async def read(self, path: Path) -> bytes | None:
-        """A file's content; none: there is no such file."""
+    async def read(self, path: Path, longest: int = LARGEST) -> bytes | None:
+        """A file's content, if it is not too long; none: there is no such file."""
         content = bytearray()
         while True:
             asked = {"path": str(path), "offset": len(content), "limit": _FILE_PIECE}
@@ -241,6 +248,8 @@ class RemoteNode:
             if not reply.body:
                 return None
             content += reply.data
+            if len(content) > longest:
+                raise AoError(f"{path} of the node {self.name} has over {longest} bytes")
             if len(reply.data) < _FILE_PIECE:
                 return bytes(content)
 
@@ -319,7 +328,8 @@ async def accept(transport: Transport, node_for: NodeFor) -> RemoteNode:
 
     async def hello(request: Request) -> Reply:
         try:
-            who: Hello = load(Hello, request.body)
+            with understanding("what a node says of itself"):
+                who: Hello = load(Hello, request.body)
             if who.protocol != PROTOCOL:
                 raise Denied(f"{who.name} has version {who.version}, which speaks otherwise", "install the same there")
             node = await node_for(who)
@@ -344,8 +354,8 @@ async def accept(transport: Transport, node_for: NodeFor) -> RemoteNode:
                 raise refused
             return told.result()
         raise Denied("a node dialled and did not say who it is")
-    except BaseException:
-        await link.close()
+    except BaseException as error:
+        await link.close(str(error) if isinstance(error, AoError) else "")
         raise
     finally:
         ended.cancel()

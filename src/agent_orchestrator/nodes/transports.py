@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+_OVER, _REFUSED = 1000, 1008
+"""Codes of a WebSocket's end."""
+
 
 class StarletteTransport:
     """A WebSocket of Starlette or FastAPI, accepted already."""
@@ -20,9 +23,9 @@ class StarletteTransport:
         frame: bytes = await self._websocket.receive_bytes()
         return frame
 
-    async def close(self) -> None:
+    async def close(self, reason: str = "") -> None:
         """Hang up."""
-        await self._websocket.close()
+        await self._websocket.close(_REFUSED if reason else _OVER, _short(reason))
 
 
 class SocketTransport:
@@ -40,6 +43,11 @@ class SocketTransport:
         frame: bytes = await self._connection.recv(decode=False)
         return frame
 
-    async def close(self) -> None:
+    async def close(self, reason: str = "") -> None:
         """Hang up."""
-        await self._connection.close()
+        await self._connection.close(_REFUSED if reason else _OVER, _short(reason))
+
+
+def _short(reason: str) -> str:
+    """As much of it as a closing frame has room for."""
+    return reason.encode()[:120].decode(errors="ignore")

@@ -114,6 +114,8 @@ class Gate:
         try:
             await self._enter(behalf, scope, receive, noting)
         except Exception as error:
+            if scope["type"] == "websocket" and isinstance(error, OSError) and error.errno is None:
+                raise  # by this the server says that whoever dialled is gone, and expects it back
             known = error if isinstance(error, AoError) else machine_short(error)
             if known is None:
                 # As text: a renderer that shows local variables would write secrets into the log.

@@ -40,7 +40,7 @@ class NewSession(Given):
     project_id: str | None = Field(None, description="The project; without it, the one of the caller's folder.")
     issue: str | int | None = Field(None, description="`123`, `#123`, `GH-123`, `LIN-3` or a URL.")
     title: str | None = None
-    prompt: str | None = Field(None, description="What the agent is to do.")
+    prompt: str | None = Field(None, description="What the agent is to do; 1 MB at most.")
     agent: str | None = Field(None, description="A profile, else an agent.")
     model: str | None = None
     branch: str | None = Field(None, description="An existing branch is continued.")

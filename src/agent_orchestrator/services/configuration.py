@@ -16,7 +16,7 @@ from agent_orchestrator.config.importing.told import Entry
 from agent_orchestrator.config.load import FILE_NAMES, Loaded, find, in_workspace, load_text, read
 from agent_orchestrator.config.model import DAEMON_KEYS
 from agent_orchestrator.config.problems import InvalidConfig
-from agent_orchestrator.errors import AoError, ConfigError, Conflict, Denied, NotFound, UsageError
+from agent_orchestrator.errors import AoError, ConfigError, Conflict, Denied, NotFound
 from agent_orchestrator.home import Home
 from agent_orchestrator.services.projects import Context, Projects, told, tracked
 
@@ -133,14 +133,9 @@ class Configuration:
         """Check a file; its projects' folders need not exist."""
         file = (context.cwd or Path("/")) / path if path else self._file(context)
         if text is None:
-            try:
-                text = file.read_text(encoding="utf-8")
-            except OSError as error:
-                raise NotFound(
-                    f"{file} cannot be read: {error.strerror}", "name a file, or make one: ao init"
-                ) from None
-            except UnicodeDecodeError:
-                raise UsageError(f"{file} is not UTF-8 text", "save it as UTF-8") from None
+            if not file.exists():
+                raise NotFound(f"there is no file {file}", "name one, or make one: ao init")
+            text = read(file)
         try:
             loaded = self.projects.config.noted(load_text(text, file, os.environ))
         except InvalidConfig as error:

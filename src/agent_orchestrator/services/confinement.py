@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from agent_orchestrator.aside import aside
 from agent_orchestrator.config.effective import ProjectConfig
 from agent_orchestrator.errors import Conflict, Missing, UsageError
 from agent_orchestrator.flow.facts import SessionFacts
@@ -124,7 +125,7 @@ async def confined(
     caches = {name: str(cache / folder) for name, folder in CACHES.items() if name not in own}
     env = {**spec.env, **caches, **_with_settings(spec.env)}
     spool = Path(spec.env["AO_SPOOL"])
-    kept = agent.keeps(env, spec.private) if isinstance(agent, Keeps) else Kept()
+    kept = await aside(agent.keeps, env, spec.private) if isinstance(agent, Keeps) else Kept()
     env |= kept.env
     for path in kept.writable:
         if not os.path.lexists(path):

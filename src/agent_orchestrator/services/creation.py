@@ -22,11 +22,17 @@ from agent_orchestrator.git_files import Layout, find_layout, read_head, read_re
 from agent_orchestrator.home import Home
 from agent_orchestrator.host import Host
 from agent_orchestrator.redaction import KNOWN
+from agent_orchestrator.safe_files import plain
 from agent_orchestrator.services import naming
 from agent_orchestrator.services.issues import find_issue, task_text
 from agent_orchestrator.services.prompting import skills_text
 from agent_orchestrator.services.view import Views
 from agent_orchestrator.spool import clean_text
+
+LONGEST_PROMPT = 1 << 20
+"""Bytes of a task, at most; an issue's text is cut there."""
+LONGEST_RULES = 1 << 18
+"""Bytes of a file of rules, at most: it came with the repository, and is kept with every session."""
 
 
 class Creation:
@@ -285,8 +291,10 @@ def _wording(
     if request.get("kind") == COORDINATOR:
         return title, ""  # it begins at rest; what is wanted of it comes as messages
     prompt = clean_text(str(request.get("prompt") or "")).strip()
+    if len(prompt.encode()) > LONGEST_PROMPT:
+        raise UsageError(f"the task has over {LONGEST_PROMPT >> 20} MB", "put it into a file and name that")
     if known is not None:
-        wanted = "" if request.get("defer") else task_text(known, trusted)
+        wanted = "" if request.get("defer") else _fitting(task_text(known, trusted), known)
         return naming.title_of(title or prompt) or known.title, prompt or wanted
     if not title and not prompt and issue:
         return f"Issue {issue}", "" if request.get("defer") else f"Work on issue {issue}."
@@ -294,6 +302,14 @@ def _wording(
         raise UsageError("there is no task", "say what is to be done: title, prompt or issue")
     name = str(request.get("name") or "")
     return naming.title_of(title or prompt) or name, prompt or ("" if request.get("defer") else title)
+
+
+def _fitting(task: str, issue: Issue) -> str:
+    """A task of an issue's words, of a length that can be kept."""
+    content = task.encode()
+    if len(content) <= LONGEST_PROMPT:
+        return task
+    return f"{content[:LONGEST_PROMPT].decode(errors='ignore')}\n\n(The rest of issue {issue.name} is left out: it is too long.)"
 
 
 def _short_name(request: Mapping[str, Any], issue: str | None, known: Issue | None, title: str) -> str:
@@ -321,15 +337,22 @@ def standing_rules(project: ProjectConfig, settings: AgentSettings) -> str:
     """The project's and the profile's standing rules, and what the profile is good at."""
     parts = [project.agent_rules.strip(), settings.rules.strip(), skills_text(project.path, settings.skills)]
     if project.agent_rules_file is not None:
-        file, root = project.agent_rules_file, project.path
-        if file.is_relative_to(root) and not file.resolve().is_relative_to(root.resolve()):
+        parts.insert(1, _rules_in(project.agent_rules_file, project.path))
+    return "\n\n".join(part for part in parts if part)
+
+
+def _rules_in(file: Path, root: Path) -> str:
+    """What the project's file of rules says. Raises `UsageError` for one that leads out of the repository, or is no short text."""
+    try:
+        real = file.resolve()
+        if file.is_relative_to(root) and not real.is_relative_to(root.resolve()):
             raise UsageError(
                 f"agentRulesFile {file} is a link that leads out of the repository", "name the file itself"
             )
-        try:
-            parts.insert(1, file.read_text(encoding="utf-8").strip())
-        except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(
-                f"agentRulesFile {project.agent_rules_file} cannot be read: {error}", "correct its path"
-            ) from None
-    return "\n\n".join(part for part in parts if part)
+        with plain(real) as opened:
+            content = opened.read(LONGEST_RULES + 1)
+        if len(content) > LONGEST_RULES:
+            raise UsageError(f"agentRulesFile {file} has over {LONGEST_RULES >> 10} KB", "shorten it, or name another")
+        return content.decode().strip()
+    except (OSError, ValueError, RuntimeError) as error:
+        raise UsageError(f"agentRulesFile {file} cannot be read: {error}", "correct its path") from None

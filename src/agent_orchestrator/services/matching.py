@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from agent_orchestrator.flow.pull import Issue
+from agent_orchestrator.globs import covered
 from agent_orchestrator.services.conflicts.ordering import words
-from agent_orchestrator.services.globs import covered
 from agent_orchestrator.services.languages import language_named, languages_of
 
 LABEL, PATHS, LANGUAGES, SKILL = 4, 3, 2, 1

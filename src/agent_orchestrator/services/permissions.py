@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 import structlog
 
+from agent_orchestrator.bearing_out import borne_out, borne_out_there
 from agent_orchestrator.errors import AoError, NotFound, UsageError
 from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.engine import Change, Flow
@@ -18,8 +18,8 @@ from agent_orchestrator.flow.events import Event
 from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.flow.permissions import SHELLS, Verdict, only_looks, permitted
 from agent_orchestrator.flow.reactions import COORDINATOR
+from agent_orchestrator.flow.steering import hook_folders
 from agent_orchestrator.protocols import Answers, Permission
-from agent_orchestrator.safe_files import leads_out
 from agent_orchestrator.services import prompting
 from agent_orchestrator.services.lifecycle import Lifecycle
 from agent_orchestrator.services.plugins import Plugins, handle_of
@@ -77,28 +77,21 @@ class Permissions:
             mode = mode if prompting.may_edit(project, kind) else "default"
         commands = prompting.commands(project)
         allowed = self.flow.home.allowed.get(facts.project, ())
-        return permitted(tool, command, mode, commands, allowed, facts.spec.path)
+        return permitted(tool, command, mode, commands, allowed, facts.spec.path, hooks=_hooks(facts))
 
-    async def _leads_out(self, facts: SessionFacts, verdict: Verdict) -> bool:
-        """Do the files on the machine say otherwise than the letters: a symlink that leads elsewhere, a second name of another file?"""
-        assert facts.permission is not None
+    async def _borne_out(self, facts: SessionFacts, verdict: Verdict) -> bool:
+        """Do the files on its machine say the same as the letters?"""
         workspace, site = Path(facts.spec.path), self.plugins.site_of(facts)
         if not verdict.paths:
-            return False
+            return True
         if site.node is None:
-            edits = facts.permission.tool == "edit"
-            return any(leads_out(workspace, path, writing=edits) for path in verdict.paths)
-        fixed = [re.split(r"[*?]", path, maxsplit=1)[0] or "." for path in verdict.paths]
-        words = ("realpath", "-m", "-z", "--", str(workspace), *(f"{workspace}/{path}" for path in fixed))
-        done = await site.host.run(words, timeout=10.0)
-        top, *real = done.out.decode(errors="surrogateescape").split("\0")[:-1] or [""]
-        inside = [path for path in real if f"{path}/".startswith(f"{top}/") and "/.git/" not in f"{path}/"]
-        return bool(done.code) or not top or len(inside) != len(fixed)
+            return borne_out(workspace, verdict, _hooks(facts))
+        return await borne_out_there(site.host, workspace, verdict, _hooks(facts))
 
     async def _by_rule(self, facts: SessionFacts, verdict: Verdict) -> None:
         assert facts.permission is not None
         try:
-            if await self._leads_out(facts, verdict):
+            if not await self._borne_out(facts, verdict):
                 return  # a person decides
             key = f"rule:{facts.generation}:{facts.permission.at:.6f}"
             await self.decide(facts, "allow", "", by=verdict.why, key=key)
@@ -168,6 +161,10 @@ class Permissions:
             raise NotFound(f"{project} has no such permission: {tool}: {command}", "see them: ao permissions")
         body = e.PermissionWithdrawn(tool, command)
         await self.flow.append(Event(body, self.flow.clock(), "person", f"withdrawn:{uuid.uuid4().hex}", project))
+
+
+def _hooks(facts: SessionFacts) -> tuple[str, ...]:
+    return hook_folders(facts.place.git_env) if facts.place else ()
 
 
 def _still_asks(facts: SessionFacts, given: Event) -> bool:

@@ -20,6 +20,7 @@ from agent_orchestrator.plugins.runtimes.docker.engine import find as find_engin
 from agent_orchestrator.plugins.runtimes.docker.inside import inside
 from agent_orchestrator.protocols import Agent, Handle, NeedsWorkspace, Runtime, Watchable, Workspace
 from agent_orchestrator.registry import Admit, Code, Registry
+from agent_orchestrator.safe_files import read_plain
 from agent_orchestrator.services.containers import RUNTIME as CONTAINED
 from agent_orchestrator.services.sites import Find, Here, Site, no_nodes
 
@@ -73,7 +74,7 @@ class Plugins:
         found = []
         for path in project.plugins:
             with contextlib.suppress(OSError):
-                data = path.read_bytes()
+                data = read_plain(path.resolve())
                 if self.admit(path, data):
                     found.append({"path": str(path), "sha256": hashlib.sha256(data).hexdigest()})
         return found

@@ -3,6 +3,10 @@
 Whoever would use the account asks first: a start, a message, a session that met the limit itself. While it is held, nobody goes. After
 the reset the first one goes alone; the others follow a few seconds apart once that one works, or was not refused for a minute. A refusal
 holds all of them again.
+
+What a plugin reads in its tool's own record is believed. A line of the spool is a session's word, and whatever runs in the session can
+write it: it holds that session for as long as it says, and all others of the account for a quarter of an hour, once in four hours; longer
+only when another session says the same.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ import asyncio
 import hashlib
 import re
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -24,6 +28,7 @@ from agent_orchestrator.flow.engine import Change, Flow
 from agent_orchestrator.flow.events import Event, rfc3339
 from agent_orchestrator.flow.facts import AccountHold, SessionFacts, hold_key
 from agent_orchestrator.flow.fold import LONGEST_LIMIT, believable
+from agent_orchestrator.flow.reactions import limited_until
 from agent_orchestrator.flow.rules import Rule
 from agent_orchestrator.services.scheduler import holds_slot, waiting
 
@@ -38,6 +43,12 @@ OPENING = 900.0
 """Seconds after the end of a hold in which sessions go one after the other."""
 IN_ORDER = 300.0
 """Seconds after the end of a hold in which those that met the limit go before all others; one that cannot go stops nobody for longer."""
+SPOKEN = 900.0
+"""Seconds that an account is held on the word of one session."""
+SPOKEN_AGAIN = 4 * 3600.0
+"""Seconds in which the same session's word holds its account no second time."""
+WORD = "spool"
+"""Where a session's agent speaks for itself."""
 LOOK_AGAIN = 30.0
 """A hold is looked at again at least this often, so that a clock that jumps is noticed."""
 
@@ -56,6 +67,17 @@ class Wait:
 
     reason: str
     until: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    """A session met a limit; `read`: its plugin read so, otherwise the session says it."""
+
+    facts: SessionFacts
+    resets_at: float | None
+    model: str
+    at: float
+    read: bool
 
 
 @dataclass(slots=True)
@@ -129,6 +151,20 @@ def next_hold(
     return e.AccountHeld(account, at + pause, reason, model, False, times)
 
 
+def on_a_word(hold: e.AccountHeld, at: float, until: float) -> e.AccountHeld:
+    """The same hold where only a session's word is there for it: the session waits as it said, the others until then."""
+    until = min(hold.until, until)
+    reason = "a session says that the usage limit is reached"
+    return replace(
+        hold, until=until, named=hold.named and until == hold.until, reason=reason, waits=max(at, hold.until)
+    )
+
+
+def is_read(facts: SessionFacts) -> bool:
+    """Was its limit read by its plugin, and not told by the session itself?"""
+    return facts.activity.state == "limited" and facts.activity.source != WORD
+
+
 def apart(session: str) -> float:
     """Seconds that the next one keeps behind this session."""
     share = int.from_bytes(hashlib.sha256(session.encode()).digest()[:4], "big") / float(1 << 32)
@@ -154,6 +190,8 @@ class Quota:
         self._fresh: dict[str, AccountHold] = {}
         """Holds that are being recorded: they count already."""
         self._known: dict[str, tuple[int, Sequence[SessionFacts]]] = {}
+        self._spoke: dict[str, float] = {}
+        """When a session's word alone held its account."""
         self._timer: Timer | None = None
         self._due = 0.0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -171,7 +209,8 @@ class Quota:
     async def _catch_up(self, limited: Sequence[SessionFacts]) -> None:
         for facts in limited:
             if await self.flow.store.event_by_key(_held_by(facts, facts.limited_at or 0.0)) is None:
-                self._hold([(facts, facts.limit_until, facts.limit_model, facts.limited_at or 0.0)])
+                at = facts.limited_at or 0.0
+                self._hold([_Refusal(facts, facts.limit_until, facts.limit_model, at, is_read(facts))])
 
     def close(self) -> None:
         """Look no more."""
@@ -275,7 +314,7 @@ class Quota:
     # -- holding -------------------------------------------------------------------------------------------------------
 
     def _on_change(self, changes: Sequence[Change]) -> None:
-        met: list[tuple[SessionFacts, float | None, str, float]] = []
+        met: list[_Refusal] = []
         over = False
         for change in changes:
             body, facts, event = change.event.body, change.after, change.event
@@ -285,7 +324,7 @@ class Quota:
             if facts is None:
                 continue
             if isinstance(body, e.AgentLimit):
-                met.append((facts, body.resets_at, body.model, event.time))
+                met.append(_Refusal(facts, body.resets_at, body.model, event.time, event.source != WORD))
             elif isinstance(body, e.SessionAdmitted):
                 self._went(facts)
             elif _works(body):
@@ -295,27 +334,46 @@ class Quota:
         for told in self.on_release if over else ():
             told()
 
-    def _hold(self, met: Sequence[tuple[SessionFacts, float | None, str, float]]) -> None:
+    def _hold(self, met: Sequence[_Refusal]) -> None:
         events: list[Event] = []
-        for facts, resets_at, model, at in met:
+        for one in met:
+            facts, account, key = one.facts, account_of(one.facts), hold_key(account_of(one.facts), one.model)
             if not holds_at_once(self.flow.rules(facts.project, facts.spec.profile)):
                 continue
-            account = account_of(facts)
-            body = next_hold(self.holds(), account, model, resets_at, at)
-            known = self.holds().get(hold_key(account, model))
-            if known and known.released is None and known.until > max(at, body.until):
-                body = e.AccountHeld(account, known.until, known.reason, model, known.named, known.times)
-            key = hold_key(account, model)
+            body = self._weighed(one, next_hold(self.holds(), account, one.model, one.resets_at, one.at))
+            if body is None:
+                continue
+            known = self.holds().get(key)
+            if known and known.released is None and known.until > max(one.at, body.until):
+                body = replace(body, until=known.until, reason=known.reason, named=known.named, times=known.times)
             self._fresh[key] = AccountHold(
-                account, model, body.until, at, body.named, body.times, body.reason, facts.id
+                account, one.model, body.until, one.at, body.named, body.times, body.reason, facts.id
             )
-            now = self.flow.clock()
-            for one in self._limited(account, model, but=facts.id):
-                unique = f"held:{one.id}:{one.generation}:{body.until:.3f}"
-                events.append(Event(body, now, "daemon", unique, one.project, one.id))
-            events.append(Event(body, now, "daemon", _held_by(facts, at), facts.project, facts.id))
+            now, others = self.flow.clock(), replace(body, waits=None)
+            for other in self._limited(account, one.model, but=facts.id):
+                if (other.limit_until or 0.0) > body.until:
+                    continue
+                unique = f"held:{other.id}:{other.generation}:{body.until:.3f}"
+                events.append(Event(others, now, "daemon", unique, other.project, other.id))
+            events.append(Event(body, now, "daemon", _held_by(facts, one.at), facts.project, facts.id))
         if events:
             self._record(events)
+
+    def _weighed(self, one: _Refusal, hold: e.AccountHeld) -> e.AccountHeld | None:
+        """How much of a hold a refusal is good for: all of it if it was read, or two sessions say so; else a while, and not again soon."""
+        if one.read:
+            return hold
+        key, session = hold_key(hold.account, hold.model), one.facts.id
+        known = self.holds().get(key)
+        standing = known if known and known.released is None else None
+        other = self.flow.sessions.get(standing.session) if standing and standing.session != session else None
+        if standing and other and other.limited:
+            return on_a_word(hold, one.at, max(one.at + SPOKEN, standing.until, limited_until(other)))
+        recent = self._spoke.get(session, known.since if known and known.session == session else -SPOKEN_AGAIN)
+        if one.at - recent >= SPOKEN_AGAIN or one.at < recent:
+            self._spoke[session] = one.at
+            return on_a_word(hold, one.at, one.at + SPOKEN)
+        return on_a_word(hold, one.at, standing.until) if standing else None
 
     def _met(self, hold: AccountHold) -> Sequence[SessionFacts]:
         """The sessions that met this limit, looked for anew when something changed."""
@@ -382,6 +440,11 @@ class Quota:
                 continue
             until = ends(hold, now)
             began = next(iter(self._line(hold).went.values()), until)
+            own = self.flow.sessions.get(hold.session)
+            if (
+                own is not None and own.limited
+            ):  # it waits longer than the others, and its next try belongs to this hold
+                began = max(began, own.limit_until or 0.0)
             if until != hold.until:
                 self._release(hold, "its time cannot be right by the clock")
             elif until <= now and now >= max(until, began) + OPENING:

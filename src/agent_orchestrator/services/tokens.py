@@ -13,6 +13,7 @@ import hashlib
 import hmac
 import json
 import os
+import re
 import secrets
 import time
 from collections.abc import Callable
@@ -29,6 +30,7 @@ ROLES = ("viewer", "operator", "admin")
 """Each may do what the ones before it may: look, work with sessions, change the house."""
 SIGN_IN_DAYS = 30
 """Days after which a browser must sign in again."""
+_SESSION = re.compile(r"[\w.-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +213,10 @@ class Tokens:
     def _check_session(self, token: str, kind: str, purpose: str = "") -> Identity | None:
         subject, _, signature = token[4:].rpartition(".")
         session, _, generation = subject.rpartition(".")
-        if not session or not generation.isdecimal() or not _same(self._sign(purpose + subject), signature):
+        # An agent's token is signed without a purpose, so that those of running agents stay good: no purpose may pass for its session.
+        if not _SESSION.fullmatch(session) or not generation.isdecimal():
+            return None
+        if not _same(self._sign(purpose + subject), signature):
             return None
         return Identity(kind, session=session, generation=int(generation))
 

@@ -279,3 +279,18 @@ async def test_an_unreadable_result_is_unknown(stage: Stage) -> None:
     for text in ("", "{", "[]", '{"key": 1}', file.read_text().replace('"success"', '"timed_out"')):
         file.write_text(text)
         assert await stage.checks.known(spec) is None
+
+
+@pytest.mark.parametrize("place", ["mkfifo", "ln -s /dev/zero", "mkdir"])
+async def test_a_command_that_takes_the_place_of_our_own_files_holds_nobody_up(stage: Stage, place: str) -> None:
+    """What it leaves there may also be found by the next check, in the same folder."""
+    (stage.outside / "mine").write_text("mine\n")
+    meddles = f"rm ../exit; {place} ../exit; kill -9 $PPID"
+    async with asyncio.timeout(60):
+        result = await stage.checks.run(stage.spec(meddles, post_create=("true",)))
+        assert (result.state, result.exit_code) == ("failure", None)
+        await stage.checks.run(
+            stage.spec("rm -rf ../exit; ln -s $OUT/mine ../exit; kill -9 $PPID", name="other", post_create=("true",))
+        )
+        result = await stage.checks.run(stage.spec("true", name="third", post_create=("true",)))
+    assert result.state == "success" and (stage.outside / "mine").read_text() == "mine\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import shutil
 import subprocess
 from collections.abc import Collection, Mapping
@@ -306,3 +307,21 @@ def test_a_folder_that_cannot_be_cleared_is_what_the_machine_lacks(
         with pytest.raises(Temporary, match="Read-only"):
             snapshots.begin()
     snapshots.begin()
+
+
+@pytest.mark.parametrize("kind", ["symlink", "long"])
+async def test_an_index_that_an_agent_made_up_is_not_copied(here: Here, kind: str) -> None:
+    """One that goes elsewhere, and one that takes no room where it is, and more than a gigabyte where it would be copied to."""
+    here.session("a", {"a.txt": "A\n"})
+    path = here.session("b", {"a.txt": "B\n"}, commit=False)
+    here.session("c", {"a.txt": "C\n"})
+    index = Path(git(path, "rev-parse", "--absolute-git-dir"), "index")
+    if kind == "symlink":
+        index.rename(here.root / "elsewhere")
+        index.symlink_to(here.root / "elsewhere")
+    else:
+        entries, size = index.read_bytes()[:-20], 3 << 29
+        index.write_bytes(entries + b"ZZZZ" + size.to_bytes(4, "big"))
+        os.truncate(index, len(entries) + 8 + size + 20)
+    assert "M a.txt" in git(path, "--no-optional-locks", "status", "--porcelain"), "Git itself takes it"
+    assert await here.pairs() == [("a", "c", ("a.txt",), "text")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from agent_orchestrator.errors import Conflict, NotFound, UsageError
 from agent_orchestrator.git import Git
 from agent_orchestrator.services.landing import Built, Conflicted, Strategy, build
 from agent_orchestrator.services.landing import merging as merging_module
+from agent_orchestrator.services.landing.repository import open_repository
 from tests.integration.landing.world import World, snapshot, write
 from tests.integration.rescue.world import git
 
@@ -268,3 +270,34 @@ async def test_building_twice_gives_the_same_tree(world: World) -> None:
         assert isinstance(built, Built)
         trees.add(built.tree)
     assert len(trees) == 1
+
+
+def leading_out(world: World, levels: int) -> str:
+    """A tree by hand: as the branch's, with a `.gitattributes` so many folders above the checkout."""
+
+    def tree(*entries: tuple[str, str, str]) -> str:
+        content = b"".join(f"{mode} {name}\0".encode() + bytes.fromhex(sha) for mode, name, sha in entries)
+        argv = ["git", "hash-object", "-t", "tree", "--literally", "-w", "--stdin"]
+        done = subprocess.run(argv, cwd=world.agent, input=content, capture_output=True, check=True)
+        return done.stdout.decode().strip()
+
+    (world.root / "blob").write_text("* merge=union\n")
+    made = tree(("100644", ".gitattributes", git(world.agent, "hash-object", "-w", str(world.root / "blob"))))
+    for _ in range(levels - 1):
+        made = tree(("40000", "..", made))
+    listed = (line.split(None, 3) for line in git(world.agent, "ls-tree", "HEAD").splitlines())
+    return tree(("40000", "..", made), *((mode.lstrip("0"), name, sha) for mode, _, sha, name in listed))
+
+
+async def test_names_that_lead_out_of_a_checkout_are_neither_written_nor_landed(world: World) -> None:
+    world.commit({"x.txt": "x\n"})
+    bad = git(world.agent, "commit-tree", "-p", "HEAD", "-m", "bad", leading_out(world, 3))
+    planted = world.spec.work.parent / ".gitattributes"
+    repository = await open_repository(world.host, world.repo, world.spec.branch, world.spec.base)
+    async with merging_module.merging(repository, world.spec.work, bad):
+        assert not planted.exists()
+    git(world.agent, "update-ref", "HEAD", bad)
+    world.use_head()
+    with pytest.raises(Conflict, match=r"'\.\./\.\./\.\./\.gitattributes' is no name that Git would check out"):
+        await build(world.host, world.spec)
+    assert not planted.exists() and world.litter() == []

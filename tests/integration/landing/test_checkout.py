@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from agent_orchestrator.services.landing import Landed, Waits, land
+from agent_orchestrator.services.landing import Landed, Waits, checkout, land
 from agent_orchestrator.services.landing.checkout import Checkout
 from tests.integration.landing.world import World, snapshot, write
 from tests.integration.rescue.world import git
@@ -375,3 +377,65 @@ async def test_a_checkout_that_may_not_be_written_is_waited_for(world: World, mo
     assert isinstance(found, Waits)
     assert "may not be written" in found.reason
     assert world.status() == ""
+
+
+# -- an agent's own checkout ---------------------------------------------------------------------------------------------
+
+
+def own_folder(world: World) -> Path:
+    """The agent's own Git folder, and `main` checked out beside its own branch: it follows, as the user's does."""
+    folder = Path(git(world.agent, "rev-parse", "--absolute-git-dir"))
+    (folder / "HEAD").write_text("ref: refs/heads/main\n")
+    git(world.agent, "reset", "-q", "--hard")
+    return folder
+
+
+async def test_its_lock_is_a_file_of_our_own(world: World, tmp_path: Path) -> None:
+    """Whatever lies there under the name that we write first: nothing is written through it."""
+    world.commit({"b.txt": "agent's\n"})
+    (tmp_path / "profile").write_text("mine\n")
+    (own_folder(world) / "ao-landing.lock").symlink_to(tmp_path / "profile")
+    assert isinstance(await world.land(), Landed)
+    assert (tmp_path / "profile").read_text() == "mine\n" and world.litter() == []
+
+
+@pytest.mark.parametrize("kind", ["symlink", "long"])
+async def test_an_index_that_is_none_is_waited_for(world: World, tmp_path: Path, kind: str) -> None:
+    world.commit({"b.txt": "agent's\n"})
+    built, folder = await world.built(), own_folder(world)
+    if kind == "symlink":
+        (folder / "index").rename(tmp_path / "index")
+        (folder / "index").symlink_to(tmp_path / "index")
+    else:
+        os.truncate(folder / "index", 1 << 40)
+    before = world.main()
+    waits = await world.land(built)
+    assert isinstance(waits, Waits) and "index cannot be copied" in waits.reason and waits.checkout == world.agent
+    assert world.main() == before and world.litter() == []
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "[" * 100_000,
+        '{"about": 1}',
+        json.dumps({"about": checkout._MARK, **{key: [] for key in ("pid", "started", "boot", "ref", "old", "new")}}),
+        json.dumps(
+            {
+                "about": checkout._MARK,
+                "pid": 2**31 - 1,
+                "started": "",
+                "boot": "",
+                "ref": "refs/heads/main",
+                "old": "--output=written",
+                "new": "--output=written",
+            }
+        ),
+    ],
+)
+async def test_a_lock_that_we_have_not_written_is_not_ours(world: World, content: str) -> None:
+    world.commit({"b.txt": "agent's\n"})
+    lock = Path(git(world.agent, "rev-parse", "--absolute-git-dir"), "index.lock")
+    lock.write_text(content)
+    assert isinstance(await world.land(), Landed)
+    assert lock.read_text() == content and not (world.agent / "written").exists()

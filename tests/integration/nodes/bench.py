@@ -230,6 +230,7 @@ class Pipe:
     def __init__(self, out: asyncio.Queue[bytes | None], into: asyncio.Queue[bytes | None]) -> None:
         self._out, self._into = out, into
         self.sent: list[int] = []
+        self.reason = ""
 
     async def send(self, frame: bytes) -> None:
         self.sent.append(len(frame))
@@ -241,7 +242,8 @@ class Pipe:
             raise ConnectionError("cut")
         return frame
 
-    async def close(self) -> None:
+    async def close(self, reason: str = "") -> None:
+        self.reason = reason
         for queue in (self._out, self._into):
             with contextlib.suppress(asyncio.QueueFull):
                 queue.put_nowait(None)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
+import shutil
 import socket
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -332,3 +335,66 @@ async def test_a_full_disk_moves_no_ref_and_changes_no_file(small_disk: Path, tm
     assert "disk space" in caught.value.remedy
     assert git(spec.repo, "rev-parse", "refs/ao/rescue/app-task") == first.commit
     assert files_of(world.path) == files and state_of(world.path) == state
+
+
+# -- among what an agent has prepared ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["pipe", "symlink"])
+async def test_marks_of_ours_that_an_agent_has_made(world: World, tmp_path: Path, kind: str) -> None:
+    await world.make()
+    (world.path / "a.txt").write_text("changed\n")
+    await rescue(world.host, world.spec.repo, world.path, "app-task")
+    await world.plugin.remove(world.spec)
+    await world.plugin.create(replace(world.spec, existing=True), lambda _: None)
+    (tmp_path / "profile").write_text("mine\n")
+    mark = Path(git(world.path, "rev-parse", "--absolute-git-dir"), "ao-bringing-back")
+    if kind == "pipe":
+        os.mkfifo(mark)
+    else:
+        mark.symlink_to(tmp_path / "profile")
+    back = await bring_back(world.host, world.spec.repo, world.path, "app-task")
+    assert back.restored and (world.path / "a.txt").read_text() == "changed\n" and not os.path.lexists(mark)
+    assert (tmp_path / "profile").read_text() == "mine\n"
+
+
+async def test_gits_state_however_deep_and_long(world: World) -> None:
+    await world.make()
+    loose = commit(world.path, "a.txt", "loose\n")
+    git(world.path, "reset", "-q", "--hard", "HEAD^")
+    own = Path(git(world.path, "rev-parse", "--absolute-git-dir"))
+    (own / "AO_STATE").write_text(" " * ((1 << 20) - 20) + loose + " " * (1 << 20))
+    (own / "rebase-merge").mkdir()
+    here = os.open(own / "rebase-merge", os.O_RDONLY)
+    for _ in range(1100):
+        os.mkdir("d", dir_fd=here)
+        below = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(here)
+    try:
+        found = await survey.survey(world.host, world.spec.repo, world.path, ())
+        assert found.mentioned.get(loose) == "commit" and "AO_STATE" in found.git_files
+    finally:
+        subprocess.run(["rm", "-rf", str(own / "rebase-merge")], check=True)  # pytest could not
+
+
+async def test_an_index_of_an_agents_own_making_has_nothing_removed_elsewhere(world: World) -> None:
+    """It leaves out a file whose name leads out of the workspace, through a folder that is not there when it is saved."""
+    await world.make()
+    (world.path / "d").mkdir(exist_ok=True)
+    commit(world.path, "d/f", "f\n")
+    elsewhere, name = world.path.parent / "victim", b"d/../../victim"
+    elsewhere.write_text("precious\n")
+    stand_in = "d/AA/AA/victim"
+    sha = git(world.path, "rev-parse", "HEAD:d/f")
+    git(world.path, "update-index", "--add", "--cacheinfo", f"100644,{sha},{stand_in}")
+    git(world.path, "update-index", "--skip-worktree", stand_in, "d/f")
+    index = Path(git(world.path, "rev-parse", "--path-format=absolute", "--git-path", "index"))
+    content = index.read_bytes()[:-20].replace(stand_in.encode(), name)
+    assert name in content
+    index.write_bytes(content + hashlib.sha1(content).digest())
+    shutil.rmtree(world.path / "d")
+    await rescue(world.host, world.spec.repo, world.path, "app-task")
+    await world.make_again()
+    assert elsewhere.read_text() == "precious\n"

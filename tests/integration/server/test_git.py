@@ -403,3 +403,93 @@ def uploads(repo: Path) -> list[int]:
             if mark in command and os.fsencode(repo) in command:
                 found.append(int(entry.name))
     return found
+
+
+async def stopping(
+    place: Place, token: str, *, body: bytes = b"0014"
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A fetch that says so much, and then nothing."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", place.world.port, limit=1 << 14)
+    writer.write(
+        b"POST /git/app.git/git-upload-pack HTTP/1.1\r\nHost: 127.0.0.1\r\nGit-Protocol: version=2\r\n"
+        b"Authorization: Bearer %s\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n"
+        % (token.encode(), len(body), body)
+    )
+    return reader, writer
+
+
+async def until_uploads(place: Place, count: int) -> None:
+    async with asyncio.timeout(60):
+        while len(uploads(place.repo)) != count:
+            await asyncio.sleep(0.01)
+
+
+async def test_nobody_has_many_gits_at_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agent_orchestrator.services.sharing.turns.WITHIN", 0.2)
+    monkeypatch.setattr("agent_orchestrator.services.sharing.turns.OF_ALL", 6)
+    tokens, sessions = place.world.services.tokens, place.world.services.sessions.flow.sessions
+    agents = tokens.for_session(SESSION, 1)
+    begun = [await stopping(place, agents) for _ in range(12)]
+    await until_uploads(place, 4)
+    refused = [reader for reader, _ in begun if b"503" in await status_within(reader)]
+    assert len(refused) == 8 and len(uploads(place.repo)) == 4
+    code, said = await place.git("fetch", "origin", token=agents)
+    assert code and "remote: 4 Gits work for app-fix already: try again when they are done" in said
+    assert await place.git("fetch", "-q", "origin") == (0, ""), "its node does not wait for it"
+    sessions["app-other"] = session_facts("app-other")
+    others = tokens.for_session("app-other", 1)
+    assert await place.git("fetch", "-q", "origin", token=others) == (0, ""), "nor do others"
+    begun += [await stopping(place, others) for _ in range(3)]
+    await until_uploads(place, 6)
+    assert "remote: 6 Gits work for agents already" in (await place.git("fetch", "origin", token=others))[1]
+    assert await place.git("fetch", "-q", "origin") == (0, ""), "nodes save work: they wait for no agent"
+    for _, writer in begun:
+        writer.close()
+    await until_uploads(place, 0)
+    assert await place.git("fetch", "-q", "origin", token=agents) == (0, "")
+
+
+async def status_within(reader: asyncio.StreamReader) -> bytes:
+    """The first line of an answer, if one comes within half a second."""
+    try:
+        return await asyncio.wait_for(reader.readline(), 0.5)
+    except TimeoutError:
+        return b""
+
+
+async def test_whoever_stops_in_the_middle_ends_his_git(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agent_orchestrator.server.routes.git.SILENT", 1.0)
+    wanted = b"0014command=ls-refs\n00010009peel\n0000"
+    reader, writer = await stopping(place, place.token(), body=wanted[:4])
+    for start in range(4, len(wanted), 8):  # slowly, but it goes on
+        piece = wanted[start : start + 8]
+        await asyncio.sleep(0.3)
+        writer.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+    writer.write(b"0\r\n\r\n")
+    assert b"200" in await reader.readline()
+    writer.close()
+    reader, writer = await stopping(place, place.token())
+    await until_uploads(place, 1)
+    assert b"408" in await asyncio.wait_for(reader.readline(), 60)
+    await until_uploads(place, 0)
+    writer.close()
+
+
+async def test_whoever_takes_nothing_ends_his_git(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agent_orchestrator.server.routes.git.SILENT", 0.2)
+    (place.repo / "large.bin").write_bytes(os.urandom(12 << 20))
+    quiet("-c", "core.compression=0", "add", ".", cwd=place.repo)
+    quiet("commit", "-qm", "large", cwd=place.repo)
+    head = quiet("rev-parse", "HEAD", cwd=place.repo)
+    body = b"0011command=fetch0001000fno-progress0032want %s\n0009done\n0000" % head.encode()
+    reader, writer = await stopping(place, place.token(), body=body)
+    writer.write(b"0\r\n\r\n")
+    assert b"200" in await reader.readline()
+    await until_uploads(place, 0)
+    writer.close()
+
+
+async def test_a_push_without_an_end_of_what_is_cut_off_is_refused(place: Place) -> None:
+    line = b"shallow " + b"a" * 65_000
+    status, _, said = await raw(place, "git-receive-pack", b"%04x%s" % (len(line) + 4, line))
+    assert status == 422 and b"not a push that can be taken" in said

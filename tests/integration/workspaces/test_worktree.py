@@ -443,3 +443,68 @@ async def test_a_place_that_git_knows_is_not_taken_from_whom_it_knows_there(
         await worktree.create(spec, silent)
     away.rename(spec.path)
     assert git_in(spec.path, "status", "--porcelain", "--branch").strip() == "## mine"
+
+
+# -- among what an agent has prepared ------------------------------------------------------------------------------------
+
+
+def nested(folder: Path, depth: int) -> None:
+    here = os.open(folder, os.O_RDONLY)
+    for _ in range(depth):
+        os.mkdir("d", dir_fd=here)
+        below = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(here)
+
+
+@pytest.mark.parametrize("content", [None, b"a\0b/.git", b"x" * 100_000])
+async def test_a_neighbour_that_does_not_say_where_it_is(
+    worktree: Worktree, repo: Path, tmp_path: Path, content: bytes | None
+) -> None:
+    bad, spec = spec_for(repo, tmp_path, "bad"), spec_for(repo, tmp_path, "task")
+    where = (await worktree.create(bad, silent)).git_dir / "gitdir"
+    await worktree.create(spec, silent)
+    where.unlink()
+    if content is None:
+        os.mkfifo(where)
+    else:
+        where.write_bytes(content)
+    await worktree.remove(spec)
+    assert not spec.path.exists() and bad.path.exists() and where.parent.is_dir()
+    await worktree.create(spec_for(repo, tmp_path, "bad1"), silent)
+
+
+async def test_a_branch_in_whose_place_is_a_way_elsewhere(
+    worktree: Worktree, host: CountingHost, spec: WorkspaceSpec
+) -> None:
+    place = spec.repo / ".git/refs/heads" / spec.branch
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.symlink_to("/")
+    with pytest.raises(Conflict, match="has become a symlink, which Git has not made: see what it is and remove it"):
+        await worktree.create(spec, silent)
+    assert not any("worktree" in argv for argv in host.ran), "Git would go through all that there is"
+    place.unlink()
+    await worktree.create(spec, silent)
+
+
+async def test_a_pipe_for_a_list_of_patterns(worktree: Worktree, spec: WorkspaceSpec) -> None:
+    exclude = spec.repo / ".git/info/exclude"
+    exclude.parent.mkdir(exist_ok=True)
+    exclude.unlink(missing_ok=True)
+    os.mkfifo(exclude)
+    with pytest.raises(Conflict, match="info/exclude' is no plain file: find out what it is"):
+        await worktree.create(spec, silent)
+
+
+async def test_folders_deeper_than_we_are_patient_go_too(worktree: Worktree, spec: WorkspaceSpec) -> None:
+    await worktree.create(spec, silent)
+    closed = spec.path / "deep/d/closed"
+    (closed / "er").mkdir(parents=True)
+    closed.chmod(0)
+    try:
+        nested(spec.path / "deep/d", 1300)
+        await worktree.remove(spec)
+        assert not spec.path.exists() and [*spec.path.parent.iterdir()] == []
+    finally:
+        subprocess.run(["rm", "-rf", str(spec.path.parent)], check=True)  # pytest could not

@@ -18,8 +18,9 @@ from agent_orchestrator import reports as r
 from agent_orchestrator.errors import UsageError
 from agent_orchestrator.host import LocalHost
 from agent_orchestrator.plugins.agents import claude_dialogs, clis
-from agent_orchestrator.plugins.agents.claude_code import ClaudeCode, rules, trusted_root
+from agent_orchestrator.plugins.agents.claude_code import ClaudeCode, rules
 from agent_orchestrator.plugins.agents.claude_listening import projects_folder
+from agent_orchestrator.plugins.agents.claude_state import trusted_root
 from agent_orchestrator.plugins.agents.claude_transcript import limit_reset, limited_model, typed
 from agent_orchestrator.plugins.agents.user_files import lock_folder
 from agent_orchestrator.protocols import Activity, AgentContext, Answers, Headless, Listens, Permission, Typable, Types
@@ -243,9 +244,9 @@ async def test_its_own_file_is_written_under_its_lock(
     held = []
     lock, merge = Path(context.env["HOME"]) / ".claude.json.lock", clis.merge_json
 
-    def watched(path: Path, change: Callable[[dict[str, Any]], bool]) -> None:
+    def watched(path: Path, change: Callable[[dict[str, Any]], bool], agents: Path) -> None:
         held.append(lock.is_dir())
-        merge(path, change)
+        merge(path, change, agents)
 
     monkeypatch.setattr(clis, "merge_json", watched)
     await agent.launch(context)

@@ -36,14 +36,14 @@ def test_a_users_file_keeps_what_is_in_it(tmp_path: Path) -> None:
         data["ours"] = 2
         return True
 
-    clis.merge_json(link, add)
+    clis.merge_json(link, add, tmp_path / "cli")
     assert link.is_symlink() and real.stat().st_mode & 0o777 == 0o640
     assert real.read_text().startswith("// top\n")
     assert json.loads(real.read_text()[7:]) == {"mine": 1, "ours": 2}
-    clis.merge_json(tmp_path / "new/x.json", add)
+    clis.merge_json(tmp_path / "new/x.json", add, tmp_path / "new")
     assert json.loads((tmp_path / "new/x.json").read_text()) == {"ours": 2}
     real.write_text('{"mine": 1, /* inside */ "x": 2}')
-    clis.merge_json(link, add)
+    clis.merge_json(link, add, tmp_path / "cli")
     assert real.read_text() == '{"mine": 1, /* inside */ "x": 2}', "what we cannot read we do not write"
     assert list(tmp_path.glob(".*")) == []
 

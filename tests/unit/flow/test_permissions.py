@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from agent_orchestrator.flow.permissions import LONGEST, only_looks, permitted, plain_git, told
 from agent_orchestrator.flow.shell_words import visible
+from agent_orchestrator.flow.steering import hook_folders
 
 HERE = Path(__file__).parent
 ASKED = [
@@ -121,15 +122,96 @@ def test_other_files_are_asked(path: str) -> None:
     assert not permitted("read", path, "auto-edit", (), ())
 
 
-@pytest.mark.parametrize("path", [".claude/settings.json", "sub/.mcp.json", ".husky/pre-commit", ".VSCODE/tasks.json"])
+STEERING = [
+    ".claude/settings.json",
+    "sub/.mcp.json",
+    ".husky/pre-commit",
+    ".VSCODE/tasks.json",
+    ".idea/watcherTasks.xml",
+    ".zed/settings.json",
+    ".github/hooks/x.json",
+    "mise.toml",
+    ".pre-commit-config.yaml",
+    "lefthook.yml",
+    "lefthook-local.yaml",
+    ".lefthook.toml",
+    ".lefthook/pre-commit/x.sh",
+    ".githooks/pre-commit",
+    ".git-hooks/pre_commit/x.rb",
+    ".overcommit.yml",
+    ".huskyrc",
+    ".huskyrc.js",
+    ".lintstagedrc.json",
+    "lint-staged.config.mjs",
+    "commitlint.config.js",
+    ".simple-git-hooks.cjs",
+    ".lfsconfig",
+    "sub/HEAD",
+    "sub/head",
+    "a.txt, .mcp.json",
+]
+
+
+@pytest.mark.parametrize("path", STEERING)
 def test_files_that_say_what_is_run_are_read_but_not_changed(path: str) -> None:
     assert not permitted("edit", path, "auto-edit", (), ())
     assert permitted("read", path, "auto-edit", (), ())
 
 
+@pytest.mark.parametrize("path", [path for path in STEERING if "," not in path])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "git mv x {}",
+        "git mv {} x",
+        "git checkout main -- {}",
+        "git checkout -- {}",
+        "git restore --source=main {}",
+        "git rm -f {}",
+    ],
+)
+def test_nor_does_git_change_them(command: str, path: str) -> None:
+    assert not permitted("Bash", command.format(path), "auto-edit", (), (), "/ws")
+    folder, _, name = path.rpartition("/")
+    assert not permitted("Bash", command.format(name), "auto-edit", (), (), "/ws", folder), "from its folder"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "package.json",
+        "conftest.py",
+        "Makefile",
+        ".github/workflows/ci.yml",
+        "HEADER",
+        "src/head.py",
+        "hooks/use_state.ts",
+        "config",
+        "CLAUDE.md",
+    ],
+)
+def test_files_that_only_other_permissions_run_are_edited(path: str) -> None:
+    assert permitted("edit", path, "auto-edit", (), ())
+
+
+def test_hooks_of_the_workspace_are_not_changed() -> None:
+    env = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "core.hooksPath", "GIT_CONFIG_VALUE_0": "./tools/hooks"}
+    hooks = hook_folders(env)
+    for tool, command in (("edit", "tools/hooks/pre-commit"), ("Bash", "git mv x tools/hooks/pre-commit")):
+        assert permitted(tool, command, "auto-edit", (), (), "/ws")
+        assert not permitted(tool, command, "auto-edit", (), (), "/ws", hooks=hooks)
+    assert permitted("edit", "tools/hook.py", "auto-edit", (), (), hooks=hooks)
+    for value in ("/ao/sessions/x/hooks", "~/hooks", ""):
+        assert hook_folders({**env, "GIT_CONFIG_VALUE_0": value}) == ()
+    assert hook_folders({"GIT_CONFIG_COUNT": "many"}) == hook_folders({"GIT_CONFIG_COUNT": "3"}) == ()
+
+
 def test_which_files_must_be_looked_at() -> None:
     assert permitted("edit", "a/b", "auto-edit", (), ()).paths == ("a/b",)
     assert permitted("Bash", "git add a/b && git commit -m x c", "auto-edit", (), ()).paths == ("a/b", "c")
+    found = permitted("Bash", "git checkout main -- a.py && git rm /ws/b", "auto-edit", (), (), "/ws", "sub")
+    assert found.changed == ("sub/a.py", "b") and found.files == ("sub/a.py",) and found.folder == "sub"
+    assert permitted("Bash", "cd /ws && git add a", "auto-edit", (), (), "/ws", "sub").paths == ("a",)
 
 
 def test_going_on_needs_no_question_and_full_needs_none_at_all() -> None:

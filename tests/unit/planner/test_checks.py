@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_orchestrator.flow.plan_checks import Known, before, check, cycle, in_order, json_in, layers
+from agent_orchestrator.flow.plan_checks import MOST_OVERLAPS, Known, before, check, cycle, in_order, json_in, layers
 from agent_orchestrator.flow.plans import PlannedTask, task_of
 
 KNOWN = Known(most=5, profiles=frozenset({"frontend"}), issues={3: "Style the page", 4: "Serve it"}, after={4: (3,)})
@@ -157,3 +157,20 @@ def test_order_layers_and_circles_agree(edges: list[set[int]]) -> None:
     assert all(at[name] < at[task.id] for task in tasks for name in task.dependencies)
     ahead = before(tasks)
     assert all(ahead[name] < ahead[task.id] for task in tasks for name in task.dependencies)
+
+
+def test_a_plan_with_more_patterns_than_can_be_compared_says_so_at_once() -> None:
+    tasks = [
+        {"id": f"t{place}", "title": f"task {place}", "files": [f"*{place}_{n}*{'a*' * 100}b" for n in range(50)]}
+        for place in range(20)
+    ]
+    begun = time.process_time()
+    found = check({"tasks": tasks}, Known())
+    assert time.process_time() - begun < 2.0
+    assert found.notes == ("it has too many patterns of files for a look at which of them meet",)
+
+
+def test_of_very_many_tasks_at_one_file_some_are_named() -> None:
+    tasks = [{"id": f"t{place}", "title": f"task {place}", "files": ["a.py"]} for place in range(50)]
+    notes = check({"tasks": tasks}, Known(most=50)).notes
+    assert len(notes) == MOST_OVERLAPS + 1 and notes[-1] == "more of them may change the same files"

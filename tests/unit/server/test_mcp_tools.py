@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from mcp.shared.inbound import encode_header_value
 
 from agent_orchestrator.cli.mcp import Bridge, _field
-from agent_orchestrator.errors import Denied, NotFound
+from agent_orchestrator.errors import Denied, NotFound, UsageError
 from agent_orchestrator.server import auth
-from agent_orchestrator.server.mcp import protocol
+from agent_orchestrator.server.mcp import own, protocol
 from agent_orchestrator.server.mcp.endpoint import _fault
 from agent_orchestrator.server.mcp.fleet import _of_file
-from agent_orchestrator.server.mcp.own import _shared
+from agent_orchestrator.server.mcp.own import Files, Named, shared, who_touches
 from agent_orchestrator.server.mcp.resources import PLACES
 from agent_orchestrator.server.mcp.scopes import Scope
 from agent_orchestrator.server.mcp.tools import LONGEST, Tool, cut
@@ -97,11 +100,54 @@ def test_one_file_of_a_change() -> None:
         ({"src/a.py"}, {"src/*"}, {"src/a.py"}),
         ({"./a.py"}, {"a.py"}, {"./a.py"}),
         ({"src"}, {"srcs/a.py"}, set()),
+        ({"src/a.py"}, {"src/"}, {"src/a.py"}),
+        ({"src/*"}, {"src/*"}, {"src/*"}),
         (set(), {"a"}, set()),
     ],
 )
 def test_files_meet_by_path_folder_and_pattern(mine: set[str], theirs: set[str], both: set[str]) -> None:
-    assert _shared(mine, theirs) == both
+    assert shared(Named(mine), {"other": Named(theirs)}) == {"other": both}
+
+
+def test_a_file_is_never_a_pattern_whatever_it_is_called() -> None:
+    mine = Named([], ["a.py", "[ab].py", "deep/x"])
+    assert shared(mine, {"other": Named([], ["*", "?.py", "**", "deep/*"])}) == {"other": set()}
+    assert shared(mine, {"other": Named([], ["[ab].py"])}) == {"other": {"[ab].py"}}
+
+
+def test_more_patterns_than_can_be_compared_with_all_files_are_refused_at_once() -> None:
+    many = Named([], [f"gen/m{number % 100:03d}/file_{number:05d}.py" for number in range(20_000)])
+    asked = Named([f"*007*{'a*' * 30}{number}b" for number in range(200)])
+    with pytest.raises(UsageError, match="4000000, 500000 at most") as refused:
+        shared(asked, {"other": many})
+    assert "folders" in refused.value.remedy
+    assert len(shared(Named(["gen/m007/", "*_00107.py"]), {"other": many})["other"]) == 2
+
+
+def test_files_are_compared_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a question costs, the daemon goes on with its other work meanwhile."""
+    spec = SimpleNamespace(files=("a*.py",), kind="task", title="other")
+    me, other = (
+        SimpleNamespace(id=name, project="app", spec=spec, stopped=False, landed=None, pr=None) for name in ("me", "o")
+    )
+
+    async def expected(_sessions: object) -> dict[str, frozenset[str]]:
+        return {"me": frozenset(), "o": frozenset({"ab.py"})}
+
+    threads: list[str] = []
+
+    def compare(mine: Named, others: dict[str, Named]) -> dict[str, set[str]]:
+        threads.append(threading.current_thread().name)
+        return shared(mine, others)
+
+    monkeypatch.setattr(own, "shared", compare)
+    monkeypatch.setattr(own, "is_over", lambda _facts: False)
+    flow = SimpleNamespace(sessions={"me": me, "o": other})
+    services = SimpleNamespace(sessions=SimpleNamespace(flow=flow), conflicts=SimpleNamespace(expected=expected))
+    caller: Any = SimpleNamespace(own=lambda: (me, 1), services=services)
+    found = asyncio.run(who_touches(caller, Files(files=["ab.py"])))
+    assert found == {"others": [{"session": "o", "title": "other", "files": ["ab.py"]}]}
+    assert threads and threads[0] != threading.main_thread().name
 
 
 @pytest.mark.parametrize("text", ["get_log", "", " x", "ü", "a\r\nB: c", "=?base64?x?=", "ao://sessions/x"])

@@ -59,6 +59,23 @@ def test_an_agents_token_is_not_its_nodes(home: Home) -> None:
     assert tokens.check(nodes.replace(".3.", ".4.")) is None
 
 
+def test_what_is_signed_for_one_purpose_serves_no_other(home: Home) -> None:
+    tokens = Tokens(home)
+    made = {
+        "saving": tokens.for_saving("app-fix", 1).removeprefix("aow_"),
+        "node": tokens.for_node("app-fix.1").removeprefix("aon_"),
+        "page": f"app-fix.1.{tokens.page_of('app-fix.1')}",
+        "answer": f"app-fix.1.{tokens.seal('app-fix.1')}",
+    }
+    for purpose, rest in made.items():
+        for kind in ("aos", "aow", "aon"):
+            assert tokens.check(f"{kind}_{purpose} {rest}") is None, (kind, purpose)
+        shown = {kind for kind in ("aos", "aow", "aon") if tokens.check(f"{kind}_{rest}")}
+        assert shown == {"saving": {"aow"}, "node": {"aon"}}.get(purpose, set()), purpose
+    agents = tokens.for_session("app-fix", 1)
+    assert not any(tokens.check(agents.replace("aos_", kind)) for kind in ("aow_", "aon_"))
+
+
 @pytest.mark.parametrize(
     "token",
     [

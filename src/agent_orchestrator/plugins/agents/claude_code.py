@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import re
@@ -16,8 +17,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent_orchestrator.errors import Temporary, UsageError
-from agent_orchestrator.git_files import find_layout
+from agent_orchestrator.aside import aside
+from agent_orchestrator.errors import Conflict, UsageError
 from agent_orchestrator.plugins.agents import claude_dialogs, claude_headless, clis
 from agent_orchestrator.plugins.agents.claude_listening import (
     HOOKS,
@@ -27,7 +28,7 @@ from agent_orchestrator.plugins.agents.claude_listening import (
     put_back,
     transcript_of,
 )
-from agent_orchestrator.plugins.agents.user_files import lock_folder
+from agent_orchestrator.plugins.agents.claude_state import answer_ahead, config_folder, own_file, take_along
 from agent_orchestrator.protocols import (
     AgentContext,
     AgentLaunch,
@@ -42,7 +43,7 @@ from agent_orchestrator.protocols import (
     TurnLine,
     Typable,
 )
-from agent_orchestrator.safe_files import plain
+from agent_orchestrator.safe_files import NotPlain, made_folder, plain
 
 if TYPE_CHECKING:
     from agent_orchestrator.host import Host
@@ -57,16 +58,15 @@ _WILD = re.compile(r"[*?\[\]{}\n]")
 """What would make a pattern of a rule: such a thing is asked for, and allowed by our rule."""
 EDITS = ("Edit", "Write", "NotebookEdit")
 MCP = "ao"
+"""How it calls our MCP server; its tools are `mcp__ao__…`."""
 SETTINGS = ("settings.json", "settings.local.json", "CLAUDE.md", "agents", "commands", "hooks", "plugins", "skills")
 """What of its folder it takes commands from: a sandboxed one only reads it."""
-"""How it calls our MCP server; its tools are `mcp__ao__…`."""
-KEY_TAIL = 20
-"""Characters by which Claude Code remembers an API key that was approved."""
 DIALOG_WITHIN = 3.0
 DIALOG_SETTLES = 0.4
 PAUSE = 0.1
 HOOK_WITHIN = 10
 BACKSLASH = "\\"
+LONGEST_CONVERSATION = 512 << 20
 
 
 class ClaudeCode:
@@ -90,9 +90,9 @@ class ClaudeCode:
         """A new conversation with an id given ahead, or the old one continued; rules as system prompt, the task as first message."""
         program = clis.program(self._host, "claude", context, INSTALL)
         folder = config_folder(context.env)
-        await asyncio.to_thread(_answer_ahead, context)
+        await aside(answer_ahead, context)
         hooks = f"claude-hooks-{uuid.uuid4().hex[:12]}.jsonl"
-        conversation, continues = _conversation(context, folder)
+        conversation, continues = await aside(_conversation, context, folder)
         argv = [program, *self._options(context, _write_settings(context, hooks)), *continues]
         fresh = "--session-id" in continues
         prompt = (context.task or context.prompt) if fresh else context.message
@@ -113,9 +113,10 @@ class ClaudeCode:
         """Its folder, and its state in there: in the user's home it could not be replaced. The user's settings are only read."""
         folder, records = config_folder(env), private / RECORDS
         for old in records.glob("*.json"):
-            old.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                old.unlink()
         if not env.get("CLAUDE_CONFIG_DIR"):
-            _take_along(_own_file(env), folder / ".claude.json")
+            take_along(own_file(env), folder / ".claude.json")
         return Kept(
             writable=(folder, *private.glob("claude-hooks-*.jsonl")),
             fixed=tuple(folder / name for name in SETTINGS),
@@ -180,18 +181,6 @@ class ClaudeCode:
         return None
 
 
-def _own_file(env: Mapping[str, str]) -> Path:
-    """Its state: logins, trusted folders, answered dialogs."""
-    folder = config_folder(env)
-    return folder / ".claude.json" if env.get("CLAUDE_CONFIG_DIR") else folder.parent / ".claude.json"
-
-
-def config_folder(env: Mapping[str, str]) -> Path:
-    """Where Claude Code keeps its settings, records and transcripts."""
-    home = Path(env.get("HOME") or Path.home())
-    return Path(env["CLAUDE_CONFIG_DIR"]) if env.get("CLAUDE_CONFIG_DIR") else home / ".claude"
-
-
 # -- the conversation --------------------------------------------------------------------------------------------------
 
 
@@ -214,13 +203,25 @@ def _bring_here(conversation: str, folder: Path, here: Path) -> bool:
     found = next(iter(sorted((folder / "projects").glob(f"*/{name}"))), None)
     if found is None:
         return False
-    here.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with (
-        plain(found) as source,
-        (here / name).open("xb") as copy,
-    ):  # agents write there: a symlink would lead to what is not theirs
-        shutil.copyfileobj(source, copy)
+    try:
+        _copy(found, folder, here / name)
+    except OSError as error:
+        remedy = f"copy {found} to {here} yourself"
+        raise Conflict(f"the conversation {conversation} cannot be brought here: {error}", remedy) from None
     return True
+
+
+def _copy(found: Path, folder: Path, to: Path) -> None:
+    """Agents write there: a symlink, at either end, would lead to what is not theirs."""
+    with plain(found) as source, made_folder(folder, to.relative_to(folder).parts[:-1]) as here:
+        if os.fstat(source.fileno()).st_size > LONGEST_CONVERSATION:
+            raise NotPlain(f"{found} is too long")
+        with os.fdopen(os.open(to.name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=here), "wb") as copy:
+            try:
+                shutil.copyfileobj(source, copy)
+            except OSError:
+                os.unlink(to.name, dir_fd=here)
+                raise
 
 
 def _is_uuid(text: str) -> bool:
@@ -317,78 +318,3 @@ def _rule(permission: Permission, context: AgentContext) -> str:
 def _escaped(text: str) -> str:
     """Parentheses delimit a rule's content."""
     return re.sub(r"([\\()])", r"\\\1", text)
-
-
-# -- dialogs answered ahead --------------------------------------------------------------------------------------------
-
-
-def _answer_ahead(context: AgentContext) -> None:
-    """Onboarding, trust in the repository and the API key of the environment, in Claude Code's own file and under its lock."""
-    file = _own_file(context.env)
-    if _already_answered(file, context):
-        return
-    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with lock_folder(file) as held:
-        if not held:
-            raise Temporary(f"{file} stays locked by another program", f"if none runs, remove {file}.lock")
-        clis.merge_json(file, lambda data: _answers(data, context))
-
-
-def _already_answered(file: Path, context: AgentContext) -> bool:
-    try:
-        data = json.loads(file.read_bytes())
-    except (OSError, ValueError):
-        return False
-    return isinstance(data, dict) and not _answers(data, context)
-
-
-def _answers(data: dict[str, Any], context: AgentContext) -> bool:
-    """Put in what is missing; says whether anything was."""
-    before = json.dumps(data)
-    data["hasCompletedOnboarding"] = True
-    data.setdefault("theme", "dark")
-    projects = data.setdefault("projects", {})
-    if isinstance(projects, dict):
-        project = projects.setdefault(str(trusted_root(context.workspace)), {})
-        if isinstance(project, dict):
-            project["hasTrustDialogAccepted"] = True
-    if key := context.env.get("ANTHROPIC_API_KEY"):
-        responses = data.setdefault("customApiKeyResponses", {})
-        if isinstance(responses, dict):
-            approved, rejected = (responses.setdefault(name, []) for name in ("approved", "rejected"))
-            tail = key[-KEY_TAIL:]
-            if isinstance(approved, list) and isinstance(rejected, list) and tail not in (*approved, *rejected):
-                approved.append(tail)
-    return json.dumps(data) != before
-
-
-def _take_along(file: Path, copy: Path) -> None:
-    """Bring a copy of its state up to the user's own; what was learnt in the copy stays where his says nothing."""
-    try:
-        theirs = json.loads(file.read_bytes())
-    except (OSError, ValueError):
-        return
-    if not isinstance(theirs, dict):
-        return
-
-    def bring(data: dict[str, Any]) -> bool:
-        projects = {**data.get("projects", {}), **theirs.get("projects", {})}
-        data.update(theirs)
-        data["projects"] = projects
-        return True
-
-    copy.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if copy.is_symlink():
-        copy.unlink()  # an agent's doing: the copy is where agents write
-    with lock_folder(copy):
-        clis.merge_json(copy, bring)
-
-
-def trusted_root(workspace: Path) -> Path:
-    """The folder that trust is kept for: a worktree's main checkout, otherwise the workspace itself."""
-    here = Path(os.path.realpath(workspace))
-    layout = find_layout(here)
-    if layout is None or layout.common == layout.git_dir:
-        return here
-    common = Path(os.path.realpath(layout.common))
-    return common.parent if common.name == ".git" else common

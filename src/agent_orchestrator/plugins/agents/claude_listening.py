@@ -385,7 +385,7 @@ def read_record(path: Path, process: str = "") -> Record | None:
     """A status record; none while there is none, or it is of an earlier process with the same pid."""
     try:
         data = json.loads(read_plain(path))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     if not isinstance(data, dict):
         return None
@@ -402,7 +402,10 @@ def read_record(path: Path, process: str = "") -> Record | None:
 
 
 def _from_milliseconds(value: object) -> datetime:
-    return datetime.fromtimestamp(value / 1000 if isinstance(value, int) else 0, UTC)
+    try:
+        return datetime.fromtimestamp(value / 1000 if isinstance(value, int) else 0, UTC)
+    except (ArithmeticError, ValueError, OSError):
+        return datetime.fromtimestamp(0, UTC)
 
 
 def transcript_of(folder: Path, workspace: Path, conversation: str) -> Path:

@@ -9,13 +9,16 @@ import json
 import os
 import re
 import sys
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import structlog
+
 from agent_orchestrator.errors import AoError, Missing
+from agent_orchestrator.plugins.agents import user_files
 from agent_orchestrator.protocols import AgentContext, AgentRun, Found, Kept
+from agent_orchestrator.safe_files import NotPlain
 
 if TYPE_CHECKING:
     from agent_orchestrator.host import Host
@@ -32,6 +35,8 @@ BRIDGE = (sys.executable, "-P", "-m", "agent_orchestrator", "mcp")
 """Our MCP server by standard input and output; the workspace lends it no modules."""
 BRIDGE_VARIABLES = ("AO_TOKEN", "AO_HOME")
 """What it needs of the environment."""
+
+log = structlog.get_logger(__name__)
 
 _RULES = re.compile(r"\A<rules>\n.*?\n</rules>\n\n", re.DOTALL)
 
@@ -139,29 +144,32 @@ def own_commands(context: AgentContext) -> tuple[str, ...]:
     return context.commands if context.permissions == "auto-edit" else ()
 
 
-def merge_json(path: Path, change: Callable[[dict[str, Any]], bool]) -> None:
+def merge_json(path: Path, change: Callable[[dict[str, Any]], bool], agents: Path) -> None:
     """Let `change` add to a JSON file of the user's; it says whether it did. A file that is no plain JSON object (but for comments at its
-    top) is left alone; the file is replaced in one step, and keeps its mode and its place behind a symlink.
+    top) is left alone; so is one that a symlink in the folder `agents`, where agents write, leads to out of it. The file is replaced in one
+    step, and keeps its mode and its place behind the user's own symlinks.
     """
-    target = Path(os.path.realpath(path))
-    comments = ""
+    comments, mode, data = "", 0o600, {}
     try:
-        text = target.read_text(encoding="utf-8")
+        content, mode = user_files.read(path, agents)
+        text = content.decode()
         if match := re.match(r"(?:\s*//[^\n]*\n)+", text):
             comments = match[0]
         data = json.loads(text[len(comments) :])
     except FileNotFoundError:
-        data = {}
-    except (OSError, ValueError):
+        pass
+    except NotPlain as error:
+        log.warning("a file of an agent's CLI is left as it is", file=str(path), error=str(error))
         return
-    if not isinstance(data, dict) or not change(data):
+    except (OSError, ValueError, RecursionError):
         return
-    target.parent.mkdir(parents=True, exist_ok=True)
-    mode = target.stat().st_mode & 0o777 if target.exists() else 0o600
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(comments)
-        json.dump(data, file, indent=2, ensure_ascii=False)
-        file.write("\n")
-    Path(name).chmod(mode)
-    Path(name).replace(target)
+    if isinstance(data, dict) and change(data):
+        user_files.write(path, agents, comments.encode() + _as_json(data), mode)
+
+
+def _as_json(data: Mapping[str, Any]) -> bytes:
+    """As people read it; half a character, which JSON can name, stays named."""
+    try:
+        return f"{json.dumps(data, indent=2, ensure_ascii=False)}\n".encode()
+    except UnicodeEncodeError:
+        return f"{json.dumps(data, indent=2)}\n".encode()

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from agent_orchestrator import reports as r
+from agent_orchestrator.aside import aside
 from agent_orchestrator.errors import AoError, UsageError
 from agent_orchestrator.git_files import find_layout
-from agent_orchestrator.plugins.agents import clis, codex_rollouts, codex_screen
+from agent_orchestrator.plugins.agents import clis, codex_rollouts, codex_screen, user_files
 from agent_orchestrator.plugins.agents.codex_rollouts import GUARD, Rollouts
 from agent_orchestrator.plugins.agents.codex_screen import Dialog, Signals
 from agent_orchestrator.protocols import (
@@ -104,7 +105,7 @@ class Codex:
                 "notice.hide_full_access_warning": True,
                 "notice.model_migrations": await self._migrations(program, home, context.env),
                 "tui.resume_cwd": "current",
-                **_settings(context, home),
+                **await aside(_settings, context, home),
             }
         )
         argv += [*_permission_flags(context), *self._args]
@@ -115,7 +116,7 @@ class Codex:
             words.append(guarded(clis.fitting(prompt, context)))
         if words:
             argv += ["--", *words]
-        codex_rollouts.remember_start(context.private, home, context.resume, time.time())
+        await aside(codex_rollouts.remember_start, context.private, home, context.resume, time.time())
         memo = {"home": str(home), "log": str(_size(context.private / "terminal.log")), "waits": "" if prompt else "1"}
         return AgentLaunch(tuple(argv), waits=not prompt, conversation=context.resume or None, memo=memo)
 
@@ -164,12 +165,8 @@ class Codex:
             known += json.loads(done.out)["models"]
         except (AoError, ValueError, KeyError, TypeError):
             pass
-        try:
-            known += json.loads((home / "models_cache.json").read_text(encoding="utf-8"))["models"]
-        except (OSError, ValueError, KeyError, TypeError):
-            pass
-        pairs = ((model.get("slug"), (model.get("upgrade") or {}).get("model")) for model in known)
-        return {old: new for old, new in pairs if isinstance(old, str) and isinstance(new, str)}
+        known += await aside(_cached_models, home)
+        return dict(successor for model in known if (successor := _successor(model)))
 
     def _model_flags(self, context: AgentContext) -> list[str]:
         model = context.model or self._model
@@ -421,9 +418,26 @@ def _mcp(context: AgentContext) -> dict[str, Any]:
 
 def _configuration(home: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads((home / "config.toml").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return tomllib.loads(user_files.read_settings(home / "config.toml").decode())
+    except (OSError, ValueError, RecursionError):
         return {}
+
+
+def _cached_models(home: Path) -> list[Any]:
+    """Those it was told of; agents write there too."""
+    try:
+        models = json.loads(user_files.read(home / "models_cache.json", home)[0])["models"]
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return []
+    return models if isinstance(models, list) else []
+
+
+def _successor(model: object) -> tuple[str, str] | None:
+    """A model's name, and that of the one to change to."""
+    upgrade = model.get("upgrade") if isinstance(model, dict) else None
+    new = upgrade.get("model") if isinstance(upgrade, dict) else None
+    old = model.get("slug") if isinstance(model, dict) else None
+    return (old, new) if isinstance(old, str) and isinstance(new, str) else None
 
 
 def _roots(context: AgentContext) -> list[str]:

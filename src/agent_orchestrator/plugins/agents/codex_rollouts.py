@@ -16,7 +16,7 @@ from typing import Any
 from agent_orchestrator import reports as r
 from agent_orchestrator.odd import forgiving
 from agent_orchestrator.plugins.agents.forge_calls import forge_calls
-from agent_orchestrator.plugins.agents.journals import Journal, Line, moment
+from agent_orchestrator.plugins.agents.journals import Journal, Line, moment, past_lines, size_of
 from agent_orchestrator.protocols import Activity, AgentRun, Heard
 from agent_orchestrator.safe_files import plain
 
@@ -42,7 +42,7 @@ def remember_start(private: Path, home: Path, conversation: str | None, now: flo
     if file.exists():
         return
     path = find(home, conversation) if conversation else None
-    said = {path.name: path.stat().st_size} if path else {}
+    said = {path.name: size_of(path)} if path else {}
     part = file.with_suffix(".new")
     part.write_text(json.dumps({"since": now, "said": said}), encoding="utf-8")
     part.replace(file)
@@ -268,11 +268,8 @@ def _progress(plan: object, when: datetime | None) -> r.ProgressReport | None:
 def model_of(home: Path, conversation: str) -> str:
     """The model of a conversation's last turn."""
     path = find(home, conversation) if conversation else None
-    turns = (
-        [data["payload"] for data in _before(path, path.stat().st_size) if data["type"] == "turn_context"]
-        if path
-        else []
-    )
+    said = [data.get("payload") for data in _before(path) if data.get("type") == "turn_context"] if path else []
+    turns = [turn for turn in said if isinstance(turn, dict)]
     return str(turns[-1].get("model") or "") if turns else ""
 
 
@@ -282,34 +279,30 @@ def counted(home: Path, conversation: str) -> dict[str, int]:
     total: dict[str, int] = {}
     for line in _lines(path) if path else ():
         if b'"type":"token_usage_record"' in line[:200]:
-            whole = _object(line).get("payload", {}).get("thread_token_usage")
+            payload = _object(line).get("payload")
+            whole = payload.get("thread_token_usage") if isinstance(payload, dict) else None
             total = whole if isinstance(whole, dict) else total
     return total
 
 
-def _lines(path: Path) -> list[bytes]:
+def _lines(path: Path, end: int | None = None) -> Iterator[bytes]:
     try:
-        with plain(path) as file:
-            return file.read().splitlines()
-    except OSError:
-        return []
-
-
-def _before(path: Path, end: int) -> Iterator[dict[str, Any]]:
-    """The lines before a place that say what still holds after it: the model, and which tools were called."""
-    try:
-        with plain(path) as file:
-            while file.tell() < end and (line := file.readline()):
-                if b'"turn_context"' in line[:200] or b'"response_item"' in line[:200]:
-                    yield _object(line)
+        yield from past_lines(path, 0, end)
     except OSError:
         return
+
+
+def _before(path: Path, end: int | None = None) -> Iterator[dict[str, Any]]:
+    """The lines before a place that say what still holds after it: the model, and which tools were called."""
+    for line in _lines(path, end):
+        if b'"turn_context"' in line[:200] or b'"response_item"' in line[:200]:
+            yield _object(line)
 
 
 def _object(text: object) -> dict[str, Any]:
     try:
         data = json.loads(text) if isinstance(text, str | bytes) else text
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return data if isinstance(data, dict) else {}
 

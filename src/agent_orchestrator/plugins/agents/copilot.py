@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent_orchestrator import reports as r
+from agent_orchestrator.aside import aside
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.odd import forgiving
 from agent_orchestrator.plugins.agents import clis
-from agent_orchestrator.plugins.agents.journals import Journal, moment
+from agent_orchestrator.plugins.agents.journals import Journal, moment, size_of
 from agent_orchestrator.protocols import (
     Activity,
     AgentContext,
@@ -97,7 +98,7 @@ class Copilot:
         prompt = clis.fitting(context.message if resumes else context.task or context.prompt, context)
         if prompt:
             argv += ["--interactive", clis.as_argument(self.typed(prompt))]
-        _trust(home, context)
+        await aside(_trust, home, context)
         return AgentLaunch(
             tuple(argv),
             _instructions(context),
@@ -106,7 +107,7 @@ class Copilot:
             memo={
                 "home": str(home),
                 "prompt": "yes" if prompt else "",
-                "before": str(said.stat().st_size if said.exists() else 0),
+                "before": str(size_of(said)),
             },
         )
 
@@ -416,4 +417,4 @@ def _trust(home: Path, context: AgentContext) -> None:
         trusted.append(str(folder))
         return True
 
-    clis.merge_json(home / "config.json", add)
+    clis.merge_json(home / "config.json", add, home)

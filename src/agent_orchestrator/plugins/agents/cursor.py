@@ -194,7 +194,14 @@ def _transcripts(env: Mapping[str, str], workspace: Path) -> Path:
 def _chats(folder: Path) -> list[Path]:
     """A chat's file, in a folder of its own or not, the latest last."""
     found = {path.stem: path for path in (*folder.glob("*.jsonl"), *folder.glob("*/*.jsonl"))}
-    return sorted(found.values(), key=lambda path: path.stat().st_mtime)
+    return sorted(found.values(), key=_changed)
+
+
+def _changed(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 async def _screen(run: AgentRun) -> str:

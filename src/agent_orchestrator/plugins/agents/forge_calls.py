@@ -6,18 +6,19 @@ import re
 
 _PARTS = re.compile(r"&&|\|\||[;|&\n(`]")
 _SET = re.compile(r"[A-Za-z_]\w*=\S*\s+|(?:sudo|env|exec|time|command|if|then|do|while|!|\{)\s+")
-_QUOTED = re.compile(r"'[^']*'|\"(?:\\.|[^\"\\])*\"")
+_QUOTED = re.compile(r"'[^']*'|\"(?:\\.|[^\"\\])*(?:\"|\Z)", re.DOTALL)
 _ASKS = re.compile(r"(?:\S*/)?(?:gh|glab)\s+(?!(?:version|help|config|alias|completion|extension)\b)(?!-)\S")
 
 
 def forge_calls(command: str) -> int:
     """The calls of `gh` and `glab` in a shell command that reach their host; those in quotes are words."""
     bare = _QUOTED.sub(lambda found: "_" if "$(" not in found[0] else found[0].strip("\"'"), command)
-    return sum(bool(_ASKS.match(_unset(part.strip()))) for part in _PARTS.split(bare))
+    return sum(_asks(part.strip()) for part in _PARTS.split(bare))
 
 
-def _unset(part: str) -> str:
-    """A command without the variables and words before it."""
-    while found := _SET.match(part):
-        part = part[found.end() :]
-    return part
+def _asks(part: str) -> bool:
+    """Does a command ask a forge, after the variables and words before it?"""
+    at = 0
+    while found := _SET.match(part, at):
+        at = found.end()
+    return _ASKS.match(part, at) is not None

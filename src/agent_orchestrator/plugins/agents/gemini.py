@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent_orchestrator import reports as r
+from agent_orchestrator.aside import aside
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.odd import forgiving
 from agent_orchestrator.plugins.agents import clis
-from agent_orchestrator.plugins.agents.journals import Journal, moment
+from agent_orchestrator.plugins.agents.journals import Journal, moment, past_lines, size_of
 from agent_orchestrator.plugins.agents.prompts import log_size
 from agent_orchestrator.plugins.agents.titles import Title, Titles
 from agent_orchestrator.protocols import (
@@ -31,7 +32,6 @@ from agent_orchestrator.protocols import (
     Kept,
     ScreenRules,
 )
-from agent_orchestrator.safe_files import plain
 
 if TYPE_CHECKING:
     from agent_orchestrator.host import Host
@@ -91,7 +91,7 @@ class Gemini:
             for path in (home / "policies", policy):
                 argv += ["--policy", str(path)]
         prompt, conversation = clis.opening(context), context.resume
-        if conversation is None or (_is_uuid(conversation) and not _spoken(home, conversation)):
+        if conversation is None or (_is_uuid(conversation) and not await aside(_spoken, home, conversation)):
             conversation = conversation or str(uuid.uuid4())
             argv += ["--session-id", conversation]
         else:
@@ -99,7 +99,7 @@ class Gemini:
             prompt = clis.fitting(context.message, context)
         if prompt:
             argv += ["--prompt-interactive", clis.as_argument(self.typed(prompt))]
-        _answer_login(home, context.env)
+        await aside(_answer_login, home, context.env)
         return AgentLaunch(
             tuple(argv),
             await self._identity(context),
@@ -110,7 +110,7 @@ class Gemini:
                 "log": str(log_size(context)),
                 "prompt": "yes" if prompt else "",
                 "resumed": "yes" if "--resume" in argv else "",
-                "before": json.dumps({path.name: path.stat().st_size for path in _chats(home, conversation)}),
+                "before": json.dumps({path.name: size_of(path) for path in _chats(home, conversation)}),
             },
         )
 
@@ -147,7 +147,7 @@ class Gemini:
     async def deliver(self, run: AgentRun, message: str, text: str, *, interrupt: bool) -> Delivery | None:
         """Typed, but not before it has set its conversation up: until then it shows an input line that loses what it gets."""
         del message, text, interrupt
-        return None if _begun(run) else Held("the agent is not ready yet")
+        return None if await aside(_begun, run) else Held("the agent is not ready yet")
 
     def typed(self, text: str) -> str:
         """A text that begins like one of its commands gets a space in front."""
@@ -388,10 +388,9 @@ def _begun(run: AgentRun) -> bool:
     before: dict[str, int] = json.loads(run.memo.get("before") or "{}")
     chat = Chat(resumed=bool(run.memo.get("resumed")))
     for path in _chats(Path(run.memo["home"]), run.conversation or ""):
-        with plain(path) as file:
-            file.seek(before.get(path.name, 0))
-            for line in file:
-                with contextlib.suppress(ValueError):
+        with contextlib.suppress(OSError):
+            for line in past_lines(path, before.get(path.name, 0)):
+                with contextlib.suppress(ValueError, RecursionError):
                     chat.take(json.loads(line))
     return chat.begun
 
@@ -399,8 +398,8 @@ def _begun(run: AgentRun) -> bool:
 def _spoken(home: Path, conversation: str) -> bool:
     """Is there something to resume?"""
     for path in _chats(home, conversation):
-        with contextlib.suppress(OSError), plain(path) as file:
-            if any(b'"type":"user"' in line and not line.startswith(b'{"$set"') for line in file):
+        with contextlib.suppress(OSError):
+            if any(b'"type":"user"' in line and not line.startswith(b'{"$set"') for line in past_lines(path)):
                 return True
     return False
 
@@ -436,4 +435,4 @@ def _answer_login(home: Path, env: Mapping[str, str]) -> None:
         login["selectedType"] = way
         return True
 
-    clis.merge_json(home / "settings.json", choose)
+    clis.merge_json(home / "settings.json", choose, home)

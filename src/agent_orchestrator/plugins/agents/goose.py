@@ -10,11 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from agent_orchestrator.aside import aside
 from agent_orchestrator.errors import UsageError
 from agent_orchestrator.host import ProcessId
 from agent_orchestrator.plugins.agents import clis
 from agent_orchestrator.plugins.agents.goose_listening import FAILED, QUOTA, Ear, shows_dialog
-from agent_orchestrator.plugins.agents.goose_store import Place, calls_in, parts_of
+from agent_orchestrator.plugins.agents.goose_store import Place, Store, calls_in, parts_of
 from agent_orchestrator.plugins.agents.prompts import PromptLog, log_size
 from agent_orchestrator.protocols import (
     AgentContext,
@@ -83,7 +84,7 @@ class Goose:
         """`goose run --interactive` with the task, or with the message it is started again for; `goose session` without one."""
         program = clis.program(self._host, "goose", context, INSTALL)
         place = Place.of(context.env, context.private)
-        known = place.store.find(context.resume) if context.resume else None
+        known, spent, row = await aside(_known, place.store, context.resume)
         name = known or f"{context.session}-{secrets.token_hex(4)}"
         argv = ["--session-id" if known else "--name", name, *(["--resume"] if known else [])]
         if MODES.get(context.permissions) == "approve":
@@ -103,8 +104,8 @@ class Goose:
             "session": name,
             "store": str(place.store.path),
             "logs": str(place.logs),
-            "spent": json.dumps(place.store.sums(known) if known else [0, 0, 0.0]),
-            "row": str(place.store.last_row()),
+            "spent": json.dumps(spent),
+            "row": str(row),
             "log": str(log_size(context)),
         }
         return AgentLaunch(tuple(argv), env, waits=not text, conversation=name, memo=memo)
@@ -116,7 +117,7 @@ class Goose:
         ear = Ear(run)
         alive = True
         while True:
-            for heard in ear.hear():
+            async for heard in ear.hear():
                 yield heard
             if not alive:
                 return
@@ -206,6 +207,12 @@ class Goose:
                 TurnReport(f"The model could not be asked ({failed['error']}). Shall it be tried again?"),
             )
         return (conversation, TurnReport(self._words))
+
+
+def _known(store: Store, session: str | None) -> tuple[str | None, list[float], int]:
+    """A session's id if it is there, what it has taken so far, and the number of the store's last message."""
+    known = store.find(session) if session else None
+    return known, store.sums(known) if known else [0, 0, 0.0], store.last_row()
 
 
 def _env(context: AgentContext) -> dict[str, str]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from agent_orchestrator.aside import aside
 from agent_orchestrator.odd import forgiving
 from agent_orchestrator.plugins.agents.goose_store import Store, parts_of
 from agent_orchestrator.plugins.agents.journals import Journal
@@ -63,6 +64,8 @@ class Ear:
             run.changes.watch(path)
         self._journals: dict[Path, Journal] = {}
         self._session = ""
+        self._found: tuple[str, list[tuple[Any, ...]], list[tuple[Any, ...]]] = ("", [], [])
+        """What the store was found to have, until it is told: the session, its messages, its sums."""
         self._row = max(int(run.memo.get("row", "0")), 0)
         self._told_row = run.cursors.get(MESSAGES, 0)
         self._model = ""
@@ -95,9 +98,15 @@ class Ear:
             or (self._turn is not None and self._turn.doubtful(self.prompts.look(), monotonic()))
         )
 
-    def hear(self) -> Iterator[Heard]:
+    async def hear(self) -> AsyncIterator[Heard]:
         """What came since."""
         prompt = self.prompts.look()
+        if self._stored():
+            await aside(self._ask)
+        for heard in self._heard(prompt):
+            yield heard
+
+    def _heard(self, prompt: Prompt | None) -> Iterator[Heard]:
         yield from self._read_store()
         yield from self._read_logs()
         if prompt is not None:
@@ -108,26 +117,38 @@ class Ear:
 
     # -- its store -----------------------------------------------------------------------------------------------------
 
-    def _read_store(self) -> Iterator[Heard]:
+    def _stored(self) -> bool:
         """What is written can be read only a moment later, and nothing tells of that: so it is looked at for a while."""
         if self.store.changed():
             self._until = monotonic() + LOGGED_WITHIN
         elif not self._until:
-            return
+            return False
         elif monotonic() > self._until:
             self._until = 0.0
-        if not self._session:
-            self._session = self.store.find(self.run.memo.get("session", "")) or ""
-            if not self._session:
-                return
-            yield Heard((ConversationReport(self._session),), "record")
-        query = "SELECT id, role, content_json FROM messages WHERE session_id = ? AND id > ? ORDER BY id"
-        for row, role, content in self.store.ask(query, self._session, self._row):
-            self._row = row
-            yield from self._message(row, role, parts_of(_json(content)))
+        return True
+
+    def _ask(self) -> None:
+        """What the store has that was not read; it may be locked."""
+        session = self._session or self.store.find(self.run.memo.get("session", "")) or ""
+        if not session:
+            return
+        query = """SELECT CAST(id AS INTEGER), role, content_json FROM messages
+                   WHERE session_id = ? AND id > ? ORDER BY id"""
+        messages = self.store.ask(query, session, self._row)
         query = """SELECT accumulated_input_tokens, accumulated_output_tokens, accumulated_cost, model_config_json, extension_data
                    FROM sessions WHERE id = ?"""
-        for given, taken, cost, model, extensions in self.store.ask(query, self._session):
+        self._found = (session, messages, self.store.ask(query, session))
+
+    def _read_store(self) -> Iterator[Heard]:
+        session, messages, sums = self._found
+        self._found = ("", [], [])
+        if session and not self._session:
+            self._session = session
+            yield Heard((ConversationReport(session),), "record")
+        for row, role, content in messages:
+            self._row = row
+            yield from self._message(row, role, parts_of(_json(content)))
+        for given, taken, cost, model, extensions in sums:
             named = _json(model)
             self._model = str(named.get("model_name", "")) if isinstance(named, dict) else ""
             yield from self._spent.since(given or 0, taken or 0, cost, self._model)
@@ -312,5 +333,5 @@ def asked(region: bytes, started: list[str], workspace: Path) -> Permission | No
 def _json(text: object) -> Any:
     try:
         return json.loads(str(text))
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sqlite3
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from agent_orchestrator.safe_files import LONGEST, plain
+
+ANSWERS_WITHIN = 2.0
+STEPS = 10_000
+"""Steps of a query between two looks at the clock."""
 
 
 def parts_of(content: object) -> list[dict[str, Any]]:
@@ -63,12 +71,18 @@ class Store:
         return before != self._seen
 
     def ask(self, query: str, *values: object) -> list[tuple[Any, ...]]:
-        """Rows; none where it is not there, is locked, or is of another kind."""
-        if not self.path.exists():
+        """Rows; none where it is not there, is locked, is of another kind, or takes too long: agents can put anything into it."""
+        try:
+            with plain(Path(os.path.realpath(self.path))):
+                pass
+        except OSError:
             return []
         with contextlib.suppress(sqlite3.Error):
             found = sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True, timeout=1.0)
             with contextlib.closing(found):
+                until = time.monotonic() + ANSWERS_WITHIN
+                found.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST)
+                found.set_progress_handler(lambda: time.monotonic() > until, STEPS)
                 return found.execute(query, values).fetchall()
         self._seen = ()  # look again at the next chance
         return []
@@ -82,14 +96,15 @@ class Store:
     def sums(self, session: str) -> list[float]:
         """What a session has taken so far: tokens in, tokens out, dollars."""
         query = (
-            "SELECT accumulated_input_tokens, accumulated_output_tokens, accumulated_cost FROM sessions WHERE id = ?"
+            "SELECT CAST(accumulated_input_tokens AS INTEGER), CAST(accumulated_output_tokens AS INTEGER), "
+            "CAST(accumulated_cost AS REAL) FROM sessions WHERE id = ?"
         )
         found = self.ask(query, session)
         return [number or 0 for number in found[0]] if found else [0, 0, 0.0]
 
     def last_row(self) -> int:
         """The number of the last message of all."""
-        found = self.ask("SELECT MAX(id) FROM messages")
+        found = self.ask("SELECT CAST(MAX(id) AS INTEGER) FROM messages")
         return int(found[0][0] or 0) if found else 0
 
 

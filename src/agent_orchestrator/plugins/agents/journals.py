@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -11,9 +12,12 @@ from typing import Any
 
 from agent_orchestrator.protocols import AgentRun, Heard
 from agent_orchestrator.reports import Report
+from agent_orchestrator.safe_files import plain
 from agent_orchestrator.spool import SpoolReader
 
 LONGEST_LINE = 32 * 1024 * 1024
+MOST_PAST = 128 * 1024 * 1024
+"""Bytes that are read again at once: an agent can make a journal of any length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,24 @@ class Journal:
     def heard(self, line: Line, *reports: Report) -> Heard:
         """What a line says, told once however often it is read."""
         return Heard(reports, self.source, self.place, line.start, line.end)
+
+
+def past_lines(path: Path, start: int = 0, end: int | None = None) -> Iterator[bytes]:
+    """The lines between two places of a journal, of very much the last; raises `NotPlain`, or the system's own error."""
+    with plain(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        end = size if end is None else min(end, size)
+        file.seek(max(start, end - MOST_PAST))
+        while file.tell() < end and (line := file.readline(LONGEST_LINE)):
+            yield line
+
+
+def size_of(path: Path) -> int:
+    """How long a journal is by now; nothing, where it is not there."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def moment(value: object) -> datetime | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -14,11 +15,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import structlog
+
 from agent_orchestrator import reports as r
+from agent_orchestrator.aside import aside
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.odd import forgiving
 from agent_orchestrator.plugins.agents import clis
-from agent_orchestrator.plugins.agents.journals import Journal
+from agent_orchestrator.plugins.agents.journals import Journal, size_of
 from agent_orchestrator.protocols import (
     Activity,
     AgentContext,
@@ -32,9 +36,12 @@ from agent_orchestrator.protocols import (
     Permission,
     ScreenRules,
 )
+from agent_orchestrator.safe_files import opened, put
 
 if TYPE_CHECKING:
     from agent_orchestrator.host import Host
+
+log = structlog.get_logger(__name__)
 
 INSTALL = "install it: npm install -g @moonshot-ai/kimi-code (it needs Node 22.19 or newer)"
 MODES: Mapping[str, tuple[str, ...]] = {"plan": ("--plan",), "full": ("--auto",)}
@@ -87,8 +94,8 @@ class KimiCode:
         if model := context.model or self._model:
             argv += ["--model", str(model)]
         argv += MODES.get(context.permissions, ())
-        _trust(home, context.workspace)
-        before = {path.parent.parent.parent.name: path.stat().st_size for path in _wires(home, context.workspace)}
+        await aside(_trust, home, context.workspace)
+        before = {path.parent.parent.parent.name: size_of(path) for path in _wires(home, context.workspace)}
         return AgentLaunch(
             tuple(argv),
             {"KIMI_CODE_NO_AUTO_UPDATE": "1", **own_node(argv[0], context.env)},
@@ -362,8 +369,11 @@ def _wires(home: Path, workspace: Path) -> Sequence[Path]:
 
 def _trust(home: Path, workspace: Path) -> None:
     """It asks for every folder; the answer is a file of its own for each."""
-    path = home / "workspace-trust" / folder_key(workspace)
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        record = {"root": os.path.realpath(workspace), "trustedAt": int(time.time() * 1000)}
-        path.write_text(json.dumps(record, separators=(",", ":")), encoding="utf-8")
+    file = Path("workspace-trust") / folder_key(workspace)
+    with contextlib.suppress(OSError), opened(home, file):
+        return  # anything else in its place, a symlink say, is an agent's doing, and is replaced
+    record = {"root": os.path.realpath(workspace), "trustedAt": int(time.time() * 1000)}
+    try:
+        put(home, file, json.dumps(record, separators=(",", ":")).encode(), 0o644)
+    except OSError as error:
+        log.warning("a file of an agent's CLI is left as it is", file=str(home / file), error=str(error))

@@ -11,7 +11,7 @@ from agent_orchestrator.plugins.forges.http import Http
 
 _KEPT = ":/@#+=.,_"
 """What stays as it is in a mark, besides letters, digits and `-`."""
-_MARK = re.compile(r"\s*<!-- ao:(\S+) -->\s*\Z")
+_MARK = re.compile(r"<!-- ao:(\S+) -->\s*\Z")
 _LONGEST = 2_000
 LONGEST_TEXT = 60_000
 LONGEST_TITLE = 250
@@ -35,7 +35,7 @@ def mark(key: str) -> str:
 def unmarked(body: str) -> tuple[str, str]:
     """A text without our mark, and the mark's key; no key: it bears none."""
     found = _MARK.search(body)
-    return (body[: found.start()], unquote(found[1])) if found else (body, "")
+    return (body[: found.start()].rstrip(), unquote(found[1])) if found else (body, "")
 
 
 def bears(body: str, key: str) -> bool:

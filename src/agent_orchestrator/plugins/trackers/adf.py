@@ -16,7 +16,7 @@ _BULLET = re.compile(r"\s*[-*+]\s+(\S.*)")
 _NUMBERED = re.compile(r"\s*(\d{1,9})[.)]\s+(\S.*)")
 _INLINE = re.compile(
     r"`(?P<code>[^`\n]+)`"
-    r"|\[(?P<text>[^\]\n]+)\]\((?P<to>https?://[^\s)]+)\)"
+    r"|\[(?P<text>[^\[\]\n]+)\]\((?P<to>https?://[^\s)]+)\)"
     r"|\*\*(?P<strong>[^*\n]+)\*\*"
     r"|(?P<url>https?://[^\s<>\"')\]]*[^\s<>\"')\].,;:!?])"
 )

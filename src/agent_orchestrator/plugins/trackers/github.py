@@ -28,9 +28,9 @@ from agent_orchestrator.plugins.forges.metering import lines, longest_wait
 _NUMBER = re.compile(r"(?:#|GH-)?(\d{1,12})", re.IGNORECASE)
 _ADDRESS = re.compile(r"https?://[^/\s]+/([^/\s]+/[^/\s]+)/(?:issues|pull)/(\d{1,12})(?:[/?#].*)?", re.IGNORECASE)
 _ATTACHED = re.compile(
-    r"!\[[^\]]*\]\((https?://[^\s)]+)"
-    r"|<img\b[^>]*?\bsrc=[\"'](https?://[^\"'\s]+)"
-    r"|(https?://[^\s)\"'<>]*?(?:/user-attachments/|/files/\d+/|user-images\.githubusercontent\.com/)[^\s)\"'<>]*)"
+    r"!\[[^\]]{0,300}\]\((https?://[^\s)]+)"
+    r"|<img\b[^<>]*?\bsrc=[\"'](https?://[^\"'\s]+)"
+    r"|(https?://[^\s)\"'<>]{0,300}?(?:/user-attachments/|/files/\d+/|user-images\.githubusercontent\.com/)[^\s)\"'<>]*)"
 )
 _STATES = {"in_progress": "inProgress", "in_review": "inReview"}
 

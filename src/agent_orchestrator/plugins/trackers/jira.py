@@ -46,7 +46,7 @@ _ID = re.compile(r"([A-Za-z][A-Za-z0-9_]*)-(\d{1,9})")
 _NUMBER = re.compile(r"#?(\d{1,9})")
 _ADDRESS = re.compile(r"https?://\S+/(?:browse|issues)/([A-Za-z][A-Za-z0-9_]*-\d{1,9})(?:[/?#].*)?")
 _SELECTED = re.compile(r"https?://\S+[?&]selectedIssue=([A-Za-z][A-Za-z0-9_]*-\d{1,9})(?:[&#].*)?")
-_ANCHOR = re.compile(r"\s*\{anchor:ao-([0-9a-f]{32})\}\s*\Z")
+_ANCHOR = re.compile(r"\{anchor:ao-([0-9a-f]{32})\}\s*\Z")
 
 
 _NEEDED = {
@@ -417,7 +417,9 @@ def _comment(data: Mapping[str, Any], ours: Mapping[str, str], trust: Mapping[st
     who = _author(data.get("author"), trust)
     if str(data["id"]) in ours:
         who = Author(who.name, "agent", who.write_access)
-    body = _ANCHOR.sub("", from_adf(data.get("body")))
+    body = from_adf(data.get("body"))
+    if anchor := _ANCHOR.search(body):
+        body = body[: anchor.start()].rstrip()
     return TrackerComment(str(data["id"]), who, body, _when(data.get("created")))
 
 

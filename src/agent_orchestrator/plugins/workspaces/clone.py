@@ -7,7 +7,8 @@ too; `publish` brings it up to what the clone has (`publishing.py`).
 
 from __future__ import annotations
 
-import shutil
+import os
+from contextlib import suppress
 from pathlib import Path
 
 from agent_orchestrator.errors import Conflict
@@ -18,6 +19,7 @@ from agent_orchestrator.plugins.workspaces.making import GitWorkspace, Source
 from agent_orchestrator.plugins.workspaces.publishing import brought_ref, follow, forget, keep_ref, published_ref
 from agent_orchestrator.plugins.workspaces.record import read_record
 from agent_orchestrator.protocols import WorkspaceSpec
+from agent_orchestrator.safe_files import NotPlain, read_plain
 
 _TAKEN_OVER = (
     "core.autocrlf",
@@ -89,8 +91,9 @@ def borrow(git_dir: Path, layout: Layout) -> None:
     (info / "alternates").write_text(f"{layout.common / 'objects'}\n", errors="surrogateescape")
     (git_dir / "info").mkdir(exist_ok=True)
     for name in ("shallow", "info/exclude", "info/attributes"):
-        if (layout.common / name).is_file():
-            shutil.copyfile(layout.common / name, git_dir / name)
+        with suppress(FileNotFoundError, NotADirectoryError, NotPlain):
+            content = read_plain(Path(os.path.realpath(layout.common / name)))
+            (git_dir / name).write_bytes(content)
 
 
 def refs_of_clone(refs: dict[str, str], config: Config) -> dict[str, str]:

@@ -17,6 +17,7 @@ from agent_orchestrator.git_files import Layout, find_layout
 from agent_orchestrator.host import Host
 from agent_orchestrator.plugins.workspaces.copying import Copier, Stopped, make_folder
 from agent_orchestrator.protocols import Report, WorkspaceSpec
+from agent_orchestrator.safe_files import NotPlain, read_plain
 
 SETUP_LIMIT = 1800.0
 """Seconds that one set-up command may take."""
@@ -64,7 +65,12 @@ def _leads_to(link: Path, path: Path) -> bool:
 def exclude(layout: Layout, patterns: list[str]) -> None:
     """Add patterns to the repository's `info/exclude`, once, keeping what the user has there."""
     file = (layout.common / "info" / "exclude").resolve()
-    content = file.read_bytes() if file.exists() else b""
+    try:
+        content = read_plain(file)
+    except FileNotFoundError:
+        content = b""
+    except NotPlain as error:
+        raise Conflict(str(error), "find out what it is: Git keeps a short list of patterns there") from None
     present = set(content.splitlines())
     missing = [os.fsencode(pattern) for pattern in patterns if os.fsencode(pattern) not in present]
     if not missing:

@@ -27,6 +27,8 @@ def git_environment(
         notes.append(f"signing is switched off for the agent ({', '.join(signing)} would ask for a passphrase)")
     # A rebase that moves other branches along is not on the own branch alone.
     pinned += [("gc.auto", "0"), ("maintenance.auto", "false"), ("rebase.updateRefs", "false")]
+    # A folder with the files of a bare repository is none by that: anybody who may write files could make one, and name programs in it.
+    pinned.append(("safe.bareRepository", "explicit"))
     if spec.sparse:
         pinned += [(key, value) for key, _, value in (setting.partition("=") for setting in SPARSE)]
     if "filter.lfs.clean" in config and not host.which("git-lfs"):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import secrets
 import shutil
 import time
 from abc import ABC, abstractmethod
@@ -32,6 +33,10 @@ CONFIG_FRESH_FOR = 10.0
 """Seconds for which a configuration whose files did not change is believed."""
 ORPHANS_MAY_TAKE = 5.0
 """Seconds that a new try waits for what an interrupted one left running."""
+_DEEP = 200
+"""Folders one within the other that are removed as they are."""
+_DEEPEST = 8
+"""The same where there are deeper ones: their names together are never too long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,6 +294,8 @@ def remove_tree(path: Path) -> None:
         path.unlink()
     if not path.exists():
         return
+    if _too_deep(path):
+        _open_up(path)
     for attempt in range(5):
         try:
             shutil.rmtree(path)
@@ -305,9 +312,33 @@ def remove_tree(path: Path) -> None:
             return
 
 
+def _too_deep(path: Path) -> bool:
+    """Are there more folders one within the other than can be entered one from the other? Each takes a descriptor meanwhile."""
+    waiting = [(str(path), 0)]
+    while waiting:
+        folder, depth = waiting.pop()
+        if depth > _DEEP:
+            return True
+        try:
+            with os.scandir(folder) as entries:
+                waiting += [(entry.path, depth + 1) for entry in entries if entry.is_dir(follow_symlinks=False)]
+        except OSError as error:
+            if error.errno == errno.ENAMETOOLONG:
+                return True
+    return False
+
+
 def _open_up(path: Path) -> None:
-    for folder, names, _ in os.walk(path):
-        for name in (".", *names):
-            child = Path(folder, name)
-            if not child.is_symlink():
-                child.chmod(0o700)
+    """Make all folders our own, and none too deep to be removed: what is far down comes up."""
+    waiting = [(path, 0)]
+    while waiting:
+        folder, depth = waiting.pop()
+        folder.chmod(0o700)
+        with os.scandir(folder) as entries:
+            inner = [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
+        for one in inner:
+            if depth < _DEEPEST:
+                waiting.append((one, depth + 1))
+            else:
+                one.chmod(0o700)
+                waiting.append((one.rename(path / f".{secrets.token_hex(8)}"), 1))

@@ -11,6 +11,7 @@ from pathlib import Path
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.git import Config, Git, ssh_without_questions
 from agent_orchestrator.git_files import Layout, find_layout
+from agent_orchestrator.safe_files import is_in_git
 
 _ODD = re.compile(r"[=\x00-\x1f\x7f]|^[-/]|(?:^|/)\.\.(?:/|$)")
 """In a submodule's name: what would end it where it is put into Git's configuration, or lead to another folder."""
@@ -55,7 +56,7 @@ async def _declared(git: Git) -> list[tuple[str, str, str]]:
         if found:
             keys.setdefault(found[1], {})[found[2]] = value
     listing = (await git.run("ls-files", "-t", "--stage", "-z")).out
-    links = {os.fsdecode(path) for path in _LINK.findall(listing)}
+    links = {name for path in _LINK.findall(listing) if is_in_git(name := os.fsdecode(path))}
     names = [name for name in keys if keys[name].get("path") in links and not _ODD.search(name)]
     return [(name, keys[name]["path"], keys[name].get("url", "")) for name in names]
 

@@ -6,12 +6,16 @@ import os
 import re
 from pathlib import Path
 
-from agent_orchestrator.errors import Conflict
+from agent_orchestrator.errors import Conflict, machine_short
 from agent_orchestrator.git import Git, GitFailed, repository_lock
 from agent_orchestrator.git_files import Layout, find_layout
 from agent_orchestrator.plugins.workspaces.base import Start
 from agent_orchestrator.plugins.workspaces.making import GitWorkspace, Source, remove_tree
 from agent_orchestrator.protocols import WorkspaceSpec
+from agent_orchestrator.safe_files import read_plain
+
+_LONGEST = 1 << 14
+"""Bytes of the file that says where a worktree is."""
 
 
 class Worktree(GitWorkspace):
@@ -68,12 +72,16 @@ def _called(common: Path, name: str) -> list[Path]:
 
 
 def _place(entry: Path) -> str | None:
-    """Where a registered worktree's folder is; one killed in its first moments does not say."""
+    """Where a registered worktree's folder is; one killed in its first moments does not say, nor one whose agent put a pipe there."""
     try:
-        pointer = (entry / "gitdir").read_bytes().decode(errors="surrogateescape").strip()
-    except OSError:
+        pointer = read_plain(entry / "gitdir", _LONGEST).decode(errors="surrogateescape").strip()
+        return os.path.realpath((entry / pointer).parent)
+    except OSError as error:
+        if short := machine_short(error):
+            raise short from None
         return None
-    return os.path.realpath((entry / pointer).parent)
+    except ValueError:  # no path has such a byte in it
+        return None
 
 
 async def _elsewhere(git: Git, spec: WorkspaceSpec, error: GitFailed) -> Exception:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from fnmatch import fnmatchcase
+import asyncio
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -13,6 +14,7 @@ from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.events import rfc3339
 from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.flow.reactions import COORDINATOR
+from agent_orchestrator.globs import covered, folders, has_wildcard
 from agent_orchestrator.server.mcp.scopes import Caller, Scope, is_over
 from agent_orchestrator.server.mcp.tools import Gives, Nothing, Takes, tool
 from agent_orchestrator.services.view import MOST_FILES
@@ -20,6 +22,10 @@ from agent_orchestrator.spool import clean_text
 
 MOST = 2**31
 _MESSAGES = 50
+_MOST_COMPARED = 500_000
+"""Patterns times files of one question."""
+_COMPARING = ThreadPoolExecutor(1, "who-touches")
+"""One question at a time, beside the daemon's other work."""
 
 
 class Progress(Takes):
@@ -150,8 +156,9 @@ async def who_touches(caller: Caller, given: Files) -> dict[str, Any]:
         if one.id != facts.id and one.project == facts.project and not is_over(one) and one.spec.kind != COORDINATOR
     ]
     about = await caller.services.conflicts.expected([facts, *others])
-    mine = set(given.files) or about[facts.id] | set(facts.spec.files)
-    found = {one.id: _shared(mine, about[one.id] | set(one.spec.files)) for one in others}
+    mine = Named(given.files) if given.files else Named(facts.spec.files, about[facts.id])
+    theirs = {one.id: Named(one.spec.files, about[one.id]) for one in others}
+    found = await asyncio.get_running_loop().run_in_executor(_COMPARING, shared, mine, theirs)
     if not given.files:  # collisions are known by content, whatever the tasks say
         for other, met in caller.services.sessions.views.met(facts).items():
             if other in found:
@@ -165,19 +172,35 @@ async def who_touches(caller: Caller, given: Files) -> dict[str, Any]:
     }
 
 
-def _shared(mine: Collection[str], theirs: Iterable[str]) -> set[str]:
-    """What both name, by path, folder or pattern."""
-    found: set[str] = set()
-    for other in theirs:
-        for path in mine:
-            if _meet(path, other) or _meet(other, path):
-                found.add(path if "*" not in path else other)
+class Named:
+    """What a caller or a session names, cleaned: paths and folders as they are, and patterns. What somebody changed is never a pattern."""
+
+    def __init__(self, said: Iterable[str], changed: Iterable[str] = ()) -> None:
+        self.patterns = {one.removeprefix("./"): one for one in said if has_wildcard(one)}
+        self.paths = {one: one for one in changed}
+        self.paths |= {one.removeprefix("./").rstrip("/"): one for one in said if not has_wildcard(one)}
+
+
+def shared(mine: Named, others: Mapping[str, Named]) -> dict[str, set[str]]:
+    """Whoever of the others names the same, by path, folder or pattern, with that."""
+    work = sum(len(mine.patterns) * len(one.paths) + len(one.patterns) * len(mine.paths) for one in others.values())
+    if work > _MOST_COMPARED:
+        raise UsageError(
+            f"the patterns and the files that others change are too many to compare: {work}, {_MOST_COMPARED} at most",
+            "give `files` with fewer patterns: folders and paths cost nothing",
+        )
+    around = {name for path in mine.paths for name in folders(path)}
+    found = {}
+    for session, theirs in others.items():
+        meet = {said for path, said in mine.paths.items() if path in theirs.paths}
+        meet |= {mine.paths[name] for path in theirs.paths for name in folders(path) if name in mine.paths}
+        if around & theirs.paths.keys():
+            meet |= {said for path, said in mine.paths.items() if not theirs.paths.keys().isdisjoint(folders(path))}
+        meet |= {theirs.paths[path] for path in covered(mine.patterns, theirs.paths)}
+        meet |= {mine.paths[path] for path in covered(theirs.patterns, mine.paths)}
+        meet |= {mine.patterns[one] for one in mine.patterns.keys() & theirs.patterns.keys()}
+        found[session] = meet
     return found
-
-
-def _meet(pattern: str, path: str) -> bool:
-    pattern = pattern.removeprefix("./")
-    return path == pattern or fnmatchcase(path, pattern) or path.startswith(pattern.rstrip("/") + "/")
 
 
 async def _tell(caller: Caller, body: e.AgentProgress | e.AgentAsk | e.AgentDone, then: str) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """`/git/<project>.git`: a project's repository, for the Git of its sessions on other machines. Git's smart HTTP protocol.
 
-Nothing is kept in memory: what is fetched is sent as Git makes it, and what is pushed goes on as it comes. Whoever hangs up ends the Git
-that works for him.
+Nothing is kept in memory: what is fetched is sent as Git makes it, and what is pushed goes on as it comes. Whoever hangs up, or neither
+sends nor takes anything for long, ends the Git that works for him; nobody has many of them at once.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
@@ -18,14 +18,19 @@ from agent_orchestrator.errors import AoError, Denied, NotFound, UsageError
 from agent_orchestrator.git import Git
 from agent_orchestrator.server import problems
 from agent_orchestrator.services import Services, sharing
-from agent_orchestrator.services.sharing import Rights, Source
+from agent_orchestrator.services.sharing import Rights, Source, Turns
 
 PATH = "/git/{project}.git/{rest:path}"
+SILENT = 60.0
+"""Seconds in which something must come, or be taken; however slow, whoever goes on is served."""
 _PIECE = 1 << 16
 
 
 class Endpoint:
     """An ASGI app."""
+
+    def __init__(self) -> None:
+        self._turns = Turns()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope)
@@ -35,7 +40,8 @@ class Endpoint:
         async def noting(message: Message) -> None:
             nonlocal begun
             begun = True
-            await send(message)
+            async with _in_time("takes nothing"):
+                await send(message)
 
         answering = asyncio.create_task(self._answer(request, body, noting))
         watching = asyncio.create_task(body.hung_up())
@@ -57,7 +63,7 @@ class Endpoint:
         rights = _rights(request)
         kind, content = _content(request, rights, body)
         headers = [(b"content-type", kind.encode()), (b"cache-control", b"no-cache")]
-        async with aclosing(content):
+        async with self._turns.turn(rights), aclosing(content):
             # The first piece first: what goes wrong before it can still be told.
             piece = await anext(content, b"")
             await send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -102,6 +108,21 @@ class _HungUp(AoError):
     """Nobody waits for the answer any more."""
 
 
+class _Silent(AoError):
+    """Whoever asked has stopped in the middle of it."""
+
+    http_status = 408
+
+
+@asynccontextmanager
+async def _in_time(what: str) -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout(SILENT):
+            yield
+    except TimeoutError:
+        raise _Silent(f"whoever asked {what} for {SILENT:g} s", "try again") from None
+
+
 class _Body:
     """What is sent with a request, as it comes."""
 
@@ -125,7 +146,8 @@ class _Body:
         unpack = None if self._encoding == "identity" else zlib.decompressobj(wbits=31)
         more = True
         while more:
-            message = await self._receive()
+            async with _in_time("sends nothing"):
+                message = await self._receive()
             if message["type"] == "http.disconnect":
                 raise _HungUp("the connection was closed")
             data, more = message.get("body", b""), message.get("more_body", False)

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
+import structlog
 from fastapi import Path, Request, Response, WebSocket
 
 from agent_orchestrator.errors import AoError, Denied
 from agent_orchestrator.flow import events as e
 from agent_orchestrator.nodes.transports import StarletteTransport
+from agent_orchestrator.plain import one_line
 from agent_orchestrator.server import problems, requests
 from agent_orchestrator.server.context import TheIdentity, TheServices, admins_only
 from agent_orchestrator.server.describe import as_json, gives, gives_text, part
 from agent_orchestrator.server.streams import Stream
 
 router = part("cluster", "/api/nodes")
+log = structlog.get_logger(__name__)
 
 NodeName = Annotated[str, Path(alias="name", description="The node's name.")]
 
@@ -58,8 +60,10 @@ async def open_link(websocket: WebSocket, services: TheServices, identity: TheId
         raise Denied("only a node's own token opens this", "make one: ao nodes add NAME")
     await websocket.accept()
     address = websocket.client.host if websocket.client else ""
-    with contextlib.suppress(AoError):
+    try:
         await services.nodes.serve(StarletteTransport(websocket), identity, address)
+    except AoError as error:
+        log.warning("a node is refused", node=identity.name, address=address, error=one_line(str(error)))
 
 
 async def _lines(items: AsyncIterator[dict[str, Any]]) -> AsyncIterator[bytes]:

@@ -18,12 +18,15 @@ from pathlib import Path
 
 from agent_orchestrator.host import Host, ProcessId
 from agent_orchestrator.plugins.runtimes.stopping import stop_family
+from agent_orchestrator.plugins.workspaces.making import remove_tree
+from agent_orchestrator.safe_files import new_file, read_plain
 from agent_orchestrator.services.checks.log import Log
 from agent_orchestrator.services.checks.results import write_atomically
 
 MARK = "AO_CHECK"
 _CHUNK = 64 << 10
 _STILL_IN_THE_PIPE = 1 << 20
+_LONGEST_CODE = 16
 _WRAPPER = '/bin/sh -c "$1"; printf %d "$?" 1<>"$2"'
 
 
@@ -43,10 +46,14 @@ async def execute(
     """Run a command in `beside/tree`, its output going to `log`; our own files go into `beside`."""
     mark = secrets.token_hex(8)
     exit_file, pipe = beside / "exit", beside / "output"
-    exit_file.write_bytes(b"    ")
+    run_file = beside / "run.json"
+    for left in (exit_file, pipe, run_file):  # an earlier command may have put anything there
+        if left.is_dir():
+            await asyncio.to_thread(remove_tree, left)
+    with new_file(exit_file) as file:
+        file.write(b"    ")
     pipe.unlink(missing_ok=True)
     os.mkfifo(pipe, 0o600)
-    run_file = beside / "run.json"
     write_atomically(run_file, {"mark": mark, "boot": host.boot_id()})
     loop = asyncio.get_running_loop()
     began = loop.time()
@@ -75,10 +82,10 @@ async def execute(
 async def end_leftover(host: Host, run_file: Path) -> None:
     """End what a daemon that is no more left running, by what it wrote down."""
     try:
-        found = json.loads(run_file.read_bytes())
+        found = json.loads(read_plain(run_file))
         mark, boot, pid = str(found["mark"]), found["boot"], found.get("pid")
         process = None if pid is None else ProcessId(int(pid), str(found["started"]))
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return
     if boot == host.boot_id():
         await end_all(host, process, mark, 0.0)
@@ -138,6 +145,6 @@ async def _reading(pipe: Path, log: Log) -> AsyncIterator[None]:
 
 def _code(file: Path) -> int | None:
     try:
-        return int(file.read_text())
+        return int(read_plain(file, _LONGEST_CODE))
     except (OSError, ValueError):
         return None

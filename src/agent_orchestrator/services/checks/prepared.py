@@ -12,11 +12,14 @@ import stat
 from pathlib import Path
 
 from agent_orchestrator.git import Git
+from agent_orchestrator.safe_files import read_plain
 from agent_orchestrator.services.checks.results import write_atomically
 
 Seen = tuple[int, int, int, int]
 """Size, time, mode, and the time of the last change, which no program sets; zeroes for a folder."""
 _EMPTY_FOLDER: Seen = (0, 0, 0, 0)
+_LONGEST = 1 << 30
+"""Bytes of the list: some millions of files. What a check runs may write there too."""
 
 
 def is_ready(beside: Path) -> bool:
@@ -56,10 +59,10 @@ def sweep(beside: Path) -> bool:
     """Remove everything that the set-up did not make; false if what it made is not as it was, or something resists."""
     try:
         wanted: dict[str, tuple[int, ...]] = {
-            path: tuple(seen) for path, seen in json.loads(_file(beside).read_bytes()).items()
+            path: tuple(seen) for path, seen in json.loads(read_plain(_file(beside), _LONGEST)).items()
         }
         return _sweep(beside / "tree", "", wanted) and not wanted
-    except (OSError, ValueError, AttributeError, TypeError):
+    except (OSError, ValueError, AttributeError, TypeError, RecursionError):
         return False
 
 

@@ -16,6 +16,7 @@ from agent_orchestrator.git import Git
 from agent_orchestrator.home import Home
 from agent_orchestrator.host import Host
 from agent_orchestrator.protocols import Clock, Report
+from agent_orchestrator.safe_files import new_file
 from agent_orchestrator.services.checks import junit, summary
 from agent_orchestrator.services.checks.checkout import Asked, Checkout, Checkouts, find
 from agent_orchestrator.services.checks.execute import Ended, execute
@@ -233,7 +234,8 @@ class Checks:
         try:
             log.section()
             began = checkout.beside / "began"
-            began.touch()
+            with new_file(began):  # its time is when the command begins
+                pass
             ended = await command(spec.command, checkout.beside, spec.timeout)
             return await self._judged(spec, asked, checkout, ended, began.stat().st_mtime_ns, log)
         finally:

@@ -23,6 +23,7 @@ from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.flow.reactions import CHANGELESS
 from agent_orchestrator.git import Git, GitFailed
 from agent_orchestrator.git_files import find_layout
+from agent_orchestrator.globs import covered, is_glob
 from agent_orchestrator.home import Home
 from agent_orchestrator.host import Host
 from agent_orchestrator.services.conflicts.model import Branch, Pair
@@ -31,7 +32,6 @@ from agent_orchestrator.services.conflicts.outlook import Outlook
 from agent_orchestrator.services.conflicts.pacing import Pace
 from agent_orchestrator.services.conflicts.snapshot import read_branch
 from agent_orchestrator.services.conflicts.watching import WorkspaceWatch, room
-from agent_orchestrator.services.globs import covered, is_glob
 from agent_orchestrator.watch import Watch
 
 _TURNS = (e.AgentTurnEnded, e.AgentDone, e.AgentExited, e.AgentActivity)
@@ -167,7 +167,8 @@ class Conflicts:
                 self._names_at[commit] = names
         except AoError:
             return exact
-        return exact | names.named(text) | covered(globs, names.files if globs else ())
+        meant = await asyncio.to_thread(covered, globs, names.files) if globs else frozenset()
+        return exact | names.named(text) | meant
 
     async def _touched(self, facts: SessionFacts, base: str | None) -> frozenset[str]:
         branch = branch_of(facts)

@@ -12,6 +12,7 @@ import shutil
 import stat
 import tempfile
 from collections import OrderedDict
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,8 +20,9 @@ import structlog
 
 from agent_orchestrator.errors import AoError, machine_short
 from agent_orchestrator.git import Change, Git
-from agent_orchestrator.git_files import Layout, find_layout, read_head, read_ref
+from agent_orchestrator.git_files import LONGEST_INDEX, Layout, find_layout, read_head, read_ref
 from agent_orchestrator.host import Host
+from agent_orchestrator.safe_files import copy_plain
 from agent_orchestrator.services.conflicts.model import Branch, Snapshot
 
 MOST_BYTES = 16 << 20
@@ -140,8 +142,8 @@ class Snapshots:
         paths = [one.path for one in changed if _fits(git.repo / one.path)]
         with tempfile.TemporaryDirectory(dir=self.work, prefix="index-") as folder:
             index = Path(folder, "index")
-            if _is_plain(layout.git_dir / "index"):  # its times too: by them Git knows what it need not read again
-                await asyncio.to_thread(shutil.copy2, layout.git_dir / "index", index)
+            with suppress(FileNotFoundError):  # its times too: by them Git knows what it need not read again
+                await asyncio.to_thread(copy_plain, layout.git_dir / "index", index, LONGEST_INDEX)
             env = {"GIT_INDEX_FILE": str(index), "GIT_LITERAL_PATHSPECS": "1", **self.environment()}
             listing = os.fsencode("".join(f"{path}\0" for path in paths))
             update = ("update-index", "--add", "--remove", "--replace", "-z", "--stdin")
@@ -149,11 +151,6 @@ class Snapshots:
             tree = await git.text("write-tree", env=env)
             commit = await git.commit_tree(tree, (head,), "uncommitted", {**_NOBODY, **env})
         return Snapshot(head, commit, tree)
-
-
-def _is_plain(path: Path) -> bool:
-    """A file itself; what an agent may have put in its place is not copied."""
-    return not path.is_symlink() and path.is_file()
 
 
 def _fits(path: Path) -> bool:

@@ -6,10 +6,12 @@ Whatever the strategy, the tree is that of merging head and base; strategies dif
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
-from agent_orchestrator.errors import UsageError
+from agent_orchestrator.errors import Conflict, UsageError
 from agent_orchestrator.host import Host
+from agent_orchestrator.safe_files import NotPlain, parts_in_git
 from agent_orchestrator.services.landing.commits import Commit, Writer, read_commits
 from agent_orchestrator.services.landing.merging import Merger, merging
 from agent_orchestrator.services.landing.message import distinct, message
@@ -37,6 +39,7 @@ async def build(host: Host, spec: LandingSpec, on: str | None = None) -> Built |
             return Conflicted(merge.conflicts, base)
         if merge.tree == await repository.tree(base):
             return Built(base, merge.tree, base, up_to_date=True)
+        await _judge_names(repository, base, merge.tree)
         writer = Writer(repository.git, await repository.git.config(), spec.work)
         commit = None
         if spec.strategy == "rebase":
@@ -47,6 +50,16 @@ async def build(host: Host, spec: LandingSpec, on: str | None = None) -> Built |
                 commit = replayed[0]
         commit = commit or await _one_commit(repository, writer, spec, base, head, merge.tree)
     return Built(commit, merge.tree, base, notes=tuple(writer.notes))
+
+
+async def _judge_names(repository: Repository, base: str, tree: str) -> None:
+    """Nothing lands that could not be checked out: a tree can be made by hand, with names in it that lead out of every checkout."""
+    done = await repository.git.run("diff-tree", "-r", "-z", "--name-only", "--no-renames", base, tree, timeout=None)
+    for name in filter(None, os.fsdecode(done.out).split("\0")):
+        try:
+            parts_in_git(name)
+        except NotPlain as error:
+            raise Conflict(f"it cannot land: {error}", "commit it anew without that file") from None
 
 
 async def _one_commit(

@@ -11,12 +11,15 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 
-from agent_orchestrator.git import Git, GitFailed, find_layout
+from agent_orchestrator.errors import Temporary, machine_short
+from agent_orchestrator.git import Git, GitFailed, find_layout, valid_branch
 from agent_orchestrator.host import Host, ProcessId
+from agent_orchestrator.safe_files import new_file, read_plain
 from agent_orchestrator.services.landing.index import Delta, PrivateIndex, deltas
 from agent_orchestrator.services.landing.model import Waits
 from agent_orchestrator.services.landing.repository import Repository
@@ -31,6 +34,9 @@ _UNFINISHED = {
     "rebase-apply": "a rebase or `git am`",
 }
 _PATIENCE = 5.0
+_LONGEST = 1 << 20
+"""Bytes of a file of Git's that is read here; agents write some of them."""
+_OBJECT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +49,12 @@ class Marker:
     ref: str
     old: str
     new: str
+
+    def sound(self) -> bool:
+        """Is it what we write? An agent in whose checkout it lies may have written it."""
+        kinds = [type(value) for value in astuple(self)] == [int, *[str] * 5]
+        commits = kinds and all(_OBJECT.fullmatch(one) for one in (self.old, self.new))
+        return commits and valid_branch(self.ref) and 0 < self.pid < 1 << 31
 
 
 class Checkout:
@@ -71,6 +83,8 @@ class Checkout:
         work.mkdir(mode=0o700, parents=True, exist_ok=True)
         index = PrivateIndex(self.host, self.top, self._index, work / f"index-{os.getpid()}-{id(self)}")
         try:
+            if (problem := await index.begin()) is not None:
+                return Waits(problem, self.top)
             changes = await deltas(index.git, old, new)
             in_the_way, _ = await index.obstacles(changes, await index.state())
         finally:
@@ -95,7 +109,7 @@ class Checkout:
                 self._make_lock(content)
             except FileExistsError:
                 await asyncio.sleep(pause)
-            except PermissionError:
+            except (PermissionError, IsADirectoryError):
                 return Waits(f"{self.git_dir} may not be written", self.top)
             else:
                 return None
@@ -104,16 +118,17 @@ class Checkout:
     def _make_lock(self, content: str) -> None:
         """With all its content at once or not at all, where the disk can do that."""
         complete = self._private.with_name("ao-landing.lock")
-        complete.write_text(content)
+        with new_file(complete) as file:
+            file.write(content.encode())
         try:
             self._lock.hardlink_to(complete)
         except FileExistsError:
             raise
         except OSError:
-            with self._lock.open("x") as file:
-                file.write(content)
+            with self._lock.open("x") as lock:
+                lock.write(content)
         finally:
-            complete.unlink()
+            complete.unlink(missing_ok=True)
 
     def unlock(self) -> None:
         """Let others go on."""
@@ -122,10 +137,16 @@ class Checkout:
     def left_behind(self) -> Marker | None:
         """Our lock, if nobody who lives holds it."""
         try:
-            fields = json.loads(self._lock.read_bytes())
+            fields = json.loads(read_plain(self._lock, _LONGEST))
             about = fields.pop("about")
             marker = Marker(**fields)
-        except (OSError, ValueError, AttributeError, KeyError, TypeError):
+        except OSError as error:
+            if short := machine_short(error):
+                raise short from None
+            return None
+        except (ValueError, AttributeError, KeyError, TypeError, RecursionError):
+            return None
+        if not marker.sound():
             return None
         holder = ProcessId(marker.pid, marker.started)
         alive = marker.boot == self.host.boot_id() and self.host.process(marker.pid) == holder
@@ -139,6 +160,8 @@ class Checkout:
         if waits is not None:
             return waits
         index = PrivateIndex(self.host, self.top, self._index, self._private)
+        if (problem := await index.begin()) is not None:
+            return Waits(problem, self.top)
         in_the_way, adopted = await index.obstacles(await deltas(index.git, old, new), await index.state())
         if in_the_way:
             index.discard()
@@ -158,6 +181,8 @@ class Checkout:
         """Under the lock: take back what was done on the way from old to new; what a person changed since stays his."""
         await self._wait_for_writer()
         index = PrivateIndex(self.host, self.top, self._index, self._private)
+        if (problem := await index.begin()) is not None:
+            raise Temporary(problem, f"see what is in {self.git_dir}")
         changes = await deltas(index.git, old, new)
         state = await index.state()
         behind = {d.path: d.new for d in changes if state.entries.get(d.path) == d.old}
@@ -219,8 +244,10 @@ def _rebases(git_dir: Path, branch: str) -> bool:
     wanted = f"refs/heads/{branch}"
     for name in ("rebase-merge/head-name", "rebase-apply/head-name", "rebase-merge/update-refs"):
         try:
-            lines = (git_dir / name).read_bytes().decode(errors="surrogateescape").splitlines()
-        except OSError:
+            lines = read_plain(git_dir / name, _LONGEST).decode(errors="surrogateescape").splitlines()
+        except OSError as error:
+            if short := machine_short(error):
+                raise short from None
             continue
         if wanted in lines:
             return True

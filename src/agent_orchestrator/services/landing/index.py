@@ -6,15 +6,17 @@ the commit says that the checkout comes from.
 
 from __future__ import annotations
 
+import asyncio
 import os
-import shutil
 import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from agent_orchestrator.git import PARALLEL, Git
+from agent_orchestrator.git_files import LONGEST_INDEX
 from agent_orchestrator.host import Host
+from agent_orchestrator.safe_files import copy_plain
 
 Entry = tuple[str, str] | None
 """Mode and object of a file in a tree or an index; none: it is not in there."""
@@ -63,12 +65,23 @@ class PrivateIndex:
     def __init__(self, host: Host, top: Path, original: Path, file: Path) -> None:
         self.git = Git(host, top, {"GIT_INDEX_FILE": str(file)})
         self._top = top
+        self._original = original
         self._file = file
         self._probe = file.with_name(f"{file.name}.probe")
-        self.discard()
-        if original.exists():
-            # With its time of change: by it Git tells which files it must read because their times prove nothing.
-            shutil.copy2(original, file)
+
+    async def begin(self) -> str | None:
+        """Make the copy, with the original's times: by them Git tells which files it must read, whose own prove nothing.
+
+        Returns why it cannot be made. Both may lie where an agent writes: no link is followed, and a copy has an end.
+        """
+        try:
+            self.discard()
+            await asyncio.to_thread(copy_plain, self._original, self._file, LONGEST_INDEX)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            return f"{self._original} cannot be copied: {error.strerror or error}"
+        return None
 
     def discard(self) -> None:
         """Remove the copy."""
@@ -149,7 +162,7 @@ class PrivateIndex:
         await self._set(probe, present)
         await self._refresh(probe)
         differing = await self._differing(probe)
-        self._probe.unlink()
+        self._probe.unlink(missing_ok=True)
         return absent | (present.keys() - differing)
 
     async def put(self, entries: Mapping[str, Entry]) -> None:

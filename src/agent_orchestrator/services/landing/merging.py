@@ -14,10 +14,13 @@ from pathlib import Path
 
 from agent_orchestrator.errors import Conflict
 from agent_orchestrator.git import Git
+from agent_orchestrator.safe_files import LONGEST, NotPlain, parts_in_git
 from agent_orchestrator.services.landing.repository import Repository
 
 WRITES_TREES = (2, 38)
 """The first Git whose `merge-tree` does a whole merge."""
+MOST_ATTRIBUTES = 1000
+"""Files of attributes that a base may have."""
 
 _NOBODY = {
     f"GIT_{role}_{field}": value
@@ -99,9 +102,19 @@ async def merging(repository: Repository, work: Path, base: str) -> AsyncIterato
 async def write_attributes(git: Git, base: str, folder: Path) -> None:
     """Give Git the base's attributes (`merge=union`), which it would else read from whatever is checked out."""
     listing = (await git.run("ls-tree", "-r", "-z", base)).out.split(b"\0")
-    for line in listing:
-        about, _, name = line.partition(b"\t")
-        if name.rpartition(b"/")[2] == b".gitattributes" and about.startswith(b"100"):
-            target = folder / os.fsdecode(name)
+    pairs = (line.partition(b"\t")[::2] for line in listing)
+    found = [
+        (about.split()[2].decode(), os.fsdecode(name))
+        for about, name in pairs
+        if name.rpartition(b"/")[2] == b".gitattributes" and about.startswith(b"100")
+    ]
+    if len(found) > MOST_ATTRIBUTES:
+        raise Conflict(f"{base[:12]} has more than {MOST_ATTRIBUTES:,} .gitattributes", "join them in a few")
+    for blob, name in found:
+        with contextlib.suppress(
+            NotPlain, FileExistsError, NotADirectoryError, IsADirectoryError
+        ):  # no checkout has it
+            target = folder.joinpath(*parts_in_git(name))
             target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes((await git.run("cat-file", "blob", about.split()[2].decode())).out)
+            if int(await git.text("cat-file", "-s", blob)) <= LONGEST:
+                target.write_bytes((await git.run("cat-file", "blob", blob)).out)

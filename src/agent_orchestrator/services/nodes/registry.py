@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from agent_orchestrator.flow.engine import Flow
 from agent_orchestrator.flow.events import Event
 from agent_orchestrator.flow.facts import NodeFacts, SessionFacts
 from agent_orchestrator.home import Home
-from agent_orchestrator.nodes.calls import PROTOCOL, Hello
+from agent_orchestrator.nodes.calls import PROTOCOL, Hello, load, understanding
 from agent_orchestrator.nodes.lease import RENEWALS, Grants, boot_time
 from agent_orchestrator.nodes.link import Link, Reply, Request, Transport
 from agent_orchestrator.nodes.remote import RemoteNode, accept
@@ -36,6 +37,13 @@ from agent_orchestrator.services.tokens import Identity
 UNSEEN_AFTER = 1.0
 """Seconds after which it is told that a node cannot be reached: a link that is dialled again at once is nobody's matter."""
 LOOK_WITHIN = 2.0
+LONGEST_LOOK = 1 << 16
+"""Bytes that a node's kernel says of its load or memory, at most."""
+MOST_CPUS, MOST_MEMORY = 1 << 20, 1 << 60
+"""What a node may say that it has."""
+MOST_LABELS, LONGEST_WORD = 100, 500
+_LOAD = re.compile(rb"(\d{1,9}\.\d{1,9}) ")
+_AVAILABLE = re.compile(rb"^MemAvailable: *(\d{1,15}) kB$", re.MULTILINE)
 
 log = structlog.get_logger()
 
@@ -159,6 +167,7 @@ class Nodes:
                 await link.close()
 
     def _admit(self, hello: Hello, identity: Identity) -> RemoteNode:
+        _check(hello)
         if identity.kind == "node" and identity.name != hello.name:
             raise Denied(
                 f"this token is for the node {identity.name}, not for {hello.name}",
@@ -242,7 +251,8 @@ class Nodes:
     # -- leases --------------------------------------------------------------------------------------------------------
 
     async def _renew(self, node: str, request: Request) -> Reply:
-        launches = {str(session): int(generation) for session, generation in request.body["launches"].items()}
+        with understanding("the launches whose leases are to be renewed"):
+            launches: Mapping[str, int] = load(Mapping[str, int], request.body["launches"])
         granted = self.grants.grant(launches, lambda session, generation: self.is_current(node, session, generation))
         return Reply({"length": granted.length, "refused": list(granted.refused)})
 
@@ -301,16 +311,12 @@ class Nodes:
             return None, None
         try:
             async with asyncio.timeout(LOOK_WITHIN):
-                load = await known.remote.read(Path("/proc/loadavg"))
-                memory = await known.remote.read(Path("/proc/meminfo"))
+                load = await known.remote.read(Path("/proc/loadavg"), LONGEST_LOOK) or b""
+                memory = await known.remote.read(Path("/proc/meminfo"), LONGEST_LOOK) or b""
         except (AoError, TimeoutError):
             return None, None
-        lines = dict(line.split(b":", 1) for line in (memory or b"").splitlines() if b":" in line)
-        available = lines.get(b"MemAvailable", b"").split()
-        return (
-            float(load.split()[0]) if load else None,
-            int(available[0]) << 10 if available else None,
-        )
+        average, available = _LOAD.match(load), _AVAILABLE.search(memory)
+        return float(average[1]) if average else None, int(available[1]) << 10 if available else None
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
@@ -328,6 +334,17 @@ def lent(hello: Hello) -> tuple[float, int]:
     """How many cpus and bytes of memory a node has for sessions: what it says itself, else all that there are."""
     given = hello.resources
     return float(given.get("cpus", hello.cpus)), int(given.get("memory", hello.memory))
+
+
+def _check(hello: Hello) -> None:
+    """Refuse what no machine says of itself: it is kept, shown, and counted with."""
+    with understanding("what a node says of itself"):
+        cpus, memory = lent(hello)
+        if not 0 <= cpus <= MOST_CPUS or not 0 <= memory <= MOST_MEMORY:
+            raise ValueError(f"{cpus:g} cpus and {memory} bytes of memory")
+        words = (hello.name, hello.boot_id, hello.version, *hello.labels, *hello.labels.values())
+        if len(hello.labels) > MOST_LABELS or any(len(word) > LONGEST_WORD or not word.isprintable() for word in words):
+            raise ValueError("its name or labels are too long, too many, or cannot be printed")
 
 
 async def _nothing(_site: NodeSite, _hello: Hello) -> None:

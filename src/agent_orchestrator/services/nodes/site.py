@@ -8,7 +8,6 @@ same way.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,12 +33,15 @@ from agent_orchestrator.protocols import (
     WorkspaceSpec,
 )
 from agent_orchestrator.registry import Registry
+from agent_orchestrator.safe_files import leads_out, read_plain
 from agent_orchestrator.services import rescue as saving
 from agent_orchestrator.services.rescue import BroughtBack, Checkpoint, Rescue
 from agent_orchestrator.services.rescue.manifest import checkpoint_ref, rescue_ref
 from agent_orchestrator.services.secrets import learn_environment
 from agent_orchestrator.services.sites import write_files
 
+LARGEST_COPY = 128 << 20
+"""Bytes of a file that `copy` names, at most: it is in memory on its way to the node."""
 LOGIN_WITHIN = 15.0
 """Seconds that a node's login shell gets to say what environment it sets up."""
 
@@ -287,19 +289,24 @@ class NodeWorkspace:
             return []
         top = layout.top
         files = await asyncio.to_thread(furnish.named, top, spec.copy)
-        names = []
+        names, notes = [], []
         for file in files:
             name = str(file.relative_to(top))
             if await self._site.present(spec.path / name):
                 continue
-            with contextlib.suppress(OSError):
-                content = await asyncio.to_thread(file.read_bytes)
+            if leads_out(top, name):
+                notes.append(f"{name} leads out of {top}: it was not copied")
+                continue
+            try:
+                content = await asyncio.to_thread(read_plain, file.resolve(), LARGEST_COPY)
                 await self._site.remote.write(spec.path / name, content, mode=file.stat().st_mode & 0o777)
                 names.append(name)
+            except OSError as error:
+                notes.append(f"{name} was not copied: {error.strerror or error}")
         if names and (patterns := await furnish.shown(self._site.remote.git(spec.path), names)):
             for pattern in patterns:
                 await self._site.append_line(spec.path / ".git" / "info" / "exclude", pattern)
-        return [] if files else [f"nothing in {top} matches {', '.join(spec.copy)}: nothing was copied"]
+        return notes if files else [f"nothing in {top} matches {', '.join(spec.copy)}: nothing was copied"]
 
     async def publish(self, spec: WorkspaceSpec) -> None:
         """Bring the branch's commits into the main repository."""

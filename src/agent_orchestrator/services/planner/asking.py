@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from agent_orchestrator import reports as r
+from agent_orchestrator.aside import aside
 from agent_orchestrator.errors import AoError, Conflict, Temporary
 from agent_orchestrator.flow.plans import Spent
 from agent_orchestrator.host import Host
@@ -65,7 +66,7 @@ class Conversation:
     async def say(self, prompt: str, seconds: float) -> str:
         """Its last words in answer. Raises what is wrong, in its own words."""
         heard = _Heard(self)
-        turn = self.agent.turn(self.context, KNOWN.text(prompt), self.id)
+        turn = await aside(self.agent.turn, self.context, KNOWN.text(prompt), self.id)
         try:
             async with asyncio.timeout(seconds):
                 code = await self.host.stream(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
 import tarfile
@@ -11,12 +12,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from agent_orchestrator.errors import AoError, NotFound
+from agent_orchestrator.errors import AoError, NotFound, machine_short
 from agent_orchestrator.git import ABSENT, PARALLEL, Git
 from agent_orchestrator.git_files import Layout, find_layout
 from agent_orchestrator.host import Host
 from agent_orchestrator.plugins.workspaces.submodules import fill_submodules
-from agent_orchestrator.safe_files import NotPlain, parts_of
+from agent_orchestrator.safe_files import NotPlain, new_file, parts_in_git, parts_of, read_plain
 from agent_orchestrator.services.rescue.manifest import Entry, Manifest, checkpoint_ref, rescue_ref, restored_ref
 from agent_orchestrator.services.rescue.store import holds, state_commit
 from agent_orchestrator.services.rescue.survey import WORKTREE_REFS
@@ -60,7 +61,7 @@ async def from_checkpoint(host: Host, repo: Path, workspace: Path, session: str)
     if saved is None:
         return BroughtBack()
     words, finished = await saved.words(), saved.layout.git_dir / "ao-checkpoint-is-back"
-    if finished.exists() and finished.read_text() == saved.commit:
+    if _says(finished, saved.commit):
         return BroughtBack(words, saved.ref)
     if not saved.begun and not await saved.is_back():
         waiting = await _changed(saved)
@@ -74,7 +75,7 @@ async def from_checkpoint(host: Host, repo: Path, workspace: Path, session: str)
             await _restore(saved)
     elif saved.begun:
         await _restore(saved)
-    finished.write_text(saved.commit)
+    _say(finished, saved.commit)
     saved.marker.unlink(missing_ok=True)
     return BroughtBack(words, saved.ref)
 
@@ -106,7 +107,7 @@ class _Saved:
 
     @property
     def begun(self) -> bool:
-        return self.marker.exists() and self.marker.read_text() == self.commit
+        return _says(self.marker, self.commit)
 
     async def is_back(self) -> bool:
         """Is the workspace just as it was saved?"""
@@ -117,6 +118,21 @@ class _Saved:
         """What was saved, in words."""
         subject = await self.main.text("show", "-s", "--format=%s", self.commit)
         return tuple(subject.partition(": ")[2].split(", "))
+
+
+def _says(file: Path, commit: str) -> bool:
+    """Is this mark of ours there? In the workspace's own Git folder agents write too."""
+    try:
+        return read_plain(file) == commit.encode()
+    except OSError as error:
+        if short := machine_short(error):
+            raise short from None
+        return False
+
+
+def _say(file: Path, commit: str) -> None:
+    with new_file(file) as stream:
+        stream.write(commit.encode())
 
 
 async def _saved(host: Host, repo: Path, workspace: Path, ref: str) -> _Saved | None:
@@ -134,7 +150,7 @@ async def _saved(host: Host, repo: Path, workspace: Path, ref: str) -> _Saved | 
 async def _restore(saved: _Saved) -> list[str]:
     """Make the workspace what it was; again until it is, once begun. Returns what could not be."""
     workspace, git = saved.git.repo, saved.git
-    saved.marker.write_text(saved.commit)
+    _say(saved.marker, saved.commit)
     with tempfile.TemporaryDirectory(prefix=".ao-bring-back-", dir=workspace.parent) as folder:
         blobs = await _export(saved.host, saved.main, saved.state, Path(folder))
         await _restore_head(git, saved.manifest)
@@ -194,7 +210,7 @@ async def _catch_up(saved: _Saved) -> bool:
     there = await saved.git.resolve(name) if name else None
     if not name or not head or not there or not await saved.git.is_ancestor(there, head):
         return False
-    saved.marker.write_text(saved.commit)
+    _say(saved.marker, saved.commit)
     await saved.git.update_ref(name, head, there, "ao: brought back")
     return True
 
@@ -260,7 +276,7 @@ def _restore_files(workspace: Path, manifest: Manifest, blobs: Path) -> None:
 
 
 def _remove(workspace: Path, name: str) -> None:
-    path = workspace / name
+    path = workspace.joinpath(*parts_in_git(name))
     if not _through_link(workspace, path) and (path.is_symlink() or path.is_file()):
         path.unlink()
         _remove_empty(path.parent, workspace)
@@ -274,8 +290,9 @@ async def _leave_out(git: Git, manifest: Manifest) -> None:
 
     def remove() -> None:
         for entry in os.fsdecode(listing).split("\0"):
-            if entry[:1] in ("S", "s") and entry[2:] not in kept and os.path.lexists(git.repo / entry[2:]):
-                _remove(git.repo, entry[2:])
+            if entry[:1] in ("S", "s") and entry[2:] not in kept:
+                with contextlib.suppress(NotPlain):  # the index may be of an agent's own making
+                    _remove(git.repo, entry[2:])
 
     await asyncio.to_thread(remove)
 
@@ -355,7 +372,8 @@ def _restore_git_files(layout: Layout, manifest: Manifest, blobs: Path) -> None:
             target = layout.git_dir / name
             target.parent.mkdir(parents=True, exist_ok=True)
             fresh = target.with_name(target.name + ".ao-new")
-            shutil.copyfile(blobs / blob, fresh)
+            with (blobs / blob).open("rb") as content, new_file(fresh) as stream:
+                shutil.copyfileobj(content, stream)
             fresh.replace(target)
 
 

@@ -14,9 +14,9 @@ from pathlib import Path, PurePosixPath
 
 from agent_orchestrator.errors import NotFound, UsageError
 from agent_orchestrator.git import SPARSE_MARK, Change, Git
-from agent_orchestrator.git_files import Layout, find_layout, read_head, read_symbolic_head
+from agent_orchestrator.git_files import LONGEST_INDEX, Layout, find_layout, read_head, read_symbolic_head
 from agent_orchestrator.host import Host
-from agent_orchestrator.safe_files import read_plain
+from agent_orchestrator.safe_files import NotPlain, plain
 
 _IN_PROGRESS = {
     "rebase-merge": "rebase",
@@ -37,6 +37,9 @@ TOGETHER = 4 * LARGEST
 """Bytes of all of them together."""
 _LONGEST_STATE = 1 << 28
 """Bytes of a file of Git's state, but for its index."""
+_PIECE = 1 << 20
+_OVERLAP = 66
+"""Bytes of a piece that are looked at with the next one too: an object's name, and what stands before and behind it."""
 _OBJECT = re.compile(rb"\b(?:[0-9a-f]{64}|[0-9a-f]{40})\b")
 
 
@@ -188,7 +191,9 @@ def _leave_large_ones(found: Survey) -> None:
         kept = []
         for name in names:
             size = _size(folder / name)
-            most = _LONGEST_STATE if folder is git_dir and not _is_index(name) else LARGEST
+            most = LARGEST
+            if folder is git_dir:
+                most = LONGEST_INDEX if _is_index(name) else _LONGEST_STATE
             if size <= min(most, left):
                 kept.append(name)
                 left -= size
@@ -318,9 +323,15 @@ def _is_repository(path: Path) -> bool:
 
 
 def _contents(path: Path) -> list[Path]:
-    if path.is_symlink() or not path.is_dir() or _is_repository(path):
-        return [path]
-    return [child for entry in sorted(path.iterdir()) for child in _contents(entry)]
+    found: list[Path] = []
+    waiting = [path]
+    while waiting:
+        path = waiting.pop()
+        if path.is_symlink() or not path.is_dir() or _is_repository(path):
+            found.append(path)
+        else:
+            waiting += sorted(path.iterdir(), reverse=True)
+    return found
 
 
 def _same(path: Path, other: Path) -> bool:
@@ -398,9 +409,16 @@ def _is_plain(path: Path) -> bool:
 
 def _below_folder(folder: Path) -> list[Path]:
     """All files below one of Git's folders; no symlink is followed."""
-    if folder.is_symlink():
-        return []
-    return [Path(top, name) for top, _, names in os.walk(folder) for name in names if _is_plain(Path(top, name))]
+    found: list[Path] = []
+    waiting = [] if folder.is_symlink() else [folder]
+    while waiting:
+        with suppress(OSError), os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(Path(entry.path))
+                elif entry.is_file(follow_symlinks=False):
+                    found.append(Path(entry.path))
+    return found
 
 
 async def _look_at_commits(found: Survey) -> None:
@@ -418,8 +436,7 @@ async def _look_at_commits(found: Survey) -> None:
     log, state = set[str](), set[str]()
     for name in found.git_files:
         if not _is_index(name):
-            content = read_plain(found.layout.git_dir / name, _LONGEST_STATE)
-            objects = {match.decode() for match in _OBJECT.findall(content)}
+            objects = await asyncio.to_thread(_objects_in, found.layout.git_dir / name)
             (log if name == "logs/HEAD" else state).update(objects)
     kinds = await found.git.kinds(sorted({*log, *state, *found.refs.values(), *([found.head] if found.head else [])}))
     found.mentioned = {sha: kinds[sha] for sha in sorted(state) if sha in kinds}
@@ -429,6 +446,20 @@ async def _look_at_commits(found: Survey) -> None:
         done = await found.git.run("rev-list", "--ignore-missing", "--stdin", input=lines.encode(), timeout=None)
         loose = set(done.text.split())
         found.unreachable = [sha for sha in heads if sha in loose]
+
+
+def _objects_in(file: Path) -> set[str]:
+    """What looks like an object's name in one of Git's state files; read piece by piece, for an agent may have made it long."""
+    found: set[str] = set()
+    rest = b""
+    with plain(file) as stream:
+        while piece := stream.read(_PIECE):
+            if stream.tell() > _LONGEST_STATE:
+                raise NotPlain(f"{file} is too long")
+            text = rest + piece
+            found.update(match.decode() for match in _OBJECT.findall(text))
+            rest = text[-_OVERLAP:]
+    return found
 
 
 async def _stashes(found: Survey) -> list[tuple[str, str]]:

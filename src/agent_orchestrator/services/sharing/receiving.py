@@ -22,12 +22,13 @@ from agent_orchestrator.services.sharing.rights import SHOWN, Rights
 LARGEST = 8 << 30
 """Bytes of a pack, at most."""
 _CAPABILITIES = "report-status side-band-64k quiet atomic ofs-delta agent=agent-orchestrator"
-_COMMANDS = 64
+_COMMANDS, _CUTS = 64, 100_000
 _FEW = 100
 """Objects that are stored one by one, as Git does; more stay the pack that they came in."""
 _DROPPED = 32 << 20
 """Bytes of a refused push that are taken and dropped, so that its sender gets to read why."""
 _COMMAND = re.compile(rb"([0-9a-f]{40}|[0-9a-f]{64}) ([0-9a-f]{40}|[0-9a-f]{64}) (refs/[^\x00-\x20\x7f]+)\n?")
+_SHALLOW = re.compile(rb"shallow ([0-9a-f]{40}|[0-9a-f]{64})\n?")
 _LAST = (".idx", ".rev", ".bitmap", ".mtimes")
 
 
@@ -106,8 +107,8 @@ async def _read_commands(sent: Source) -> Push | None:
         content, _, capabilities = line.partition(b"\0")
         if capabilities:
             push.capabilities = frozenset(capabilities.decode(errors="replace").split())
-        if content.startswith(b"shallow "):
-            push.shallow.add(content[8:].strip().decode(errors="replace"))
+        if (cut := _SHALLOW.fullmatch(content)) and len(push.shallow) < _CUTS:
+            push.shallow.add(cut[1].decode())
             continue
         found = _COMMAND.fullmatch(content)
         if found is None or len(push.commands) == _COMMANDS:

@@ -268,6 +268,7 @@ class WorkspaceContract:
         assert (two.path / "hook-ran").read_text() == "ran\n", "the user's own hook runs"
         assert hook.read_text() == "#!/bin/sh\necho ran >> hook-ran\n"
         assert git_in(two.path, "config", "gc.auto", env=second.git_env) == "0"
+        assert git_in(two.path, "config", "safe.bareRepository", env=second.git_env) == "explicit"
 
     async def test_signing_is_switched_off_and_said_so(self, workspace: Workspace, spec: WorkspaceSpec) -> None:
         git_in(spec.repo, "config", "commit.gpgSign", "true")

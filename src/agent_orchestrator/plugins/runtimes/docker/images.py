@@ -15,6 +15,7 @@ from agent_orchestrator.host import Host
 from agent_orchestrator.plugins.runtimes.docker.engine import Engine
 from agent_orchestrator.plugins.runtimes.docker.network import RELAYS
 from agent_orchestrator.protocols import Container, Report
+from agent_orchestrator.safe_files import read_plain
 
 SHIPPED = Path(__file__).with_name("Dockerfile")
 NAME = "agent-orchestrator"
@@ -113,7 +114,7 @@ class Images:
             given = SHIPPED.read_bytes()
         else:
             argv += ["-"]
-            given = file.read_bytes()
+            given = read_plain(file.resolve())
         code = await self.host.stream(argv, _keeping(report, last), input=given, timeout=BUILT_WITHIN)
         if code:
             what = "docker.dockerfile" if file else "the network, or name an image: docker.image"
@@ -137,10 +138,11 @@ def _tag(container: Container) -> str:
     """A name that changes with what the image is made of."""
     if container.dockerfile is not None:
         try:
-            content = container.dockerfile.read_bytes()
+            content = read_plain(container.dockerfile.resolve())
         except OSError as error:
             raise Missing(
-                f"the Dockerfile {container.dockerfile} cannot be read: {error.strerror}", "correct docker.dockerfile"
+                f"the Dockerfile {container.dockerfile} cannot be read: {error.strerror or error}",
+                "correct docker.dockerfile",
             ) from None
         return f"{NAME}/project:{hashlib.sha256(content).hexdigest()[:12]}"
     agent = container.agent

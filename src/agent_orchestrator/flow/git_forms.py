@@ -1,0 +1,168 @@
+"""Which Git commands stay in the workspace and on its own branch: each with the options that it may have, written out. Pure.
+
+Git takes options by their beginnings too, so what is not in these lists, letter for letter, is not allowed. No option here names a
+program, or a file to read from or write to.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_NUMBER = r"\d{1,9}"
+TEXT = r"(?s:.*)"
+_NAME = r"[a-z][a-z-]*"
+_FORMAT = r"(?:format:|tformat:)?(?!(?s:.*)%[-+ ]?G)(?s:.*)"
+"""How a commit is shown; `%G…` would have its signature checked, by a program."""
+_REVISION = r"(?!-)[\w./@{}^~+-]+"
+_LINES = r"(?:\d+|/[^:/]+/),(?:[+-]?\d+|/[^:/]+/)"
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What a Git command may have: options by themselves, letters that may stand together behind one dash, options with a value
+    (`--name=value`), short ones with a value (`-n 5`, `-n5`), and how many other words (paths, revisions).
+    """
+
+    flags: frozenset[str] = frozenset()
+    letters: str = ""
+    values: tuple[tuple[str, str], ...] = ()
+    short: tuple[tuple[str, str], ...] = ()
+    words: bool = True
+    numbers: bool = False
+    """`-5` is allowed: so many."""
+    free: int = 0
+    """So many first words are neither path nor revision: what is looked for."""
+
+
+def _form(
+    flags: str,
+    letters: str = "",
+    values: dict[str, str] | None = None,
+    short: dict[str, str] | None = None,
+    *,
+    words: bool = True,
+    numbers: bool = False,
+    free: int = 0,
+) -> Form:
+    return Form(
+        frozenset(flags.split()),
+        letters,
+        tuple((values or {}).items()),
+        tuple((short or {}).items()),
+        words,
+        numbers,
+        free,
+    )
+
+
+_DIFF = """--stat --shortstat --numstat --summary --compact-summary --dirstat --name-only --name-status --raw --patch --no-patch
+    --patch-with-stat --binary --full-index --text --check --quiet --exit-code --minimal --patience --histogram --color --no-color
+    --no-ext-diff --no-textconv --no-renames --find-renames --find-copies --no-prefix --relative --no-relative --function-context
+    --ignore-all-space --ignore-space-change --ignore-space-at-eol --ignore-cr-at-eol --ignore-blank-lines --word-diff --color-words
+    --pickaxe-all --pickaxe-regex --abbrev --no-abbrev --ignore-submodules"""
+_DIFF_VALUES = {
+    "--stat": r"\d+(?:,\d+){0,2}",
+    "--unified": _NUMBER,
+    "--diff-filter": r"[A-Za-z*]+",
+    "--color": _NAME,
+    "--word-diff": _NAME,
+    "--abbrev": _NUMBER,
+    "--find-renames": r"\d+%?",
+    "--inter-hunk-context": _NUMBER,
+    "--diff-algorithm": _NAME,
+    "--ignore-submodules": _NAME,
+}
+_DIFF_SHORT = {"-U": _NUMBER, "-S": TEXT, "-G": TEXT, "-M": r"(?:\d+%?)?"}
+_LOG = f"""{_DIFF} --oneline --graph --decorate --no-decorate --all --branches --tags --remotes --reverse --merges --no-merges
+    --first-parent
+    --follow --abbrev-commit --no-abbrev-commit --topo-order --date-order --left-right --cherry-pick --cherry-mark --cherry --boundary
+    --no-walk --regexp-ignore-case --invert-grep --all-match --fixed-strings --extended-regexp --full-history --simplify-merges --not
+    --parents --children --left-only --right-only --no-notes --relative-date"""
+_LOG_VALUES = _DIFF_VALUES | {
+    "--pretty": _FORMAT,
+    "--format": _FORMAT,
+    "--date": r"[a-z-]+(?::[\w%:/. -]*)?",
+    "--decorate": _NAME,
+    "--author": TEXT,
+    "--committer": TEXT,
+    "--grep": TEXT,
+    "--since": TEXT,
+    "--until": TEXT,
+    "--after": TEXT,
+    "--before": TEXT,
+    "--max-count": _NUMBER,
+    "--skip": _NUMBER,
+}
+_LOG_SHORT = _DIFF_SHORT | {"-n": _NUMBER, "-L": rf"(?:{_LINES}|:[\w.]+):(?P<path>.+)"}
+
+FORMS = {
+    "add": _form(
+        "--all --update --intent-to-add --verbose --dry-run --ignore-errors --no-all",
+        "AuNvn",
+        {"--chmod": r"[+-]x"},
+    ),
+    "blame": _form(
+        "--show-email --show-name --show-number --porcelain --line-porcelain --root",
+        "wMCselftnp",
+        {"--date": _NAME, "--since": TEXT, "--abbrev": _NUMBER},
+        {"-L": rf"{_LINES}|{_NUMBER},?"},
+    ),
+    "branch": _form("--show-current --all --remotes --list --verbose --no-color", "arv", words=False),
+    "cat-file": _form("", "pte"),
+    "checkout": _form("--quiet --ours --theirs", "q"),
+    "commit": _form(
+        "--all --amend --no-edit --allow-empty --quiet --verbose --signoff --no-signoff --reset-author --no-gpg-sign --only --include",
+        "aqvsoi",
+        {"--message": TEXT, "--fixup": _REVISION, "--squash": _REVISION},
+        {"-m": TEXT},
+    ),
+    "describe": _form("--tags --all --always --long --dirty --exact-match", "", {"--abbrev": _NUMBER}),
+    "diff": _form(f"{_DIFF} --cached --staged --merge-base", "puswabzWR", _DIFF_VALUES, _DIFF_SHORT),
+    "grep": _form(
+        "--line-number --ignore-case --word-regexp --fixed-strings --extended-regexp --perl-regexp --basic-regexp --count --heading --break"
+        " --name-only --files-with-matches --files-without-match --cached --invert-match --show-function --function-context --no-color"
+        " --full-name --column --only-matching --quiet --all-match --and --or --not",
+        "niwFEPGclLhHIvopWq",
+        {"--max-depth": _NUMBER, "--color": _NAME, "--max-count": _NUMBER},
+        {"-A": _NUMBER, "-B": _NUMBER, "-C": _NUMBER, "-m": _NUMBER, "-e": TEXT},
+        free=1,
+    ),
+    "log": _form(_LOG, "puswabziEFzW", _LOG_VALUES, _LOG_SHORT, numbers=True),
+    "ls-files": _form(
+        "--cached --deleted --modified --others --stage --unmerged --ignored --exclude-standard --full-name --directory --error-unmatch"
+        " --deduplicate --killed --eol",
+        "cdmosuiztk",
+    ),
+    "ls-tree": _form("--name-only --name-status --full-name --full-tree --long", "rtdlz", {"--abbrev": _NUMBER}),
+    "merge-base": _form("--all --is-ancestor --fork-point --octopus --independent", "a"),
+    "mv": _form("--verbose --dry-run --force", "vnfk"),
+    "reset": _form("--quiet --soft --mixed", "q"),
+    "restore": _form(
+        "--staged --worktree --quiet --ours --theirs --no-overlay", "SWq", {"--source": _REVISION}, {"-s": _REVISION}
+    ),
+    "rev-list": _form(
+        "--count --all --oneline --no-merges --merges --first-parent --left-right",
+        "",
+        {"--max-count": _NUMBER},
+        {"-n": _NUMBER},
+    ),
+    "rev-parse": _form(
+        "--show-toplevel --abbrev-ref --short --verify --quiet --git-dir --absolute-git-dir --git-common-dir --is-inside-work-tree"
+        " --is-inside-git-dir --is-bare-repository --is-shallow-repository --show-prefix --show-cdup --symbolic-full-name --symbolic"
+        " --show-object-format",
+        "q",
+        {"--short": _NUMBER, "--abbrev-ref": _NAME},
+    ),
+    "rm": _form("--cached --force --quiet --dry-run --ignore-unmatch", "rfqn"),
+    "show": _form(_LOG, "puswabzEFW", _LOG_VALUES, _LOG_SHORT, numbers=True),
+    "show-ref": _form("--heads --tags --head --verify --quiet --hash --dereference", "sdq"),
+    "status": _form(
+        "--short --branch --long --porcelain --verbose --untracked-files --ignored --show-stash --ahead-behind --no-ahead-behind"
+        " --renames --no-renames",
+        "sbvuz",
+        {"--porcelain": r"v?[12]", "--untracked-files": _NAME, "--ignored": _NAME, "--ignore-submodules": _NAME},
+        {"-u": r"(?:no|normal|all)?"},
+    ),
+    "version": _form("--build-options", words=False),
+}
+"""Each by its name, with everything that it may have."""
