@@ -21,7 +21,15 @@ from structlog.contextvars import bound_contextvars
 from agent_orchestrator.errors import AoError, machine_short
 from agent_orchestrator.flow.behalf import DAEMON, acting
 from agent_orchestrator.flow.engine import Change, Flow
-from agent_orchestrator.flow.events import Body, EffectDelayed, EffectFailed, Event, MessageFailed, SessionFailed
+from agent_orchestrator.flow.events import (
+    Body,
+    EffectDelayed,
+    EffectFailed,
+    Event,
+    LandingFailed,
+    MessageFailed,
+    SessionFailed,
+)
 from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.flow.outbox import Row, pause, postponed, settled
 from agent_orchestrator.flow.reactions import Intent, still_needed
@@ -295,6 +303,8 @@ class Runner:
         body: Body = EffectFailed(intent.kind, text, remedy, attempts)
         if effect.fatal:
             body = SessionFailed(effect.fatal, text, remedy)
+        elif intent.kind == "land":  # nobody waits for what is not tried any more
+            body = LandingFailed(text, "error")
         elif intent.kind == "deliver":
             tried = attempts > 1 or getattr(error, "retryable", False)
             doubt = "; it cannot be told whether it was written all the same: send it again if it was not"

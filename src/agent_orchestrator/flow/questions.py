@@ -8,7 +8,7 @@ from bisect import bisect_right
 LONGEST = 2000
 
 _FENCE = "```"
-_AFTER_QUESTION = "*_`\")]\u201d\u2019"
+_AFTER_QUESTION = '*_`")]\u201d\u2019'
 _POLITE = re.compile(
     r"(anything else|any(thing)? (more|further|other)|let me know|feel free|want me to (also|further|continue)|is there anything)",
     re.IGNORECASE,

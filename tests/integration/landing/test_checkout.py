@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from agent_orchestrator.git import GitFailed
+from agent_orchestrator.host import Completed, LocalHost
 from agent_orchestrator.services.landing import Landed, Waits, checkout, land
 from agent_orchestrator.services.landing.checkout import Checkout
 from tests.integration.landing.world import World, snapshot, write
@@ -439,3 +442,25 @@ async def test_a_lock_that_we_have_not_written_is_not_ours(world: World, content
     lock.write_text(content)
     assert isinstance(await world.land(), Landed)
     assert lock.read_text() == content and not (world.agent / "written").exists()
+
+
+class KillingOnce(LocalHost):
+    """Git is killed when it is to move the files of a checkout."""
+
+    killed = False
+
+    async def run(self, argv: Sequence[str], **options: Any) -> Completed:
+        if not self.killed and "read-tree" in argv and "-u" in argv:
+            self.killed = True
+            return Completed(-9, b"", b"")
+        return await super().run(argv, **options)
+
+
+async def test_a_git_that_was_killed_on_the_way_is_tried_again(world: World) -> None:
+    world.commit({"x.txt": "x\n"})
+    before, built = world.main(), await world.built()
+    world.host = KillingOnce()
+    with pytest.raises(GitFailed) as killed:
+        await world.land(built)
+    assert killed.value.retryable and (world.main(), world.status(), world.litter()) == (before, "", [])
+    assert isinstance(await world.land(built), Landed) and world.show("x.txt") == "x"

@@ -12,7 +12,7 @@ import structlog
 from agent_orchestrator.errors import Temporary
 from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.behalf import acting
-from agent_orchestrator.flow.effects import Runner
+from agent_orchestrator.flow.effects import Effect, Runner
 from agent_orchestrator.flow.engine import Change, Flow
 from agent_orchestrator.flow.events import Event
 from agent_orchestrator.flow.outbox import Snapshot
@@ -361,3 +361,24 @@ async def test_what_is_told_while_facts_are_saved_does_not_wait_for_all_of_them(
     await flow.stop()
     assert order.count("saved 2") == 15
     assert order.index("written", 1) < order.index("saved 2") + 5
+
+
+async def test_a_landing_that_is_tried_no_more_is_told_so_and_waited_for_by_nobody(world: World) -> None:
+    async def land(_intent: object, _attempts: int) -> list[Event]:
+        raise IndexError("list index out of range")
+
+    async def nothing(_intent: object, _attempts: int) -> list[Event]:
+        return []
+
+    await world.settle()
+    world.runner.effects = {
+        **world.effects(),
+        "land": Effect(land),
+        "check": Effect(nothing),
+        "compare": Effect(nothing),
+    }
+    opened = (e.HeadMoved("c1"), e.PrOpened(1, "t", "main"), e.PrReady(), e.MergeRequested("squash"))
+    await world.flow.append(*(world.event(body) for body in opened))
+    await world.settle()
+    pr = world.flow.sessions[SESSION].pr
+    assert pr is not None and pr.landing is None and "IndexError" in (pr.refused or "")

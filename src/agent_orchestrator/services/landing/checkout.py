@@ -171,7 +171,10 @@ class Checkout:
             await index.move(old, new)
         except GitFailed as error:
             index.discard()
-            return Waits(f"{self.top} cannot follow: {error.stderr.strip().splitlines()[0]}", self.top)
+            if error.retryable:  # it was ended half-way: what it did is taken back, and it is tried again
+                raise
+            said = error.stderr.strip().splitlines() or [error.text]
+            return Waits(f"{self.top} cannot follow: {said[0]}", self.top)
         after("files")
         self._private.replace(self._index)
         after("index")
