@@ -55,7 +55,9 @@ def test_one_refusal_holds_twenty(box: Sandbox) -> None:
             assert session["status"] == "queued" and "the usage limit of work to end" in session["waitingFor"], session
     assert started(box) == 1
     shown = account(box, "work")
-    assert (shown["state"], shown["resetKnown"], shown["waiting"]) == ("held", True, 21)
+    assert (shown["state"], shown["resetKnown"], shown["waiting"]) == ("held", False, 21), "by one session's word"
+    [said] = [one["data"] for one in box.events("app-first") if one["type"] == "account-held"]
+    assert said["until"] + 2600 < said["waits"], "it waits for an hour, the others for a quarter of that"
     assert "held until" in box.ao("usage").stdout and "limit's reset at" in box.ao("status").stdout
     assert box.request("GET", "/api/overview")["limits"][0]["account"] == "work"
 

@@ -61,6 +61,8 @@ class Fleet:
         self.rules = rules
         self.store = MemoryStore()
         self.provider = Provider()
+        self.heard = "transcript"
+        """Where a refusal is heard of."""
         self.began: list[tuple[str, float]] = []
         """Whose agent asked its model, and when."""
 
@@ -107,7 +109,8 @@ class Fleet:
         return {}
 
     def _event(self, intent: Intent, body: e.Body, key: str, generation: int = 0) -> Event:
-        return Event(body, self.time(), "spool", f"{intent.key}:{key}", "app", intent.session, generation)
+        source = self.heard if isinstance(body, e.AgentLimit) else "spool"
+        return Event(body, self.time(), source, f"{intent.key}:{key}", "app", intent.session, generation)
 
     async def _prepare(self, intent: Intent, _attempts: int) -> Sequence[Event]:
         return [self._event(intent, e.WorkspaceCreated("/w", "b", "main", "c0", "c0", "/g"), "done")]
@@ -265,12 +268,115 @@ async def test_a_probe_that_is_refused_keeps_the_others_held(fleet: Fleet) -> No
 
 @played()
 async def test_without_a_reset_time_the_pause_is_half_an_hour_and_grows(fleet: Fleet) -> None:
+    await grows(fleet)
+
+
+@played()
+async def test_the_pause_of_a_session_that_says_so_by_word_grows_too(fleet: Fleet) -> None:
+    fleet.heard = "spool"
+    await grows(fleet)
+
+
+async def grows(fleet: Fleet) -> None:
     fleet.provider.refuses["demo"] = (1000.0 + 24 * HOUR, None, "")
     await fleet.new("first")
     await fleet.passes(12 * HOUR)
     times = [at for _, at in fleet.began]
     pauses = [later - earlier for earlier, later in pairwise(times)]
     assert [round(pause / 60) for pause in pauses] == [30, 60, 120, 240, 240]
+
+
+async def lies(fleet: Fleet, name: str, resets_at: float | None) -> None:
+    """Something in a session writes a line to its spool; its provider refuses nothing."""
+    facts = fleet.facts(name)
+    event = Event(e.AgentLimit(resets_at), fleet.time(), "spool", f"lie {fleet.time()} {name}", "app", facts.id, 1)
+    await fleet.flow.append(event)
+    await fleet.settle()
+
+
+@pytest.mark.parametrize("told", [6 * 86400.0, None])
+def test_one_sessions_word_holds_itself_and_the_others_for_a_quarter_of_an_hour(
+    tmp_path: Path, told: float | None
+) -> None:
+    @played()
+    async def play(fleet: Fleet) -> None:
+        await fleet.new("liar")
+        await lies(fleet, "liar", None if told is None else fleet.time() + told)
+        fleet.began.clear()
+        await fleet.new(*NAMES[:3])
+        [row] = fleet.quota.accounts()
+        assert (row["state"], row["resetKnown"]) == ("held", False)
+        await fleet.passes(q.SPOKEN - 5.0)
+        assert fleet.who() == []
+        await fleet.passes(30.0)
+        assert fleet.who() == ["s00", "liar", *NAMES[1:3]], "one tried, and works: nobody waits any more"
+        assert [row["state"] for row in fleet.quota.accounts()] == ["free"]
+
+    play(tmp_path)
+
+
+@played()
+async def test_a_session_that_names_its_reset_by_word_goes_on_then_and_not_before(fleet: Fleet) -> None:
+    fleet.heard, reset = "spool", 1000.0 + 3 * HOUR
+    fleet.provider.refuses["demo"] = (reset, reset, "")
+    await fleet.new("first")
+    await fleet.passes(3 * HOUR - 10.0)
+    assert fleet.who() == ["first"] and Views(fleet.flow).status(fleet.facts("first")).name == "limited"
+    await fleet.passes(20.0)
+    assert fleet.who() == ["first", "first"]
+
+
+@played()
+async def test_a_second_sessions_word_holds_the_account_for_as_long_as_both_say(fleet: Fleet) -> None:
+    fleet.heard, reset = "spool", 1000.0 + 3 * HOUR
+    fleet.provider.refuses["demo"] = (reset, reset, "")
+    await fleet.new("first")
+    await fleet.new(*NAMES)
+    await fleet.passes(2 * HOUR)
+    assert fleet.who() == ["first", "s00"], "one tried, was refused, and no other asked"
+    await fleet.passes(HOUR + 300.0)
+    assert sorted(set(fleet.who())) == sorted(["first", *NAMES])
+
+
+@played()
+async def test_a_second_word_is_not_good_for_longer_than_the_first(fleet: Fleet) -> None:
+    await fleet.new("one", "two")
+    await lies(fleet, "one", fleet.time() + HOUR)
+    await lies(fleet, "two", fleet.time() + 6 * 86400.0)
+    held = q.is_held(fleet.quota.holds(), "demo", "", fleet.time())
+    assert held is not None and held.until == 1000.0 + HOUR
+    assert fleet.facts("two").limit_until == 1000.0 + 6 * 86400.0, "it waits as it said"
+
+
+@played()
+async def test_a_session_that_says_it_again_and_again_holds_nobody_twice(fleet: Fleet) -> None:
+    """Neither while the hold stands, nor when it is over, nor after it seemed to work."""
+    await fleet.new("liar")
+    end = fleet.time() + q.SPOKEN
+    for number in range(40):
+        await lies(fleet, "liar", fleet.time() + (60.0 if number % 2 else HOUR))
+        await fleet.passes(60.0)
+    await fleet.new("honest")
+    await fleet.passes(q.TRIAL + 10.0)
+    assert "honest" in fleet.who() and fleet.time() > end
+    generation = fleet.facts("liar").generation
+    works = Event(e.AgentActivity("active"), fleet.time(), "spool", "a", "app", "app-liar", generation)
+    await fleet.flow.append(works)
+    await lies(fleet, "liar", fleet.time() + HOUR)
+    await fleet.new("other")
+    await fleet.passes(q.TRIAL + 10.0)
+    assert "other" in fleet.who()
+
+
+@played()
+async def test_a_word_is_remembered_across_a_restart(fleet: Fleet) -> None:
+    await fleet.new("liar")
+    await lies(fleet, "liar", fleet.time() + HOUR)
+    await fleet.passes(q.SPOKEN / 2)
+    await fleet.restart()
+    await lies(fleet, "liar", fleet.time() + HOUR)
+    held = q.is_held(fleet.quota.holds(), "demo", "", fleet.time())
+    assert held is not None and held.until == 1000.0 + q.SPOKEN
 
 
 @pytest.mark.parametrize(
@@ -424,7 +530,7 @@ async def test_while_one_tries_and_has_no_answer_yet_the_others_wait(fleet: Flee
     assert fleet.who() == ["first", "first"], "it thinks"
     assert fleet.facts("s00").waiting_for.endswith("app-first tries whether it is over")
     limit = e.AgentLimit(fleet.time() + HOUR)
-    await fleet.flow.append(Event(limit, fleet.time(), "spool", "late", "app", "app-first", 1))
+    await fleet.flow.append(Event(limit, fleet.time(), "transcript", "late", "app", "app-first", 1))
     await fleet.passes(300.0)
     assert fleet.who() == ["first", "first"]
     fleet._turn = turn  # type: ignore[method-assign]

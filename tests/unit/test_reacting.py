@@ -207,7 +207,7 @@ async def test_who_looks_is_not_told_until_he_has_gone(stage: Stage) -> None:
 
 @played(Rule("r", "usage-limit", action="hold", priority="warning"))
 async def test_an_account_is_held_until_the_reset_and_then_the_agent_goes_on(stage: Stage) -> None:
-    await stage.tell(e.AgentLimit(1600.0), e.AgentActivity("limited"))
+    await stage.tell(e.AgentLimit(1600.0), e.AgentActivity("limited"), source="transcript")
     [held] = await stage.bodies("account-held")
     assert isinstance(held, e.AccountHeld) and (held.account, held.until) == ("demo", 1600.0)
     await stage.passes(599.0)

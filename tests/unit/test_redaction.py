@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import string
+import time
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from agent_orchestrator.redaction import Redactor, ordinary, shaped
@@ -161,6 +163,115 @@ def test_a_private_key_goes_line_by_line_so_that_a_diff_stays_one() -> None:
     known = Redactor({"DEPLOY_KEY": RSA})
     assert "MII" not in known.text(json.dumps(RSA)) and "MII" not in known.text(RSA.splitlines()[2])
     assert "MII" not in Redactor().text(json.dumps({"key": RSA}))
+
+
+KINDS = ["PRIVATE KEY", "RSA PRIVATE KEY", "PGP PRIVATE KEY BLOCK"]
+MODEL = re.compile(
+    r"-----BEGIN (?P<kind>(?:[A-Z0-9]+ ){0,3}PRIVATE KEY(?: BLOCK)?-----)(?P<key>.{40,20000}?)-----END (?P=kind)",
+    re.DOTALL,
+)
+"""What a private key is, said in the shortest way, though by far not the quickest."""
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            [
+                *(f"-----BEGIN {kind}-----" for kind in KINDS),
+                *(f"-----END {kind}-----" for kind in KINDS),
+                *("\n", "\\n", "k3y!" * 5 + "\n", "k3y!" * 20, "k3y!" * 1_500, "word"),
+            ]
+        ),
+        max_size=12,
+    ).map("".join)
+)
+@settings(max_examples=50)
+@example(f"-----BEGIN {KINDS[0]}-----\n{'k3y!' * 5_000}-----END {KINDS[0]}-----")
+@example(f"-----BEGIN {KINDS[0]}-----{'k3y!' * 5_000}-----END {KINDS[0]}-----")
+@example(f"-----BEGIN {KINDS[0]}-----{'k3y!' * 10}-----END {KINDS[0]}-----")
+@example(f"-----BEGIN {KINDS[0]}-----{'x' * 39}-----END {KINDS[0]}-----{'k3y!' * 9}-----END {KINDS[0]}-----")
+def test_a_private_key_is_covered_from_its_beginning_to_the_first_end_of_its_kind(text: str) -> None:
+    assert Redactor().text(text) == MODEL.sub(lambda found: Redactor().text(found[0]), text)
+
+
+def test_two_keys_that_share_their_dashes_are_both_covered() -> None:
+    kind, key = KINDS[1], "k3y!" * 20
+    clean = Redactor().text(
+        f"-----BEGIN {kind}-----{key}-----END {kind}-----BEGIN {kind}-----{key}-----END {kind}-----"
+    )
+    covered = f"-----BEGIN {kind}-----[secret private key]-----END {kind}"
+    assert clean == f"{covered}{covered}-----"
+
+
+JOINED = {
+    "JSON web token": "eyJhbGciOiJIUzI1NiIsInR5cCI6.eyJzdWIiOiIxMjM0NTY3ODkwIiwi.SflKxwRJSMeKKF2QT4fwpM",
+    "token of ours": "aoa_" + "a1B2" * 40 + "." + "a1B2c" * 8 + "xyz",
+}
+
+
+@pytest.mark.parametrize(("kind", "token"), JOINED.items())
+@pytest.mark.parametrize("before", ["-", "--", "_", "X-", "\x1b[0m", "\\n", "%0A", "a.b-", "eyJ.", ".", "+"])
+def test_a_long_token_is_found_in_the_midst_of_a_word(kind: str, token: str, before: str) -> None:
+    assert Redactor().text(f"{before}{token} {token}") == f"{before}[secret {kind}] [secret {kind}]"
+    shown = Redactor().stream().feed(f"{before}{token} \n".encode())
+    assert shown == before.encode() + b"*" * len(token) + b" \n"
+
+
+def test_answers_that_follow_each_other_are_all_covered() -> None:
+    answer = JOINED["token of ours"]
+    assert Redactor().text(f"{answer}-{answer}/{answer}") == "{0}-{0}/{0}".format("[secret token of ours]")
+
+
+def test_a_long_text_is_covered_wherever_it_is_cut() -> None:
+    token, url = SHAPES["GitHub token"][0], "https://me:s3cr3t-p4ss@h/"
+    clean = Redactor().text(f"{token} {url} word " * 4_000)
+    assert clean == "[secret GitHub token] https://me:[secret password]@h/ word " * 4_000
+
+
+# -- what is written to hold us up ----------------------------------------------------------------------------------------
+
+HELD_UP_BY = {
+    **{f"beginnings of a key, {kind}": (f"-----BEGIN {kind}-----\n", "") for kind in KINDS},
+    "beginnings and another's end": ("-----BEGIN PRIVATE KEY-----\n", "-----END RSA PRIVATE KEY-----"),
+    "a key's words": ("-----BEGIN A1 A1 A1 ", "PRIVATE KEY"),
+    "ends of keys": ("-----END PRIVATE KEY-----", "-----BEGIN PRIVATE KEY-----"),
+    "web tokens": ("-eyJ", ""),
+    "web tokens with an end of another kind": ("-eyJ", "." + "a" * 43),
+    "web tokens with their end": ("-eyJ", ".eyJ" + "a" * 16 + "." + "a" * 16),
+    "parts of web tokens": ("-eyJ" + "a" * 16 + ".eyJ", ""),
+    "answers": ("-aoa_", ""),
+    "answers with an end of another kind": ("-aoa_", ".eyJ" + "a" * 16 + "." + "a" * 16),
+    "answers with their end": ("-aoa_", "." + "a" * 43),
+    "sessions": ("-aos_a.1.", ""),
+    "nodes": ("-aon_.", ""),
+    "makes": ("-ghp_-sk-ant-_xoxb-.glpat-~npm_", "/"),
+    "addresses": ("a://b:", ""),
+    "passwords": ("://u:$p@", ""),
+    "hooks": ("https://hooks.slack.com/services/", ""),
+    "escapes": ("\x1b]\x1b[0;\x1bP", ""),
+    "quotes": ("\\n\"'", " PRIVATE KEY"),
+}
+
+
+@pytest.mark.parametrize("name", HELD_UP_BY)
+def test_no_text_holds_it_up(name: str) -> None:
+    """Each takes a second at most; where work grows with the square of the length, many."""
+    unit, end = HELD_UP_BY[name]
+    text = unit * (1_000_000 // len(unit)) + end
+    begun = time.thread_time()
+    Redactor().text(text)
+    assert time.thread_time() - begun < 8
+
+
+@pytest.mark.parametrize("name", HELD_UP_BY)
+def test_no_output_holds_a_terminal_up(name: str) -> None:
+    unit, end = HELD_UP_BY[name]
+    data = (unit * (200_000 // len(unit)) + end).encode()
+    stream = Redactor({"FORGE_TOKEN": TOKEN}).stream()
+    begun = time.thread_time()
+    for at in range(0, len(data), 500):
+        stream.feed(data[at : at + 499] + b"/")
+    assert time.thread_time() - begun < 10
 
 
 def test_a_password_in_an_address_is_one() -> None:

@@ -35,7 +35,8 @@ from agent_orchestrator.plugins.forges.http import Http
 from agent_orchestrator.plugins.forges.refusals import Speaker
 from agent_orchestrator.plugins.runtimes.tmux import Tmux
 from agent_orchestrator.protocols import LaunchSpec
-from agent_orchestrator.redaction import KNOWN
+from agent_orchestrator.redaction import KNOWN, Redactor
+from agent_orchestrator.server.redacting import LARGE
 from agent_orchestrator.server.redacting import without_secrets as answering
 from agent_orchestrator.services.environment import agent_environment
 from agent_orchestrator.services.secrets import learn_configuration, learn_environment
@@ -318,6 +319,24 @@ async def test_what_is_answered_has_none() -> None:
     assert (sent, headers[b"content-length"]) == (b"nothing to hide", b"15")
     for path, method in (("/api/tokens", "POST"), ("/api/sessions/a/environment", "GET"), ("/git/a/info/refs", "GET")):
         assert (await _answered(Response(body), path, method))[1] == [body]
+
+
+@pytest.mark.anyio
+async def test_a_large_answer_is_looked_through_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[threading.Thread] = []
+    clean = Redactor.data
+
+    def noting(self: Redactor, data: bytes) -> bytes:
+        threads.append(threading.current_thread())
+        return clean(self, data)
+
+    monkeypatch.setattr(Redactor, "data", noting)
+    KNOWN.learn({"MY_TOKEN": SECRET})
+    for size, beside in ((1_000, False), (LARGE, True)):
+        headers, (sent,) = await _answered(Response(f"{SECRET} ".encode() + b"x " * size))
+        assert sent == b"[secret MY_TOKEN] " + b"x " * size
+        assert headers[b"content-length"] == str(len(sent)).encode()
+        assert (threads.pop() is not threading.current_thread()) == beside
 
 
 @pytest.mark.anyio

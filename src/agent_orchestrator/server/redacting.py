@@ -6,7 +6,9 @@ An answer that is sent whole is looked through whole, one that comes piece by pi
 
 from __future__ import annotations
 
+import asyncio
 import re
+from collections.abc import Callable
 
 from starlette.types import Message, Scope, Send
 
@@ -17,6 +19,8 @@ _AS_IT_IS = re.compile(
     r"POST /api/(tokens|nodes|login|login-links)|GET /api/sessions/[^/]+/environment|GET /api/(live|sessions)"
 )
 """What hands over a secret; and two that services prepare without any, once for everybody."""
+LARGE = 1 << 18
+"""Bytes from which on a body is looked through beside the event loop: others are answered meanwhile."""
 
 
 def without_secrets(scope: Scope, send: Send) -> Send:
@@ -59,13 +63,17 @@ class _Redacting:
             if more:
                 await self._send({**start, "headers": others})
             else:
-                clean = KNOWN.data(body)
+                clean = await _clean(KNOWN.data, body)
                 told = start["headers"] if clean is body else [*others, (b"content-length", b"%d" % len(clean))]
                 await self._send({**start, "headers": told})
                 await self._send({**message, "body": clean})
                 return
         if self._stream is not None:
-            body = self._stream.feed(body) + (b"" if more else self._stream.rest())
+            body = await _clean(self._stream.feed, body) + (b"" if more else self._stream.rest())
         else:
-            body = KNOWN.data(body)
+            body = await _clean(KNOWN.data, body)
         await self._send({**message, "body": body})
+
+
+async def _clean(by: Callable[[bytes], bytes], body: bytes) -> bytes:
+    return by(body) if len(body) < LARGE else await asyncio.to_thread(by, body)

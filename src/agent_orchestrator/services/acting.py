@@ -15,7 +15,15 @@ from agent_orchestrator.flow.facts import SessionFacts, hold_key
 from agent_orchestrator.flow.reactions import stuck_after
 from agent_orchestrator.flow.rules import Rule
 from agent_orchestrator.flow.status import derive
-from agent_orchestrator.services.quota import account_of, next_hold
+from agent_orchestrator.services.quota import (
+    SPOKEN,
+    SPOKEN_AGAIN,
+    account_of,
+    holds_at_once,
+    is_read,
+    next_hold,
+    on_a_word,
+)
 
 if TYPE_CHECKING:
     from agent_orchestrator.services.reacting import Planned
@@ -118,9 +126,17 @@ class Actions:
         else:
             resets, model = (facts.limit_until, facts.limit_model) if limited else (None, "")
             body = next_hold(self.flow.home.accounts, account, model, resets, now)
-            bodies.append(replace(body, reason=text.partition("\n")[0][:200]))
+            spoken = limited and not is_read(facts)
+            if spoken:
+                body = on_a_word(body, now, now + SPOKEN)
             until = body.until
-        when = f"no other session of {name} starts before {e.rfc3339(until)}; this one goes on then"
+            at_once = holds_at_once(self.flow.rules(facts.project, facts.spec.profile))
+            again = held is not None and held.session == facts.id and now - held.since < SPOKEN_AGAIN
+            if not (spoken and (at_once or again)):
+                bodies.append(replace(body, reason=text.partition("\n")[0][:200]))
+        own = facts.limit_until if limited and facts.limit_until and facts.limit_until > until else None
+        then = f"at {e.rfc3339(own)}" if own else "then"
+        when = f"no other session of {name} starts before {e.rfc3339(until)}; this one goes on {then}"
         return [*bodies, *self._told(facts, rule, f"{text}; {when}")]
 
     def _told(self, facts: SessionFacts, rule: Rule, text: str) -> list[e.Body]:

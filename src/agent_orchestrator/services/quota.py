@@ -4,9 +4,9 @@ Whoever would use the account asks first: a start, a message, a session that met
 the reset the first one goes alone; the others follow a few seconds apart once that one works, or was not refused for a minute. A refusal
 holds all of them again.
 
-What a plugin reads in its tool's own record is believed. A line of the spool is a session's word, and whatever runs in the session can
-write it: it holds that session for as long as it says, and all others of the account for a quarter of an hour, once in four hours; longer
-only when another session says the same.
+What a plugin reads in its tool's own record is believed. A line of the spool or the screen is a session's word, and whatever runs in it
+can write that: it holds the session for as long as it says, and all others of the account for a quarter of an hour, once in four hours;
+longer only when another session says the same.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ SPOKEN = 900.0
 """Seconds that an account is held on the word of one session."""
 SPOKEN_AGAIN = 4 * 3600.0
 """Seconds in which the same session's word holds its account no second time."""
-WORD = "spool"
-"""Where a session's agent speaks for itself."""
+WORDS = frozenset({"spool", "screen"})
+"""Where whatever runs in a session may speak."""
 LOOK_AGAIN = 30.0
 """A hold is looked at again at least this often, so that a clock that jumps is noticed."""
 
@@ -162,7 +162,7 @@ def on_a_word(hold: e.AccountHeld, at: float, until: float) -> e.AccountHeld:
 
 def is_read(facts: SessionFacts) -> bool:
     """Was its limit read by its plugin, and not told by the session itself?"""
-    return facts.activity.state == "limited" and facts.activity.source != WORD
+    return facts.activity.state == "limited" and facts.activity.source not in WORDS
 
 
 def apart(session: str) -> float:
@@ -324,7 +324,7 @@ class Quota:
             if facts is None:
                 continue
             if isinstance(body, e.AgentLimit):
-                met.append(_Refusal(facts, body.resets_at, body.model, event.time, event.source != WORD))
+                met.append(_Refusal(facts, body.resets_at, body.model, event.time, event.source not in WORDS))
             elif isinstance(body, e.SessionAdmitted):
                 self._went(facts)
             elif _works(body):

@@ -145,8 +145,11 @@ def test_files_are_compared_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> 
     flow = SimpleNamespace(sessions={"me": me, "o": other})
     services = SimpleNamespace(sessions=SimpleNamespace(flow=flow), conflicts=SimpleNamespace(expected=expected))
     caller: Any = SimpleNamespace(own=lambda: (me, 1), services=services)
-    found = asyncio.run(who_touches(caller, Files(files=["ab.py"])))
-    assert found == {"others": [{"session": "o", "title": "other", "files": ["ab.py"]}]}
+
+    async def ask() -> dict[str, Any]:
+        return await who_touches(caller, Files(files=["ab.py"]))
+
+    assert asyncio.run(ask()) == {"others": [{"session": "o", "title": "other", "files": ["ab.py"]}]}
     assert threads and threads[0] != threading.main_thread().name
 
 

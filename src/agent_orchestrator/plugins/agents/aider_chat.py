@@ -34,7 +34,7 @@ ASKS = {
 """Its questions about something that it names right before. All others are about going on: "Attempt to fix lint errors?"."""
 SEVERAL = "Run shell commands?"
 MAIN_PROMPT = re.compile(r"^(?:[\w-]+ ?)?(?:multi)?>(?: |$)", re.MULTILINE)
-_DIALOG = re.compile(r"\s*(?P<question>.+?)\s*\(Y\)es/\(N\)o")
+_CHOICES = "(Y)es/(N)o"
 _ERROR = re.compile(r"litellm\.\w+: |Model \S+ has hit a token limit|No LLM model was specified and no API keys")
 _QUOTA = re.compile(r"quota|usage limit|credit balance|insufficient credits", re.IGNORECASE)
 _AGAIN_IN = re.compile(r"try again in (?:(\d+)h)?(?:(\d+)m(?!s))?(?:([\d.]+)s)?", re.IGNORECASE)
@@ -193,8 +193,8 @@ class Chat:
 def seen(prompt: Prompt, chat: Chat, workspace: Path) -> Report | None:
     """What an open prompt means; none while it is not drawn yet, or where it is one that says nothing new."""
     shown = prompt.text.replace("\n", "")
-    if asked := _DIALOG.match(shown):
-        question = asked["question"]
+    question, asked, _ = shown.partition(_CHOICES)
+    if asked and (question := question.strip()):
         if question == SEVERAL or (chat.answering and not chat.story.error):
             # No rule may answer: lines of a command can hide others, and a model's text can look like a question.
             shown = "\n".join([question, *chat.story.subject])

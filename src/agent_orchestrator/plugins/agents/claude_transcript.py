@@ -21,8 +21,7 @@ SYNTHETIC = "<synthetic>"
 ENDS = frozenset({"end_turn", "stop_sequence", "max_tokens", "refusal", "model_context_window_exceeded"})
 """Why the model stopped, where the turn is over unless a hook makes it go on."""
 
-_COMMAND = re.compile(r"<command-name>\s*(?P<name>/?\S+?)\s*</command-name>")
-_ARGUMENTS = re.compile(r"<command-args>(?P<text>.*?)</command-args>", re.DOTALL)
+_COMMAND = re.compile(r"<command-name>\s*(?P<name>[^\s<]+)\s*</command-name>")
 _SHELL = re.compile(r"\s*<bash-input>(?P<text>.*?)</bash-input>", re.DOTALL)
 _OUTPUT = re.compile(r"\s*<(?:local-command|bash)-(?:stdout|stderr|caveat)>")
 _RESETS = re.compile(
@@ -34,7 +33,7 @@ _MODEL_KIND = re.compile(r"(?:five_hour|seven_day)_(?P<model>opus|sonnet|haiku)"
 _MODEL_LIMIT = re.compile(r"\b(?P<model>opus|sonnet|haiku)\b(?: weekly)? limit\b", re.IGNORECASE)
 _EPOCH = re.compile(r"limit reached\|(?P<epoch>\d{9,11})")
 _LIMIT_WORDS = re.compile(
-    r"(?:you've|you have) (?:hit|reached) your\b.*\blimit\b|usage limit reached|\blimit reached\b", re.IGNORECASE
+    r"(?:you've|you have) (?:hit|reached) your\b.{0,200}\blimit\b|usage limit reached|\blimit reached\b", re.IGNORECASE
 )
 
 
@@ -256,8 +255,8 @@ def typed(text: str) -> str:
     if shell := _SHELL.match(text):
         return f"!{shell['text']}"
     if command := _COMMAND.search(text):
-        arguments = _ARGUMENTS.search(text)
-        return f"/{command['name'].lstrip('/')} {arguments['text'] if arguments else ''}".strip()
+        arguments, closed, _ = text.partition("<command-args>")[2].partition("</command-args>")
+        return f"/{command['name'].lstrip('/')} {arguments if closed else ''}".strip()
     return text
 
 

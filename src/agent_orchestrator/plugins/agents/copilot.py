@@ -50,7 +50,7 @@ _READY = re.compile(r"/ commands · \? help")
 _TRUST = re.compile(r"Do you trust the files in this folder\?")
 _LOGIN = re.compile(r"(?:use|run) /login|You are not logged in|Please log ?in", re.IGNORECASE)
 _RETRIES = re.compile(r"^\W*(Request failed.*Retrying\.\.\.)[\W]*$", re.MULTILINE)
-_PASTED = re.compile(r'<pasted_content file="(?P<file>[^"\n]+)"[^>\n]*/>')
+_PASTED = re.compile(r'<pasted_content file="(?P<file>[^"\n]+)"[^<>\n]*/>')
 _LIMIT = re.compile(r"rate.?limit|quota|usage limit|premium requests", re.IGNORECASE)
 
 

@@ -6,14 +6,21 @@ import re
 
 _PARTS = re.compile(r"&&|\|\||[;|&\n(`]")
 _SET = re.compile(r"[A-Za-z_]\w*=\S*\s+|(?:sudo|env|exec|time|command|if|then|do|while|!|\{)\s+")
-_QUOTED = re.compile(r"'[^']*'|\"(?:\\.|[^\"\\])*(?:\"|\Z)", re.DOTALL)
+_QUOTED = re.compile(r"'[^']*'|\"(?:\\(?:.|\Z)|[^\"\\])*(?:\"|(?P<open>\Z))", re.DOTALL)
 _ASKS = re.compile(r"(?:\S*/)?(?:gh|glab)\s+(?!(?:version|help|config|alias|completion|extension)\b)(?!-)\S")
 
 
 def forge_calls(command: str) -> int:
     """The calls of `gh` and `glab` in a shell command that reach their host; those in quotes are words."""
-    bare = _QUOTED.sub(lambda found: "_" if "$(" not in found[0] else found[0].strip("\"'"), command)
+    bare = _QUOTED.sub(_unquoted, command)
     return sum(_asks(part.strip()) for part in _PARTS.split(bare))
+
+
+def _unquoted(found: re.Match[str]) -> str:
+    """What is left of what stands in quotes; those that nothing closes are none."""
+    if found["open"] is not None:
+        return found[0]
+    return "_" if "$(" not in found[0] else found[0].strip("\"'")
 
 
 def _asks(part: str) -> bool:

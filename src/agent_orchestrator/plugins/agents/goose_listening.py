@@ -47,7 +47,7 @@ _FILE = re.compile(r"    path:? (?P<path>[^\n]+)\n    \w+:? ")
 _ARGUMENT = re.compile(r"^    \w+:? ", re.MULTILINE)
 _ANSWERED = re.compile(r"^[◇■▲]  ", re.MULTILINE)
 _INTERRUPTED = "Interrupted, what should goose work on instead?"
-FAILED = re.compile(r"Ran into this error: (?P<error>.+?)\.?\s*\n\s*\n")
+FAILED = re.compile(r"Ran into this error: (?P<error>[^\n]{0,1999}(?:[^\s.]|\.(?=\.)))\.?[^\S\n]{0,200}\n\s*\n")
 QUOTA = re.compile(r"quota|usage limit|credit", re.IGNORECASE)
 _STEP = re.compile(r"^\s*[-*] \[(?P<mark>.)\] (?P<step>.*)", re.MULTILINE)
 

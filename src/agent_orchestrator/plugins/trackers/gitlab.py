@@ -26,7 +26,9 @@ from agent_orchestrator.plugins.forges.metering import lines, longest_wait
 
 _NUMBER = re.compile(r"#?(\d{1,12})")
 _ADDRESS = re.compile(r"https?://[^/\s]+/(\S+?)/-/(?:issues|work_items)/(\d{1,12})(?:[/?#].*)?", re.IGNORECASE)
-_ATTACHED = re.compile(r"\]\((/uploads/[^\s)]+)|!\[[^\]]{0,300}\]\((https?://[^\s)]+)|<img\b[^<>]*?\bsrc=[\"']([^\"'\s]+)")
+_ATTACHED = re.compile(
+    r"\]\((/uploads/[^\s)]+)|!\[[^\]]{0,300}\]\((https?://[^\s)]+)|<img\b[^<>]*?\bsrc=[\"']([^\"'\s]+)"
+)
 _STATES = {"in_progress": "inProgress", "in_review": "inReview"}
 
 

@@ -29,7 +29,7 @@ from agent_orchestrator.services.checks.spec import CheckSpec, Limits, digest, f
 
 _LOCK_FILES = re.compile(
     r"(?:.*/)?(?:package-lock\.json|npm-shrinkwrap\.json|pnpm-lock\.yaml|yarn\.lock|bun\.lockb?|deno\.lock|uv\.lock|poetry\.lock|pdm\.lock"
-    r"|Pipfile\.lock|[^/]*requirements[^/]*\.(?:txt|in|lock)|pyproject\.toml|setup\.(?:py|cfg)|package\.json|Cargo\.lock|go\.(?:sum|mod)"
+    r"|Pipfile\.lock|[^/]{0,255}requirements[^/]{0,255}\.(?:txt|in|lock)|pyproject\.toml|setup\.(?:py|cfg)|package\.json|Cargo\.lock|go\.(?:sum|mod)"
     r"|Gemfile\.lock|composer\.lock|mix\.lock|gradle\.lockfile|flake\.lock|[^/]*\.lock)"
 )
 """Files that decide what a set-up makes: lock files, and what stands in for them where there is none."""

@@ -9,7 +9,7 @@ from agent_orchestrator.services.landing.model import Person
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _TRAILER = re.compile(r"[A-Za-z0-9-]+: \S")
-_PERSON = re.compile(r"\s*(.*?)\s*<([^<>\n]+)>\s*")
+_PERSON = re.compile(r"(.*)<([^<>\n]+)>")
 
 
 def message(title: str, body: str, *, fallback: str, others: Iterable[Person] = ()) -> str:
@@ -34,8 +34,8 @@ def ends_in_trailers(text: str) -> bool:
 
 def person(text: str) -> Person | None:
     """Read `Name <address>`."""
-    found = _PERSON.fullmatch(text)
-    return (found.group(1) or found.group(2).partition("@")[0], found.group(2)) if found else None
+    found = _PERSON.fullmatch(text.strip())
+    return (found.group(1).strip() or found.group(2).partition("@")[0], found.group(2)) if found else None
 
 
 def distinct(people: Iterable[Person], but: Person) -> list[Person]:

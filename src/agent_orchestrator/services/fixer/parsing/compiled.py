@@ -17,7 +17,7 @@ from agent_orchestrator.services.fixer.parsing.common import (
 )
 
 _GO_PLACE = re.compile(r"^\s*(?P<file>[\w./-]+\.go):(?P<line>\d+):(?:\d+:)? ?(?P<message>.*)$")
-_GO_STACK = re.compile(r"^\s+(?P<file>/\S+\.go):(?P<line>\d+)(?: \+0x[0-9a-f]+)?$", re.MULTILINE)
+_GO_STACK = re.compile(r"^[ \t]+(?P<file>/\S+\.go):(?P<line>\d+)(?: \+0x[0-9a-f]+)?$", re.MULTILINE)
 _GO_NOISE = re.compile(r"^\s*(?:=== \w+|--- (?:FAIL|PASS|SKIP)|FAIL\b|ok\b|exit status|PASS$|\s*$)")
 _GO_TEXT = re.compile(r"^\s*--- (?P<state>FAIL|PASS|SKIP): (?P<name>\S+)")
 _STATES = {"pass": "passed", "fail": "failed", "skip": "skipped"}

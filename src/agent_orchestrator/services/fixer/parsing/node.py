@@ -15,7 +15,7 @@ from agent_orchestrator.services.fixer.parsing.common import Found, Said, as_num
 _TSC = re.compile(r"^(?P<file>[^\s(][^(\n]*)\((?P<line>\d+),\d+\): error (?P<code>TS\d+): (?P<message>.*)$")
 _TSC_GLOBAL = re.compile(r"^error (?P<code>TS\d+): (?P<message>.*)$")
 _STACK = re.compile(
-    r"^\s+at (?:(?P<function>.+?) \()?(?P<file>(?:file://)?[^\s()]+?):(?P<line>\d+):\d+\)?$", re.MULTILINE
+    r"^[ \t]+at (?:(?P<function>.+?) \()?(?P<file>(?:file://)?[^\s()]+?):(?P<line>\d+):\d+\)?$", re.MULTILINE
 )
 _ERROR = re.compile(r"^(?P<type>\w*(?:Error|Exception))\b")
 _STATES = {"passed": "passed", "failed": "failed"}
