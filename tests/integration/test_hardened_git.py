@@ -24,6 +24,7 @@ from agent_orchestrator.safe_files import NotPlain
 from agent_orchestrator.services.confinement import Guarded
 from agent_orchestrator.services.rescue import store
 from agent_orchestrator.services.rescue.survey import survey
+from tests.hostile import nested
 
 pytestmark = pytest.mark.anyio
 
@@ -217,16 +218,10 @@ async def test_a_pipe_in_the_place_of_a_file_keeps_nobody_waiting(repo: Path, mo
 def test_pipes_are_found_beside_folders_of_any_depth(repo: Path) -> None:
     os.mkfifo(repo / ".git/waits")
     reader = os.open(repo / ".git/waits", os.O_RDONLY | os.O_NONBLOCK)
-    here = os.open(repo / ".git", os.O_RDONLY)
-    for _ in range(1100):
-        os.mkdir("d", dir_fd=here)
-        below = os.open("d", os.O_RDONLY, dir_fd=here)
-        os.close(here)
-        here = below
+    nested(repo / ".git", 1100)
     try:
         assert git_pipes.answer(repo)
     finally:
-        os.close(here)
         os.close(reader)
         subprocess.run(["rm", "-rf", str(repo)], check=True)  # pytest could not
 

@@ -14,6 +14,7 @@ from agent_orchestrator import git_files
 from agent_orchestrator.errors import Conflict, Temporary
 from agent_orchestrator.git_files import read_head, read_ref, read_refs
 from agent_orchestrator.testing.contracts.workspace import git_in
+from tests.hostile import nested
 from tests.unit.test_short_of_descriptors import no_descriptors
 
 COMMIT, OTHER = "1" * 40, "2" * 40
@@ -27,16 +28,6 @@ def git_dir(tmp_path: Path) -> Path:
     (folder / "refs/heads/main").write_text(f"{COMMIT}\n")
     (folder / "HEAD").write_text("ref: refs/heads/main\n")
     return folder
-
-
-def nested(folder: Path, depth: int) -> None:
-    here = os.open(folder, os.O_RDONLY)
-    for _ in range(depth):
-        os.mkdir("d", dir_fd=here)
-        below = os.open("d", os.O_RDONLY, dir_fd=here)
-        os.close(here)
-        here = below
-    os.close(here)
 
 
 def linked(folder: Path) -> None:

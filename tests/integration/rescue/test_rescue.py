@@ -15,6 +15,7 @@ import pytest
 
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.services.rescue import bring_back, is_safe, rescue, survey, unsaved
+from tests.hostile import nested
 from tests.integration.rescue.states import SCENARIOS, Scenario, commit, merging, staged_and_unstaged
 from tests.integration.rescue.world import World, files_of, git, make_repository, state_of
 
@@ -365,13 +366,7 @@ async def test_gits_state_however_deep_and_long(world: World) -> None:
     own = Path(git(world.path, "rev-parse", "--absolute-git-dir"))
     (own / "AO_STATE").write_text(" " * ((1 << 20) - 20) + loose + " " * (1 << 20))
     (own / "rebase-merge").mkdir()
-    here = os.open(own / "rebase-merge", os.O_RDONLY)
-    for _ in range(1100):
-        os.mkdir("d", dir_fd=here)
-        below = os.open("d", os.O_RDONLY, dir_fd=here)
-        os.close(here)
-        here = below
-    os.close(here)
+    nested(own / "rebase-merge", 1100)
     try:
         found = await survey.survey(world.host, world.spec.repo, world.path, ())
         assert found.mentioned.get(loose) == "commit" and "AO_STATE" in found.git_files

@@ -20,6 +20,7 @@ from agent_orchestrator.plugins.workspaces import base
 from agent_orchestrator.plugins.workspaces.worktree import Worktree
 from agent_orchestrator.protocols import WorkspaceSpec
 from agent_orchestrator.testing.contracts.workspace import git_in, silent, spec_for
+from tests.hostile import nested
 from tests.integration.rescue.world import make_repository
 
 pytestmark = pytest.mark.anyio
@@ -446,16 +447,6 @@ async def test_a_place_that_git_knows_is_not_taken_from_whom_it_knows_there(
 
 
 # -- among what an agent has prepared ------------------------------------------------------------------------------------
-
-
-def nested(folder: Path, depth: int) -> None:
-    here = os.open(folder, os.O_RDONLY)
-    for _ in range(depth):
-        os.mkdir("d", dir_fd=here)
-        below = os.open("d", os.O_RDONLY, dir_fd=here)
-        os.close(here)
-        here = below
-    os.close(here)
 
 
 @pytest.mark.parametrize("content", [None, b"a\0b/.git", b"x" * 100_000])
