@@ -1,8 +1,9 @@
 """The suite on a machine that is never quite there: processes of the run are stopped at random, each for up to a second or so.
 
-A test that looks too early, or a program that counts on being quick, fails here within minutes instead of once in fifty runs.
+A test that looks too early, or a program that counts on being quick, fails here within minutes instead of once in fifty runs. With
+`--daemons` only the daemons are, half of the time: what Git, the agent or the forge knows is then seldom known to the daemon as well.
 
-`python -m tests.stalls [--seed N] [pytest's own arguments]`
+`python -m tests.stalls [--seed N] [--daemons] [pytest's own arguments]`
 """
 
 from __future__ import annotations
@@ -24,8 +25,11 @@ STOPS = (0.05, 0.1, 0.3, 0.6, 1.2)
 """Seconds that one lasts."""
 AT_ONCE = 4
 """One in so many is stopped at a time, at most."""
+DAEMON_RUNS = 0.5
+"""Seconds that a daemon is let run from one stop to the next, on average, where daemons are stopped."""
 LOOKED_AT = 0.4
 """Seconds after which it is looked who is there."""
+_DAEMON = (b"\0agent_orchestrator.daemon\0", b"\0agent_orchestrator.testing.preloaded\0")
 _LEFT_OUT = b"\0top\0"
 """Continued after a stop, Textual opens the terminal a second time: `ao top` cannot be stopped like this."""
 
@@ -33,8 +37,9 @@ _LEFT_OUT = b"\0top\0"
 class Run:
     """Processes that have the run's mark in their environment, and all that they started: agents do not get the environment."""
 
-    def __init__(self, mark: str) -> None:
+    def __init__(self, mark: str, *, daemons: bool) -> None:
         self._mark = mark.encode()
+        self.daemons = daemons
         self._known: dict[tuple[int, str], tuple[bool, bool]] = {}
 
     def processes(self) -> list[int]:
@@ -56,7 +61,9 @@ class Run:
         """Whether it has the mark, and whether it is to be left alone."""
         if process not in self._known:
             environment = (entry / "environ").read_bytes().split(b"\0")
-            self._known[process] = self._mark in environment, _LEFT_OUT in (entry / "cmdline").read_bytes()
+            command = (entry / "cmdline").read_bytes()
+            is_other = self.daemons and not any(name in command for name in _DAEMON)
+            self._known[process] = self._mark in environment, is_other or _LEFT_OUT in command
         return self._known[process]
 
     @staticmethod
@@ -85,8 +92,12 @@ def stall(run: Run, chance: random.Random, tests: subprocess.Popen[bytes]) -> in
         while stopped and stopped[0][0] <= now:
             _signal(heapq.heappop(stopped)[1], signal.SIGCONT)
         held = {pid for _, pid in stopped}
-        if len(there) > AT_ONCE * (len(held) + 1):
-            pid = chance.choice([pid for pid in there if pid not in held])
+        free = [pid for pid in there if pid not in held]
+        if run.daemons:
+            chosen = [pid for pid in free if chance.random() < EVERY / DAEMON_RUNS]
+        else:
+            chosen = [chance.choice(free)] if len(there) > AT_ONCE * (len(held) + 1) else []
+        for pid in chosen:
             _signal(pid, signal.SIGSTOP)
             heapq.heappush(stopped, (now + chance.choice(STOPS), pid))
             times += 1
@@ -100,10 +111,11 @@ def main() -> int:
     """Run the tests; their exit code."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 16))
+    parser.add_argument("--daemons", action="store_true")
     options, rest = parser.parse_known_args()
     mark = f"AO_STALLED_RUN={os.getpid()}"
     tests = subprocess.Popen(["env", mark, sys.executable, "-m", "pytest", *rest])
-    times = stall(Run(mark), random.Random(options.seed), tests)
+    times = stall(Run(mark, daemons=options.daemons), random.Random(options.seed), tests)
     sys.stderr.write(f"seed {options.seed}: {times:,} stops\n")
     return tests.returncode
 

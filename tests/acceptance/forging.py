@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from agent_orchestrator.testing.sandbox import Sandbox
@@ -25,8 +26,14 @@ def status(box: Sandbox, session: str, *names: str) -> Json:
 
 
 def checked(box: Sandbox, session: str) -> Json:
-    """The session, once its checks have passed and it waits for a review."""
-    return until(box, session, lambda now: now["status"] == "review_pending" and now["pr"]["checks"], "its checks")
+    """The session, once the checks of what its workspace holds have passed and it waits for a review."""
+
+    def so(now: Json) -> bool:
+        if now["status"] != "review_pending" or not now["pr"]["checks"]:
+            return False
+        return bool(now["pr"]["head"] == now["head"] == box.git("rev-parse", "HEAD", cwd=Path(now["workspacePath"])))
+
+    return until(box, session, so, "its checks")
 
 
 def messages(box: Sandbox, session: str) -> list[str]:
