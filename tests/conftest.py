@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import signal
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from agent_orchestrator.testing import preloaded, sandbox
 from agent_orchestrator.testing.fixtures import anyio_backend as anyio_backend
 from agent_orchestrator.testing.fixtures import own_world as own_world
 
-settings.register_profile("same every time", derandomize=True, database=None, deadline=None)
+settings.register_profile(
+    "same every time",
+    derandomize=True,
+    database=None,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],  # of a busy machine it says nothing
+)
 settings.load_profile("same every time")
 
 sandbox.launch = preloaded.launch

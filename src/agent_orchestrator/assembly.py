@@ -227,6 +227,7 @@ class Assembly:
         self.budgets.notice, drafting.spent_for = self.quiet.gate, self.budgets.spent_for
         self.quota = Quota(self.flow, self._model_of)
         self.lifecycle.may_go = self.reacting.may_go = self._may_go
+        self.reacting.actions.holds = self.quota.holds
         self.permissions = Permissions(self.flow, self.plugins, self.lifecycle)
         self.observer = Observer(self.flow, self.home, self.plugins, self.watch)
         self.admission = Admission(self.flow, self.home, self.config, self.conflicts.expected)

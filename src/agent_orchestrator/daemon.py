@@ -550,7 +550,7 @@ def main() -> int:
         sys.stderr.write(KNOWN.text(f"ao: {error}\n"))
         return error.exit_code
     except OSError as error:
-        sys.stderr.write(f"ao: {home.path} cannot be used: {error}\n")
+        sys.stderr.write(f"ao: {home.path} cannot be used: {machine_short(error) or error}\n")
         return 1
     return 0
 

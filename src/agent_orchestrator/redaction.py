@@ -148,7 +148,7 @@ _BYTE_TOKEN, _BYTE_HOOK, _BYTE_PASSWORD, *_BYTE_JOINED = (
     re.compile(shape.pattern.encode(), re.ASCII)
     for shape in (_TOKEN, _HOOK, _PASSWORD, *(joined for _, joined in _JOINED_TOKENS))
 )
-_KEY_LINE = re.compile(r"(\r?\n|\\r\\n|\\n)([ +-]?)([^\r\n\\]+)")
+_KEY_LINE = re.compile(r"(\A|\r\n?|\n|\\r(?:\\n)?|\\n)([ +-]?)((?:[^\r\n\\]|\\++(?![rn]))+)")
 _PLACEHOLDER = re.compile(
     r"[$%{<*\[(].*|x+|X+|\.+|(?:my|your|the|some|a)?[-_]?(?:password|passwd|pass|pwd|pw|secret|token|key|credentials)\d?",
     re.I,
@@ -444,15 +444,9 @@ def _without_keys(text: str) -> str:
         key, of_kind = begin.end() + len("-----"), ends.get(begin["kind"], [])
         place = bisect_left(of_kind, key + _SHORTEST_KEY)
         if begin.start() >= at and place < len(of_kind) and of_kind[place] <= key + _LONGEST_KEY:
-            pieces += [text[at:key], _covered(text[key : of_kind[place]])]
+            pieces += [text[at:key], _KEY_LINE.sub(_key_line, text[key : of_kind[place]])]
             at = of_kind[place]
     return "".join([*pieces, text[at:]])
-
-
-def _covered(key: str) -> str:
-    covered = _KEY_LINE.sub(_key_line, key)
-    all_in_one_line = covered == key and "[secret" not in key
-    return "[secret private key]" if all_in_one_line else covered
 
 
 def _key_line(line: re.Match[str]) -> str:

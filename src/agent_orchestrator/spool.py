@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import stat
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from datetime import UTC, datetime
@@ -38,6 +37,7 @@ from agent_orchestrator.reports import (
     TurnReport,
     UsageReport,
 )
+from agent_orchestrator.safe_files import NotPlain, plain
 
 MAX_LINE = 256 * 1024
 MAX_READ = 64 * 1024
@@ -304,17 +304,17 @@ class SpoolReader:
         """
         self.more = False
         try:
-            descriptor = os.open(self.path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+            with plain(self.path) as file:
+                if flood := self._flood(file.fileno()):
+                    return [flood]
+                chunk = self._chunk(file.fileno())
+        except NotPlain as error:
+            self._note(str(error))
+            return []
         except OSError as error:
             if short := machine_short(error):
                 raise short from None  # what is in it is to be read later
             return []
-        try:
-            if flood := self._flood(descriptor):
-                return [flood]
-            chunk = self._chunk(descriptor)
-        finally:
-            os.close(descriptor)
         lines = self._split(chunk)
         if final and not self.more and self._pending:
             lines.append(self._end_line(self._scanned))
@@ -327,9 +327,6 @@ class SpoolReader:
 
     def _chunk(self, descriptor: int) -> bytes:
         status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            self._note(f"{self.path} is not a file")
-            return b""
         known, self._inode = self._inode, status.st_ino
         position = self._scanned - self._shift
         if status.st_size < position:
@@ -347,7 +344,7 @@ class SpoolReader:
         """More than anybody has to say: all of it counts as one line that is too long."""
         status = os.fstat(descriptor)
         unread = status.st_size - (self._scanned - self._shift)
-        if not stat.S_ISREG(status.st_mode) or unread <= MAX_UNREAD * self.longest:
+        if unread <= MAX_UNREAD * self.longest:
             return None
         self._note(f"{self.path} grew by {unread} bytes at once, which are not read")
         os.lseek(descriptor, self._scanned - self._shift, os.SEEK_SET)

@@ -108,7 +108,7 @@ class Watchdog:
         """A loop that is watched, to be run by this thread."""
         self._loops_thread = threading.get_ident()
         threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
-        return asyncio.SelectorEventLoop(_Selector(self))
+        return _Loop(_Selector(self))
 
     def close(self) -> None:
         """Look no more."""
@@ -201,6 +201,24 @@ class _Selector(selectors.DefaultSelector):
         found = super().select(timeout)
         self._watchdog.begin()
         return found
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    """One for which there were too few descriptors has nothing to close but its selector: asyncio's own would complain about that."""
+
+    _made = False
+
+    def __init__(self, selector: selectors.BaseSelector) -> None:
+        try:
+            super().__init__(selector)
+        except OSError:
+            selector.close()
+            raise
+        self._made = True
+
+    def __del__(self) -> None:
+        if self._made:
+            super().__del__()
 
 
 def _stack(frame: FrameType | None) -> tuple[str, ...]:

@@ -19,6 +19,8 @@ from pathlib import Path
 
 import structlog
 
+from agent_orchestrator.errors import Temporary
+
 Callback = Callable[[], None]
 
 _MODIFY, _CLOSE_WRITE, _MOVED_FROM, _MOVED_TO, _CREATE, _DELETE = 0x2, 0x8, 0x40, 0x80, 0x100, 0x200
@@ -26,6 +28,7 @@ _IN_FILE = _MODIFY
 _IN_FOLDER = _CLOSE_WRITE | _MOVED_FROM | _MOVED_TO | _CREATE | _DELETE
 _OVERFLOW = 0x4000
 _ANY_NAME = ""
+NO_INOTIFY = "raise the limit of open files (ulimit -n), or of watchers (sysctl fs.inotify.max_user_instances)"
 
 log = structlog.get_logger()
 
@@ -78,8 +81,7 @@ class Watch:
         if not self._linux:
             return self._add_elsewhere(path, name, call)
         if self._descriptor < 0:
-            self._descriptor = _libc().inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
-            asyncio.get_running_loop().add_reader(self._descriptor, self._read)
+            self._begin()
         watch = _libc().inotify_add_watch(self._descriptor, os.fsencode(path), mask)
         if watch < 0:
             if (number := ctypes.get_errno()) != errno.ENOENT:
@@ -88,6 +90,13 @@ class Watch:
         item = (name, call)
         self._calls.setdefault(watch, []).append(item)
         return lambda: self._remove(watch, item)
+
+    def _begin(self) -> None:
+        descriptor = _libc().inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        if descriptor < 0:
+            raise Temporary(f"files cannot be watched: {os.strerror(ctypes.get_errno())}", NO_INOTIFY)
+        asyncio.get_running_loop().add_reader(descriptor, self._read)
+        self._descriptor = descriptor
 
     def _remove(self, watch: int, item: tuple[str, Callback]) -> None:
         calls = self._calls.get(watch, [])

@@ -6,6 +6,7 @@ their value, the others only by their shape. Scripts put the latter together whe
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -68,11 +69,14 @@ def found_in(canaries: dict[str, str], data: bytes | str, where: str) -> list[st
 
 def in_files(canaries: dict[str, str], home: Path) -> Iterator[str]:
     """Everything below `$AO_HOME` that is ours: the database with its journal, logs, task files, results."""
-    for file in sorted(home.rglob("*")):
+    found = sorted(Path(folder, name) for folder, _, names in os.walk(home) for name in names)
+    for file in found:
         name = str(file.relative_to(home))
-        if file.is_file() and not file.is_symlink() and not OF_THE_AGENT.fullmatch(name):
+        if not file.is_symlink() and not OF_THE_AGENT.fullmatch(name):
             yield from found_in(canaries, name, "the name of a file")
-            yield from found_in(canaries, file.read_bytes(), f"file {name}")
+            with contextlib.suppress(FileNotFoundError):  # the daemon goes on, and removes what it does not need
+                if file.is_file():
+                    yield from found_in(canaries, file.read_bytes(), f"file {name}")
 
 
 def in_routes(canaries: dict[str, str], box: Sandbox) -> Iterator[str]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from agent_orchestrator.errors import NotFound
 from agent_orchestrator.testing.sandbox import Sandbox
 
 PLENTY = 60.0
@@ -14,8 +15,13 @@ Json = dict[str, Any]
 
 
 def until(box: Sandbox, session: str, holds: Callable[[Json], object], what: str) -> Json:
+    """The session, once this holds of it; one that is made by itself may not be there yet."""
+
     def so() -> Json:
-        now = box.session(session)
+        try:
+            now = box.session(session)
+        except NotFound:
+            return {}
         return now if holds(now) else {}
 
     return box.until(so, f"{session}: {what}", PLENTY)
@@ -34,6 +40,20 @@ def checked(box: Sandbox, session: str) -> Json:
         return bool(now["pr"]["head"] == now["head"] == box.git("rev-parse", "HEAD", cwd=Path(now["workspacePath"])))
 
     return until(box, session, so, "its checks")
+
+
+def turned(box: Sandbox, session: str, count: int = 1) -> None:
+    """Wait until the agent has taken so many messages up, and its turn on the last of them is over."""
+
+    def so() -> bool:
+        events = box.events(session)
+        taken = [number for number, one in enumerate(events) if one["type"] == "agent-ack"]
+        if len(taken) < count:
+            return False
+        said = [one["data"]["state"] for one in events[taken[-1] :] if one["type"] == "agent-activity"]
+        return "active" in said and said[-1] == "idle"
+
+    box.until(so, f"{session} to have taken up {count} messages", PLENTY)
 
 
 def messages(box: Sandbox, session: str) -> list[str]:

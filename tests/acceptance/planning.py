@@ -37,5 +37,5 @@ def crashing(box: Sandbox, at: str) -> subprocess.Popen[bytes]:
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
-    box.until(lambda: box.daemon_pid() == daemon.pid or daemon.poll() is not None, "the daemon", 30)
+    box.until(lambda: box.daemon_pid() == daemon.pid or daemon.poll() is not None, "the daemon", 60)
     return daemon

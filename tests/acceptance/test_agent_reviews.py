@@ -23,6 +23,11 @@ agents:
   grumbler:
     tool: demo
     script: "[[review: changes_requested|no]] [[wait]] [[review: changes_requested|still no]] [[wait]] [[review: approved|x]] [[wait]]"
+  flood:
+    tool: demo
+    script: >-
+      [[sh: i=0; while [ $i -lt 40 ]; do echo '{"event": "review", "verdict": "commented", "body": "and"}'; i=$((i+1)); done
+      > lines.txt; cat lines.txt >> $AO_SPOOL]] [[wait]]
   shy: {tool: demo, script: "[[sh: {python} -m agent_orchestrator review app-told --approve -m fine]] [[wait]]"}
   forward:
     tool: demo
@@ -124,6 +129,18 @@ def test_what_an_agent_says_by_the_command_line_is_an_agents_word(box: Sandbox) 
         ("agent", "approved", False)
     ]
     assert box.session("told")["pr"]["review"] == "pending"
+
+
+def test_whose_review_is_over_has_judged(box: Sandbox) -> None:
+    start(box, "heard", WORK.partition(" [[wait]]")[0] + " [[wait]]" * 3)
+    box.until(lambda: reviewable(box, "heard"), timeout=PATIENCE)
+    reviewer = "app-review-heard"
+    box.ao("review", "heard", "--agent", "flood")
+    box.until(lambda: box.session(reviewer)["status"] == "stopped", timeout=PATIENCE)
+    said = len([one for one in box.events(reviewer) if one["type"] == "agent-review"])
+    assert said == 40 and len(reviews(box, "heard")) == 1
+    box.until(lambda: sent(box, "heard"), timeout=PATIENCE)
+    assert len(sent(box, "heard")) == 1
 
 
 def test_an_agent_does_not_judge_its_own_change(box: Sandbox) -> None:

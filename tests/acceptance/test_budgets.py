@@ -30,7 +30,7 @@ def box(tmp_path: Path) -> Iterator[Sandbox]:
 
 
 def test_a_spent_budget_pauses_asks_and_goes_on(box: Sandbox) -> None:
-    task = "[[edit: kept.txt|x]] [[usage: input=400 output=200]] [[sleep: 60]]"
+    task = "[[edit: kept.txt|x]] [[usage: input=400 output=200]] [[sleep: 600]]"
     box.ao("new", task, "--name", "dear", "--agent", "careful")
     box.until(lambda: box.session("app-dear")["status"] == "stopped", "the pause", PATIENCE)
     box.until(lambda: box.session("app-dear")["column"] == "Needs you", "the question", PATIENCE)
@@ -52,7 +52,7 @@ def test_a_spent_budget_pauses_asks_and_goes_on(box: Sandbox) -> None:
 
 
 def test_who_stops_one_that_is_paused_is_not_asked_any_more(box: Sandbox) -> None:
-    task = "[[usage: input=400 output=200]] [[sleep: 60]]"
+    task = "[[usage: input=400 output=200]] [[sleep: 600]]"
     box.ao("new", task, "--name", "dear", "--agent", "careful")
     box.until(lambda: box.request("GET", "/api/questions?all=1")["questions"], "the question", PATIENCE)
     box.until(lambda: box.session("app-dear")["status"] == "stopped", "the pause", PATIENCE)
@@ -63,7 +63,7 @@ def test_who_stops_one_that_is_paused_is_not_asked_any_more(box: Sandbox) -> Non
 
 def test_no_more_start_than_the_day_bears_and_what_nobody_knows_is_told(box: Sandbox) -> None:
     for number in range(10):
-        box.ao("new", "[[sleep: 60]]", "--name", f"n{number}", "--agent", "planned")
+        box.ao("new", "[[sleep: 600]]", "--name", f"n{number}", "--agent", "planned")
     waiting = [one for one in box.sessions() if one["status"] == "queued"]
     assert len(waiting) == 7, "three at a dollar each"
     assert all("3.00 reserved" in one["waitingFor"] for one in waiting)

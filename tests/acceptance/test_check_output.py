@@ -80,7 +80,7 @@ def test_a_running_check_is_followed_to_its_end(box: Sandbox) -> None:
 def test_one_that_waits_is_waited_for_and_a_second_run_shows_as_such(box: Sandbox) -> None:
     work(box, "one", DONE.format("one"))
     check_state(box, "one", "test", "running")
-    work(box, "bad", DONE.format("bad"))
+    work(box, "bad", DONE.format("bad") + " [[wait]] [[say: I see]]")
     check_state(box, "bad", "test", "queued")
     refused(box.ao("checks", "bad", "--log", "test", check=False), 3, "no output (queued)", "-f")
     with box.client() as client, client.stream("GET", "/api/sessions/app-bad/checks/test/log?follow=1") as stream:

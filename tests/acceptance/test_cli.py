@@ -97,7 +97,7 @@ def test_what_a_session_did_can_be_looked_into(mine: Sandbox) -> None:
     assert mine.ao("path", "look").stdout.strip() == done["workspacePath"]
     assert mine.ao("sh", "look", "--", "pwd").stdout.strip() == done["workspacePath"]
     assert mine.ao("sh", "look", "--", "sh", "-c", "exit 5", check=False).returncode == 5
-    assert "hello world" in mine.ao("logs", "look").stdout
+    mine.until(lambda: "hello world" in mine.ao("logs", "look").stdout, "what it printed")
     assert "x.txt" in mine.ao("diff", "look").stdout and "y.txt" in mine.ao("diff", "look").stdout
     why = mine.json("why", "look")
     assert why["status"] == "pr_open" and why["evidence"]["source"] == "pr"
@@ -131,7 +131,7 @@ def test_what_a_session_did_can_be_looked_into(mine: Sandbox) -> None:
 
 
 def test_one_after_the_other(one: Sandbox) -> None:
-    one.ao("new", "[[sleep: 30]]", "--name", "first")
+    one.ao("new", "[[sleep: 600]]", "--name", "first")
     second = one.json("new", "[[wait]]", "--name", "second", "--after", "first")
     assert (second["status"], second["pid"]) == ("queued", None) and "app-first" in second["waitingFor"]
     assert "app-first" in one.ao("status").stdout
@@ -142,7 +142,7 @@ def test_no_more_agents_at_once_than_allowed(one: Sandbox) -> None:
     (one.repo / "agent-orchestrator.yaml").write_text(
         "defaults: {agent: demo, runtime: process}\norchestrator: {maxParallelAgents: 1}\n"
     )
-    one.ao("new", "[[sleep: 60]]", "--name", "busy")
+    one.ao("new", "[[sleep: 600]]", "--name", "busy")
     waiting = one.json("new", "[[say: x]]", "--name", "waits")
     assert waiting["status"] == "queued" and waiting["waitingFor"] and waiting["column"] == "Working"
     urgent = one.json("new", "[[say: x]]", "--name", "urgent", "--priority", "5")

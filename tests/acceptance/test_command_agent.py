@@ -14,6 +14,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from agent_orchestrator.testing.sandbox import RUNTIMES, Sandbox, have_tmux
+from tests.acceptance.saying import acknowledged
 
 CONFIG = """\
 defaults: {{runtime: {runtime}}}
@@ -303,10 +304,10 @@ def test_reports_acknowledgements_and_questions(cli: Sandbox) -> None:
     assert now["usage"] == {"input": 1200, "output": 300, "usd": 0.012}
     assert now["evidence"]["source"] == "spool"
     assert "3/5 steps (60 %)" in cli.ao("status").stdout
-    assert cli.json("send", "sp", "hello there", "--wait")["state"] == "acknowledged"
+    acknowledged(cli, "sp", "hello there")
     inbox = [json.loads(line) for line in (cli.home.path / "sessions/p-sp/inbox.jsonl").read_text().splitlines()]
     assert inbox[-1]["text"] == "hello there"
-    cli.ao("send", "sp", "ask me", "--wait")
+    assert cli.json("send", "sp", "ask me", "--wait")["state"] == "acknowledged"
     asked = _until(cli, "p-sp", status="needs_input")
     assert asked["waitingFor"] == "Which database?"
     cli.ao("send", "sp", "garbage", "--wait")
@@ -316,7 +317,7 @@ def test_reports_acknowledgements_and_questions(cli: Sandbox) -> None:
 def test_a_message_waits_while_a_permission_dialog_is_open(cli: Sandbox) -> None:
     cli.ao("new", "hello", "--agent", "spooler", "--name", "hold")
     now = _until(cli, "p-hold", activity="idle")
-    assert cli.json("send", "hold", "block now", "--wait")["state"] == "acknowledged"
+    acknowledged(cli, "hold", "block now")
     _until(cli, "p-hold", status="blocked", waitingFor="Allow it?")
     waiting = cli.json("send", "hold", "later")
     path = f"/api/sessions/p-hold/messages/{waiting['messageId']}"

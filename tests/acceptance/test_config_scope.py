@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agent_orchestrator.testing.sandbox import Sandbox
-from tests.acceptance.saying import refused
+from tests.acceptance.saying import acknowledged, refused
 
 SAMPLES = Path(__file__).parents[1] / "samples"
 
@@ -45,7 +45,7 @@ def test_a_project_of_the_file_that_the_daemon_was_started_with_outlives_it(tmp_
     with Sandbox(tmp_path) as box:
         file, elsewhere = box.repository() / "agent-orchestrator.yaml", {"X-AO-Cwd": str(tmp_path)}
         box.start("--config", str(file))
-        made = box.request("POST", "/api/sessions", {"projectId": "app", "prompt": "[[wait]]"}, **elsewhere)
+        made = box.request("POST", "/api/sessions", {"projectId": "app", "prompt": "[[sleep: 600]]"}, **elsewhere)
         box.stop(signal.SIGKILL)
         box.start()
         known = box.request("GET", "/api/projects", **elsewhere)["projects"]
@@ -118,7 +118,7 @@ def test_a_broken_file_and_a_new_daemon(one: Sandbox) -> None:
     refused(one.ao("new", "y", check=False), 2, "agent-orchestrator.yaml:")
     _write(one.repo, good)
     assert one.json("new", "[[wait]]", "--name", "z")["id"] == "bk-z"
-    assert one.json("send", "w", "[[say: y]]", "--wait")["state"] == "acknowledged"
+    acknowledged(one, "w", "[[say: y]]")
 
 
 def test_a_file_in_a_workspace_is_never_read(shared: Sandbox) -> None:

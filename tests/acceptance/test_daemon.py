@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from agent_orchestrator.testing.sandbox import Sandbox
-from tests.acceptance.saying import refused
+from tests.acceptance.saying import acknowledged, refused
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def _daemons(box: Sandbox) -> list[int]:
             command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
-        if b"agent_orchestrator.daemon" in command:
+        if {b"agent_orchestrator.daemon", b"agent_orchestrator.testing.preloaded"} & set(command):
             found.append(pid)
     return found
 
@@ -51,7 +51,7 @@ def test_several_commands_at_once_start_one_daemon(off: Sandbox) -> None:
         subprocess.Popen(command, cwd=off.repo, env=off.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         for _ in range(5)
     ]
-    said = [process.communicate(timeout=60) for process in running]
+    said = [process.communicate(timeout=120) for process in running]
     assert [(process.returncode, err) for process, (_, err) in zip(running, said, strict=True)] == [(0, "")] * 5
     assert all(json.loads(out) == {"sessions": []} for out, _ in said)
     off.until(lambda: _daemons(off) == [off.daemon_pid()], "the others to give way")
@@ -76,7 +76,7 @@ def test_a_second_daemon_is_refused(off: Sandbox) -> None:
     off.start()
     second = subprocess.run(
         [sys.executable, "-m", "agent_orchestrator.daemon", "--foreground"],
-        env=off.env, capture_output=True, text=True, timeout=30, check=False,
+        env=off.env, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     refused(second, 1, "runs already", str(off.daemon_pid()), "ao shutdown")
     assert off.ao("start", "--no-open").returncode == 0
@@ -153,8 +153,41 @@ def test_homes_with_odd_and_long_paths(tmp_path: Path, runtime: str, folder: str
         box.repository()
         box.start()
         box.ao("new", "[[say: ready]]", "--name", "w")
-        assert box.json("send", "w", "[[edit: a.txt|one]]", "--wait")["state"] == "acknowledged"
+        acknowledged(box, "w", "[[edit: a.txt|one]]")
         box.ao("stop", "w")
+
+
+WITH_FEW = """
+import json, os, resource, signal, sys
+from agent_orchestrator import daemon
+for few in range(3, 24):
+    reading, writing = os.pipe()
+    if not (child := os.fork()):
+        os.dup2(writing, 2)
+        os.closerange(3, 64)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (few, few))
+        sys.argv = ["daemon", "--foreground"]
+        sys.exit(daemon.main())
+    os.close(writing)
+    said = []
+    with os.fdopen(reading) as lines:
+        for line in lines:
+            said.append(line)
+            if "event=serving" in line:
+                os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    print(json.dumps(said))
+"""
+
+
+def test_with_too_few_descriptors_it_says_so_in_a_line(off: Sandbox) -> None:
+    done = subprocess.run([sys.executable, "-c", WITH_FEW], env=off.env, stdout=subprocess.PIPE, check=True)
+    starts = [json.loads(line) for line in done.stdout.splitlines()]
+    served = ["event=serving" in "".join(said) for said in starts]
+    assert not served[0] and served[-1]
+    for said, serves in zip(starts, served, strict=True):
+        assert all(line.startswith(("ao: ", "timestamp=")) for line in said), "".join(said)
+        assert sum(line.startswith("ao: ") for line in said) == (not serves), said
 
 
 def test_no_git_identity(off: Sandbox) -> None:
@@ -213,7 +246,7 @@ def test_a_restart_of_the_machine(off: Sandbox, runtime: str) -> None:
 def test_shutdown_leaves_sessions_running_or_stops_them(off: Sandbox) -> None:
     off.start()
     off.ao("new", "[[write: a|b]] [[wait]]", "--name", "w")
-    pid = off.until(lambda: off.session("w")["pid"])
+    pid = off.until(lambda: (now := off.session("w"))["activity"] == "idle" and now["pid"], "its work")
     off.ao("shutdown")
     off.until(lambda: not _daemons(off), "its end")
     os.kill(pid, 0)

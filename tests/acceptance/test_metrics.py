@@ -62,7 +62,7 @@ def test_what_happened_is_in_the_figures(one: Sandbox) -> None:
         "/api/sessions",
         {"name": "a", "title": "a", "prompt": "[[usage: input=120 output=30 usd=0.5]] [[sleep: 7200]]"},
     )
-    one.until(lambda: one.session("app-a")["status"] == "working", "a at work")
+    one.until(lambda: one.session("app-a")["usage"]["usd"], "a at work")
     one.request("POST", "/api/sessions/app-a/message", {"content": "hello"})
     assert tcp(one, "/api/webhooks/github", "", b"{}")[0] == 401
     one.until(lambda: value(read(one)[0], "ao_messages", state="delivered") >= 1, "the message delivered")

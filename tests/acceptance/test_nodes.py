@@ -36,7 +36,7 @@ class Cluster:
         nothing = subprocess.DEVNULL
         argv += ["--home", str(self.home), "--label", "region=here"]
         self.worker = subprocess.Popen(argv, env=self.env, stdin=nothing, stdout=nothing, stderr=nothing)
-        self.box.until(lambda: self.node()["state"] in ("ready", "draining"), "the node", 30)
+        self.box.until(lambda: self.node()["state"] in ("ready", "draining"), "the node")
         return self.worker
 
     def node(self) -> dict[str, Any]:
@@ -51,13 +51,21 @@ class Cluster:
         return self.box.session(f"app-{name}")
 
     def until(self, name: str, *statuses: str) -> dict[str, Any]:
-        self.box.until(lambda: self.session(name)["status"] in statuses, f"{name} to be {statuses}", 30)
-        return self.session(name)
+        return self.box.until(
+            lambda: now if (now := self.session(name))["status"] in statuses else {}, f"{name} to be {statuses}"
+        )
 
     def refs(self, name: str) -> list[str]:
         """What the main repository holds of a session beside its branch."""
         found = self.box.git("for-each-ref", "--format=%(refname)", "refs/ao").split()
         return [one.removeprefix("refs/ao/") for one in found if one.endswith(f"app-{name}") and "landing" not in one]
+
+    def saved(self, name: str, file: str) -> str:
+        """What the last checkpoint of a session has of a file."""
+        try:
+            return self.box.git("show", f"refs/ao/checkpoint/app-{name}:{file}")
+        except subprocess.CalledProcessError:
+            return ""
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +98,9 @@ def test_work_on_a_node_lands_here(cluster: Cluster) -> None:
     sent = box.json("send", "lands", "--wait", "[[edit: a.txt|two]] [[commit: second]] [[done: again]]")
     assert sent["state"] == "acknowledged"
     box.until(lambda: "two" in box.git("show", "feature/lands:a.txt"), "the second commit here")
+    head = box.git("rev-parse", "feature/lands")
+    box.until(lambda: cluster.session("lands")["head"] == head, "it to be known")
+    cluster.until("lands", "review_pending")
     assert box.ao("sh", "lands", "--", "git", "log", "--format=%s", "-2").stdout.split() == ["second", "first"]
     assert "ao sh app-lands -- CMD" in box.ao("sh", "app-lands", check=False).stderr
     assert "[[" not in box.ao("logs", "lands").stdout.splitlines()[0]
@@ -106,8 +117,8 @@ def test_what_is_not_committed_is_saved_here_and_comes_back(cluster: Cluster) ->
     box.ao("new", "--runtime", "ray", "--name", "saved", task)
     path = Path(cluster.until("saved", "idle", "needs_input", "working")["workspacePath"])
     box.until(lambda: (path / "loose.txt").exists(), "its file")
-    box.until(lambda: "checkpoint/app-saved" in cluster.refs("saved"), "a checkpoint")
-    assert "kept" in box.git("show", "refs/ao/checkpoint/app-saved:loose.txt")
+    box.until(lambda: cluster.saved("saved", "loose.txt") == "kept", "a checkpoint with it")
+    assert "checkpoint/app-saved" in cluster.refs("saved")
     told = box.ao("stop", "saved").stdout
     assert "1 untracked file: refs/ao/rescue/app-saved" in told
     assert cluster.refs("saved") == ["rescue/app-saved"] and not path.exists()
@@ -143,11 +154,12 @@ def test_neither_the_workers_nor_the_daemons_death_is_the_agents(cluster: Cluste
     box.until(lambda: "node n1 is unreachable since" in box.ao("why", "lives").stdout, "it to be told")
     sent = box.json("send", "lives", "[[say: heard]]")
     cluster.start()
-    box.until(lambda: box.json("send", "lives", "--wait", "[[say: again]]")["state"] == "acknowledged", "an answer", 30)
+    path = f"/api/sessions/app-lives/messages/{box.json('send', 'lives', '[[say: again]]')['messageId']}"
+    box.until(lambda: box.request("GET", path)["state"] == "acknowledged", "an answer")
     port = int(cluster.url.rpartition(":")[2])
     box.stop(signal.SIGKILL)
     box.start(port=port)
-    box.until(lambda: cluster.node()["state"] == "ready", "the node to come back", 30)
+    box.until(lambda: cluster.node()["state"] == "ready", "the node to come back")
     assert box.json("send", "lives", "--wait", "[[say: once more]]")["state"] == "acknowledged"
     os.kill(agent, 0)
     log = box.home.terminal_log("app-lives")
@@ -158,13 +170,27 @@ def test_neither_the_workers_nor_the_daemons_death_is_the_agents(cluster: Cluste
     box.ao("stop", "lives")
 
 
+def _waits(line: str, go_on: Path) -> bool:
+    """Is it said that the turn is waited for? Then the agent may end it."""
+    found = "app-moves waits for the end of its turn" in line
+    if found:
+        go_on.touch()
+    return found
+
+
 def test_a_node_is_emptied_and_used_again(cluster: Cluster) -> None:
     box = cluster.box
-    task = "[[write: a.txt|one]] [[commit: first]] [[write: loose.txt|two]] [[sleep: 1.5]] [[done: over]]"
+    go_on = box.folder / "go-on"
+    task = "[[write: a.txt|one]] [[commit: first]] [[write: loose.txt|two]]"
+    task += f" [[sh: until test -e {go_on}; do sleep 0.1; done]] [[done: over]]"
     box.ao("new", "--runtime", "ray", "--name", "moves", task)
     began = cluster.session("moves")
-    told = box.ao("drain", "n1")
-    assert "app-moves waits for the end of its turn" in told.stderr and "n1 is drained" in told.stdout
+    argv = [sys.executable, "-m", "agent_orchestrator", "drain", "n1"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(argv, cwd=box.repo, env=box.env, stdout=pipe, stderr=pipe, text=True) as draining:
+        assert draining.stderr is not None
+        assert [line for line in draining.stderr if _waits(line, go_on)], "it did not wait"
+        assert draining.stdout is not None and "n1 is drained" in draining.stdout.read()
     assert not Path(began["workspacePath"]).exists() and cluster.node()["state"] == "draining"
     box.until(lambda: cluster.session("moves")["waitingFor"] == "a node: n1 is being drained", "it to wait")
     assert box.git("show", "refs/ao/rescue/app-moves:loose.txt") == "two"
@@ -172,9 +198,9 @@ def test_a_node_is_emptied_and_used_again(cluster: Cluster) -> None:
     box.until(lambda: cluster.session("later")["waitingFor"] == "a node: n1 is being drained", "the other to wait")
     box.ao("stop", "later")
     box.ao("drain", "n1", "--undo")
-    box.until(lambda: cluster.session("moves")["node"] == "n1" and cluster.session("moves")["pid"], "it to go on", 30)
+    box.until(lambda: cluster.session("moves")["node"] == "n1" and cluster.session("moves")["pid"], "it to go on")
     assert (Path(began["workspacePath"]) / "loose.txt").read_text().strip() == "two"
-    assert "resumed" in box.ao("logs", "moves").stdout
+    box.until(lambda: "resumed" in box.ao("logs", "moves").stdout, "its agent to say so")
     box.ao("stop", "moves")
 
 

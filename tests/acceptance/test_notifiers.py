@@ -103,7 +103,7 @@ def test_a_permission_is_answered_by_the_link_once_and_for_what_was_shown(box: S
     task = box.folder / "task.sh"
     task.write_text(ASKS)
     box.ao("new", "--name", "s", "--file", str(task))
-    chat.wait(2)
+    chat.wait(2, 60)
     (hook,) = of(chat, "webhook")
     assert hook.violations == [] and hook.body["level"] == "urgent" and "rm -r build" in hook.body["message"]
     allow, deny = (urlsplit(action["url"]).path for action in hook.body["actions"])
@@ -135,7 +135,7 @@ def test_a_button_in_slack_counts_if_slack_signed_it_and_for_those_who_may(box: 
     task = box.folder / "task.sh"
     task.write_text(ASKS)
     box.ao("new", "--name", "s", "--file", str(task))
-    chat.wait(2)
+    chat.wait(2, 60)
     (team,) = of(chat, "slack")
     buttons = team.body["blocks"][-1]["elements"]
     assert [one["text"]["text"] for one in buttons] == ["Open", "Allow", "Deny"]
@@ -145,7 +145,7 @@ def test_a_button_in_slack_counts_if_slack_signed_it_and_for_those_who_may(box: 
     assert [one for one in box.events("s") if one["type"] == "permission-answered"] == []
     assert press(box, buttons[2]["value"], "U1") == (200, '{"taken":true}')
     box.until(lambda: "rm -r build: n" in box.home.terminal_log("app-s").read_text(), "the answer to arrive")
-    (used,) = [one for one in box.events("s") if one["type"] == "answer-link-used"]
+    (used,) = box.until(lambda: [one for one in box.events("s") if one["type"] == "answer-link-used"], "it to be told")
     assert used["data"]["by"] == "slack U1" and used["data"]["verb"] == "deny"
 
 

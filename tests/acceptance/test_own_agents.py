@@ -60,7 +60,7 @@ class Own:
         run.changes.watch(record)
         more = True
         while more:
-            for line in journal.lines():
+            async for line in journal.lines():
                 text = line.data.get("text", "")
                 if line.data["kind"] == "user":
                     yield journal.heard(line, TookReport(text), ActivityReport(Activity.ACTIVE))
@@ -182,6 +182,12 @@ def test_allowed_for_good_is_not_asked_again_until_taken_back(bare_box: Sandbox)
     assert not (Path(box.session("r")["workspacePath"]) / "allowed.txt").exists()
 
 
+def _rests_after(box: Sandbox, session: str, turns: int) -> bool:
+    """Is it known that so many turns have ended, each of which used seven tokens, and that it has nothing to do now?"""
+    now = box.session(session)
+    return bool(now["usage"]["input"] == 7 * turns and now["activity"] == "idle")
+
+
 def test_headless_each_message_is_a_turn(bare_box: Sandbox) -> None:
     box = bare_box
     _with_agent(box, headless=True)
@@ -191,12 +197,13 @@ def test_headless_each_message_is_a_turn(bare_box: Sandbox) -> None:
     sent = box.json("send", "h", "second", "--wait")
     assert sent["state"] == "acknowledged"
     box.until(lambda: "SECOND (c1)" in box.ao("logs", "h").stdout, "the second turn, in the same conversation")
-    box.until(lambda: box.session("h")["activity"] == "idle", "the end of the second turn")
-    box.ao("send", "h", "sleep long")
+    box.until(lambda: _rests_after(box, "h", 2), "the end of the second turn")
+    sent = box.json("send", "h", "sleep long")
+    box.until(lambda: _message(box, "h", sent["messageId"]) == "acknowledged", "the long turn")
     box.until(lambda: box.session("h")["activity"] == "active", "the long turn")
     box.ao("send", "h", "after it", "--interrupt")
     box.until(lambda: "AFTER IT (c1)" in box.ao("logs", "h").stdout, "the message after the interrupted turn")
-    box.until(lambda: box.session("h")["activity"] == "idle", "the end of it")
+    box.until(lambda: _rests_after(box, "h", 3), "the end of it")
     box.ao("send", "h", "fail now")
     failed = box.until(lambda: (now := box.session("h"))["status"] == "needs_input" and now, "the failed turn")
     assert "exit 3" in failed["waitingFor"]

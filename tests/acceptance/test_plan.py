@@ -91,8 +91,9 @@ def test_a_goal_becomes_sessions_that_wait_for_each_other(one: Sandbox) -> None:
 def test_without_a_start_nobody_takes_them(one: Sandbox) -> None:
     applied = one.json("plan", goal(task("a")), "--apply", "--no-start")
     assert applied["tasks"][0]["status"] == "ready"
-    time.sleep(0.3)
-    assert one.sessions() == []
+    one.ao("plan", goal(task("b")), "--apply")
+    status(one, "make-b", "review_pending", "mergeable")
+    assert [row["name"] for row in one.sessions()] == ["make-b"], "only what is to be started is taken"
     made = one.json("new", "1")
     assert (made["id"], one.json("plan", "P1")["tasks"][0]["sessions"]) == ("app-make-a", ["app-make-a"])
 
@@ -334,8 +335,9 @@ def test_a_tracker_that_is_down(tmp_path: Path) -> None:
 
 
 def test_who_has_enough_of_waiting_may_go(house: Sandbox) -> None:
+    thinking = "thinking for 8 s"
     waiting = subprocess.Popen(
-        [sys.executable, "-m", "agent_orchestrator", "plan", goal(task("a"), before="[[sleep: 2]] ")],
+        [sys.executable, "-m", "agent_orchestrator", "plan", goal(task("a"), before="[[sleep: 8]] ")],
         cwd=house.repo,
         env=house.env,
         stdin=subprocess.DEVNULL,
@@ -344,7 +346,8 @@ def test_who_has_enough_of_waiting_may_go(house: Sandbox) -> None:
         text=True,
     )
     name = house.until(
-        lambda: [row["id"] for row in plans(house) if row["progress"] == "thinking for 2 s"], "the agent"
+        lambda: [row["id"] for row in house.request("GET", "/api/plans")["plans"] if row["progress"] == thinking],
+        "the agent",
     )[0]
     waiting.send_signal(signal.SIGINT)
     _, said = waiting.communicate(timeout=60)
@@ -373,7 +376,7 @@ def test_a_daemon_killed_in_the_middle_plans_again(one: Sandbox) -> None:
     one.stop(signal.SIGKILL)
     one.start()
     again = one.until(lambda: [pid for pid in planners(one) if pid != agent], "another agent", PLENTY)
-    assert planners(one) == again, "what the first daemon had started was ended"
+    one.until(lambda: planners(one) == again, "what the first daemon had started to be ended")
     assert len(left_behind(one)) == 1 and len(plans(one)) == 1
     one.ao("plan", made["id"], "--discard")
     one.until(lambda: not left_behind(one), "the copy to be removed")

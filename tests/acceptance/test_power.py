@@ -23,7 +23,7 @@ def test_awake_in_a_turn_and_not_after_the_daemons_death(tmp_path: Path) -> None
         box.ao("new", "--name", "x", "[[sleep: 300]]")
         box.until(lambda: power(box) == ("ok", "kept awake by systemd-inhibit"))
         assert len(programs.started()) == 1
-        (child,) = [pid for pid in _children(daemon) if _command(pid) == b"cat\0"]
+        (child,) = box.until(lambda: [pid for pid in _children(daemon) if _command(pid) == b"cat\0"], "the inhibitor")
         os.kill(daemon, signal.SIGKILL)
         box.until(lambda: _command(child) != b"cat\0", "the inhibitor to end")
 

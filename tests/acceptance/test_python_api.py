@@ -28,6 +28,7 @@ from agent_orchestrator import (
 )
 from agent_orchestrator.errors import Conflict, NotFound, UsageError
 from agent_orchestrator.testing.sandbox import Sandbox, have_tmux
+from agent_orchestrator.testing.terminals import eventually
 from tests.acceptance.planning import goal, task
 
 pytestmark = pytest.mark.anyio
@@ -122,7 +123,8 @@ async def test_a_dependency_without_a_session_is_refused_and_ordered_by_spawn_al
             await orchestrator.spawn(tasks[0])
         sessions = await orchestrator.spawn_all(tasks)
         assert [one.title for one in sessions] == ["First", "Second"]
-        ended = await orchestrator.wait(30, until="idle")
+        await eventually(lambda: sessions[1].pr is not None and sessions[1].pr.state == "open")
+        ended = await orchestrator.wait(60, until="idle")
         assert [one.success for one in ended] == [True, True]
         assert ended[1].pr is not None and ended[1].pr.state == "open"
         with pytest.raises(UsageError, match="'nowhere', which is no task"):
@@ -140,7 +142,7 @@ async def test_no_more_agents_work_at_once_than_are_allowed(app: Sandbox) -> Non
         second = await other.spawn("[[done: two]]")
         assert busy.status in ("starting", "working") and second.status == "queued", second.waiting_for
         await busy.stop()
-        (ended,) = await other.wait(30, until="idle")
+        (ended,) = await other.wait(60, until="idle")
         assert ended.success
 
 
@@ -154,10 +156,16 @@ async def test_what_a_handler_raises_is_raised_by_wait(app: Sandbox) -> None:
         with pytest.raises(HandlerError, match=f"agent-done of {session.id} failed: ValueError: no way") as caught:
             await orchestrator.wait(60)
         assert isinstance(caught.value.__cause__, ValueError)
+    called = asyncio.Event()
+
+    def fail_too(_: object) -> None:
+        called.set()
+        raise ValueError("no way")
+
     with pytest.raises(HandlerError, match=r"the end of .* failed: ValueError"):
         async with Orchestrator(app.repo.name) as orchestrator:
-            await orchestrator.spawn("[[done: y]]", on_complete=fail)
-            await asyncio.sleep(1.5)
+            await orchestrator.spawn("[[done: y]]", on_complete=fail_too)
+            await asyncio.wait_for(called.wait(), 60)
 
 
 async def test_states_of_the_agent_are_triggers(app: Sandbox) -> None:
@@ -170,10 +178,13 @@ async def test_states_of_the_agent_are_triggers(app: Sandbox) -> None:
 
     async with Orchestrator(app.repo.name) as orchestrator:
         orchestrator.on("agent-needs-input", None, answer)
+        painted = asyncio.Event()
         session = await orchestrator.spawn(
-            "[[ask: Which colour?]] [[edit: c.txt|{answer}]] [[commit: c]] [[done: painted]]"
+            "[[ask: Which colour?]] [[edit: c.txt|{answer}]] [[commit: c]] [[done: painted]]",
+            on_complete=lambda _: painted.set(),
         )
-        (ended,) = await orchestrator.wait(30, until="idle")
+        await asyncio.wait_for(painted.wait(), 60)
+        (ended,) = await orchestrator.wait(60, until="idle")
         assert ended.summary == "painted" and questions == ["Which colour?"]
         assert "+green" in str(await session.diff())
         failing = await orchestrator.spawn("[[fail: broken]]")
@@ -219,7 +230,7 @@ async def test_a_cancelled_wait_leaves_the_sessions_alone(app: Sandbox) -> None:
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
-    assert (await session.refresh()).status == "idle"
+    assert (await session.wait(until="idle", timeout=60)).status == "idle"
     with pytest.raises(UsageError, match="not open"):
         orchestrator.on("agent-done", None, print)
 
@@ -370,7 +381,7 @@ def test_without_async_in_a_script_that_starts_the_daemon(app: Sandbox) -> None:
     script = app.folder / "script.py"
     script.write_text(SCRIPT)
     done = subprocess.run(
-        [sys.executable, str(script)], cwd=app.repo, env=app.env, capture_output=True, text=True, timeout=100
+        [sys.executable, str(script)], cwd=app.repo, env=app.env, capture_output=True, text=True, timeout=300
     )
     assert done.stderr == "" and done.stdout.splitlines() == [
         "complete said",
@@ -412,7 +423,7 @@ def main():
         (result,) = orchestrator.wait(60)
         print(result.session.status, result.success, result.summary)
         manager = SessionManager()
-        made = manager.create(orchestrator.project_id, "named", prompt="[[wait]]").wait("idle", 20)
+        made = manager.create(orchestrator.project_id, "named", prompt="[[wait]]").wait("idle", 60)
         print("status", manager.get_status(made.id).state)
         for event in made.events(follow=True):
             if event.type == "agent-launched":

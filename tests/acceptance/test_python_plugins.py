@@ -35,8 +35,8 @@ class OneShot(AgentPlugin):
         print("does", task.title)
         if "fail" in task.description:
             raise RuntimeError("cannot do that")
-        if "slowly" in task.description:
-            await asyncio.sleep(3)
+        while "slowly" in task.description and not Path(context.workspace_path, "..", "go on").exists():
+            await asyncio.sleep(0.05)
         context.progress(1, 2, "writing")
         context.usage("m", 10, 20, 0.5)
         words = f"{self.config.get('greeting', 'hi')} {task.description} {context.branch}\\n"
@@ -110,12 +110,15 @@ def test_one_that_does_its_task_and_ends(box: Sandbox) -> None:
 
 def test_a_message_meanwhile_is_the_next_task(box: Sandbox) -> None:
     box.ao("new", "--name", "busy", "slowly now")
-    box.ao("send", "busy", "then this")
+    sent = box.json("send", "busy", "then this")
+    message = f"/api/sessions/busy/messages/{sent['messageId']}"
+    box.until(lambda: box.request("GET", message)["state"] == "delivered", "it to be there")
+    (box.home.worktrees / "app" / "go on").touch()
     box.until(lambda: box.session("busy")["exitCode"] == 0, "its end")
     words = box.git("show", "feature/busy:said.txt").splitlines()
     assert words == ["hi slowly now feature/busy", "hi then this feature/busy"]
-    (message,) = box.request("GET", "/api/sessions/busy/messages")["messages"]
-    assert message["state"] == "acknowledged"
+    (told,) = box.request("GET", "/api/sessions/busy/messages")["messages"]
+    assert told["state"] == "acknowledged"
     assert [one["type"] for one in box.events("busy")].count("agent-launched") == 1
 
 

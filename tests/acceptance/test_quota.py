@@ -13,7 +13,7 @@ import pytest
 
 from agent_orchestrator.testing.sandbox import Sandbox
 
-PATIENCE = 40.0
+PATIENCE = 60.0
 CONFIG = """\
 defaults: {agent: demo, runtime: process}
 agents:
@@ -63,6 +63,7 @@ def test_one_refusal_holds_twenty(box: Sandbox) -> None:
 
     box.ao("new", "[[done: other account]]", "--name", "elsewhere", "--agent", "home")
     box.until(lambda: box.session("app-elsewhere")["status"] != "queued", "another account's start", PATIENCE)
+    box.until(lambda: started(box) == 2, "its agent", PATIENCE)
 
     box.stop()
     box.start()
@@ -72,19 +73,25 @@ def test_one_refusal_holds_twenty(box: Sandbox) -> None:
     refused = box.ao("usage", "--release", "nobody", check=False)
     assert refused.returncode == 3 and "no account nobody is held" in refused.stderr and "work" in refused.stderr
     assert "held no more" in box.ao("usage", "--release", "work").stdout
-    box.until(lambda: started(box) == 6, "some to start", 60.0)
+    box.until(lambda: started(box) >= 6, "some to start", 60.0)
     admitted = [event["time"] for event in box.events() if event["type"] == "session-admitted"]
     moments = [datetime.fromisoformat(time) for time in admitted[-4:]]
     gaps = [(later - earlier).total_seconds() for earlier, later in pairwise(moments)]
     assert min(gaps) > 2.9, "one after the other"
 
 
+def held(box: Sandbox, name: str) -> bool:
+    return "the usage limit of demo to end" in (box.session(f"app-{name}")["waitingFor"] or "")
+
+
 def test_a_limit_that_ends_lets_them_go_on_by_themselves(box: Sandbox) -> None:
-    box.ao("new", "[[limit: +6s]] [[usage: input=1 output=1]] [[done: went on]]", "--name", "first")
+    box.ao("new", "[[limit: +12s]] [[usage: input=1 output=1]] [[done: went on]]", "--name", "first")
     box.until(lambda: box.session("app-first")["status"] == "limited", "the refusal", PATIENCE)
     for name in ("second", "third"):
-        box.ao("new", "[[usage: input=1 output=1]] [[done: x]]", "--name", name)
-    assert [box.session(f"app-{name}")["status"] for name in ("second", "third")] == ["queued", "queued"]
+        wanted = {"prompt": "[[usage: input=1 output=1]] [[done: x]]", "name": name}
+        box.request("POST", "/api/sessions", wanted)
+        box.until(lambda name=name: held(box, name), "it to wait", PATIENCE)  # type: ignore[misc]
+        assert box.session(f"app-{name}")["status"] == "queued"
 
     def done() -> list[str]:
         return [one["name"] for one in box.sessions() if one["status"] not in ("queued", "limited", "starting")]
@@ -136,8 +143,13 @@ def test_an_agent_that_ends_at_the_limit_is_started_again_after_it(box: Sandbox)
     assert not [event for event in box.events("app-brief") if event["data"].get("trigger") == "agent-exited"]
 
 
+def kinds(box: Sandbox, name: str) -> list[str]:
+    return [event["type"] for event in box.events(f"app-{name}")]
+
+
 def test_what_was_let_start_before_the_refusal_gives_its_place_back(tmp_path: Path) -> None:
-    slow = """postCreate: ['case "$AO_SESSION" in *-first) ;; *) sleep 6;; esac']"""
+    go_on = tmp_path / "go-on"
+    slow = f"""postCreate: ['case "$AO_SESSION" in *-first) ;; *) until test -e {go_on}; do sleep 0.1; done;; esac']"""
     config = f"defaults: {{agent: demo, runtime: process}}\nprojects: {{app: {{path: ., {slow}}}}}\n"
     with Sandbox(tmp_path, "process", {"AO_DEMO_LOG": str(tmp_path / "demo.jsonl")}) as box:
         box.repository(config=config)
@@ -146,10 +158,11 @@ def test_what_was_let_start_before_the_refusal_gives_its_place_back(tmp_path: Pa
             task = "[[limit: +3600s]]" if name == "first" else "[[done: x]]"
             box.request("POST", "/api/sessions", {"prompt": task, "name": name})
         box.until(lambda: box.session("app-first")["status"] == "limited", "the refusal", PATIENCE)
+        go_on.touch()
         for name in ("second", "third"):
-            box.until(lambda name=name: box.session(f"app-{name}")["status"] == "queued", "its place back", PATIENCE)  # type: ignore[misc]
-            kinds = [event["type"] for event in box.events(f"app-{name}")]
-            assert "session-admitted" in kinds and "start-put-off" in kinds and "agent-launched" not in kinds
+            box.until(lambda name=name: "start-put-off" in kinds(box, name), "its place back", PATIENCE)  # type: ignore[misc]
+            assert box.session(f"app-{name}")["status"] == "queued"
+            assert "session-admitted" in kinds(box, name) and "agent-launched" not in kinds(box, name)
         assert started(box) == 1
         box.ao("usage", "--release", "demo")
         box.until(lambda: started(box) == 3, "all to start", PATIENCE)

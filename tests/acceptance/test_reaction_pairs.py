@@ -13,7 +13,7 @@ import pytest
 from agent_orchestrator.flow.rules import TRIGGERS
 from agent_orchestrator.testing.sandbox import Sandbox
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 TELLING = ("notify", "command", "escalate", "spawn", "send-to-agent")
 """Actions that leave the session as it is: all of them follow one occurrence, one after the other."""
 

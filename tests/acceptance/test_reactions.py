@@ -78,6 +78,7 @@ def test_a_mended_check_ends_the_episode(box: Sandbox) -> None:
         "mend",
         "[[write: broken.txt|x]] [[commit: break]] [[done: a]] [[wait]] [[sh: rm broken.txt]] [[commit: mend]] [[done: b]]",
     )
+    box.until(lambda: sent(box, "mend"), "word of the check that fails")
     box.until(lambda: is_status(box, "mend", "review_pending"), "the check to be mended", 60)
     assert len(sent(box, "mend")) == 1
     box.until(lambda: box.session("mend")["attempts"] == {}, "the episode to end")
@@ -93,7 +94,7 @@ def test_a_review_comment_is_sent_and_changes_asked_for_too_long_call_a_person(b
     )
     box.request("POST", "/api/sessions/app-rev/review", {"verdict": "changes_requested", "body": "make it y"})
     box.until(lambda: any("make it y" in text for text in sent(box, "rev")), "the review to be sent")
-    box.until(lambda: told(box, "rev", "changes-requested"), "a person to be called by the clock", 30)
+    box.until(lambda: told(box, "rev", "changes-requested"), "a person to be called by the clock")
 
 
 def test_what_an_agent_runs_into_is_told(box: Sandbox) -> None:
@@ -102,7 +103,7 @@ def test_what_an_agent_runs_into_is_told(box: Sandbox) -> None:
     start(box, "stuck", "[[stuck]]")
     start(box, "dies", "[[exit: 3]]")
     for name, trigger in (("asks", "needs-input"), ("blocked", "blocked"), ("stuck", "stuck"), ("dies", "exited")):
-        box.until(lambda name=name, trigger=trigger: told(box, name, f"agent-{trigger}"), f"{trigger} to be told", 30)  # type: ignore[misc]
+        box.until(lambda name=name, trigger=trigger: told(box, name, f"agent-{trigger}"), f"{trigger} to be told")  # type: ignore[misc]
     levels = {
         name: told(box, name, f"agent-{trigger}")[0]["level"]
         for name, trigger in (("asks", "needs-input"), ("dies", "exited"))
@@ -121,7 +122,7 @@ def test_what_is_approved_and_green_is_offered_and_by_a_rule_lands_by_itself(box
     start(box, "two", "[[edit: two.txt|x]] [[commit: two]] [[done: two]]")
     box.until(lambda: is_status(box, "two", "review_pending"))
     box.request("POST", "/api/sessions/app-two/review", {"verdict": "approved"})
-    box.until(lambda: is_status(box, "two", "merged"), "it to land by itself", 30)
+    box.until(lambda: is_status(box, "two", "merged"), "it to land by itself")
     assert (box.repo / "two.txt").exists() and not (box.repo / "one.txt").exists()
 
 
@@ -140,7 +141,7 @@ def test_of_two_people_who_answer_at_once_one_is_told_so(box: Sandbox) -> None:
         results = sorted(pool.map(answer, ("first", "second")))
     assert "refused" in results and results != ["refused", "refused"]
     file = Path(box.session("q")["workspacePath"]) / "answer.txt"
-    box.until(file.exists, "the answer to be taken up")
+    box.until(lambda: file.exists() and file.read_text().endswith("\n"), "the answer to be taken up")
     assert file.read_text().strip() in results
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -67,9 +68,9 @@ git config filter.x.clean 'touch @ESCAPED@; cat' && echo '* filter=x' > .gitattr
 echo one > file && git add -A && git commit -qm sub && cd ..
 git add -A 2>/dev/null && git commit -qm work && says commit 'git log -1 --format=%s | grep -q work'
 echo two > sub/file
-echo '{"event": "ask", "question": "well?"}' >> "$AO_SPOOL"
 sleep 600 & setsid sleep 600 &
 trap 'exit 7' TERM
+echo '{"event": "ask", "question": "well?"}' >> "$AO_SPOOL"
 while :; do sleep 0.1; done
 """
 
@@ -80,8 +81,8 @@ while [ ! -e go ]; do sleep 0.05; done
 git add go && git commit -qm later && echo committed
 echo staged > staged.txt && git add staged.txt && echo loose > loose.txt
 ao status app-inside >/dev/null && echo asked
-echo '{"event": "ask", "question": "well?"}' >> "$AO_SPOOL"
 trap 'exit 7' TERM
+echo '{"event": "ask", "question": "well?"}' >> "$AO_SPOOL"
 while :; do sleep 0.1; done
 """
 
@@ -128,17 +129,24 @@ def asks(box: Sandbox, session: str) -> dict[str, Any]:
     return found
 
 
+def printed(box: Sandbox, session: str, last: str) -> list[str]:
+    """What an agent printed, once the last line of it is there."""
+    log = box.home.terminal_log(session)
+    box.until(lambda: re.search(rf"^{last}.*\n", log.read_text(), re.MULTILINE), f"{last} in its terminal")
+    return log.read_text().split()
+
+
 def test_what_an_agent_may_and_may_not(box: Sandbox) -> None:
     box.ao("new", "--agent", "demo", "--name", "other", "wait")
     begin(box, "inside", ATTACKS)
     session = asks(box, "app-inside")
-    said = dict(line.split("=", 1) for line in box.home.terminal_log("app-inside").read_text().split())
+    said = dict(line.split("=", 1) for line in printed(box, "app-inside", "commit="))
     clone = (Path(session["workspacePath"]) / ".git").is_dir()
     assert {name for name, answer in said.items() if answer == "yes"} == (MAY_IN_A_CLONE if clone else MAY)
     assert len(said) == ATTACKS.count("\nsays ") + 1
     assert box.session("app-inside")["notes"] == []  # `permissions: full` counts
     inside = family(session["pid"])
-    assert len(inside) >= 5
+    assert len(inside) >= 5, inside
     box.ao("diff", "app-inside")
     box.ao("stop", "app-inside")
     assert box.session("app-inside")["exitCode"] == 7
@@ -154,8 +162,7 @@ def test_it_commits_after_a_pack_of_all_branches_and_its_work_is_saved_and_broug
     box.git("pack-refs", "--all", "--prune")
     (workspace / "go").touch()
     asks(box, "app-work")
-    said = box.home.terminal_log("app-work").read_text().split()
-    assert said == ["committed", "asked"]
+    assert printed(box, "app-work", "asked") == ["committed", "asked"]
     box.ao("stop", "app-work")
     assert not workspace.exists()
     assert "later" in box.git("log", "--format=%s", "feature/work")
@@ -169,7 +176,8 @@ def family(pid: int) -> list[int]:
     """A process and all that it started."""
     found = [pid]
     for one in found:
-        found += map(int, Path(f"/proc/{one}/task/{one}/children").read_text().split())
+        with contextlib.suppress(OSError):  # it ended just now
+            found += map(int, Path(f"/proc/{one}/task/{one}/children").read_text().split())
     return found
 
 

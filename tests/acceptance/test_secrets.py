@@ -23,7 +23,8 @@ spool) printf '{{"event": "progress", "done": 1, "total": 2, "step": "with %s an
 commit) printf 'key = %s\\npassword = %s\\n' "$commit" "$APP_PASSWORD" > settings.txt
         git add -A; git commit -qm "Keep $commit and $APP_PASSWORD" ;;
 done) printf '{{"event": "done", "summary": "made with %s and %s"}}\\n' "$spool" "$APP_PASSWORD" >> "$AO_SPOOL" ;;
-check) sleep 0.5; echo "FAILED with $check and $APP_PASSWORD"; echo "$FORGE_TOKEN $DAEMON_SECRET $LOGIN_API_KEY $GREETING"; exit 1 ;;
+check) until test -e {seen}; do sleep 0.1; done
+       echo "FAILED with $check and $APP_PASSWORD"; echo "$FORGE_TOKEN $DAEMON_SECRET $LOGIN_API_KEY $GREETING"; exit 1 ;;
 leave) echo "unsaved $commit" > left.txt ;;
 esac
 """
@@ -72,7 +73,8 @@ def box(
         (hub / "agent-orchestrator.yaml").unlink()
         app = sandbox.repository("app", config="")
         (app / "agent-orchestrator.yaml").unlink()
-        (app / "emit.sh").write_text(EMIT.format(**{name: birds.split(value) for name, value in canaries.items()}))
+        known = {name: birds.split(value) for name, value in canaries.items()}
+        (app / "emit.sh").write_text(EMIT.format(seen=sandbox.folder / "seen", **known))
         sandbox.git("add", "-A")
         sandbox.git("commit", "-qm", "tools")
         sandbox.git("remote", "add", "origin", f"http://someone:{canaries['remote']}@127.0.0.1:9/app.git")
@@ -87,11 +89,11 @@ def box(
 def watching(box: Sandbox, canaries: dict[str, str]) -> Iterator[birds.Watching]:
     """A whole life: spawn, work, failing checks, message, review, stop, restore."""
     with birds.Watching(box, canaries, {"app": {"project", "profile"}, "hub": {"other"}}) as watch:
-        _live(box, canaries)
+        _live(box, canaries, watch)
         yield watch
 
 
-def _live(box: Sandbox, canaries: dict[str, str]) -> None:
+def _live(box: Sandbox, canaries: dict[str, str], watch: birds.Watching) -> None:
     box.request("POST", "/api/issues", {"title": f"By {canaries['issue']}", "body": f"It says {canaries['issue']}."})
     box.ao("new", "-p", "app", "--issue", "1", "--name", "other", "--no-wait")
     script = " ".join(f"[[sh: sh emit.sh {step}]]" for step in ("terminal", "spool", "commit", "leave", "done"))
@@ -99,6 +101,8 @@ def _live(box: Sandbox, canaries: dict[str, str]) -> None:
     box.ao("new", "-p", "app", "--name", "work", "-", stdin=task)
     box.ao("new", "-p", "hub", "--name", "else", "--no-wait", "[[wait]]", check=False)
     box.ao("new", "-p", "app", "--no-wait", "-", stdin=f"[[wait]] {canaries['task']}")
+    box.until(lambda: watch.seen >= {"app-work", "app-other", "a check"}, "all of them to be seen", PLENTY)
+    (box.folder / "seen").touch()
     checked = "a check that failed"
     until(
         box, "app-work", lambda now: now["pr"] and "failure" in [one["state"] for one in now["pr"]["checks"]], checked

@@ -82,9 +82,9 @@ class Stranger:
         closes = () if patience else ("Connection: close",)
         head = "\r\n".join((*lines, *closes, "", "")).replace("HOST", self.host)
         name, _, port = self.host.partition(":")
-        with socket.create_connection((name, int(port)), 10, (self.address, 0)) as connection:
+        with socket.create_connection((name, int(port)), 60, (self.address, 0)) as connection:
             connection.sendall(head.encode("latin-1") + body)
-            connection.settimeout(patience or 10)
+            connection.settimeout(patience or 60)
             answer = b""
             with contextlib.suppress(ConnectionResetError, *([TimeoutError] if patience else [])):
                 while more := connection.recv(1 << 16):
@@ -107,11 +107,12 @@ class Stranger:
 
     def terminal(self, session: str, **headers: str) -> ClientConnection:
         name, _, port = self.host.partition(":")
-        sock = socket.create_connection((name, int(port)), 10, (self.address, 0))
+        sock = socket.create_connection((name, int(port)), 60, (self.address, 0))
         fields = {key.replace("_", "-"): value for key, value in headers.items()}
         host = fields.pop("Host", self.host)
         try:
-            return connect(f"ws://{host}/api/sessions/{session}/terminal", sock=sock, additional_headers=fields)
+            path = f"ws://{host}/api/sessions/{session}/terminal"
+            return connect(path, sock=sock, additional_headers=fields, open_timeout=60)
         except BaseException:
             sock.close()
             raise
@@ -143,6 +144,7 @@ def stranger(shared: Sandbox) -> Iterator[Stranger]:
 def working(shared: Sandbox) -> str:
     """A session with a live agent."""
     shared.ao("new", "[[wait]]", "--name", "w")
+    shared.until(lambda: shared.session("app-w")["activity"] == "idle", "it to be at rest")
     return "app-w"
 
 

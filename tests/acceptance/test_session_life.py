@@ -28,8 +28,7 @@ def test_a_message_is_acknowledged_once(box: Sandbox) -> None:
     answer = box.json("send", "w", "hello [[edit: a.txt|one]]", "--wait")
     assert answer["state"] == "acknowledged"
     file = Path(box.session("w")["workspacePath"]) / "a.txt"
-    box.until(file.exists, "the message to be acted on")
-    assert file.read_text().strip() == "one"
+    box.until(lambda: file.exists() and file.read_text() == "one\n", "the message to be acted on")
     received = [event for event in box.events("w") if event["type"] == "agent-ack"]
     assert [event["data"]["message"] for event in received] == [answer["messageId"]]
 
@@ -96,4 +95,4 @@ def test_a_clone_hands_its_commits_to_the_main_repository(one: Sandbox) -> None:
     made = one.json("new", "[[edit: a.txt|x]] [[commit: from a clone]]", "--name", "c", "--workspace", "clone")
     branch = made["branch"]
     one.until(lambda: "from a clone" in one.git("log", "-1", "--format=%s", branch), "the commit to arrive")
-    assert one.session("c")["head"] == one.git("rev-parse", branch)
+    one.until(lambda: one.session("c")["head"] == one.git("rev-parse", branch), "it to be known")

@@ -308,7 +308,7 @@ def test_a_worker_says_how_far_it_is_and_asks_a_person(rbox: Sandbox, model: Scr
     model.wait_for(lambda one: one.held == "half", 40)
     now = rbox.until(lambda: (row := rbox.session("s"))["progress"]["total"] and row, "its progress", 10)
     assert (now["progress"]["done"], now["progress"]["total"]) == (2, 5)
-    assert now["status"] == "working"
+    rbox.until(lambda: rbox.session("s")["status"] == "working", "it to be seen at work, while its model answers", 20)
     model.release("half")
     rbox.until(lambda: rbox.session("s")["activity"] == "idle", "the end of its turn", 40)
     rbox.ao("send", "s", f"Decide. {tool('ask_person', question='Which database shall it be?')} [[say: I wait.]]")

@@ -13,7 +13,9 @@ from pathlib import Path
 corpus = [json.loads(line)["text"] for line in Path(sys.argv[1]).read_text().splitlines()]
 folder = Path(sys.argv[2])
 folder.mkdir(exist_ok=True)
-(folder / "launch.json").write_text(json.dumps({"argv": sys.argv[3:], "env": dict(os.environ), "cwd": str(Path.cwd())}))
+launch = {"argv": sys.argv[3:], "env": dict(os.environ), "cwd": str(Path.cwd())}
+(folder / "launch.new").write_text(json.dumps(launch))
+(folder / "launch.new").replace(folder / "launch.json")
 tty.setraw(0)
 sys.stdout.write("\x1b[?2004h> ")
 sys.stdout.flush()

@@ -76,7 +76,7 @@ def test_commands_in_blocks_work(tmp_path: Path) -> None:
         box.start()
         box.ao("issue", "new", "The first one, which others come after")
         box.ao("new", "--name", "worker", "[[edit: a.txt|x]] [[commit: a]] [[done: ok]]")
-        box.until(lambda: box.session("worker")["status"] == "review_pending", "its change", 40)
+        box.until(lambda: box.session("worker")["status"] == "review_pending", "its change", 120)
         failed = []
         for words, one in typed().items():
             if matches(words, SAFE) and not left_out(words):

@@ -118,7 +118,7 @@ def run(box: Sandbox, name: str, *argv: str, **env: str) -> list[str]:
         env={**box.env, **env},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
@@ -157,7 +157,7 @@ class TestLastingAgent(AgentContract):
 
 def test_the_cli_does_its_task(box: Sandbox) -> None:
     box.ao("new", "--agent", "my-custom-agent", "--name", "wrapped", "make it so")
-    box.until(lambda: box.session("wrapped")["status"] == "review_pending", "its change", 40)
+    box.until(lambda: box.session("wrapped")["status"] == "review_pending", "its change", 120)
     session = box.session("wrapped")
     arguments = box.git("show", "feature/wrapped:args.txt")
     assert arguments == f"--task make it so --worktree {session['workspacePath']} --branch feature/wrapped"
@@ -165,17 +165,17 @@ def test_the_cli_does_its_task(box: Sandbox) -> None:
 
 def test_the_clis_failure_is_the_sessions(box: Sandbox, telegram: Telegram) -> None:
     box.ao("new", "--agent", "my-custom-agent", "--name", "vain", "the impossible")
-    box.until(lambda: box.session("vain")["status"] == "failed", "its failure", 40)
+    box.until(lambda: box.session("vain")["status"] == "failed", "its failure", 120)
     assert "Agent failed: 3" in box.ao("logs", "vain").stdout
-    box.until(lambda: any("my-app-vain" in one["text"] for one in telegram.got), "the notice by Telegram", 40)
+    box.until(lambda: any("my-app-vain" in one["text"] for one in telegram.got), "the notice by Telegram", 120)
 
 
 def test_one_that_lasts_takes_messages(box: Sandbox) -> None:
     box.ao("new", "--agent", "custom-agent", "--name", "diary", "it began to rain")
-    box.until(lambda: box.session("diary")["activity"] == "idle", "it to be ready", 40)
+    box.until(lambda: box.session("diary")["activity"] == "idle", "it to be ready", 120)
     box.ao("send", "--wait", "diary", "the sun came out")
     box.ao("send", "--wait", "diary", "done")
-    box.until(lambda: box.session("diary")["status"] == "review_pending", "its change", 40)
+    box.until(lambda: box.session("diary")["status"] == "review_pending", "its change", 120)
     assert box.git("show", "feature/diary:diary.txt").splitlines() == ["it began to rain", "the sun came out", "done"]
 
 

@@ -20,10 +20,10 @@ def test_the_quickstart_works(tmp_path: Path) -> None:
         here = tmp_path
         for block in blocks(QUICKSTART, "sh"):
             here = run(box, block, here)
-            box.until(lambda: box.daemon_pid() is None or settled(box), f"what {block} began", 60.0)
-        statuses = {session["name"]: session["status"] for session in box.sessions()}
+            box.until(lambda: box.daemon_pid() is None or settled(box), f"what {block} began", 120.0)
         landed = dict.fromkeys(("say-hello", "greet-by-name"), "merged")
-        assert statuses == {**landed, "store": "review_pending", "draft": "idle", "copy": "review_pending"}
+        ends = {**landed, "store": "review_pending", "draft": "idle", "copy": "review_pending"}
+        box.until(lambda: {session["name"]: session["status"] for session in box.sessions()} == ends, str(ends))
         assert box.git("show", "feature/store:store.txt", cwd=here) == "PostgreSQL"
         assert box.git("log", "-2", "--format=%s", "main", cwd=here).splitlines() == [
             "Greet by name (#4)",
@@ -44,7 +44,7 @@ def run(box: Sandbox, block: Block, here: Path) -> Path:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, f"{block}\n{done.stdout}\n{done.stderr}"

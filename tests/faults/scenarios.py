@@ -26,7 +26,7 @@ from tests.faults.crashing import KILLED
 
 T = TypeVar("T")
 
-PATIENCE = 30.0
+PATIENCE = 90.0
 LITTER = ("launch.", "spec.", "message.")
 """What a terminal is started with, and what is to be typed into it: meant for one reading."""
 LOST = ("Traceback", "unexpectedly", "level=error")

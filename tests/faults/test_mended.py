@@ -62,10 +62,10 @@ def test_what_an_agents_start_could_not_remove_goes_with_the_agent(world: World)
     left.touch()
     world.ask("DELETE", f"/api/sessions/{session}")
     world.settle()
-    assert not left.exists()
+    world.box.until(lambda: not left.exists(), "its removal with the agent")
     left.touch()
     world.restart()
-    assert not left.exists()
+    world.box.until(lambda: not left.exists(), "its removal by the next daemon")
 
 
 def test_what_could_not_be_removed_at_an_agents_end_is_removed_later(world: World) -> None:
@@ -77,6 +77,9 @@ def test_what_could_not_be_removed_at_an_agents_end_is_removed_later(world: Worl
     left.mkdir()  # which cannot be unlinked
     os.kill(world.box.session(session)["pid"], signal.SIGKILL)
     world.box.until(lambda: world.box.session(session)["pid"] is None, "the agent's end")
+    (daemon,) = world.launcher.live()
+    os.kill(daemon, signal.SIGSTOP)  # it does not look while nothing is there
     left.rmdir()
     left.touch()
+    os.kill(daemon, signal.SIGCONT)
     world.box.until(lambda: not left.exists(), "its removal")

@@ -17,6 +17,6 @@ def test_a_daemon_killed_amid_a_statement_leaves_everything_done_once() -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=900,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -200,12 +200,15 @@ def test_work_that_the_forge_does_not_take_is_brought_later(
 
 
 def test_a_forge_out_of_reach_is_waited_for_and_so_is_what_the_agent_answers(play: Play, forge: Forge) -> None:
-    play.begin("[[write: b.txt|one]] [[commit: one]] [[done: made]] [[wait]] [[sleep: 3]] [[reply: {comment}|Because]]")
+    go_on = play.box.folder / "go-on"
+    held = f"[[sh: until test -e {go_on}; do sleep 0.1; done]]"
+    play.begin(f"[[write: b.txt|one]] [[commit: one]] [[done: made]] [[wait]] {held} [[reply: {{comment}}|Because]]")
     pull = play.opened()
     play.said(pull, "Why?")
     play.heard("Why?")
     forge.down()
     play.doctor("could not be asked")
+    go_on.touch()
     play.delayed("reply", "could not be asked")
     forge.up()
     play.box.until(lambda: answers(pull), "the reply", 60)

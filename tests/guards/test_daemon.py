@@ -139,7 +139,7 @@ def frame(here: World, session: str, done: int) -> bytes:
     info = json.loads(here.box.home.info.read_text())
     token = here.box.request("POST", "/api/tokens", {"name": f"t{done}", "role": "viewer"})["token"]
     asked = Request(f"{info['url']}/api/live", headers={"Authorization": f"Bearer {token}"})
-    with urlopen(asked, timeout=20) as line:
+    with urlopen(asked, timeout=60) as line:
         lines, reported = b"", False
         for one in line:
             lines += one
@@ -163,5 +163,5 @@ def deliver(here: World, number: int) -> None:
         "X-Hub-Signature-256": f"sha256={signature}",
     }
     url = json.loads(here.box.home.info.read_text())["url"]
-    with urlopen(Request(f"{url}/api/webhooks/github", body, headers), timeout=20) as answer:
+    with urlopen(Request(f"{url}/api/webhooks/github", body, headers), timeout=60) as answer:
         assert answer.status == 202

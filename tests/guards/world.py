@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
@@ -19,7 +19,9 @@ from agent_orchestrator.testing.sandbox import Sandbox
 
 ROOT = Path(__file__).resolve().parents[2]
 SETTLED = 0.5
-"""Seconds without a line after which nothing more is expected."""
+"""Seconds without a line after which nothing more is expected, of a daemon that only waits, and for no program."""
+AT_ONCE = 0.2
+"""Seconds from one look to the next; if they are more, the whole machine may have stood still."""
 WORKS = "[[sleep: 7200]]"
 
 
@@ -63,15 +65,28 @@ class World:
 
     def _settled(self) -> list[str]:
         lines, since = self._lines(), monotonic()
+        looked = since
 
         def quiet() -> bool:
-            nonlocal lines, since
-            if len(now := self._lines()) != len(lines):
-                lines, since = now, monotonic()
-            return monotonic() - since > SETTLED
+            nonlocal lines, since, looked
+            now, before, looked = self._lines(), looked, monotonic()
+            if len(now) != len(lines) or looked - before > AT_ONCE or self._works():
+                lines, since = now, looked
+            return looked - since > SETTLED
 
         self.box.until(quiet, "the daemon to have nothing more to do")
         return lines
+
+    def _works(self) -> bool:
+        """Is the daemon or a Git of its own at work, or is it to be, once it is let?"""
+        for thread in Path(f"/proc/{self.box.daemon_pid()}/task").glob("*"):
+            with suppress(FileNotFoundError, ProcessLookupError):
+                if (thread / "stat").read_text().rpartition(")")[2].split()[0] != "S":
+                    return True
+                for pid in (thread / "children").read_text().split():
+                    if b"git" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0]:
+                        return True
+        return False
 
     def wait_for(self, text: str) -> None:
         """Go on when the daemon has written a line with this."""

@@ -71,9 +71,9 @@ async def test_a_remote_is_never_a_command(git: Git, repo: Path) -> None:
     assert ran(repo), "the attack is one, where the user allows it for himself"
     (repo.parent / "ran").unlink()
     with pytest.raises(GitFailed, match="transport 'ext' not allowed"):
-        await git.fetch(url, ["main"], timeout=10)
+        await git.fetch(url, ["main"], timeout=60)
     with pytest.raises(GitFailed):
-        await git.remote_head(url, "main", env={}, timeout=10)
+        await git.remote_head(url, "main", env={}, timeout=60)
     assert not ran(repo)
 
 
@@ -116,9 +116,9 @@ async def test_a_name_is_never_an_option(git: Git, repo: Path, name: str) -> Non
         lambda: git.count(name),
         lambda: git.diff(name, "HEAD"),
         lambda: git.merge_tree(name, "HEAD"),
-        lambda: git.fetch(name, ["main"], timeout=5),
+        lambda: git.fetch(name, ["main"], timeout=60),
         lambda: git.update_ref(name, "HEAD"),
-        lambda: git.remote_head(name, "main", env={}, timeout=5),
+        lambda: git.remote_head(name, "main", env={}, timeout=60),
     ):
         with pytest.raises(AoError):
             await cast(Any, call)()
@@ -147,9 +147,9 @@ async def test_objects_that_deceive_git_are_not_taken_from_an_agents_repository(
     commit = run(clone, "commit-tree", outer.strip(), "-m", "x")
     run(clone, "update-ref", "refs/heads/bad", commit)
     with pytest.raises(GitFailed):
-        await git.fetch(str(clone), ["+refs/heads/bad:refs/heads/got"], timeout=20, checked=True)
+        await git.fetch(str(clone), ["+refs/heads/bad:refs/heads/got"], timeout=60, checked=True)
     assert await git.resolve("refs/heads/got") is None
-    await git.fetch(str(clone), ["+refs/heads/main:refs/heads/got"], timeout=20, checked=True)
+    await git.fetch(str(clone), ["+refs/heads/main:refs/heads/got"], timeout=60, checked=True)
     assert await git.resolve("refs/heads/got")
 
 

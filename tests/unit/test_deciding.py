@@ -98,6 +98,8 @@ def test_files_bear_out_what_a_command_says(workspace: Path) -> None:
         "git checkout main -- gone",
         "git mv a ai/settings.json",
         "git mv a src/hooks/pre-commit",
+        "git mv b/hooks src",
+        "git mv b/settings.json ai",
     ):
         assert decide(asked(command, workspace), str(workspace), (), variables) is None, command
     assert decide(asked("git mv a b/settings.json", workspace / "ai"), str(workspace), ()) is None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import re
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +15,7 @@ import pytest
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.home import Home
 from agent_orchestrator.plugins.runtimes import launching
-from agent_orchestrator.protocols import Exit, Gone
+from agent_orchestrator.protocols import Exit, Gone, ScreenRules
 from agent_orchestrator.services import observer as observing
 from agent_orchestrator.services.observer import Observer
 
@@ -97,3 +99,37 @@ async def test_an_end_that_cannot_be_told_is_told_again(world: World, monkeypatc
 
     monkeypatch.setattr(observing, "forget_ended", failing)
     assert await world.watched() == ["agent-exited"] and not failures
+
+
+async def test_a_screen_that_changes_without_end_is_looked_at_once_at_a_time(world: World) -> None:
+    looks: asyncio.Queue[asyncio.Event] = asyncio.Queue()
+    changes: list[Callable[[], None]] = []
+    rules = ScreenRules(ready=re.compile("^> $"))
+
+    async def screen(_handle: object) -> str:
+        looks.put_nowait(over := asyncio.Event())
+        await over.wait()
+        return ""
+
+    def file(_path: Path, changed: Callable[[], None]) -> Callable[[], None]:
+        changes.append(changed)
+        return lambda: None
+
+    observer, facts = world.observer, world.observer.flow.sessions["app-a"]
+    facts.spoke, facts.activity = False, SimpleNamespace(state="active", detail="")  # type: ignore[misc, assignment]
+    runtime = SimpleNamespace(screen=screen, ended=lambda _: asyncio.Event().wait())
+    observer.plugins = SimpleNamespace(runtime_of=lambda _: runtime, agent_of=lambda _: SimpleNamespace(screen=rules))  # type: ignore[assignment]
+    observer.watch = SimpleNamespace(file=file, folder=lambda *_: lambda: None)  # type: ignore[assignment]
+    observer.start()
+    try:
+        first = await asyncio.wait_for(looks.get(), 30)
+        eye = observer._eyes["app-a"]
+        for _ in range(20):
+            changes[-1]()
+        assert eye.screen_timer is None and looks.empty(), "while one is at it nobody else begins"
+        first.set()
+        second = await asyncio.wait_for(looks.get(), 30)
+        assert looks.empty(), "what changed meanwhile is seen by one more look"
+        second.set()
+    finally:
+        await observer.close()

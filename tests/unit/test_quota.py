@@ -16,7 +16,7 @@ from agent_orchestrator.errors import NotFound
 from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.effects import Effect, Runner
 from agent_orchestrator.flow.engine import Flow
-from agent_orchestrator.flow.events import Event
+from agent_orchestrator.flow.events import Event, rfc3339
 from agent_orchestrator.flow.facts import AccountHold, SessionFacts
 from agent_orchestrator.flow.reactions import Intent
 from agent_orchestrator.flow.rules import DEFAULT_RULES, Rule
@@ -76,6 +76,7 @@ class Fleet:
         reacting = Reacting(self.flow, wording, gathering, Actions(self.flow), quiet, self._nobody)
         self.quota = Quota(self.flow, lambda _facts: "", self.time.call_later)
         reacting.may_go = self.quota.take
+        reacting.actions.holds = self.quota.holds
         effects = {
             **reacting.effects(),
             "prepare": Effect(self._prepare),
@@ -366,6 +367,22 @@ async def test_a_session_that_says_it_again_and_again_holds_nobody_twice(fleet: 
     await fleet.new("other")
     await fleet.passes(q.TRIAL + 10.0)
     assert "other" in fleet.who()
+
+
+@played()
+async def test_nobody_is_said_to_wait_for_a_word_that_holds_nobody(fleet: Fleet) -> None:
+    await fleet.new("liar")
+    await lies(fleet, "liar", fleet.time() + HOUR)
+    await fleet.passes(q.SPOKEN + q.OPENING + 60.0)
+    works = Event(e.AgentActivity("active"), fleet.time(), "spool", "works", "app", "app-liar", 1)
+    await fleet.flow.append(works)
+    await fleet.settle()
+    await lies(fleet, "liar", (again := fleet.time() + HOUR))
+    assert q.is_held(fleet.quota.holds(), "demo", "", fleet.time()) is None
+    told = [event.body for event in await fleet.flow.store.events(kind="notified")]
+    first, second = [body.message for body in told if isinstance(body, e.Notified)]
+    assert f"no other session of demo starts before {rfc3339(1000.0 + q.SPOKEN)}" in first
+    assert "no other session" not in second and f"this session goes on at {rfc3339(again)}" in second
 
 
 @played()

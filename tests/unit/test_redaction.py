@@ -165,6 +165,18 @@ def test_a_private_key_goes_line_by_line_so_that_a_diff_stays_one() -> None:
     assert "MII" not in Redactor().text(json.dumps({"key": RSA}))
 
 
+@pytest.mark.parametrize("between", ["\n", "\r\n", "\r", "\\n", "\\r\\n", "\\r", "\\\\n", " ", ""])
+@pytest.mark.parametrize("slash", ["/", "\\/", "\\u002f", "\\\\/"])
+def test_nothing_of_a_private_key_is_left_however_it_is_written(between: str, slash: str) -> None:
+    key = between.join(f"MIIEp{slash}MIIBAAKC{slash}MIIEA7n5k" for _ in range(4))
+    begin, end = "-----BEGIN PRIVATE KEY-----", "-----END PRIVATE KEY-----"
+    for text in (f"{begin}{key}{end}", f"{begin}{between}{key}{between}{end}", f"{begin} {key}{between}{end}"):
+        clean = Redactor().text(text)
+        assert "MII" not in clean and clean.startswith(begin) and clean.endswith(end)
+        assert clean.count("[secret private key]") == (4 if between.strip(" ") else 1)
+        assert Redactor().text(clean) == clean
+
+
 KINDS = ["PRIVATE KEY", "RSA PRIVATE KEY", "PGP PRIVATE KEY BLOCK"]
 MODEL = re.compile(
     r"-----BEGIN (?P<kind>(?:[A-Z0-9]+ ){0,3}PRIVATE KEY(?: BLOCK)?-----)(?P<key>.{40,20000}?)-----END (?P=kind)",

@@ -178,11 +178,21 @@ def test_a_missing_file_is_empty(tmp_path: Path) -> None:
     assert reader.read() == [] and reader.take_problems() == []
 
 
-def test_what_is_no_file_is_not_read(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "fifo")
-    reader = SpoolReader(tmp_path / "fifo")
-    assert reader.read() == []
-    assert "is not a file" in reader.take_problems()[0]
+@pytest.mark.parametrize("kind", ["pipe", "link"])
+def test_what_is_no_plain_file_is_not_read(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "spool"
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        (tmp_path / "secret").write_text('{"event": "done"}\n')
+        path.symlink_to(tmp_path / "secret")
+    reader = SpoolReader(path)
+    assert reader.read() == [] == reader.read(final=True)
+    (problem,) = reader.take_problems()
+    assert str(path) in problem
+    path.unlink()
+    path.write_text("one\n")
+    assert reader.read() == [(0, b"one")]
 
 
 def test_the_rest_counts_once_nobody_writes(tmp_path: Path) -> None:

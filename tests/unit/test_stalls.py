@@ -83,7 +83,7 @@ def blocks() -> None:
 
 
 def computes() -> None:
-    end = time.thread_time() + LIMIT * 2
+    end = time.thread_time() + LIMIT * 6  # long enough to be looked at, on a busy machine too
     while time.thread_time() < end:
         pass
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from agent_orchestrator.plugins.runtimes import render
 from agent_orchestrator.plugins.runtimes.holding.terminal import SCROLLBACK, Modes, Scrollback, without_answers
 from agent_orchestrator.plugins.runtimes.keys import encoded
-from agent_orchestrator.plugins.runtimes.render import visible_text
+from agent_orchestrator.plugins.runtimes.render import MOST_MARKS, visible_text
 
 
 def test_modes_are_seen_wherever_the_output_is_split() -> None:
@@ -68,6 +68,19 @@ async def test_what_an_emulator_trips_over_costs_no_text() -> None:
     lines = (await visible_text(output, 40, 10)).splitlines()
     assert [lines[0], lines[1], lines[3]] == ["one", "two", "four"]
     assert len(lines) == 10
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("between", ["", "\x1b[m", "\x1b[0;31m"])
+async def test_accents_without_end_pile_up_on_no_character(between: str) -> None:
+    for before in ("x\u0301", "x" * 40):
+        output = f"{before}{(chr(0x301) + between) * 2000}\r\nnext".encode()
+        lines = (await visible_text(output, 40, 10)).splitlines()
+        assert "next" in lines and max(map(len, lines)) <= 40 + MOST_MARKS
+
+
+def test_few_of_them_are_even_tried() -> None:
+    assert len("".join(render._with_few_marks(("a" + "\u0301" * 500) * 3))) == 3 * (1 + MOST_MARKS)
 
 
 PIECES = st.one_of(

@@ -19,6 +19,7 @@ import pytest
 from agent_orchestrator.errors import NotFound
 from agent_orchestrator.home import Home
 from agent_orchestrator.services.repair.__main__ import alone, run
+from agent_orchestrator.store import salvage
 from agent_orchestrator.testing.sandbox import Sandbox
 
 
@@ -190,6 +191,45 @@ def test_without_any_database_everything_is_found(box: Sandbox) -> None:
     box.start()
     box.ao("new", "--branch", "feature/live", "--name", "again", "[[say: here]]")
     assert (box.home.worktrees / "app" / "again" / "live.txt").read_text() == "uncommitted\n"
+
+
+def test_what_an_agent_left_is_neither_waited_for_nor_a_command(box: Sandbox) -> None:
+    """Pipes where files were, a symlink where a worktree says whose it is, and a ref whose name a shell would run."""
+    mine = box.folder / "mine"
+    mine.write_text("precious")
+    pointer = box.home.worktrees / "app" / "live" / ".git"
+    pointer.unlink()
+    pointer.symlink_to(mine)
+    name = "x;touch${IFS}owned;$(touch${IFS}owned)"
+    box.git("update-ref", f"refs/ao/rescue/{name}", "HEAD")
+    for pipe in (
+        box.home.token,
+        box.home.config,
+        box.home.path / "tokens.json",
+        box.home.session("x") / "workspace.json",
+    ):
+        pipe.parent.mkdir(exist_ok=True)
+        pipe.unlink(missing_ok=True)
+        os.mkfifo(pipe)
+    checks = json.loads(box.ao("doctor", "--repair", "--json", check=False).stdout)["checks"]
+    assert mine.read_text() == "precious" and pointer.read_text().startswith("gitdir: ")
+    [back] = [one["remedy"] for one in checks if one["name"] == "found" and name in one["detail"]]
+    assert back.startswith(f"git -C {box.repo} branch '{name}' 'refs/ao/rescue/{name}'   # or look")
+    everything_is_shown(box)
+
+
+def test_a_row_that_never_ends_is_left_out(tmp_path: Path) -> None:
+    """A page that says it goes on in itself, and a length that no file has."""
+    size, here = 4096, 489  # bytes of a long row that stay on its page
+    length = here + (size - 4) * (1 << 28)
+    number = bytes(0x80 | length >> shift & 0x7F for shift in range(35, 0, -7)) + bytes([length & 0x7F])
+    first = b"SQLite format 3\0" + size.to_bytes(2, "big") + bytes(size - 18)
+    head = b"\x0d" + bytes(2) + (1).to_bytes(2, "big") + bytes(3) + (10).to_bytes(2, "big")
+    leaf = head + number + b"\x01" + bytes(here) + (3).to_bytes(4, "big")
+    loop = (3).to_bytes(4, "big") + bytes(size - 4)
+    (tmp_path / "ao.db").write_bytes(first + leaf.ljust(size, b"\0") + loop)
+    found = salvage.salvage(tmp_path / "ao.db")
+    assert not found.events and not found.outbox
 
 
 def test_a_workspace_and_a_branch_that_are_gone(box: Sandbox) -> None:

@@ -148,7 +148,7 @@ def _all(ao: Client, query: Query, after: int = 0) -> Iterator[Entry]:
 def _show(entries: list[Entry], as_json: bool, *, heading: bool) -> None:
     if as_json:
         for entry in entries:
-            print(json.dumps(entry, ensure_ascii=False, separators=(",", ":")))
+            out.print_json_line(entry)
         return
     if not entries:
         return

@@ -59,7 +59,7 @@ def start(
     """
     if demo:
         more = ["--all"] if everything else []
-        os.execv(sys.executable, [sys.executable, "-m", "agent_orchestrator.testing.demo", *more])
+        os.execv(sys.executable, [sys.executable, "-P", "-m", "agent_orchestrator.testing.demo", *more])
     if everything:
         raise UsageError("--all says how much the demo shows", "ao start --demo --all")
     arguments = [
@@ -180,14 +180,15 @@ _SCRIPTED = (
 def show_project(project: dict[str, Any]) -> None:
     """A project that was just registered, and what was found there."""
     if created := project.get("created"):
-        print(f"wrote {created}")
+        print(f"wrote {out.one_line(created)}")
         if agent := project.get("agent"):
             print(f"agent {agent}{_SCRIPTED if agent == 'demo' else ''}")
     details = [
         f"default branch {project['defaultBranch']}" if project.get("defaultBranch") else "",
         str(project.get("repo") or ""),
     ]
-    print(f"project {project['id']}: {project.get('path')} ({', '.join(filter(None, details)) or 'local'})")
+    found = f"{project.get('path')} ({', '.join(filter(None, details)) or 'local'})"
+    print(f"project {project['id']}: {out.one_line(found)}")
     if project.get("trusted") is False:
         out.note(
             "its configuration came with the repository, and its commands do not run yet: `ao trust` shows and allows them"
@@ -226,7 +227,7 @@ def _run_here(ao: Client, arguments: list[str], body: dict[str, Any] | None, no_
             _register_later(ao.home, body, no_open, orchestrator)
         os._exit(0)
     sys.stdout.flush()
-    argv = [sys.executable, "-m", "agent_orchestrator.daemon", "--foreground", *arguments]
+    argv = [sys.executable, "-P", "-m", "agent_orchestrator.daemon", "--foreground", *arguments]
     os.execve(argv[0], argv, ao.daemon_environment())
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
@@ -129,7 +128,7 @@ def _about(line: str, session: str | None) -> bool:
 def _print(line: str, as_json: bool) -> None:
     entry = fields(line)
     if as_json:
-        print(json.dumps(entry, ensure_ascii=False))
+        out.print_json_line(entry)
         return
     if "timestamp" not in entry:
         print(out.clean(entry["event"]))

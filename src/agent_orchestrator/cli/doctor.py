@@ -76,7 +76,7 @@ def _repair(dry_run: bool, as_json: bool) -> int:
     import subprocess
 
     ao = client(start=False)
-    command = [sys.executable, "-m", "agent_orchestrator.services.repair", *(["--dry-run"] if dry_run else [])]
+    command = [sys.executable, "-P", "-m", "agent_orchestrator.services.repair", *(["--dry-run"] if dry_run else [])]
     done = subprocess.run(command, env={**os.environ, "AO_HOME": ao.home}, capture_output=True)
     try:
         answer = json.loads(done.stdout)
@@ -100,7 +100,9 @@ def check_lines(check: Check) -> list[str]:
     """A check, and its remedy where it did not pass."""
     word, colour = _MARKS.get(check["state"], (check["state"], "yellow"))
     lines = [
-        f"{out.paint(f'{word:<8}', colour)} {check['name']}: {out.one_line(check.get('detail') or '')}".rstrip(": ")
+        f"{out.paint(f'{word:<8}', colour)} {out.one_line(check['name'])}: {out.one_line(check.get('detail') or '')}".rstrip(
+            ": "
+        )
     ]
     if check["state"] != "ok" and check.get("remedy"):
         lines.append(f"         {out.one_line(check['remedy'])}")
@@ -148,8 +150,9 @@ def prune(dry_run: bool, as_json: bool) -> None:
     removed, kept = answer.get("removed") or [], answer.get("kept") or []
     word = "would remove" if dry_run else "removed"
     out.show(
-        f"{word} {each.get('kind') or ''} {each['what']}: {out.one_line(each.get('why') or '')}" for each in removed
+        f"{word} {each.get('kind') or ''} {out.one_line(each['what'])}: {out.one_line(each.get('why') or '')}"
+        for each in removed
     )
-    out.show(f"kept {each['what']}: {out.one_line(each.get('why') or '')}" for each in kept)
+    out.show(f"kept {out.one_line(each['what'])}: {out.one_line(each.get('why') or '')}" for each in kept)
     if not removed:
         print("Nothing to remove.")

@@ -188,7 +188,7 @@ def _follow(ao: Client, path: str, last: int, as_json: bool) -> None:
 
 def _show_event(event: Event, as_json: bool) -> None:
     if as_json:
-        print(json.dumps(event, ensure_ascii=False, separators=(",", ":")))
+        out.print_json_line(event)
         return
     data = " ".join(
         f"{key}={_short(value)}" for key, value in (event.get("data") or {}).items() if value not in (None, "", [], {})
@@ -225,11 +225,10 @@ def _show_replay(ao: Client, recorded: Sequence[Event], project: str | None, as_
     )["steps"]
     for step in steps:
         if as_json:
-            print(json.dumps(step, ensure_ascii=False, separators=(",", ":")))
+            out.print_json_line(step)
             continue
-        print(
-            f"{step.get('seq') or '-':>6}  {step['type']:<24} {step.get('session') or '-'}  {step.get('status') or '-'}"
-        )
+        kind, session = out.one_line(step["type"]), out.one_line(step.get("session") or "-")
+        print(f"{step.get('seq') or '-':>6}  {kind:<24} {session}  {step.get('status') or '-'}")
         for intent in step.get("intents") or ():
             rest = " ".join(
                 f"{key}={_short(value)}"

@@ -212,4 +212,4 @@ def _program() -> list[str]:
     called = os.path.abspath(sys.argv[0])
     if os.path.basename(called) == "ao" and os.access(called, os.X_OK):
         return [called]
-    return [sys.executable, "-m", "agent_orchestrator"]
+    return [sys.executable, "-P", "-m", "agent_orchestrator"]

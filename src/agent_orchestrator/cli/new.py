@@ -224,7 +224,7 @@ def started_lines(session: Session) -> list[str]:
     id_, state = session["id"], session["status"]
     waits = f", waits for {out.one_line(session['waitingFor'])}" if session.get("waitingFor") else ""
     head = out.paint(f"{id_} {state}", "bold")
-    lines = [head + waits, f"  branch     {session.get('branch') or '-'}"]
+    lines = [head + waits, f"  branch     {out.one_line(session.get('branch') or '-')}"]
     lines += [f"  workspace  {session['workspacePath']}"] if session.get("workspacePath") else []
     lines += [f"  note       {out.one_line(note)}" for note in session.get("notes") or ()]
     return [*lines, f"  ao send {id_} TEXT    ao status {id_}" + (f"    ao attach {id_}" if session.get("pid") else "")]

@@ -86,7 +86,7 @@ def _show(ao: Client, found: Sequence[dict[str, Any]], failures: Failures, only_
         windows.append({**one, "command": attach_command(ao.home, one["session"])})
     if not windows:
         return
-    argv = [sys.executable, "-m", "agent_orchestrator.opening", *(["--print"] if only_print else [])]
+    argv = [sys.executable, "-P", "-m", "agent_orchestrator.opening", *(["--print"] if only_print else [])]
     asked = json.dumps({"windows": windows})
     done = subprocess.run(argv, input=asked, stdout=subprocess.PIPE, text=True, encoding="utf-8", check=False)
     said = [json.loads(line) for line in done.stdout.splitlines()]
@@ -105,7 +105,7 @@ def _show(ao: Client, found: Sequence[dict[str, Any]], failures: Failures, only_
 
 def attach_command(home: str, session: str) -> list[str]:
     """`ao attach` as any terminal can run it: a terminal that runs already has an environment of its own."""
-    own = [sys.executable, "-m", "agent_orchestrator", "attach", session]
+    own = [sys.executable, "-P", "-m", "agent_orchestrator", "attach", session]
     return own if os.name == "nt" or "AO_HOME" not in os.environ else ["env", f"AO_HOME={home}", *own]
 
 

@@ -81,7 +81,7 @@ def _show(state: dict[str, Any], *, stopped: bool) -> None:
     if stopped:
         print(f"{session['id']} is stopped; its conversation is kept. Go on with it: ao orchestrator GOAL")
         return
-    print(f"{session['id']}: {session['status']}, {session['why']}")
+    print(f"{session['id']}: {session['status']}, {out.one_line(session['why'])}")
     if state["message"]:
         print(
             f"  the goal is {state['message']['state']}; watch it: ao attach {session['id']}, ao logs -f {session['id']}"

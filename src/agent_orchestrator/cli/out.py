@@ -166,11 +166,21 @@ def show(lines: Iterable[str]) -> None:
 def print_json(data: Any) -> None:
     """Print a JSON document: indented for a person, on one line for a program. What would steer a terminal is escaped for it."""
     if sys.stdout.isatty():
-        text = json.dumps(data, indent=2, ensure_ascii=False)
-        strange = {letter for letter in text if ord(letter) in _CONTROL}
-        print(text.translate({ord(letter): json.dumps(letter)[1:-1] for letter in strange}))
+        print(escaped(json.dumps(data, indent=2, ensure_ascii=False)))
     else:
         print(json.dumps(data, ensure_ascii=False, separators=(",", ":")))
+
+
+def print_json_line(data: Any) -> None:
+    """Print a JSON document of a series, on a line of its own. What would steer a terminal is escaped for it."""
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    print(escaped(text) if sys.stdout.isatty() else text)
+
+
+def escaped(text: str) -> str:
+    """JSON that says the same, without a character that would steer a terminal."""
+    strange = {letter for letter in text if ord(letter) in _CONTROL}
+    return text.translate({ord(letter): json.dumps(letter)[1:-1] for letter in strange})
 
 
 def print_body(answer: Answer) -> None:

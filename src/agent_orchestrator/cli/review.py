@@ -229,7 +229,10 @@ def checks(session: str, run: bool, name: str | None, follow: bool, as_json: boo
         return
     out.show([out.paint(f"{found['session']}  #{found['number']}", "bold"), *_check_lines(found)])
     if failing := found["failing"]:
-        out.show([f"  ao checks {found['session']} --log {out.one_line(each['name'])}" for each in failing])
+        import shlex
+
+        names = [shlex.quote(out.one_line(each["name"])) for each in failing]  # of strangers, at a forge
+        out.show(f"  ao checks {found['session']} --log {name}" for name in names)
 
 
 def _only_check(found: Pull) -> str:
@@ -247,7 +250,7 @@ def _print_log(ao: Client, session: str, name: str, follow: bool) -> None:
             print(out.clean(line), flush=follow)
     if follow:
         now = {each["name"]: each["state"] for each in ao.get(session_path(session, "/review"))["checks"]}
-        out.note(f"{name}: {now.get(name)}")
+        out.note(f"{name}: {now.get(name) or 'not begun at the newest commit'}")
 
 
 @click.command()
@@ -397,5 +400,5 @@ def undo(session: str, as_json: bool) -> None:
         out.print_json(made)
         return
     change = made["change"]
-    print(f"{change['id']} takes the landing of {made['session']} back, on branch {made['branch']}")
+    print(f"{change['id']} takes the landing of {made['session']} back, on branch {out.one_line(made['branch'])}")
     print(f"  ao diff {change['id']}    ao merge {change['id']}")

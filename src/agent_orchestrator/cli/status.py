@@ -91,8 +91,8 @@ def _show_prompt(ao: Client, session: str | None, as_json: bool) -> None:
     if as_json:
         out.print_json(told)
         return
-    out.show([out.paint("How to work here (system prompt):", "bold"), *told["system"].splitlines()])
-    out.show(["", out.paint("Task:", "bold"), *(told["prompt"] or "(none yet)").splitlines()])
+    out.show([out.paint("How to work here (system prompt):", "bold"), *out.clean(told["system"]).splitlines()])
+    out.show(["", out.paint("Task:", "bold"), *out.clean(told["prompt"] or "(none yet)").splitlines()])
 
 
 def _watch(ao: Client, session: str | None, query: dict[str, str | int | None], done: bool) -> None:

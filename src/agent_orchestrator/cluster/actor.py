@@ -104,7 +104,7 @@ def start(setup: dict[str, Any], line: str) -> None:
     log = os.open(log_of(home), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
     try:
         subprocess.run(
-            [sys.executable, "-m", "agent_orchestrator.cluster.node"],
+            [sys.executable, "-P", "-m", "agent_orchestrator.cluster.node"],
             input=line.encode() + b"\n",
             stdout=subprocess.DEVNULL,
             stderr=log,

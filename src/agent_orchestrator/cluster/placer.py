@@ -146,7 +146,7 @@ class RayPlacer:
 
     async def _one_bridge(self) -> str:
         """Start one and follow it to its end; returns why it ended."""
-        argv = [sys.executable, "-m", "agent_orchestrator.cluster.bridge"]
+        argv = [sys.executable, "-P", "-m", "agent_orchestrator.cluster.bridge"]
         async with self._host.talk(argv, log=self._log_file) as process:
             assert process.stdin is not None and process.stdout is not None
             stdin = process.stdin

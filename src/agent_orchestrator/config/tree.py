@@ -23,6 +23,8 @@ _KEYRING = "keyring:"
 _BRACKET = re.compile(r"[\[{\]}]")
 _MARK = re.compile(r"[,:](?=\s)|[-?]\s|[\[{&*]")
 MAX_MARKS = 10_000
+MAX_DIGITS = 100
+"""Of a number; one that is written longer is a text, which nothing counts with and nobody need spell out."""
 MAX_BRACKETS = 100
 """Open at once. The YAML library takes a second for each few thousand marks, and more for each that is inside others."""
 
@@ -229,6 +231,8 @@ class _Builder:
             return None
         if kind == "bool":
             return text.lower() in ("true", "yes", "on", "y")
+        if len(text) > MAX_DIGITS:
+            return text
         try:
             if kind == "int":
                 whole = Whole(text.replace("_", ""), 0 if text.lstrip("+-")[:2].lower() in ("0x", "0o", "0b") else 10)

@@ -46,6 +46,10 @@ KEPT_MESSAGES = 200
 
 KEPT_HOLD = 3600.0
 """Seconds that a hold is remembered that is over."""
+MOST_MODELS = 50
+"""Models of one day whose usage is told apart in a session."""
+LONGEST_MODEL = 200
+OTHER_MODELS = "other models"
 LONGEST_LIMIT = 8 * 86400.0
 """A usage limit that is said to last longer than this, in seconds, has no reset time that could be believed."""
 
@@ -419,9 +423,17 @@ def _progress(facts: SessionFacts, _event: Event, body: e.AgentProgress) -> Sess
 
 def _usage(facts: SessionFacts, event: Event, body: e.AgentUsage) -> SessionFacts:
     used = Usage(body.input, body.output, body.cache_read, body.cache_write, body.usd, body.forge)
-    place = f"{e.rfc3339(event.time)[:10]} {body.model}"
+    place = _place(facts, e.rfc3339(event.time)[:10], body.model[:LONGEST_MODEL])
     spent = {**facts.spent, place: facts.spent.get(place, Usage()).plus(used)}
     return replace(facts, usage=facts.usage.plus(used), spent=spent)
+
+
+def _place(facts: SessionFacts, day: str, model: str) -> str:
+    """Where a day's usage of a model is counted. An agent names its models: what goes beyond all that there are is counted together."""
+    place = f"{day} {model}"
+    if place in facts.spent or sum(one.startswith(f"{day} ") for one in facts.spent) < MOST_MODELS:
+        return place
+    return f"{day} {OTHER_MODELS}"
 
 
 def _raised(facts: SessionFacts, _event: Event, body: e.BudgetRaised) -> SessionFacts:

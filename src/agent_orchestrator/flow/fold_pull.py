@@ -11,6 +11,7 @@ from agent_orchestrator.flow.events import Event
 from agent_orchestrator.flow.facts import Collision, HomeFacts, Offer, SessionFacts
 from agent_orchestrator.flow.pull import (
     DEPENDENCY_ENDED,
+    MOST_REPLIES,
     CheckRun,
     Comment,
     Episode,
@@ -176,6 +177,8 @@ def _people_asked(facts: SessionFacts, _event: Event, body: e.PeopleAsked) -> Se
 
 def _comment(facts: SessionFacts, event: Event, body: e.CommentAdded) -> SessionFacts:
     if facts.pr is None or any(comment.id == body.comment for comment in facts.pr.comments):
+        return facts
+    if body.by_agent and event.source != facts.spec.scm and facts.pr.replies >= MOST_REPLIES:
         return facts
     comment = Comment(
         id=body.comment,

@@ -5,6 +5,7 @@ No word names a path outside, or steers how paths are matched.
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -42,9 +43,17 @@ class Named:
     files: tuple[str, ...] = ()
     folder: str = ""
     """Where in the workspace it is run."""
+    places: tuple[str, ...] = ()
+    """What whole folders may become, with all that is in them."""
 
     def __add__(self, other: Named) -> Named:
-        return Named(self.paths + other.paths, self.changed + other.changed, self.files + other.files, self.folder)
+        return Named(
+            self.paths + other.paths,
+            self.changed + other.changed,
+            self.files + other.files,
+            self.folder,
+            self.places + other.places,
+        )
 
 
 def own_branch(words: Sequence[Word], workspace: str = "", folder: str = "") -> Named | None:
@@ -131,7 +140,11 @@ def _named(name: str, read: _Read) -> Named | None:
     every = tuple(path.place for path in read.paths)
     if name in ("mv", "rm"):
         unseen = _wild(every) or (name == "rm" and any(_many(path) for path in every))
-        return None if unseen else Named(every, every)
+        if unseen or name == "rm":
+            return None if unseen else Named(every, every)
+        *moved, target = every
+        within = tuple(f"{target.rstrip('/')}/{posixpath.basename(path.rstrip('/'))}" for path in moved)
+        return Named(every + within, every + within, places=(target, *within))
     if name == "restore":
         source, taken = bool({"--source", "-s"} & set(read.options)), every
     elif name == "checkout":

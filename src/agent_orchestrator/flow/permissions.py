@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from agent_orchestrator.flow.git_commands import Named, inside, own_branch
 from agent_orchestrator.flow.shell_words import Word, commands, visible
-from agent_orchestrator.flow.steering import steers
+from agent_orchestrator.flow.steering import holds, steers
 from agent_orchestrator.redaction import MARK
 
 SHELLS = frozenset(("Bash", "bash", "shell", "Shell", "run_shell_command"))
@@ -93,6 +93,8 @@ def permitted(
         return Verdict("it is the project's own command")
     named = plain_git(command, workspace, folder)
     if named is None or any(steers(path, hooks) for path in named.changed):
+        return ASK
+    if any(holds(path, hooks) for path in named.places):
         return ASK
     return Verdict("it is Git on its own branch", named.paths, named.changed, named.files, named.folder)
 

@@ -57,6 +57,10 @@ class Review:
         return self.heard or self.head
 
 
+MOST_REPLIES = 500
+"""What an agent says about one change; it has nothing to say beyond that, and a forge would be told all of it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Comment:
     """Something said about the change."""
@@ -143,6 +147,11 @@ class PullRequest:
     keep_branch: bool = False
     left: tuple[str, ...] = ()
     """What was not committed when it landed."""
+
+    @property
+    def replies(self) -> int:
+        """How often agents said something about it."""
+        return sum(one.by_agent for one in self.comments)
 
     @property
     def threads(self) -> Mapping[str, list[Comment]]:

@@ -325,7 +325,10 @@ def _at_forge(event: Event, facts: SessionFacts) -> str | None:
     if facts.spec.scm in ("local", event.source):
         return None
     body = event.body
-    return None if isinstance(body, CommentAdded) and not body.by_agent else _DONE_THERE.get(type(body))
+    if isinstance(body, CommentAdded):
+        said = facts.pr.comments if body.by_agent and facts.pr else ()
+        return "reply" if any(one.id == body.comment for one in said) else None
+    return _DONE_THERE.get(type(body))
 
 
 def _from_forge(body: Body, facts: SessionFacts) -> str | None:
@@ -344,7 +347,6 @@ _ASKING: Mapping[type[Body], str] = {
 
 
 _DONE_THERE: Mapping[type[Body], str] = {
-    CommentAdded: "reply",
     PrReady: "make-ready",
     PrClosed: "close-pr",
     ChecksRequested: "rerun",

@@ -32,13 +32,27 @@ _BELOW = frozenset(((".github", "hooks"), (".github", "extensions"), (".github",
 
 def steers(path: str, hooks: Collection[str] = ()) -> bool:
     """Does a file of this name, anywhere in the workspace, say what is run, or what an agent may? `hooks`: folders of hooks in it."""
-    parts = [part for part in path.casefold().split("/") if part not in ("", ".")]
+    parts = _parts(path)
     if any(part in _NAMES or _ENDINGS.fullmatch(part) for part in parts):
         return True
     if not _BELOW.isdisjoint(pairwise(parts)):
         return True
-    own = ([part for part in folder.casefold().split("/") if part not in ("", ".")] for folder in hooks)
+    own = (_parts(folder) for folder in hooks)
     return any(folder and parts[: len(folder)] == folder for folder in own)
+
+
+def holds(path: str, hooks: Collection[str] = ()) -> bool:
+    """Would a file that steers be one by its place in this folder? A folder that is moved here brings such files by other names."""
+    parts = _parts(path)
+    if not parts:
+        return False
+    return any(parts[-1] == above for above, _ in _BELOW) or any(
+        _parts(folder)[: len(parts)] == parts for folder in hooks
+    )
+
+
+def _parts(path: str) -> list[str]:
+    return [part for part in path.casefold().split("/") if part not in ("", ".")]
 
 
 def hook_folders(variables: Mapping[str, str]) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """A node: dials the daemon, says who it is, and does what it is asked, for as long as it lives.
 
-    AO_NODE_TOKEN=… python -m agent_orchestrator.nodes.worker --url https://daemon:4570 --name gpu-1 --home /var/tmp/ao-node
+    AO_NODE_TOKEN=… python -P -m agent_orchestrator.nodes.worker --url https://daemon:4570 --name gpu-1 --home /var/tmp/ao-node
 
 A Worker may die at any moment: the agents live on in their holders, and the next Worker with the same home goes on with them. One home
 has one Worker at a time.

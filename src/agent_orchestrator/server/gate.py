@@ -178,7 +178,7 @@ class Gate:
         return identity
 
     def _agent(self, behalf: Behalf, headers: Mapping[bytes, bytes], method: str, path: str) -> Identity | None:
-        """The coordinating agent whose command this is; none: somebody else's. Any other agent's may look, as whom it runs as."""
+        """The agent whose command this is; none: somebody else's. One that does not coordinate may look, as whom it runs as."""
         token = headers.get(b"x-ao-token")
         known = self._services.tokens.check(unquote(token.decode("latin-1"))) if token else None
         if known is None or known.session is None:
@@ -188,7 +188,7 @@ class Gate:
         if facts is None or facts.spec.kind != COORDINATOR:
             behalf.actor = auth.actor_of(known)
             auth.allow_worker(known.session, method, path)
-            return None
+            return known if path == "/mcp" else auth.LOOKING  # its tools are its own, whomever else it names
         behalf.actor = auth.actor_of(known)
         auth.allow_coordinator(facts.id, sessions.plugins.project(facts.project).coordinator.may, method, path)
         if method != "GET" and path != "/mcp":  # whose launch is over has nothing to say any more
@@ -207,7 +207,17 @@ class Gate:
 
     async def _take_webhook(self, name: str, headers: Mapping[bytes, bytes], receive: Receive, send: Send) -> None:
         """As its route is described: taken here, because forges send them by the thousand."""
-        limit = self._body_limit * _LARGER.get(_WEBHOOKS + name, 1)
+        body = await self._whole(self._body_limit * _LARGER.get(_WEBHOOKS + name, 1), headers, receive)
+        if body is None:
+            return
+        words = {key.decode("latin-1"): value.decode("latin-1") for key, value in headers.items()}
+        taken = b'{"taken":true}' if await self._services.webhooks.receive(name, words, body) else b'{"taken":false}'
+        answer = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(taken))]
+        await send({"type": "http.response.start", "status": 202, "headers": answer})
+        await send({"type": "http.response.body", "body": taken})
+
+    async def _whole(self, limit: int, headers: Mapping[bytes, bytes], receive: Receive) -> bytes | None:
+        """A body of at most so many bytes; none: whoever sent it has hung up."""
         announced = headers.get(b"content-length", b"0")
         body, more = bytearray(), True
         while more:
@@ -216,14 +226,10 @@ class Gate:
                 raise TooLarge(limit)
             message = await receive()
             if message["type"] == "http.disconnect":
-                return
+                return None
             body += message.get("body", b"")
             more = message.get("more_body", False)
-        words = {key.decode("latin-1"): value.decode("latin-1") for key, value in headers.items()}
-        taken = b'{"taken":true}' if self._services.webhooks.receive(name, words, bytes(body)) else b'{"taken":false}'
-        answer = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(taken))]
-        await send({"type": "http.response.start", "status": 202, "headers": answer})
-        await send({"type": "http.response.body", "body": taken})
+        return bytes(body)
 
     def _admit(self, behalf: Behalf, scope: Scope, headers: Mapping[bytes, bytes], method: str) -> Identity:
         path, secure = scope["path"], scope["scheme"] in ("https", "wss")

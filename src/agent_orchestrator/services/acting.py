@@ -4,15 +4,15 @@ an effect of its own (`commanding.py`, `spawning.py`)."""
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.engine import Flow
 from agent_orchestrator.flow.episodes import RAISE_BUDGET
-from agent_orchestrator.flow.facts import SessionFacts, hold_key
-from agent_orchestrator.flow.reactions import stuck_after
+from agent_orchestrator.flow.facts import AccountHold, SessionFacts, hold_key
+from agent_orchestrator.flow.reactions import limited_until, stuck_after
 from agent_orchestrator.flow.rules import Rule
 from agent_orchestrator.flow.status import derive
 from agent_orchestrator.services.quota import (
@@ -46,6 +46,8 @@ class Actions:
 
     def __init__(self, flow: Flow) -> None:
         self.flow = flow
+        self.holds: Callable[[], Mapping[str, AccountHold]] = lambda: self.flow.home.accounts
+        """Which accounts are held."""
 
     def bodies(
         self, facts: SessionFacts, rule: Rule, planned: Planned, args: Mapping[str, Any], key: str
@@ -119,21 +121,24 @@ class Actions:
         """The account is held by now where the limit was met; any other reason to hold it is as good."""
         now, account, limited = self.flow.clock(), account_of(facts), facts.limited
         name = hold_key(account, facts.limit_model if limited else "")
-        held = self.flow.home.accounts.get(name)
+        holds = self.holds()
+        held = holds.get(name)
         bodies: list[e.Body] = []
         if held is not None and held.released is None and held.until > now:
             until = held.until
         else:
             resets, model = (facts.limit_until, facts.limit_model) if limited else (None, "")
-            body = next_hold(self.flow.home.accounts, account, model, resets, now)
-            spoken = limited and not is_read(facts)
-            if spoken:
+            body = next_hold(holds, account, model, resets, now)
+            if limited and not is_read(facts):
                 body = on_a_word(body, now, now + SPOKEN)
+                at_once = holds_at_once(self.flow.rules(facts.project, facts.spec.profile))
+                if at_once or (held is not None and held.session == facts.id and now - held.since < SPOKEN_AGAIN):
+                    when = f"this session goes on at {e.rfc3339(limited_until(facts))}"
+                    return self._told(
+                        facts, rule, f"{text}; {when}; on its word alone, {name} is not held again so soon"
+                    )
             until = body.until
-            at_once = holds_at_once(self.flow.rules(facts.project, facts.spec.profile))
-            again = held is not None and held.session == facts.id and now - held.since < SPOKEN_AGAIN
-            if not (spoken and (at_once or again)):
-                bodies.append(replace(body, reason=text.partition("\n")[0][:200]))
+            bodies.append(replace(body, reason=text.partition("\n")[0][:200]))
         own = facts.limit_until if limited and facts.limit_until and facts.limit_until > until else None
         then = f"at {e.rfc3339(own)}" if own else "then"
         when = f"no other session of {name} starts before {e.rfc3339(until)}; this one goes on {then}"

@@ -163,8 +163,10 @@ class AgentReviews:
     # -- what they say -------------------------------------------------------------------------------------------------
 
     async def post(self, intent: Intent, _attempts: int) -> Sequence[Event]:
-        """Bring a reviewing agent's judgement to the change; once for each, however often it is tried."""
+        """Bring a reviewing agent's judgement to the change; once for each, however often it is tried. Whose review is over has judged."""
         reviewer = self.flow.sessions[intent.session]
+        if not _wanted(reviewer):
+            return []
         return await self.judge(reviewer, intent.args, intent.key)
 
     async def submit(self, agent: str, session: str, said: Mapping[str, Any], key: str | None) -> dict[str, Any]:
@@ -173,6 +175,8 @@ class AgentReviews:
         if reviewer is None or reviewer.spec.reviews != session:
             what = "its own change" if agent == session else session
             raise Denied(f"{agent} was not asked to judge {what}", f"ask a reviewer: ao review {session} --agent A")
+        if not _wanted(reviewer):
+            raise Denied(f"the review by {agent} is over", f"ask for another: ao review {session} --agent A")
         events = await self.judge(reviewer, said, f"said:{agent}:{key or uuid.uuid4().hex}")
         if events:
             await self.flow.append(*events)

@@ -23,6 +23,7 @@ from agent_orchestrator.flow.events import Event
 from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.flow.fold import heard_key
 from agent_orchestrator.flow.permissions import told
+from agent_orchestrator.flow.pull import MOST_REPLIES
 from agent_orchestrator.flow.questions import question_in
 from agent_orchestrator.flow.shell_words import visible
 from agent_orchestrator.git import Git
@@ -242,8 +243,10 @@ def _usage(report: r.UsageReport, prices: Prices) -> e.AgentUsage:
 
 def _reply(report: r.ReplyReport, facts: SessionFacts, key: str) -> e.Body:
     """An answer stands in the thread of what it answers."""
-    said = {comment.id: comment for comment in facts.pr.comments} if facts.pr else {}
-    answered = said.get(report.comment or "")
+    if facts.pr and facts.pr.replies >= MOST_REPLIES:
+        return e.AgentReportInvalid(f"it has replied {MOST_REPLIES} times already", report.text[:200])
+    said = facts.pr.comments if facts.pr and report.comment else ()
+    answered = next((comment for comment in said if comment.id == report.comment), None)
     return e.CommentAdded(
         comment=f"c-{hashlib.sha256(key.encode()).hexdigest()[:12]}",
         body=report.text,

@@ -33,6 +33,8 @@ from agent_orchestrator.watch import Watch
 
 SCREEN_PAUSE = 0.15
 """Seconds that a screen must have been left alone before it is read."""
+SCREEN_REST = 4.0
+"""How many times as long as a look at a screen took is waited before the next one: who prints without end has no more than a fifth."""
 SETTLED = 2.0
 """Seconds that a screen must have shown an idle agent until its turn counts as over."""
 RETRY_PAUSE = 1.0
@@ -51,6 +53,10 @@ class _Eye:
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)
     screen_timer: asyncio.TimerHandle | None = None
+    screen_pause: float = SCREEN_PAUSE
+    looking: bool = False
+    changed: bool = False
+    """The screen changed while it was looked at."""
     hearing: Hearing | None = None
 
     def close(self) -> None:
@@ -284,12 +290,26 @@ class Observer:
     def _screen_changed(self, session: str, eye: _Eye) -> None:
         if self.flow.sessions[session].spoke:
             return
-        if eye.screen_timer is None:
+        if eye.looking:
+            eye.changed = True
+        elif eye.screen_timer is None:
             loop = asyncio.get_running_loop()
-            eye.screen_timer = loop.call_later(SCREEN_PAUSE, lambda: self._spawn(self._read_screen(session, eye)))
+            eye.screen_timer = loop.call_later(
+                eye.screen_pause, lambda: self._spawn(self._look_at_screen(session, eye))
+            )
+
+    async def _look_at_screen(self, session: str, eye: _Eye) -> None:
+        """One look at a time, however quickly it changes: to read it takes long where much was printed."""
+        loop = asyncio.get_running_loop()
+        eye.screen_timer, eye.looking, eye.changed, began = None, True, False, loop.time()
+        try:
+            await self._read_screen(session, eye)
+        finally:
+            eye.looking, eye.screen_pause = False, max(SCREEN_PAUSE, SCREEN_REST * (loop.time() - began))
+        if eye.changed and self._eyes.get(session) is eye:
+            self._screen_changed(session, eye)
 
     async def _read_screen(self, session: str, eye: _Eye) -> None:
-        eye.screen_timer = None
         facts = self.flow.sessions[session]
         handle = handle_of(facts)
         if handle is None or not facts.live or facts.spoke or eye.generation != facts.generation:

@@ -491,6 +491,8 @@ class Projects:
         if existing or layout is None or layout.top is None:
             return None
         file = root / CONFIG_NAME
+        if file.is_symlink():  # the repository's word on where in the user's home a file is made
+            raise Conflict(f"{file} is a symlink to what is not there", "remove it, or make what it leads to")
         keep_schema(self.home.schema)
         write_atomically(file, initial(slug(root.name), detect(root), self.default_agent(), schema=self.home.schema))
         return file

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import shlex
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
@@ -270,7 +271,7 @@ class Reviews:
             if not log or not Path(log).is_file():
                 raise NotFound(
                     f"the check {name} of {session} has no output ({run.state})",
-                    f"wait for it: ao checks {session} --log {name} -f",
+                    f"wait for it: ao checks {session} --log {shlex.quote(name)} -f",
                 )
             until = over if follow else lambda: True
             async with aclosing(checks.follow(Path(log), self.watch, changed, until)) as pieces:

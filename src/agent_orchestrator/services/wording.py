@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from agent_orchestrator.flow.authors import WRITES, Said, Words, free, held, kind_of
@@ -159,17 +160,17 @@ def comments(
         return ""
     around = hunks or {}
     if trigger == "review-comment":
-        return _cut("\n\n".join(_said(pr, comment, around, trusted) for comment in said), MOST)
+        return _cut("\n\n".join(_first(_said(pr, comment, around, trusted) for comment in said)), MOST)
     review = last_request(pr)
     if review is None:
         return ""
-    parts = [f"{_who(review)}:\n{_fenced(review.body)}"] if review.body else []
-    parts += [
+    opening = [f"{_who(review)}:\n{_fenced(review.body)}"] if review.body else []
+    below = (
         _said(pr, comment, around, trusted)
         for comment in pr.comments
         if comment.review == review.id and not comment.resolved
-    ]
-    return _cut("\n\n".join(parts), MOST)
+    )
+    return _cut("\n\n".join(_first(chain(opening, below))), MOST)
 
 
 def last_request(pr: PullRequest) -> Review | None:
@@ -185,19 +186,32 @@ def _said(pr: PullRequest, comment: Comment, hunks: Mapping[str, str], trusted: 
         if comment.path
         else ""
     )
-    lines = [f"{where}{_who(comment)} (comment {comment.id}):"]
+    return "\n".join(_first(_lines(pr, comment, where, hunks, trusted)))
+
+
+def _lines(
+    pr: PullRequest, comment: Comment, where: str, hunks: Mapping[str, str], trusted: Collection[str]
+) -> Iterator[str]:
+    yield f"{where}{_who(comment)} (comment {comment.id}):"
     if hunk := hunks.get(comment.id):
-        lines += [f"| {line}" for line in hunk.splitlines()]
+        yield from (f"| {line}" for line in hunk.splitlines())
     if earlier := _thread(pr, comment):
-        lines.append("in answer to:")
+        yield "in answer to:"
         every = not free(comment, trusted)  # a person reads all of it before the agent does
-        lines += [
-            _fenced(f"{_who(one)}: {one.body}", "> > ")
-            if every or free(one, trusted)
-            else f"(left out: {held([one], trusted)})"
-            for one in earlier
-        ]
-    return "\n".join([*lines, _fenced(comment.body)])
+        for one in earlier:
+            fits = every or free(one, trusted)
+            yield _fenced(f"{_who(one)}: {one.body}", "> > ") if fits else f"(left out: {held([one], trusted)})"
+    yield _fenced(comment.body)
+
+
+def _first(parts: Iterable[str]) -> Iterator[str]:
+    """Those for which there is room, and one more: what would be cut off anyway is not put into words."""
+    size = 0
+    for part in parts:
+        yield part
+        size += len(part)
+        if size > MOST:
+            return
 
 
 def _thread(pr: PullRequest, comment: Comment) -> list[Comment]:

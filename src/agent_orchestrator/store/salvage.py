@@ -325,6 +325,8 @@ def _rows(file: _File) -> Iterator[list[Any]]:
 def _row(file: _File, page: bytes, at: int) -> list[Any]:
     length, at = _varint(page, at)
     _, at = _varint(page, at)
+    if length > min(1 << 28, len(file.pages) * file.size):
+        raise ValueError("longer than all there is")
     most = file.size - 35
     here = length
     if length > most:
@@ -336,7 +338,7 @@ def _row(file: _File, page: bytes, at: int) -> list[Any]:
     while len(payload) < length and following:
         more = file.pages[following]
         following, payload = int.from_bytes(more[:4], "big"), payload + more[4:]
-    if len(payload) < length or length > 1 << 28:
+    if len(payload) < length:
         raise ValueError("cut off")
     return _values(payload[:length])
 

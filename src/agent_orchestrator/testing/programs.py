@@ -49,7 +49,7 @@ class Programs:
         self.host = Only(self.folder)
         """Finds these programs, and no others."""
 
-    def started(self, count: int = 1, within: float = 10.0) -> list[list[str]]:
+    def started(self, count: int = 1, within: float = 60.0) -> list[list[str]]:
         """How they were called, in order, the program's name first; waits until so many were."""
         until = time.monotonic() + within
         while len(found := self._calls()) < count and time.monotonic() < until:

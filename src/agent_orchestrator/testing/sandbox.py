@@ -47,7 +47,7 @@ class Daemon(Protocol):
 def fresh(argv: Sequence[str], env: Mapping[str, str]) -> Daemon:
     """Start a daemon with these arguments and exactly this environment."""
     nothing = subprocess.DEVNULL
-    command = [sys.executable, "-m", "agent_orchestrator.daemon", *argv]
+    command = [sys.executable, "-P", "-m", "agent_orchestrator.daemon", *argv]
     return subprocess.Popen(command, env=env, stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True)
 
 
@@ -116,10 +116,10 @@ class Sandbox:
         """Start the daemon, on any free port unless told otherwise, and wait until it answers; returns its pid."""
         chosen = [] if port is None else ["--port", str(port)]
         if self._daemon is not None:  # ended by somebody else
-            self._daemon.wait(30)
+            self._daemon.wait(60)
         self.home.info.unlink(missing_ok=True)
         started = self._daemon = launch([*chosen, *argv], self.env)
-        self.until(lambda: self.daemon_pid() == started.pid, "the daemon to answer", 30)
+        self.until(lambda: self.daemon_pid() == started.pid, "the daemon to answer", 60)
         return started.pid
 
     def daemon_pid(self) -> int | None:
@@ -139,10 +139,10 @@ class Sandbox:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
         if self._daemon is not None and self._daemon.pid == pid:
-            self._daemon.wait(30)
+            self._daemon.wait(60)
             self._daemon = None
         else:
-            self.until(lambda: not _alive(pid), "the daemon to end", 30)
+            self.until(lambda: not _alive(pid), "the daemon to end", 60)
 
     # -- use -----------------------------------------------------------------------------------------------------------
 
@@ -151,7 +151,7 @@ class Sandbox:
     ) -> subprocess.CompletedProcess[str]:
         """Run the command line as a person would."""
         done = subprocess.run(
-            [sys.executable, "-m", "agent_orchestrator", *argv],
+            [sys.executable, "-P", "-m", "agent_orchestrator", *argv],
             cwd=cwd or self.repo,
             env=self.env,
             input=stdin,
@@ -159,7 +159,7 @@ class Sandbox:
             capture_output=True,
             text=True,
             check=False,
-            timeout=120,
+            timeout=600,
         )
         if check and done.returncode:
             error = subprocess.CalledProcessError(done.returncode, done.args, done.stdout, done.stderr)
@@ -259,7 +259,7 @@ class Sandbox:
             while self.processes() and time.monotonic() < end:
                 time.sleep(0.02)
         if self._daemon is not None:
-            self._daemon.wait(5)
+            self._daemon.wait(60)
             self._daemon = None
 
 

@@ -38,6 +38,8 @@ class PersonsTerminal:
         self.output = bytearray()
         self._master, slave = os.openpty()
         self.resize(columns, rows)
+        self.first_mode = self.mode
+        """`mode` before its program had a chance to change it."""
         environment = {
             "PATH": os.environ["PATH"],
             "TERM": "xterm-256color",

@@ -173,7 +173,10 @@ async def test_cancelled_everything_it_started_is_killed(stage: Stage) -> None:
 
 
 async def test_no_more_than_allowed_run_at_once(stage: Stage) -> None:
-    command = "mkdir $OUT/running.$$; ls -d $OUT/running.* | wc -l >>$OUT/seen; sleep 0.1; rmdir $OUT/running.$$"
+    command = (
+        "mkdir $OUT/running.$$; ls -d $OUT/running.* | wc -l >>$OUT/seen;"
+        " until grep -q 2 $OUT/seen; do sleep 0.01; done; sleep 0.1; rmdir $OUT/running.$$"
+    )
     specs = [stage.spec(command, name=f"check {number}", parallel=2) for number in range(5)]
     results = await asyncio.gather(*(stage.checks.run(spec) for spec in specs))
     assert {result.state for result in results} == {"success"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from agent_orchestrator.git import GitFailed
 from agent_orchestrator.host import Completed, LocalHost
 from agent_orchestrator.services.landing import Landed, Waits, checkout, land
 from agent_orchestrator.services.landing.checkout import Checkout
+from tests.hostile import nested
 from tests.integration.landing.world import World, snapshot, write
 from tests.integration.rescue.world import git
 
@@ -60,6 +62,11 @@ def folder_with_content(world: World) -> None:
     mine(world, "x.txt/inside.txt")
 
 
+def folder_with_link(world: World) -> None:
+    (world.repo / "x.txt").mkdir()
+    (world.repo / "x.txt" / "link").symlink_to("..")
+
+
 IN_THE_WAY: dict[str, tuple[Callable[[World], None], str]] = {
     "edited": (lambda world: mine(world, "b.txt"), "b.txt"),
     "staged": (staged, "b.txt"),
@@ -72,6 +79,7 @@ IN_THE_WAY: dict[str, tuple[Callable[[World], None], str]] = {
     "replaced by a link": (replaced_by_link, "b.txt"),
     "untracked": (lambda world: mine(world, "x.txt"), "x.txt"),
     "untracked folder": (folder_with_content, "x.txt/inside.txt"),
+    "untracked link to a folder": (folder_with_link, "x.txt/link"),
     "untracked above": (lambda world: mine(world, "new"), "new"),
     "ignored": (lambda world: mine(world, "trace.log"), "trace.log"),
     "assume-unchanged": (lambda world: hidden(world, "--assume-unchanged"), "b.txt"),
@@ -101,6 +109,17 @@ async def test_what_stands_in_the_way_is_named_and_kept(world: World, case: str)
     assert (world.main(), snapshot(world.repo), world.status()) == (before, files, status)
     assert git(world.repo, "ls-files", "-v", "--stage") == index
     assert world.litter() == []
+
+
+async def test_folders_without_end_are_in_the_way(world: World) -> None:
+    change(world)
+    (world.repo / "x.txt").mkdir()
+    nested(world.repo / "x.txt", 2100)
+    try:
+        found = await world.land()
+        assert isinstance(found, Waits) and found.files == ("x.txt",), found
+    finally:
+        subprocess.run(["rm", "-rf", str(world.repo / "x.txt")], check=True)  # pytest could not
 
 
 async def test_once_it_is_out_of_the_way_it_lands(world: World) -> None:

@@ -222,6 +222,7 @@ async def test_the_end_waits_for_what_is_being_landed(tmp_path: Path, monkeypatc
 async def test_a_checkout_in_the_way_is_not_tried_at_every_look(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("agent_orchestrator.services.merge_queue.lane.LOOK_AGAIN", 600.0)
     box, slow = world(tmp_path, [Change("a"), Change("b")]), Slow(monkeypatch)
     slow.go.set()
     git(box.repo, "checkout", "-q", "main")

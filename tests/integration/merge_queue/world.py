@@ -119,15 +119,22 @@ class World:
         return LandingSpec(name, self.repo, branch, self.heads[name], "main", change.strategy, title, "", work)
 
     def ask(self, *names: str) -> None:
-        """Let these land."""
+        """Let these land: they join in this order, whosever Git is slow."""
+        loop = asyncio.get_running_loop()
+        found = loop.create_task(self._find(names))
         for name in names:
-            self.joined[name] = asyncio.get_running_loop().create_task(self._join(name))
+            self.joined[name] = loop.create_task(self._join(name, found))
 
-    async def _join(self, name: str) -> None:
+    async def _find(self, names: Iterable[str]) -> dict[str, landing.Landed | None]:
+        """What has landed already; the lane knows its base then."""
+        every = [(name, await landing.find_landing(self.host, self.spec(name))) for name in names]
+        await self.lane.find_base()
+        return dict(every)
+
+    async def _join(self, name: str, found: asyncio.Task[dict[str, landing.Landed | None]]) -> None:
         spec, change = self.spec(name), self.changes[name]
-        outcome: Outcome | None = await landing.find_landing(self.host, spec)
+        outcome: Outcome | None = (await found)[name]
         if outcome is None:
-            await self.lane.find_base()
             asked = float(list(self.changes).index(name))
             entry = Entry(name, spec.head, change.priority, asked, change.unchecked)
             outcome = await self.lane.join(Ticket(entry, spec))

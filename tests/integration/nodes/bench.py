@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -39,7 +40,11 @@ class Bench:
         self.node: RemoteNode | None = None
         self.links: list[Link] = []
         self.connections: list[Any] = []
-        self.port = 0
+        self._kept = socket.socket()
+        """Keeps the port while nobody listens: neither is it given to another, nor does who dials it reach himself."""
+        self._kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._kept.bind(("127.0.0.1", 0))
+        self.port: int = self._kept.getsockname()[1]
         self.lease = 10.0
         """Seconds that agents may work on without word from the daemon."""
         self.stale: set[tuple[str, int]] = set()
@@ -54,7 +59,6 @@ class Bench:
         self._server = await websockets.serve(
             self._connected, "127.0.0.1", self.port, compression=None, ping_interval=None, close_timeout=0.2
         )
-        self.port = next(iter(self._server.sockets)).getsockname()[1]
 
     async def close_daemon(self) -> None:
         """The daemon goes: nobody listens, and every connection is cut."""
@@ -135,8 +139,9 @@ class Bench:
         """Leave nothing running and nothing behind."""
         if self.worker is not None and self.worker.poll() is None:
             self.worker.terminate()
-            await asyncio.to_thread(self.worker.wait, 10)
+            await asyncio.to_thread(self.worker.wait, 60)
         await self.close_daemon()
+        self._kept.close()
         host = LocalHost()
         for mark in sorted(self.there.sessions.glob("*/holder.*.json")):
             for process in host.marked("AO_SPOOL_FOLDER", str(mark.parent)):

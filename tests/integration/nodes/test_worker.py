@@ -19,7 +19,7 @@ import pytest
 import websockets
 
 from agent_orchestrator import __version__
-from agent_orchestrator.errors import Conflict, Missing, UsageError
+from agent_orchestrator.errors import Conflict, Missing, Temporary, UsageError
 from agent_orchestrator.git_files import read_head
 from agent_orchestrator.home import Home
 from agent_orchestrator.host import LocalHost
@@ -164,13 +164,17 @@ async def test_a_terminal_on_a_node_is_written_to_shown_and_attached_to_as_one_h
     try:
         await eventually(lambda: b"hello there" in terminal.output)
         assert await runtime.watched(handle)
-        took = []
-        for number in range(20):
-            began, mark = time.perf_counter(), f"<{number}>".encode()
+        took, runs = [60.0], [60.0]
+        while len(took) < 20 or (min(took) >= max(0.05, 5 * min(runs)) and len(took) < 60):
+            began, mark = time.perf_counter(), f"<{len(took)}>".encode()
             terminal.type(mark)
             await eventually(lambda mark=mark: mark in terminal.output)  # type: ignore[misc]
             took.append(time.perf_counter() - began)
-        assert min(took) < 0.05  # looked at every 10 ms, on a machine that may be busy
+            began = time.perf_counter()
+            await node.run(["true"])
+            runs.append(time.perf_counter() - began)
+        # Looked at every 10 ms; on a slow machine whatever goes there and back takes longer.
+        assert min(took) < max(0.05, 5 * min(runs)), (took, runs)
         terminal.type(b"\x1d")
         await eventually(lambda: terminal.ended)
     finally:
@@ -191,9 +195,11 @@ async def test_an_end_is_told_over_lost_links_and_a_lost_link_says_nothing(world
     os.mkfifo(gate)
     handle = await world.launch(shell(f'read line < {gate}; echo \'{{"event": "done"}}\' >> $AO_SPOOL; exit 5'))
     ended = asyncio.create_task(node.runtime().ended(handle))
-    asked = asyncio.create_task(node.run(["sleep", "3"]))
+    asked = asyncio.create_task(node.run(["sleep", "30"]))
     await asyncio.sleep(0.05)
     link = node.link
+    assert world.worker is not None
+    os.kill(world.worker.pid, signal.SIGSTOP)  # it does not come back at once
     await world.cut()
     with pytest.raises(LinkLost):
         await asked
@@ -218,12 +224,15 @@ async def test_an_end_is_told_over_lost_links_and_a_lost_link_says_nothing(world
 async def test_what_was_begun_is_finished_without_a_link_and_not_done_twice(world: Bench) -> None:
     node, repo, spec = await world.linked(), world.repository(), world.workspace_spec()
     said = world.root / "said"
-    slow = replace(spec, post_create=(f"echo begun >> {said}; sleep 0.5; echo made >> {said}",))
+    go_on = world.root / "go-on"
+    wait = f"while [ ! -e {go_on} ]; do sleep 0.02; done"
+    slow = replace(spec, post_create=(f"echo begun >> {said}; {wait}; echo made >> {said}",))
     asked = asyncio.create_task(node.workspace("clone").create(slow, lambda _line: None))
     await eventually(said.exists)
     await world.cut()
     with pytest.raises(LinkLost):
         await asked
+    go_on.touch()
     await world.linked()
     made = await node.workspace("clone").create(slow, lambda _line: None)
     assert said.read_text() == "begun\nmade\n"
@@ -236,8 +245,11 @@ async def test_an_agent_works_as_long_as_the_daemon_lets_it(world: Bench) -> Non
     kept = await world.launch(("sleep", "60"), "app-kept")
     lease = world.there.session("app-kept") / "lease.1"
     before = int(lease.read_text())
-    world.lease = 0.5
-    lapsed = await world.launch(("sleep", "60"), "app-lapsed")
+    for number, seconds in enumerate((0.5, 3.0, 12.0)):  # as short as can be that it starts in
+        world.lease = seconds
+        with contextlib.suppress(Temporary):
+            lapsed = await world.launch(("sleep", "60"), f"app-lapsed-{number}")
+            break
     # The Worker is gone, and nobody lets them work on: one has no more time, the other's is put off by the next Worker.
     world.kill_worker()
     await eventually(lambda: LocalHost().process(lapsed.pid) is None)

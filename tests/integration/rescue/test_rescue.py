@@ -298,7 +298,7 @@ async def test_what_is_too_large_to_be_saved_keeps_the_workspace_and_nobody_wait
     sparse(Path(git(world.path, "rev-parse", "--absolute-git-dir")) / "HUGE")
     reasons = {f"{name} is too large to be saved: more than 4 GB" for name in ("within", "huge.bin", "a.txt")}
     reasons.add("HUGE is too large to be saved: more than 0.25 GB")
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         saved = await rescue(world.host, world.spec.repo, world.path, "app-task")
         assert not saved.clean and saved.ref is None and set(saved.unsafe) == reasons
         (world.path / "small").write_text("small\n")

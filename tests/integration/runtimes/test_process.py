@@ -110,12 +110,11 @@ async def test_an_attachment_that_does_not_read_holds_up_nobody(process: Bench) 
 async def test_detaching_leaves_the_persons_terminal_as_it_was(process: Bench) -> None:
     handle, got = await process.recorder(says=r"\x1b[?2004h\x1b[?1049h")
     terminal = await process.attach(handle)
-    before = terminal.mode
-    await eventually(lambda: b"ready" in terminal.output)
-    assert b"Ctrl-] detaches" in terminal.output
+    await eventually(lambda: b"ready" in terminal.output and b"Ctrl-] detaches" in terminal.output)
+    assert terminal.mode != terminal.first_mode
     terminal.type(b"abc\x1dnot sent")
     await eventually(lambda: terminal.ended)
-    assert terminal.mode == before
+    assert terminal.mode == terminal.first_mode
     await eventually(lambda: b"\x1b[?1049l" in terminal.output and b"detached]" in terminal.output)
     await eventually(lambda: got.read_bytes() == b"abc")
     assert await process.runtime.probe([handle]) == [Alive()]

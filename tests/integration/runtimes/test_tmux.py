@@ -97,7 +97,7 @@ async def test_the_users_own_tmux_is_left_alone(tmux: Bench, monkeypatch: pytest
         terminal = PersonsTerminal(["env", f"TMUX={inside}", "TMUX_PANE=%0", *tmux.runtime.attach_command(handle)])
         tmux.terminals.append(terminal)
         await eventually(lambda: b"hello" in terminal.output)
-        assert b"Ctrl-b d detaches" in terminal.output
+        await eventually(lambda: b"Ctrl-b d detaches" in terminal.output)
         terminal.type(b"\x02d")
         await eventually(lambda: terminal.ended)
         assert await state() == before
@@ -204,7 +204,10 @@ async def test_a_terminal_that_vanished_before_its_enter_troubles_no_other(tmux:
     await eventually(lambda: got.read_bytes() == b"x\r")
 
 
-async def test_a_message_that_waits_when_its_agent_is_lost_is_told_undeliverable(tmux: Bench) -> None:
+async def test_a_message_that_waits_when_its_agent_is_lost_is_told_undeliverable(
+    tmux: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent_orchestrator.plugins.runtimes.tmux.ENTER_AFTER", 60)
     handle, _ = await tmux.recorder()
     assert await tmux.runtime.deliver(handle, "m1", "hello") == Delivered()
     private, server = Path(handle.address["private"]), await server_pid(tmux.home)

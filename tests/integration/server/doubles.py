@@ -198,7 +198,7 @@ class Config:
 class Webhooks:
     """Everything with a name is taken."""
 
-    def receive(self, name: str, _headers: Mapping[str, str], _body: bytes) -> bool:
+    async def receive(self, name: str, _headers: Mapping[str, str], _body: bytes) -> bool:
         if "/" in name or not name:
             raise NotFound(f"nobody called {name} sends webhooks", "github")
         return True

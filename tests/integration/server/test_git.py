@@ -80,7 +80,7 @@ class Place:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
         )
-        out, _ = await asyncio.wait_for(process.communicate(), 30)
+        out, _ = await asyncio.wait_for(process.communicate(), 120)
         return process.returncode or 0, out.decode()
 
     def commit(self, name: str = "work.txt", content: bytes = b"work\n") -> str:

@@ -82,7 +82,7 @@ async def dialled(world: World, *, files: Mapping[str, bytes] | None = None) -> 
 
     shown = {"Authorization": f"Bearer {world.services.tokens.for_node('n1')}"}
     url = f"ws://127.0.0.1:{world.port}/api/nodes/link"
-    async with websockets.connect(url, additional_headers=shown, close_timeout=1, proxy=None) as connection:
+    async with websockets.connect(url, additional_headers=shown, close_timeout=30, proxy=None) as connection:
         link = Link(SocketTransport(connection), {"files.read": read}, dialled=True)
         link.start()
         try:
@@ -125,21 +125,21 @@ async def shown(world: World) -> list[dict[str, Any]]:
 async def test_what_no_machine_says_of_itself_is_refused_in_a_line(
     world: World, nodes: Nodes, logs: list[Any], said: Mapping[str, Any], why: str
 ) -> None:
-    async with asyncio.timeout(30), dialled(world) as (link, connection):
+    async with asyncio.timeout(60), dialled(world) as (link, connection):
         with pytest.raises(AoError, match="cannot be understood") as refused:
             await link.call("hello", {**GOOD, **said})
         assert why in str(refused.value) and "\n" not in str(refused.value)
         await link.closed.wait()
     assert connection.close_code == 1008 and connection.close_reason.startswith("what a node says of itself cannot be")
     assert await shown(world) == []
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not [one for one in logs if one["event"] == "a node is refused" and why in one["error"]]:
             await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize("hello", [None, [], "n1", 5])
 async def test_a_hello_that_is_none(world: World, nodes: Nodes, logs: list[Any], hello: object) -> None:
-    async with asyncio.timeout(30), dialled(world) as (link, _):
+    async with asyncio.timeout(60), dialled(world) as (link, _):
         with pytest.raises(AoError, match="what a node says of itself cannot be understood"):
             await link.call("hello", hello)
 
@@ -158,7 +158,7 @@ async def test_a_call_with_anything_in_it_is_refused_in_a_line(world: World, nod
         ("mirror.push", []),
         ("mirror.head", {**launch, "ref": 5}),
     ]
-    async with asyncio.timeout(30), dialled(world) as (link, _):
+    async with asyncio.timeout(60), dialled(world) as (link, _):
         await link.call("hello", GOOD)
         for name, body in bad:
             with pytest.raises(AoError) as refused:
@@ -171,7 +171,7 @@ async def test_a_call_with_anything_in_it_is_refused_in_a_line(world: World, nod
 @pytest.mark.parametrize("load", [b"nan nan nan", b"inf 0 0", b"\xff", b"", b"9" * 5000 + b".0 1 1"])
 async def test_what_a_nodes_kernel_would_not_say_is_not_shown(world: World, nodes: Nodes, load: bytes) -> None:
     files = {"/proc/loadavg": load, "/proc/meminfo": b"MemAvailable: many kB\nMemAvailable:\n"}
-    async with asyncio.timeout(30), dialled(world, files=files) as (link, _):
+    async with asyncio.timeout(60), dialled(world, files=files) as (link, _):
         await link.call("hello", GOOD)
         [one] = [one for one in await until_shown(world) if one["name"] == "n1"]
         assert (one["load"], one["availableMemory"], one["cpus"]) == (None, None, 4.0)
@@ -194,6 +194,6 @@ async def test_a_node_that_hangs_up_before_it_is_heard_is_no_fault(
         _, writer = await asyncio.open_connection("127.0.0.1", world.port)
         writer.write("\r\n".join([*lines, f"Authorization: Bearer {token}", "", ""]).encode())
         writer.close()
-    async with asyncio.timeout(30), dialled(world) as (link, _):
+    async with asyncio.timeout(60), dialled(world) as (link, _):
         await link.call("hello", GOOD)
     assert not [one for one in caplog.records if one.exc_info]

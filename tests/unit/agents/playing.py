@@ -87,7 +87,7 @@ class Play:
 
     async def _settle(self) -> None:
         waits = asyncio.get_running_loop().create_task(self.changes.waits.wait())
-        await asyncio.wait([waits, self._task], timeout=10, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([waits, self._task], timeout=60, return_when=asyncio.FIRST_COMPLETED)
         if self._task.done():
             self._task.result()
 

@@ -355,7 +355,7 @@ async def test_a_script_must_be_text() -> None:
 )
 async def test_it_works_without_a_terminal(world: World, typed: bytes, task: str, code: int) -> None:
     argv, env = await world.command(task)
-    done = subprocess.run(argv, cwd=world.workspace, env=env, input=typed, capture_output=True, timeout=20, check=False)
+    done = subprocess.run(argv, cwd=world.workspace, env=env, input=typed, capture_output=True, timeout=60, check=False)
     assert done.returncode == code, done.stderr
     assert done.stderr == b""
     assert len(world.reports("done")) >= 1

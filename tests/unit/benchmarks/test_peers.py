@@ -77,8 +77,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Place]:
-    with Place(ADAPTER, tmp_path / "toy", {}, time.monotonic() + 60) as here:
-        here.start(10)
+    with Place(ADAPTER, tmp_path / "toy", {}, time.monotonic() + 300) as here:
+        here.start(60)
         yield here
     assert not here._processes()
 
@@ -120,7 +120,7 @@ def test_spawned_heard_and_ended_are_measured_by_the_agents_own_notes(place: Pla
     costs: running.Costs = {}
     running.a_few(place, costs)
     assert set(costs) == {running.SPAWN, running.SEND, running.EXIT}
-    assert all(cost.value is not None and 0 < cost.value < 10 for cost in costs.values()), costs
+    assert all(cost.value is not None and 0 < cost.value < 60 for cost in costs.values()), costs
     assert [note["text"] for note in place.notes("heard")][:2] == ["token-few0-0\n", "token-few0-1\n"]
     assert len(place.notes("started")) == 3
 
@@ -137,16 +137,18 @@ def test_many_and_what_they_cost_while_nothing_happens(place: Place) -> None:
 
 def test_every_program_that_is_started_is_counted(place: Place) -> None:
     with place.counting() as calls:
-        place.until(lambda: calls() > 2, 20, "the toy to call Git again and again")
+        place.until(lambda: calls() > 2, 60, "the toy to call Git again and again")
     silent = replace(ADAPTER, commands={"start": ["sleep", "60"]})
-    with Place(silent, place.folder / "silent", {}, time.monotonic() + 60) as other:
-        other.start(10)
+    with Place(silent, place.folder / "silent", {}, time.monotonic() + 300) as other:
+        other.start(60)
         with other.counting() as calls:
             assert calls() == 0
 
 
 def test_what_is_never_done_within_the_limit_is_never(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    spawn = running.spawn
     monkeypatch.setattr(running, "LIMIT", 0.5)
+    monkeypatch.setattr(running, "spawn", lambda place, names, _limit: spawn(place, names, 60))  # this is to be done
     place.adapter = replace(
         ADAPTER,
         commands={**ADAPTER.commands, "send": ["true"], "list": ["echo", "few0 runs, few1 runs, few2 runs"]},
@@ -156,12 +158,12 @@ def test_what_is_never_done_within_the_limit_is_never(place: Place, monkeypatch:
     assert costs[running.SPAWN].value is not None
     assert (costs[running.SEND].value, costs[running.EXIT].value) == (None, None)
     place.adapter = replace(ADAPTER, commands={**ADAPTER.commands, "spawn": ["false"]})
-    assert running.spawn(place, ["x"], 0.2) is None
+    assert spawn(place, ["x"], 0.2) is None
 
 
 def test_a_session_that_the_peer_names_itself_is_found_in_what_it_prints(place: Place) -> None:
     place.adapter = replace(ADAPTER, session=r"made number (\S+)")
-    assert running.spawn(place, ["seven"], 10) is not None
+    assert running.spawn(place, ["seven"], 60) is not None
     (place.folder / "spawn-seven.out").write_text("made number 7\n")
     assert place.session("seven") == "7"
 
@@ -169,14 +171,14 @@ def test_a_session_that_the_peer_names_itself_is_found_in_what_it_prints(place: 
 def test_a_server_that_ends_is_noticed_at_once(tmp_path: Path) -> None:
     dying = replace(ADAPTER, commands={"start": ["sh", "-c", "echo no such option; exit 3"], "answers": ["false"]})
     ended = pytest.raises(ChildProcessError, match="toy ended with 3: no such option")
-    with Place(dying, tmp_path / "toy", {}, time.monotonic() + 60) as here, ended:
-        here.start(30)
+    with Place(dying, tmp_path / "toy", {}, time.monotonic() + 300) as here, ended:
+        here.start(60)
 
 
 def test_when_the_time_for_peers_is_over_nothing_is_waited_for(tmp_path: Path) -> None:
     silent = replace(ADAPTER, commands={"answers": ["false"]})
     with Place(silent, tmp_path / "toy", {}, time.monotonic() - 1) as here, pytest.raises(OutOfTime):
-        here.start(30)
+        here.start(60)
 
 
 def test_duels_of_all_cases_and_peers_that_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,7 +82,7 @@ def test_it_is_written_enabled_and_undone(daemon: Daemon, run: Run, system: Prog
     assert "loginctl enable-linger" in ran.out
     text = unit.read_text()
     (command,) = re.findall("ExecStart=(.*)", text)
-    assert shlex.split(command) == [sys.executable, "-m", "agent_orchestrator.daemon", "--port", "0"]
+    assert shlex.split(command) == [sys.executable, "-P", "-m", "agent_orchestrator.daemon", "--port", "0"]
     assert f'Environment="AO_HOME={daemon.home}"' in text
     told = [call[1:] for call in system.started(3) if call[0] == "systemctl"]
     assert told == [["--user", "daemon-reload"], ["--user", "enable", "agent-orchestrator.service"]]
@@ -127,7 +127,14 @@ def test_launchd_is_told_by_a_property_list(
     file = Path(os.environ["HOME"]) / "Library" / "LaunchAgents" / "agent-orchestrator.daemon.plist"
     assert said == [f"wrote {file}", "the daemon starts when you log in; undo: ao start --no-at-login"]
     told = plistlib.loads(file.read_bytes())
-    assert told["ProgramArguments"] == [sys.executable, "-m", "agent_orchestrator.daemon", "--config", "/a b/c.yaml"]
+    assert told["ProgramArguments"] == [
+        sys.executable,
+        "-P",
+        "-m",
+        "agent_orchestrator.daemon",
+        "--config",
+        "/a b/c.yaml",
+    ]
     assert told["EnvironmentVariables"]["AO_HOME"] == str(home)
     assert told["AbandonProcessGroup"] and told["RunAtLoad"] and told["KeepAlive"] == {"SuccessfulExit": False}
     gui = f"gui/{os.getuid()}"

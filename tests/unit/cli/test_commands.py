@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -523,3 +525,47 @@ def test_what_a_configuration_says_steers_no_terminal(
     assert "owned" in shown and all(letter.isprintable() or letter == "\n" for letter in shown)
     if how:
         assert json.loads(shown)["value"] == shape(said)
+
+
+HOSTILE = "a\x1b]0;owned\x07\x9b31m\u202eb"
+
+
+@pytest.mark.parametrize(
+    ("argv", "route", "answer"),
+    [
+        (["status", "s", "--prompt"], "/api/sessions/s/prompt", {"system": HOSTILE, "prompt": HOSTILE}),
+        (["events", "--json"], "/api/events.*", {"events": [{"seq": 1, "type": "x", "data": {"rules": HOSTILE}}]}),
+        (["audit", "--json"], "/api/audit.*", {"entries": [{"seq": 1, "time": "", "data": {"rules": HOSTILE}}]}),
+        (["prune"], "/api/prune", {"removed": [{"what": HOSTILE}], "kept": [{"what": HOSTILE}]}),
+        (["doctor"], "/api/doctor.*", {"checks": [{"name": HOSTILE, "state": "failed", "remedy": HOSTILE}]}),
+        (["projects"], "/api/projects", {"projects": [{"id": "p", "defaultBranch": HOSTILE, "path": HOSTILE}]}),
+        (["init"], "/api/projects", {"id": "p", "defaultBranch": HOSTILE, "path": HOSTILE, "created": HOSTILE}),
+    ],
+    ids=lambda each: " ".join(each) if isinstance(each, list) else "",
+)
+def test_nothing_that_is_told_steers_a_terminal(
+    daemon: Daemon, run: Run, monkeypatch: pytest.MonkeyPatch, argv: list[str], route: str, answer: dict[str, Any]
+) -> None:
+    method = "POST" if argv[0] in ("prune", "init") else "GET"
+    daemon.route(method, route, answer)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("NO_COLOR", "1")
+    shown = run(*argv).out
+    assert "owned" in shown and all(letter.isprintable() or letter == "\n" for letter in shown), repr(shown)
+
+
+def test_a_name_in_a_command_to_copy_is_a_name(daemon: Daemon, run: Run) -> None:
+    """Whoever runs a check at a forge gives it its name."""
+    name = "lint; $(touch owned) `touch owned` 'x'"
+    check = {"name": name, "state": "failure", "summary": ""}
+    daemon.route("GET", "/api/sessions/s/review", {"session": "s", "number": 1, "checks": [check], "failing": [check]})
+    copied = run("checks", "s").out.splitlines()[-1]
+    assert shlex.split(copied) == ["ao", "checks", "s", "--log", name]
+
+
+def test_neither_does_a_log_that_is_replayed(daemon: Daemon, run: Run, tmp_path: Path) -> None:
+    daemon.route("POST", "/api/events/replay", {"steps": [{"seq": 1, "type": HOSTILE, "session": HOSTILE}]})
+    recorded = tmp_path / "log"
+    recorded.write_text(json.dumps({"type": HOSTILE, "session": HOSTILE}))
+    shown = run("events", "--replay", str(recorded)).out
+    assert "owned" in shown and all(letter.isprintable() or letter == "\n" for letter in shown), repr(shown)

@@ -62,7 +62,7 @@ def sessions(daemon: Daemon, tmp_path: Path, programs: Programs) -> Daemon:
 
 def attach(name: str) -> list[str]:
     home = os.environ["AO_HOME"]
-    return ["env", f"AO_HOME={home}", sys.executable, "-m", "agent_orchestrator", "attach", f"app-{name}"]
+    return ["env", f"AO_HOME={home}", sys.executable, "-P", "-m", "agent_orchestrator", "attach", f"app-{name}"]
 
 
 def test_a_session_is_shown_by_the_configured_terminal(

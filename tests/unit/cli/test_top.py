@@ -301,6 +301,7 @@ async def test_attach_leaves_the_terminal_to_the_session_and_comes_back(daemon: 
     async with board.run_test() as pilot:
         await shown(pilot, "Needs you (3)")
         await pilot.press("enter", "e")
+        await until(pilot, lambda: len(ran) == 2)
         await shown(pilot, "back from app-clean-up")
         assert ran == [["attach", "app-clean-up"], ["open", "app-clean-up", "--editor"]]
         ran.problem = "app-clean-up has no running agent: ao restore app-clean-up"
@@ -378,8 +379,7 @@ async def test_it_fits_whatever_size_the_terminal_gets(daemon: Daemon) -> None:
         await pilot.press("right", "right", "right", "right")
         for size in ((140, 40), (50, 14), (30, 8), (9, 3), (1, 1), (80, 24)):
             await pilot.resize_terminal(*size)
-            await pilot.pause()
-            assert len(text(board)) == size[1]
+            await until(pilot, lambda size=size: len(text(board)) == size[1], f"{size}")  # type: ignore[misc]
             if size[1] >= 8:
                 await until(pilot, lambda: "old" in selected(board), f"the selected one at {size}")
 

@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import pytest
+from textual.pilot import Pilot
 
+from agent_orchestrator.cli.top.app import Top
 from tests.unit.cli.scripted import Daemon, Reply, session
-from tests.unit.cli.top_screen import DIFF, PULL, REVIEW, SCREENS, Board, shown, styled, text, top
+from tests.unit.cli.top_screen import DIFF, PULL, REVIEW, SCREENS, Board, shown, styled, text, top, until
 
 pytestmark = pytest.mark.anyio
 
 FIRST = "Needs you (3)"
 
 
-def same(name: str, lines: list[str], folder: Path) -> None:
-    """Compare with what is kept; what came instead is written down, to be looked at and, if it is right, to be kept."""
-    came = "".join(f"{line}\n" for line in lines)
+async def same(pilot: Pilot[None], name: str, board: Top, folder: Path) -> None:
+    """Wait for what is kept; what came instead is written down, to be looked at and, if it is right, to be kept."""
     kept = SCREENS / f"{name}.txt"
-    now = folder / kept.name
-    now.write_text(came, encoding="utf-8")
-    assert came == (kept.read_text(encoding="utf-8") if kept.exists() else ""), f"if it is right so: cp {now} {kept}"
+    now, wanted = folder / kept.name, kept.read_text(encoding="utf-8") if kept.exists() else ""
+
+    def came() -> str:
+        return "".join(f"{line}\n" for line in text(board))
+
+    with contextlib.suppress(AssertionError):  # told with the screen, below
+        await until(pilot, lambda: came() == wanted)
+    now.write_text(came(), encoding="utf-8")
+    assert came() == wanted, f"if it is right so: cp {now} {kept}"
 
 
 @pytest.mark.parametrize(
-    ("name", "size", "keys", "until"),
+    ("name", "size", "keys", "words"),
     [
         ("list-80x24", (80, 24), [], [FIRST, "ran 41 tests"]),
         ("board-120x40", (120, 40), [], [FIRST, "ran 41 tests"]),
@@ -39,7 +47,7 @@ def same(name: str, lines: list[str], folder: Path) -> None:
     ],
 )
 async def test_screen(
-    daemon: Daemon, tmp_path: Path, name: str, size: tuple[int, int], keys: list[str], until: list[str]
+    daemon: Daemon, tmp_path: Path, name: str, size: tuple[int, int], keys: list[str], words: list[str]
 ) -> None:
     Board(daemon)
     daemon.route("GET", "/api/sessions/app-docs/diff", DIFF)
@@ -48,9 +56,8 @@ async def test_screen(
     async with board.run_test(size=size) as pilot:
         await shown(pilot, FIRST)
         await pilot.press(*keys)
-        await shown(pilot, *until)
-        await pilot.pause()
-        same(name, text(board), tmp_path)
+        await shown(pilot, *words)
+        await same(pilot, name, board, tmp_path)
 
 
 async def test_many_sessions_scroll(daemon: Daemon, tmp_path: Path) -> None:
@@ -63,8 +70,7 @@ async def test_many_sessions_scroll(daemon: Daemon, tmp_path: Path) -> None:
             await shown(pilot, "Working (30)")
             await pilot.press(*["down"] * 19, "up")
             await shown(pilot, "app-s18")
-            await pilot.pause()
-            same(name, text(board), tmp_path)
+            await same(pilot, name, board, tmp_path)
 
 
 async def test_without_sessions(daemon: Daemon, tmp_path: Path) -> None:
@@ -72,7 +78,7 @@ async def test_without_sessions(daemon: Daemon, tmp_path: Path) -> None:
     board = top()
     async with board.run_test(size=(80, 24)) as pilot:
         await shown(pilot, "No sessions here.")
-        same("empty-80x24", text(board), tmp_path)
+        await same(pilot, "empty-80x24", board, tmp_path)
 
 
 async def test_the_daemon_is_away(daemon: Daemon, tmp_path: Path) -> None:
@@ -82,8 +88,7 @@ async def test_the_daemon_is_away(daemon: Daemon, tmp_path: Path) -> None:
         await shown(pilot, FIRST, "ran 41 tests")
         daemon.stop()
         await shown(pilot, "is away: it is not running")
-        await pilot.pause()
-        same("away-80x24", text(board), tmp_path)
+        await same(pilot, "away-80x24", board, tmp_path)
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
@@ -96,8 +101,7 @@ async def test_without_colour_the_same_is_said(
     name = "list-80x24" if size == (80, 24) else "board-120x40"
     async with board.run_test(size=size) as pilot:
         await shown(pilot, FIRST, "ran 41 tests")
-        await pilot.pause()
-        same(name, text(board), tmp_path)
+        await same(pilot, name, board, tmp_path)
         drawn = [(part, style) for line in styled(board) for part, style in line]
         assert not [style for _, style in drawn if style.color and not style.color.is_default]
         assert next(part.strip() for part, style in drawn if style.reverse).startswith("! clean-up")

@@ -18,7 +18,7 @@ import pytest
 
 from agent_orchestrator.testing.sandbox import Sandbox
 
-LONGEST = 30.0
+LONGEST = 90.0
 
 
 class Terminal:

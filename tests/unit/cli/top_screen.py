@@ -141,7 +141,7 @@ class Ran(list[list[str]]):
     problem = ""
 
     def __call__(self, argv: Any, no_color: bool) -> str:
-        self.append([*argv[3:], *(["NO_COLOR"] if no_color else [])])
+        self.append([*argv[argv.index("agent_orchestrator") + 1 :], *(["NO_COLOR"] if no_color else [])])
         return self.problem
 
 

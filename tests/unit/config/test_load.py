@@ -609,6 +609,15 @@ def test_a_file_that_would_keep_the_daemon_busy_is_refused_at_once(tmp_path: Pat
         load(file, {})
 
 
+@pytest.mark.parametrize("number", ["0x" + "f" * 5_000, "9" * 4_000, "-0b" + "1" * 20_000])
+@pytest.mark.parametrize("key", ["port", "ports.base", "defaults.checkpoint", "maxTotal"])
+def test_a_number_without_an_end_is_refused_in_a_line(key: str, number: str) -> None:
+    """Nothing counts with it, and no error tries to spell it out: Python refuses to, which would keep the daemon from starting."""
+    first, *rest = key.split(".")
+    said = refused(f"{first}: " + "".join(f"{{{one}: " for one in rest) + number + "}" * len(rest))
+    assert said and all(len(line) < 300 for line in said)
+
+
 @pytest.mark.parametrize("part", [*"`$;|&<>\"'\\#*?()", "\n", "\x1b", "\u2028"])
 def test_workspaces_are_in_no_folder_that_a_shell_or_tmux_would_interpret(part: str) -> None:
     written = json.dumps(f"trees {part}x")

@@ -12,7 +12,7 @@ from agent_orchestrator.flow import codec
 from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.events import Event
 from agent_orchestrator.flow.facts import HomeFacts, SessionFacts
-from agent_orchestrator.flow.fold import rank, reduce, reduce_home
+from agent_orchestrator.flow.fold import MOST_MODELS, rank, reduce, reduce_home
 from agent_orchestrator.flow.status import COLUMNS, derive
 from tests.unit.flow.drawn import ANY_BODY, LIKELY, MESSAGES, created, events, launched
 
@@ -170,3 +170,12 @@ def test_only_the_oldest_settled_messages_are_forgotten() -> None:
             facts = step(facts, Event(e.MessageDelivered(f"m{number}"), 1001.0, "daemon", "d", "app", "app-x"))
     assert len(facts.messages) == 200
     assert sum(message.pending for message in facts.messages) == 125
+
+
+def test_models_without_end_are_counted_together() -> None:
+    facts = begun()
+    for number in range(2 * MOST_MODELS):
+        body = e.AgentUsage(f"m{number}" + "x" * 1000, 1, 2, usd=0.5)
+        facts = step(facts, Event(body, 1001.0, "spool", f"u{number}", "app", facts.id, facts.generation))
+    assert facts.usage.input == sum(one.input for one in facts.spent.values()) == 2 * MOST_MODELS
+    assert len(facts.spent) == MOST_MODELS + 1 and max(map(len, facts.spent)) < 300

@@ -15,7 +15,7 @@ from agent_orchestrator.flow.events import Event
 from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.flow.fold import reduce
 from agent_orchestrator.flow.forge import UNKNOWN_FILES, news, unpinned
-from agent_orchestrator.flow.pull import GOOD, UNDER_WAY
+from agent_orchestrator.flow.pull import GOOD, MOST_REPLIES, UNDER_WAY
 from agent_orchestrator.flow.reactions import needed, react_to
 from agent_orchestrator.flow.status import derive
 from agent_orchestrator.forge import Author, PullCheck, PullComment, PullReview, PullState
@@ -178,6 +178,20 @@ def test_what_the_agent_said_here_comes_back_as_its_own() -> None:
     facts = opened(said)
     mine = PullComment("IC_9", "done", Author("me", "agent", "yes"), 3.0, thread="T", mark="c-1")
     assert not [body for body in news(facts, replace(PULL, comments=(mine,))) if isinstance(body, e.CommentAdded)]
+
+
+def test_an_agent_that_says_more_and_more_is_not_heard_at_the_forge() -> None:
+    facts, posted = opened(), 0
+    for number in range(MOST_REPLIES + 20):
+        body = e.CommentAdded(f"c-{number}", "so", "demo", by_agent=True)
+        after = reduce(facts, event := Event(body, facts.updated_at, "spool", f"r{number}", "app", facts.id))
+        assert after is not None
+        facts = after
+        posted += [intent.kind for intent in react_to(event, facts, (), 1.0)].count("reply")
+    assert facts.pr is not None and len(facts.pr.comments) == facts.pr.replies == posted == MOST_REPLIES
+    others = PullComment("IC_9", "so", Author("me", "agent", "yes"), 3.0)
+    facts = seen(facts, replace(PULL, comments=(others,)))
+    assert not [one for one in news(facts, replace(PULL, comments=(others,))) if isinstance(one, e.CommentAdded)]
 
 
 def test_conflicts_name_their_files_where_they_are_known() -> None:

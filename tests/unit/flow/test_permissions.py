@@ -206,6 +206,37 @@ def test_hooks_of_the_workspace_are_not_changed() -> None:
     assert hook_folders({"GIT_CONFIG_COUNT": "many"}) == hook_folders({"GIT_CONFIG_COUNT": "3"}) == ()
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "git mv a/hooks .github",
+        "git mv a .github",
+        "git mv -f b a/mcp.json .github/",
+        "git mv a/extensions/ /ws/.github",
+        "git mv a/mise .config",
+        "git mv a sub/.config",
+        "git mv a/hooks tools",
+        "git mv a tools",
+        "cd /ws && git mv a/x tools/git && git status",
+    ],
+)
+def test_nor_does_a_folder_that_is_moved_bring_them(command: str) -> None:
+    hooks = ("tools/hooks", "tools/git/hooks")
+    assert not permitted("Bash", command, "auto-edit", (), (), "/ws", hooks=hooks)
+
+
+@pytest.mark.parametrize(
+    "command", ["git mv a .", "git mv a b tools/more", "git mv a.yml .github/workflows", "git mv hooks lib"]
+)
+def test_other_folders_are_moved(command: str) -> None:
+    assert permitted("Bash", command, "auto-edit", (), (), "/ws", hooks=("tools/hooks",))
+
+
+def test_a_folder_is_moved_from_where_it_lies() -> None:
+    assert not permitted("Bash", "git mv a/hooks .", "auto-edit", (), (), "/ws", ".github")
+    assert not permitted("Bash", "git mv a hooks", "auto-edit", (), (), "/ws", ".github")
+
+
 def test_which_files_must_be_looked_at() -> None:
     assert permitted("edit", "a/b", "auto-edit", (), ()).paths == ("a/b",)
     assert permitted("Bash", "git add a/b && git commit -m x c", "auto-edit", (), ()).paths == ("a/b", "c")

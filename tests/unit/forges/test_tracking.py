@@ -141,7 +141,7 @@ async def test_even_that_is_gathered_while_grants_are_short(scene: Scene, monkey
     await scene.flow.append(created(issue="1"))
     scene.hint("1")
     await until(lambda: scene.tracker.read)
-    scene.tracker.short = 0.5
+    scene.tracker.short = 3.0
     read = len(scene.tracker.read)
     for _ in range(30):
         scene.hint("1")

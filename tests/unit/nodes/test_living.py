@@ -332,8 +332,8 @@ class Line:
 async def test_a_node_that_says_nothing_is_hung_up_on_when_its_leases_are_over(tmp_path: Path) -> None:
     lease = 0.2
     nodes = Nodes(cast(Flow, None), Home(tmp_path), lambda: replace(settings(), lease=lease), cast(Any, None))
-    silent, answers = Line(answers=False), Line(answers=True)
     began = time.monotonic()
+    silent, answers = Line(answers=False), Line(answers=True)
     listening = [asyncio.create_task(nodes._listen(cast(Any, one), cast(Any, one))) for one in (silent, answers)]
     await asyncio.wait_for(silent.closed.wait(), 60)
     assert time.monotonic() - began > lease

@@ -145,10 +145,9 @@ def test_it_thinks_before_and_while_it_speaks(model: ScriptedModel) -> None:
     with urllib.request.urlopen(request, timeout=60) as answer:
         assert time.monotonic() - began >= 0.2
         first = answer.readline()
-        spoke = time.monotonic()
         answer.read()
     assert first.startswith(b"event: message_start")
-    assert time.monotonic() - spoke >= 0.15
+    assert time.monotonic() - began >= 0.35
 
 
 def test_a_connection_can_be_cut_in_the_middle(model: ScriptedModel) -> None:
@@ -255,7 +254,7 @@ def test_it_ends_with_requests_open() -> None:
             asked = pool.submit(ask, model.url, "chat", "[[hang]]")
             model.wait_for(lambda exchange: exchange.held is not None)
         with pytest.raises(OSError):
-            asked.result(10)
+            asked.result(60)
 
 
 @pytest.mark.anyio

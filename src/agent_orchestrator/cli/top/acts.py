@@ -70,7 +70,7 @@ def open_window(session: str) -> str:
 
 def command(*argv: str) -> list[str]:
     """`ao` itself."""
-    return [sys.executable, "-m", "agent_orchestrator", *argv]
+    return [sys.executable, "-P", "-m", "agent_orchestrator", *argv]
 
 
 def here(argv: Sequence[str], no_color: bool) -> str:

@@ -181,9 +181,9 @@ class Aider:
         told, asking, alive = -1, False, True
         while True:
             prompt = prompts.look()  # before the chat history: what led to a prompt is written there by then
-            for heard in chat.read(prompts, final=not alive):
+            async for heard in chat.read(prompts, final=not alive):
                 yield heard
-            for line in events.lines():
+            async for line in events.lines():
                 chat.answering = line.data.get("event") == "message_send_starting"
                 if usage := aider_chat.usage(line.data, chat.story):
                     yield events.heard(line, usage)

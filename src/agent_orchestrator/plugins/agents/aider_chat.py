@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -143,17 +144,20 @@ class Chat:
         """A message stands at the end: more of it may come."""
         return self._message is not None
 
-    def read(self, prompts: PromptLog, *, final: bool) -> Iterator[Heard]:
-        """What came since."""
+    async def read(self, prompts: PromptLog, *, final: bool) -> AsyncIterator[Heard]:
+        """What came since. Of much, others have their turn in between."""
         came = False
         while True:
             for start, line in self._reader.read(final=final):
                 came = True
-                yield from self._line(start, line, prompts)
+                for heard in self._line(start, line, prompts):
+                    yield heard
             if not self._reader.more:
                 break
+            await asyncio.sleep(0)
         if not came or final:
-            yield from self._take(prompts)
+            for heard in self._take(prompts):
+                yield heard
         self._caught_up = True
 
     def _line(self, start: int, line: bytes, prompts: PromptLog) -> Iterator[Heard]:

@@ -17,7 +17,8 @@ _CHOSEN = re.compile(r"^(?P<indent>\s*)❯\s+(?:(?P<number>\d)\.\s+)?(?P<label>\
 _NUMBERED = re.compile(r"^\s*(?:❯\s*)?(?P<number>\d)\.\s+(?P<label>\S.*)$")
 _RULE = re.compile(r"^\s*[─━═▔╌]{20}")
 _EDGE = re.compile(r"^\s*[─━═▔]{20}")
-_RETRY = re.compile(r"^\W*(?P<what>\S.*?)\s*·\s*Retrying in \S+(?:\s*·\s*(?P<attempt>attempt \d+/\d+))?", re.MULTILINE)
+_RETRY = re.compile(r"^(?P<what>.*?)·\s*+Retrying in \S+(?:\s*+·\s*+(?P<attempt>attempt \d+/\d+))?", re.MULTILINE)
+_AHEAD = re.compile(r"\A\W+")
 
 _SUBJECTS = ("command", "file_path", "notebook_path", "path", "url", "query", "pattern", "skill", "plan", "prompt")
 """What a tool is used for, by the names that tools give it."""
@@ -166,5 +167,6 @@ def retry(screen: str) -> str:
     if not lines:
         return ""
     found = lines[-1]
-    attempt = f", {found['attempt']}" if found["attempt"] else ""
-    return f"{found['what']}{attempt}"
+    what = found["what"].strip() or screen[: found.start()].rstrip().rpartition("\n")[2].strip()
+    attempt = f", {found['attempt']}" if what and found["attempt"] else ""
+    return f"{_AHEAD.sub('', what) or what}{attempt}"

@@ -10,7 +10,7 @@ import contextlib
 import json
 import re
 import time
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -101,12 +101,12 @@ class Listener:
                 yield heard
             self._fresh = False
             if not await self.run.changes.next(self._patience()):
-                for heard in [*self._read(), *self._ended()]:
+                for heard in [*[one async for one in self._read()], *self._ended()]:
                     yield heard
                 return
 
     async def _hear(self) -> list[Heard]:
-        heard = list(self._read())
+        heard = [one async for one in self._read()]
         await self._look_for_retries()
         return heard + await self._state()
 
@@ -122,17 +122,20 @@ class Listener:
 
     # -- what was written ----------------------------------------------------------------------------------------------
 
-    def _read(self) -> Iterator[Heard]:
-        for line in self._hooks.lines():
-            yield from self._hook(line)
+    async def _read(self) -> AsyncIterator[Heard]:
+        async for line in self._hooks.lines():
+            for heard in self._hook(line):
+                yield heard
         before, record = self._record, self._look_at_record()
         if record and record != before:
             self._record = record
             if before is None or record.status != before.status:
                 self._since = self._clock()
             if before is None or record.session != before.session:
-                yield from self._converses(record.session)
-        yield from self._read_transcript()
+                for heard in self._converses(record.session):
+                    yield heard
+        async for heard in self._read_transcript():
+            yield heard
 
     def _look_at_record(self) -> Record | None:
         """By its pid; where `claude` is a script around the program, by the conversation."""
@@ -172,7 +175,7 @@ class Listener:
             self._conversation, self._transcript = session, None
             yield Heard((r.ConversationReport(session),), "record")
 
-    def _read_transcript(self) -> Iterator[Heard]:
+    async def _read_transcript(self) -> AsyncIterator[Heard]:
         path = self._transcript
         if path is None or (self._conversation and path.stem != self._conversation):
             path = self._transcript = self._find_transcript()
@@ -183,7 +186,7 @@ class Listener:
             self.run.changes.watch(path.with_suffix("") / "subagents")
             self._story = Story()
         journal = self._journals[path]
-        for line in journal.lines():
+        async for line in journal.lines():
             if self._is_old(journal, line):
                 continue
             reports = self._story.take(line)
@@ -194,7 +197,8 @@ class Listener:
                 heard, now = journal.heard(line, *reports), self._story.ending
                 # The line is read again after a restart if what it says of the turn's end was not told by then.
                 yield replace(heard, end=line.start) if now and now.line is line else heard
-        yield from self._read_subagents(path.with_suffix("") / "subagents")
+        async for heard in self._read_subagents(path.with_suffix("") / "subagents"):
+            yield heard
 
     def _find_transcript(self) -> Path | None:
         if not self._conversation:
@@ -204,12 +208,12 @@ class Listener:
             return known
         return next(iter((self.folder / "projects").glob(f"*/{self._conversation}.jsonl")), None) or known
 
-    def _read_subagents(self, folder: Path) -> Iterator[Heard]:
+    async def _read_subagents(self, folder: Path) -> AsyncIterator[Heard]:
         for path in sorted(folder.glob("*.jsonl")):
             if path not in self._subagents:
                 self._subagents[path] = (Journal(path, self.run), Story())
             journal, story = self._subagents[path]
-            for line in journal.lines():
+            async for line in journal.lines():
                 if not self._is_old(journal, line) and (reports := story.usage_only(line)):
                     yield journal.heard(line, *reports)
 

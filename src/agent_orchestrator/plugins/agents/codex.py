@@ -264,7 +264,7 @@ class _Listening:
         """Until the agent has ended."""
         alive = True
         while True:
-            for heard in self._by_rollouts():
+            async for heard in self._by_rollouts():
                 yield heard
             if not alive:
                 return
@@ -277,8 +277,8 @@ class _Listening:
             if alive:
                 await asyncio.sleep(PAUSE)
 
-    def _by_rollouts(self) -> Iterator[Heard]:
-        for thread, line in self._rollouts.read():
+    async def _by_rollouts(self) -> AsyncIterator[Heard]:
+        async for thread, line in self._rollouts.read():
             heard = thread.heard(line, self._after)
             if not heard.reports:
                 continue

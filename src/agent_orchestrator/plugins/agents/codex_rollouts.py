@@ -7,7 +7,7 @@ import os
 import re
 import shlex
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -73,11 +73,11 @@ class Rollouts:
         if run.conversation and (path := find(home, run.conversation)):
             self._take(path)
 
-    def read(self) -> Iterator[tuple[Thread, Line]]:
+    async def read(self) -> AsyncIterator[tuple[Thread, Line]]:
         """The lines that came since, of all of them."""
         self._look()
         for thread in list(self._threads.values()):
-            for line in thread.journal.lines():
+            async for line in thread.journal.lines():
                 yield thread, line
 
     def pending(self) -> list[Call]:

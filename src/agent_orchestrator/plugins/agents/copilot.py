@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -135,12 +135,14 @@ class Copilot:
         """The session's events; its screen only for what is no event: being ready, a question before the start, a retry."""
         ear = _Ear(run)
         while True:
-            for heard in ear.read():
+            async for heard in ear.read():
                 yield heard
             if ear.looks and (seen := ear.see(await _screen(run))):
                 yield seen
             if not await run.changes.next(ear.patience):
-                for heard in (*ear.read(), *ear.left()):
+                async for heard in ear.read():
+                    yield heard
+                for heard in ear.left():
                     yield heard
                 return
 
@@ -176,9 +178,9 @@ class _Ear:
     def _starts(self) -> bool:
         return self._state == Activity.STARTING and self._tries < MOST_LOOKS
 
-    def read(self) -> Iterator[Heard]:
+    async def read(self) -> AsyncIterator[Heard]:
         """The events that came since."""
-        for line in self._journal.lines():
+        async for line in self._journal.lines():
             now = line.start >= self._before
             found = [report for report in self._events.take(line.data, now=now) if not self._known(report, now=now)]
             for report in found if now else ():

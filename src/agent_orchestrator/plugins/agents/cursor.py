@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -91,7 +91,7 @@ class Cursor:
         run.changes.watch(ear.folder)
         looked, quiet = 0.0, False
         while True:
-            for heard in ear.read():
+            async for heard in ear.read():
                 yield heard
             if quiet or time.monotonic() - looked >= LOOK_EVERY:
                 looked = time.monotonic()
@@ -101,7 +101,7 @@ class Cursor:
             if not await run.changes.next(None if quiet else SETTLED):
                 break
             quiet = ear.written == shown
-        for heard in ear.read():
+        async for heard in ear.read():
             yield heard
 
 
@@ -125,7 +125,7 @@ class _Ear:
         except OSError:
             return 0
 
-    def read(self) -> Iterator[Heard]:
+    async def read(self) -> AsyncIterator[Heard]:
         """Messages that it took up, and its chat's id once it has one."""
         if self._chat is None:
             new = [path.stem for path in _chats(self.folder) if path.stem not in self._before]
@@ -137,7 +137,7 @@ class _Ear:
             self._journal = Journal(found, replace(self._run, cursors={})) if found else None
         if self._journal is not None:
             told = self._run.cursors.get(self._journal.place, 0)
-            for line in self._journal.lines():
+            async for line in self._journal.lines():
                 reports = self._take(line.data)
                 if reports and line.end > told:
                     yield self._journal.heard(line, *reports)

@@ -50,8 +50,8 @@ MOST_LOOKS = 100
 _READY = re.compile(r"^\s*[>*!]\s+Type your message", re.MULTILINE)
 _INPUT = re.compile(r"^ [>*!] +(.*?) *$", re.MULTILINE)
 _LOGIN = re.compile(r"How would you like to authenticate|Enter Gemini API Key|Waiting for auth", re.IGNORECASE)
-_ASKED = re.compile(r"^[^\S\n]*│?[^\S\n]*\?\s+(?P<tool>\S+(?: \S+)*?)(?:\s{2,}(?P<what>.*?))?\W*$", re.MULTILINE)
-_CONFIRM = re.compile(r"^\W*((?:Allow|Apply|Do you want).*\?)\W*$", re.MULTILINE)
+_ASKED = re.compile(r"^[^\S\n]*+(?:│[^\S\n]*+)?\?[^\S\n]++(?P<said>\S.*)$", re.MULTILINE)
+_CONFIRM = re.compile(r"^[^\w\n]*+((?:Allow|Apply|Do you want).*\?)[^\w\n?]*+$", re.MULTILINE)
 _LIMIT = re.compile(r"usage limit reached|exhausted your (?:daily )?(?:quota|capacity)|quota will reset", re.IGNORECASE)
 
 
@@ -135,12 +135,12 @@ class Gemini:
         """What it records in its chat, and when its title says that it works, waits for a permission, or is ready."""
         ear = _Ear(run)
         while True:
-            for heard in ear.read():
+            async for heard in ear.read():
                 yield heard
             if ear.looks and (seen := ear.see(await _screen(run))):
                 yield seen
             if not await run.changes.next(ear.patience):
-                for heard in ear.read():
+                async for heard in ear.read():
                     yield heard
                 return
 
@@ -179,11 +179,11 @@ class _Ear:
         """How long to wait for a change when something is known to come."""
         return LOOK_AGAIN if self._ready or (self.looks and self._tries) else None
 
-    def read(self) -> Iterator[Heard]:
+    async def read(self) -> AsyncIterator[Heard]:
         """The chat's records first, then what the title said meanwhile."""
         for journal in self._open():
             told, before = self._run.cursors.get(journal.place, 0), self._before.get(journal.path.name, 0)
-            for line in journal.lines():
+            async for line in journal.lines():
                 now = line.start >= before
                 found = self._chat.take(line.data, now=now)
                 if not now:  # what an earlier process was doing
@@ -194,8 +194,10 @@ class _Ear:
                 if found and line.end > told:
                     yield journal.heard(line, *found)
         for title in self._titles.read():
-            yield from self._entitled(title)
-        yield from self._settled()
+            for heard in self._entitled(title):
+                yield heard
+        for heard in self._settled():
+            yield heard
 
     def _open(self) -> list[Journal]:
         for path in _chats(Path(self._run.memo["home"]), self._run.conversation or ""):
@@ -318,14 +320,33 @@ def asked(screen: str) -> r.Report | None:
     confirms = list(_CONFIRM.finditer(screen))
     if not heads:
         return None
-    head = heads[-1]
+    tool, shown = _head(heads[-1]["said"])
     if not confirms:
-        question = " ".join(part for part in (head["tool"], head["what"]) if part)
+        question = " ".join(part for part in (tool, shown) if part)
         return r.ActivityReport(Activity.WAITING_INPUT, question) if re.search(r"\d\. ", screen) else None
-    what = _inner(screen[head.start("tool") :].partition("\n")[2])
-    if not what and head["tool"] in SHELLS:
-        what = f"$ {head['what'] or ''}"  # the head shows it in part: no rule may take that for the command
-    return r.PermissionReport(head["tool"], what or head["what"] or "", confirms[-1][1])
+    what = _inner(screen[heads[-1].end() :].partition("\n")[2])
+    if not what and tool in SHELLS:
+        what = f"$ {shown}"  # the head shows it in part: no rule may take that for the command
+    return r.PermissionReport(tool, what or shown, confirms[-1][1])
+
+
+def _head(said: str) -> tuple[str, str]:
+    """The tool, and what it is to be used for, two spaces apart; the edge of the box may stand behind them."""
+    tool, *rest = re.split(r"\s{2,}", said, maxsplit=1)
+    if rest and (what := _bare(rest[0])):
+        return tool, what
+    words = tool.split(" ")
+    while len(words) > 1 and not _bare(words[-1]):
+        words.pop()
+    return " ".join(words), ""
+
+
+def _bare(text: str) -> str:
+    """Without what is no word at its end."""
+    end = len(text)
+    while end and not (text[end - 1].isalnum() or text[end - 1] == "_"):
+        end -= 1
+    return text[:end]
 
 
 def _inner(below: str) -> str:

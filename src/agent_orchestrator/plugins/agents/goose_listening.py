@@ -103,16 +103,16 @@ class Ear:
         prompt = self.prompts.look()
         if self._stored():
             await aside(self._ask)
-        for heard in self._heard(prompt):
+        async for heard in self._heard(prompt):
             yield heard
 
-    def _heard(self, prompt: Prompt | None) -> Iterator[Heard]:
-        yield from self._read_store()
-        yield from self._read_logs()
-        if prompt is not None:
-            yield from self._at_prompt(prompt)
-        else:
-            yield from self._at_work()
+    async def _heard(self, prompt: Prompt | None) -> AsyncIterator[Heard]:
+        for heard in self._read_store():
+            yield heard
+        async for heard in self._read_logs():
+            yield heard
+        for heard in self._at_prompt(prompt) if prompt is not None else self._at_work():
+            yield heard
         self._caught_up = True
 
     # -- its store -----------------------------------------------------------------------------------------------------
@@ -191,13 +191,13 @@ class Ear:
 
     # -- its log -------------------------------------------------------------------------------------------------------
 
-    def _read_logs(self) -> Iterator[Heard]:
+    async def _read_logs(self) -> AsyncIterator[Heard]:
         """Retries of requests to the model are told only in its log, and which tool it calls."""
         for path in sorted(self.logs.glob("cli/*/*.log")):
             if path not in self._journals:
                 self._journals[path] = Journal(path, self.run, "record")
             journal = self._journals[path]
-            for line in journal.lines():
+            async for line in journal.lines():
                 fields = line.data.get("fields")
                 fields = fields if isinstance(fields, dict) else {}
                 message = str(fields.get("message", ""))

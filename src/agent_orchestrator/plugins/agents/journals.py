@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +19,8 @@ from agent_orchestrator.spool import SpoolReader
 LONGEST_LINE = 32 * 1024 * 1024
 MOST_PAST = 128 * 1024 * 1024
 """Bytes that are read again at once: an agent can make a journal of any length."""
+AT_ONCE = 500
+"""Lines that are read in one turn of the event loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +42,14 @@ class Journal:
         self._reader = SpoolReader(path, run.cursors.get(self.place, 0), LONGEST_LINE)
         run.changes.watch(path)
 
-    def lines(self) -> Iterator[Line]:
-        """The complete lines that came since; what is no JSON object is passed over."""
+    async def lines(self) -> AsyncIterator[Line]:
+        """The complete lines that came since; what is no JSON object is passed over. Of many, others have their turn in between."""
         while True:
             read = self._reader.read()
             ends = [*[offset for offset, _ in read[1:]], self._reader.offset][: len(read)]
-            for (start, line), end in zip(read, ends, strict=True):
+            for number, ((start, line), end) in enumerate(zip(read, ends, strict=True), 1):
+                if number % AT_ONCE == 0:
+                    await asyncio.sleep(0)
                 try:
                     data = json.loads(line)
                 except (ValueError, RecursionError):
@@ -53,6 +58,7 @@ class Journal:
                     yield Line(data, start, end)
             if not self._reader.more:
                 return
+            await asyncio.sleep(0)
 
     def heard(self, line: Line, *reports: Report) -> Heard:
         """What a line says, told once however often it is read."""

@@ -128,12 +128,12 @@ class KimiCode:
         """The session's wire log; its screen only until the first turn: a dialog, or being ready."""
         ear = _Ear(run)
         while True:
-            for heard in ear.read():
+            async for heard in ear.read():
                 yield heard
             if ear.looks and (seen := ear.see(await _screen(run))):
                 yield seen
             if not await run.changes.next(ear.patience):
-                for heard in ear.read():
+                async for heard in ear.read():
                     yield heard
                 return
 
@@ -162,14 +162,14 @@ class _Ear:
         """How long to wait for a change when something is known to come."""
         return LOOK_AGAIN if self.looks else None
 
-    def read(self) -> Iterator[Heard]:
+    async def read(self) -> AsyncIterator[Heard]:
         """What the wire logs say since: the main agent's everything, its subagents' what they used."""
         if self._session is None and (found := self._new_session()):
             self._session = found
             yield Heard((r.ConversationReport(found),), "transcript")
         for agent, journal in self._open():
             told, before = self._run.cursors.get(journal.place, 0), self._before.get(self._session or "", 0)
-            for line in journal.lines():
+            async for line in journal.lines():
                 now = agent != "main" or line.start >= before
                 reports = self._wire.take(line.data, now=now) if agent == "main" else used(line.data)
                 if not now:  # what an earlier process was doing

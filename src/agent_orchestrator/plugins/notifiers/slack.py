@@ -90,7 +90,7 @@ class Slack:
             {"type": "header", "text": {"type": "plain_text", "text": f"{mark} {title}".strip(), "emoji": False}}
         ]
         if message:
-            blocks.append({"type": "section", "text": {"type": "mrkdwn", "text": message, "verbatim": True}})
+            blocks.append(_section(message, asks=any(one.token for one in notification.actions)))
         known = " · ".join(value for _, value in texts.about(notification))
         if known:
             text = texts.cut(known, CONTEXT, texts.for_slack)
@@ -118,3 +118,10 @@ class Slack:
                 button["style"] = _STYLES[action.name]
             buttons.append(button)
         return buttons
+
+
+def _section(message: str, *, asks: bool) -> dict[str, Any]:
+    """The message; where it `asks` for a yes, all of it and letter by letter: `rm *a*` is not `rm a`, nor is there more to see."""
+    if asks:
+        return {"type": "section", "text": {"type": "plain_text", "text": message, "emoji": False}, "expand": True}
+    return {"type": "section", "text": {"type": "mrkdwn", "text": message, "verbatim": True}}

@@ -52,7 +52,7 @@ class Loopback:
 
     def command(self, told: Path) -> Sequence[str]:
         """With the installed packages: pywinpty is one of them."""
-        return (sys.executable, "-c", _START.format("conpty"), str(_HERE), str(told))
+        return (sys.executable, "-P", "-c", _START.format("conpty"), str(_HERE), str(told))
 
     def environment(self) -> Mapping[str, str]:
         """Windows needs its own names to start anything at all."""

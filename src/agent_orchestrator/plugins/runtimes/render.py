@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import re
+import unicodedata
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 TAIL = 262_144
 """Bytes of output that are enough to know what a screen shows."""
+MOST_MARKS = 8
+"""Accents on one character: each is set in a time that grows with how many there are."""
+_READING = ThreadPoolExecutor(1, "screens")
+"""One screen at a time: a daemon with many that change has its other threads for other things."""
 _CLEARS = (b"\x1b[2J", b"\x1b[?1049h", b"\x1b[?1049l", b"\x1bc")
 _MOVES = re.compile(rb"\x1b(?!\[[\d;:]*m|\[\?(?:12|25|1004|2004|2026)[hl])|[\x0b\x0c\x0e\x0f]|\xc2[\x80-\x9f]")
 """What may do more than print: any sequence but those for colours, the cursor's looks and pasting."""
@@ -19,7 +26,7 @@ _HARMLESS = re.compile(rb"\x1b\[\?(?:1|9|12|25|47|66|100[0-6]|1015|1016|1049|200
 
 async def visible_text(output: bytes, columns: int, rows: int) -> str:
     """What a terminal of this size shows after this output; lines without trailing spaces."""
-    return await asyncio.to_thread(_render, output[-TAIL:], columns, rows)
+    return await asyncio.get_running_loop().run_in_executor(_READING, _render, output[-TAIL:], columns, rows)
 
 
 async def text_of_log(log: Path, columns: int = 120, rows: int = 40) -> str:
@@ -38,6 +45,13 @@ def _render(output: bytes, columns: int, rows: int) -> str:
 
     class Screen(pyte.Screen):
         """Ignores what a text reader need not know and pyte trips over: answers to the program, private styles."""
+
+        def draw(self, data: str) -> None:
+            super().draw(data if data.isascii() else "".join(_with_few_marks(data)))
+            x, y = (self.cursor.x - 1, self.cursor.y) if self.cursor.x else (self.columns - 1, self.cursor.y - 1)
+            cell = self.buffer[y][x] if y in self.buffer else None
+            if cell is not None and len(cell.data) > MOST_MARKS:
+                self.buffer[y][x] = cell._replace(data=cell.data[:MOST_MARKS])
 
         def select_graphic_rendition(self, *attributes: int, **private: Any) -> None:
             if not private:
@@ -61,6 +75,15 @@ def _render(output: bytes, columns: int, rows: int) -> str:
     text = "".join(line.rstrip() + "\n" for line in screen.display)
     screen.buffer.clear()  # thousands of cells, in a circle with the emulator: not left for the collector to find
     return text
+
+
+def _with_few_marks(text: str) -> Iterator[str]:
+    """A text with so many accents in a row at most."""
+    marks = 0
+    for character in text:
+        marks = marks + 1 if unicodedata.combining(character) else 0
+        if marks <= MOST_MARKS:
+            yield character
 
 
 def _beginning(output: bytes, rows: int) -> int:

@@ -61,7 +61,7 @@ TYPING_COUNTS = 30
 """Seconds that keystrokes without Enter hold a message back."""
 ENTER_AFTER = 0.6
 """Seconds between a paste and its Enter: programs with bracketed paste drop an Enter that comes at once."""
-_SETTLES_WITHIN = 3.0
+_SETTLES_WITHIN = 10.0
 _PLAIN = re.compile(r"(?!(?:E?UID|PPID|OPTIND|LINENO|_|BASH.*|SHELLOPTS)\Z)[A-Za-z_][A-Za-z0-9_]*")
 """Variables that a shell sets for others as it is told; the rest it keeps for itself, or has no name for."""
 _ENTER_WITHIN = 10.0

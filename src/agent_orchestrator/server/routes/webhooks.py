@@ -24,4 +24,4 @@ async def take_webhook(
     headers = {key.lower(): value for key, value in request.headers.items()}
     if name == "slack":
         return as_json({"taken": await services.slack.receive(headers, await request.body())}, 200)
-    return as_json({"taken": services.webhooks.receive(name, headers, await request.body())}, 202)
+    return as_json({"taken": await services.webhooks.receive(name, headers, await request.body())}, 202)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 from collections import Counter, OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import cast
 
 from agent_orchestrator.errors import AoError, NotFound, UsageError
 from agent_orchestrator.flow.engine import Flow
-from agent_orchestrator.forge import Hooks
+from agent_orchestrator.forge import Delivery, Hooks
 from agent_orchestrator.services.forges.repositories import Repositories
 from agent_orchestrator.services.forges.tracking import Tracking
 from agent_orchestrator.services.forges.watching import ForgeWatch
@@ -27,6 +29,9 @@ REMEMBERED = 10_000
 """Deliveries that are known when they come again."""
 OLDEST = 300.0
 """Seconds after which a delivery that says when it was sent is not taken any more."""
+LARGE = 1 << 18
+"""Bytes from which on a delivery is judged beside the event loop: whoever sends it need not be known, and every secret is tried."""
+_JUDGING = ThreadPoolExecutor(1, "webhooks")
 
 
 class Unsigned(AoError):
@@ -52,16 +57,16 @@ class Webhooks:
         """Whose webhooks were taken, came again, were refused."""
         self._heard: OrderedDict[tuple[str, str], None] = OrderedDict()
 
-    def receive(self, name: str, headers: Mapping[str, str], body: bytes) -> bool:
+    async def receive(self, name: str, headers: Mapping[str, str], body: bytes) -> bool:
         """Take a delivery; false: it was taken before. What is read because of it is read later."""
         if name not in KINDS:
             raise NotFound(f"nobody called {name} sends webhooks", f"one of {', '.join(KINDS)}")
         secrets = list(dict.fromkeys(self.repositories.secrets(name)))
-        hooks = _hooks(name)
-        try:
-            delivery = hooks.genuine(headers, body, secrets) if secrets else None
-        except UsageError:
-            delivery = None
+        hooks, judged = _hooks(name), (headers, body, secrets)
+        if len(body) < LARGE or not secrets:
+            delivery = _genuine(hooks, *judged)
+        else:
+            delivery = await asyncio.get_running_loop().run_in_executor(_JUDGING, _genuine, hooks, *judged)
         late = delivery and delivery.at is not None and abs(self.flow.clock() - delivery.at) > OLDEST
         if delivery is None or late:
             why = (
@@ -83,6 +88,13 @@ class Webhooks:
             self.watch.hint(name, hint)
             self.tracking.hint(name, hint)
         return True
+
+
+def _genuine(hooks: Hooks, headers: Mapping[str, str], body: bytes, secrets: Sequence[str]) -> Delivery | None:
+    try:
+        return hooks.genuine(headers, body, secrets) if secrets else None
+    except UsageError:
+        return None
 
 
 @cache

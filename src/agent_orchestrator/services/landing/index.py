@@ -21,6 +21,8 @@ from agent_orchestrator.safe_files import copy_plain
 Entry = tuple[str, str] | None
 """Mode and object of a file in a tree or an index; none: it is not in there."""
 _SUBMODULE = "160000"
+MOST_FOLDERS = 10_000
+"""Folders that are looked into where a file is to be: an agent can make them without end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,12 +145,28 @@ class PrivateIndex:
             return delta.path
         if delta.new and delta.new[0] == _SUBMODULE:
             return None
-        for folder, _, names in os.walk(self._top / delta.path):
-            for name in names:
-                below = str(Path(folder, name).relative_to(self._top))
-                if below not in entries:
-                    return below
-        return None
+        return self._untracked_in(delta.path, entries)
+
+    def _untracked_in(self, top: str, entries: Mapping[str, Entry]) -> str | None:
+        """An untracked file somewhere in a folder; the folder itself, where nobody can tell."""
+        folders = [top]
+        for _ in range(MOST_FOLDERS):
+            if not folders:
+                return None
+            folder = folders.pop()
+            try:
+                with os.scandir(self._top / folder) as found:
+                    for one in found:
+                        name = f"{folder}/{one.name}"
+                        if one.is_dir(follow_symlinks=False):
+                            folders.append(name)
+                        elif name not in entries:
+                            return name
+            except FileNotFoundError:
+                continue
+            except OSError:
+                return top
+        return top
 
     async def same(self, wanted: Mapping[str, Entry]) -> set[str]:
         """Those paths whose file in the checkout is exactly this, filters and all; none: nothing is there."""

@@ -184,7 +184,18 @@ class ClusterNodes:
         """A token for a machine that is to join by hand, and the command that starts its worker."""
         _, token = self.tokens.new_node(name)
         url, home = self.url(), str(self.settings().home)
-        words = [sys.executable, "-m", "agent_orchestrator.nodes.worker", "--url", url, "--name", name, "--home", home]
+        words = [
+            sys.executable,
+            "-P",
+            "-m",
+            "agent_orchestrator.nodes.worker",
+            "--url",
+            url,
+            "--name",
+            name,
+            "--home",
+            home,
+        ]
         if self.fingerprint and url.startswith("https:"):
             words += ["--fingerprint", self.fingerprint]
         command = f"{TOKEN}={token} {shlex.join(words)}"

@@ -12,6 +12,7 @@ from pathlib import Path
 from agent_orchestrator.client import alive
 from agent_orchestrator.config.load import load
 from agent_orchestrator.errors import AoError
+from agent_orchestrator.safe_files import read_plain
 from agent_orchestrator.services.repair.aside import Repair
 
 _TOKEN = re.compile(r"aoc_[A-Za-z0-9_-]{20,}")
@@ -47,6 +48,11 @@ def put_in_order(repair: Repair) -> None:
     _leftovers(repair)
 
 
+def content(path: Path) -> bytes:
+    """Of a file; `OSError` if a pipe or something without an end has its name."""
+    return read_plain(path.resolve())
+
+
 def _modes(repair: Repair) -> None:
     home, wrong = repair.home, False
     folders = [folder for folder in (home.path, home.sessions, home.worktrees) if folder.is_dir()]
@@ -74,7 +80,7 @@ def _token(repair: Repair, path: Path, right: re.Pattern[str], then: str) -> Non
         repair.tell(path.name, "ok", "not there; it is made when it is needed")
         return
     try:
-        text = path.read_text().strip()
+        text = content(path).decode().strip()
     except (OSError, ValueError):
         text = ""
     if right.fullmatch(text):
@@ -88,7 +94,7 @@ def _named_tokens(repair: Repair) -> None:
     if not path.exists():
         return
     try:
-        names = [str(entry["name"]) for entry in json.loads(path.read_text())["tokens"]]
+        names = [str(entry["name"]) for entry in json.loads(content(path))["tokens"]]
         repair.tell("tokens.json", "ok", f"{len(names)} tokens and sign-ins")
     except (OSError, ValueError, KeyError, TypeError) as error:
         done = "put aside; named tokens are made anew with `ao token new`, browsers sign in again"
@@ -101,8 +107,7 @@ def _configuration(repair: Repair) -> None:
     if not path.exists():
         return
     try:
-        content = path.read_bytes()
-        if b"\0" in content:
+        if b"\0" in content(path):
             if repair.mend("configuration", f"{path} is no text any more", "put aside; defaults are in force"):
                 repair.put_aside(path)
             return
@@ -138,7 +143,7 @@ def _leftovers(repair: Repair) -> None:
 
 def _says_alive(info: Path) -> bool:
     try:
-        return alive(int(json.loads(info.read_text())["pid"]))
+        return alive(int(json.loads(content(info))["pid"]))
     except (OSError, ValueError, KeyError, TypeError):
         return False
 

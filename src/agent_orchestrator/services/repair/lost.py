@@ -13,6 +13,7 @@ from agent_orchestrator.git import Git
 from agent_orchestrator.git_files import find_layout, read_symbolic_head
 from agent_orchestrator.host import Host
 from agent_orchestrator.services.repair.aside import Repair
+from agent_orchestrator.services.repair.files import content
 
 _SAVED = ("rescue", "checkpoint", "restored")
 
@@ -46,7 +47,7 @@ def _workspaces(repair: Repair) -> set[Path]:
     found = {path for path in repair.home.worktrees.glob("*/*") if path.is_dir()}
     for record in repair.home.sessions.glob("*/workspace.json"):
         try:
-            path = Path(json.loads(record.read_text())["path"])
+            path = Path(json.loads(content(record))["path"])
         except (OSError, ValueError, KeyError, TypeError):
             continue
         if path.is_dir():
@@ -64,6 +65,8 @@ async def _saved(repair: Repair, git: Git, known: Iterable[str]) -> None:
     for ref in sorted(refs):
         session = ref.rpartition("/")[2]
         if session not in mine:
-            where = shlex.quote(str(git.repo))
-            back = f"git -C {where} branch {session} {ref}   # or look: git -C {where} show --stat {ref}"
+            where, saved = shlex.quote(str(git.repo)), shlex.quote(ref)
+            back = (
+                f"git -C {where} branch {shlex.quote(session)} {saved}   # or look: git -C {where} show --stat {saved}"
+            )
             repair.tell("found", "warning", f"saved work of {session} in {git.repo}: {ref}", back)

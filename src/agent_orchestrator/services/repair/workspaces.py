@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.git import ABSENT, Git
 from agent_orchestrator.git_files import find_layout, read_symbolic_head
 from agent_orchestrator.host import Host
+from agent_orchestrator.safe_files import new_file
 from agent_orchestrator.services.repair.aside import Repair
 from agent_orchestrator.services.rescue.manifest import checkpoint_ref, rescue_ref, restored_ref
 
@@ -69,7 +71,9 @@ async def _branch(repair: Repair, git: Git, facts: SessionFacts) -> None:
         if repair.mend(facts.id, wrong, f"made anew at {commit[:12]}, {source}"):
             await git.update_ref(f"refs/heads/{facts.branch}", commit, ABSENT, "ao doctor --repair")
         return
-    remedy = f"git -C {git.repo} fsck --lost-found, then git branch {facts.branch} COMMIT"
+    remedy = (
+        f"git -C {shlex.quote(str(git.repo))} fsck --lost-found, then git branch {shlex.quote(facts.branch)} COMMIT"
+    )
     repair.tell(facts.id, "failed", f"its branch {facts.branch} is gone, and so is its last commit", remedy)
 
 
@@ -105,13 +109,19 @@ async def _register(repair: Repair, git: Git, facts: SessionFacts, path: Path, c
     if entry.exists():
         repair.keep(entry)
     entry.mkdir(parents=True, exist_ok=True)
-    (entry / "commondir").write_text("../..\n")
-    (entry / "gitdir").write_text(f"{pointer}\n")
+    _write(entry / "commondir", "../..\n")
+    _write(entry / "gitdir", f"{pointer}\n")
     if fresh or read_symbolic_head(entry) is None:
-        (entry / "HEAD").write_text(f"ref: refs/heads/{facts.branch}\n")
-    pointer.write_text(f"gitdir: {entry}\n")
+        _write(entry / "HEAD", f"ref: refs/heads/{facts.branch}\n")
+    _write(pointer, f"gitdir: {entry}\n")
     if not (entry / "index").is_file():
         await Git(git.host, path).run("read-tree", "HEAD")
+
+
+def _write(path: Path, text: str) -> None:
+    """In the place of whatever an agent may have put there."""
+    with new_file(path) as file:
+        file.write(os.fsencode(text))
 
 
 def _locks(repair: Repair, host: Host, facts: SessionFacts, path: Path, git_dir: Path) -> None:

@@ -128,7 +128,7 @@ class ScriptedModel:
         """When agents were at work, as seen from here."""
         return [turn for turn in turns(self.exchanges) if session in (None, turn.session)]
 
-    def wait_for(self, wanted: Callable[[Exchange], bool], timeout: float = 20.0) -> Exchange:
+    def wait_for(self, wanted: Callable[[Exchange], bool], timeout: float = 60.0) -> Exchange:
         """The first exchange that is as wanted, as soon as there is one. Raises `TimeoutError`."""
 
         def found() -> Exchange | None:
