@@ -57,17 +57,19 @@ async def borne_out_there(host: Host, workspace: Path, verdict: Verdict, hooks: 
         return False
     named = zip(verdict.paths, real, strict=True)
     changed = [path[len(top) + 1 :] for name, path in named if name in verdict.changed]
-    if any(steers(path, hooks) for path in changed) or not all(_looks_single(path) for path in verdict.files):
+    if any(steers(path, hooks) for path in changed):
         return False
-    looked = {f"{top}/{path}" for path in verdict.files}
-    if verdict.folder is None:
-        looked |= {f"{top}/{folder}/HEAD" for path in changed for folder in _above(path)}
-    if not looked:
-        return True
-    found = await host.run(
-        ("find", *sorted(looked), "-maxdepth", "0", "(", "-name", "HEAD", "-o", "-type", "d", ")"), timeout=10.0
-    )
-    return found.code in (0, 1) and not found.out.strip()
+    single = {f"{top}/{path}" for path in verdict.files}
+    if single and await _found(host, single, "!", "-type", "d") != len(single):
+        return False
+    heads = {f"{top}/{folder}/HEAD" for path in changed for folder in _above(path)} if verdict.folder is None else ()
+    return not heads or await _found(host, heads) == 0
+
+
+async def _found(host: Host, paths: Collection[str], *such: str) -> int | None:
+    """How many of them there are; none: nobody can tell."""
+    done = await host.run(("find", "-L", *sorted(paths), "-maxdepth", "0", *such, "-print0"), timeout=10.0)
+    return done.out.count(b"\0") if done.code in (0, 1) else None
 
 
 def _above(path: str) -> Iterator[str]:
@@ -75,11 +77,7 @@ def _above(path: str) -> Iterator[str]:
     return (str(folder) for folder in PurePosixPath(path).parents if str(folder) != ".")
 
 
-def _looks_single(path: str) -> bool:
-    """Is it a single file by its name, where nobody can look?"""
-    return bool(PurePosixPath(path).suffix)
-
-
 def _single(top: str, path: str) -> bool:
+    """Is it a file? What is not there may be a whole folder where it is taken from, whatever its name."""
     here = Path(top, path)
-    return not here.is_dir() and (os.path.lexists(here) or _looks_single(path))
+    return os.path.lexists(here) and not here.is_dir()

@@ -126,6 +126,7 @@ class Daemon(Assembly):
         self.tokens.cli_token()
         doors.unix.app = create_app(services, trusted=True, url=url)
         doors.tcp.app = create_app(services, trusted=False, hosts=[doors.address])
+        self._heed_signals()
         serving = await doors.serve()
         self._write_info(url, note, certificate)
         await self._tell(e.DaemonStarted(__version__, counts["adopted"], counts["ended"], counts["lost"], len(pending)))
@@ -134,8 +135,6 @@ class Daemon(Assembly):
         self._background.append(asyncio.create_task(warm()))
         gc.freeze()
         asyncio.get_running_loop().call_later(WARM, _settle)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, self.ending.set)
         ended = asyncio.create_task(self.ending.wait())
         await asyncio.wait([ended, serving], return_when=asyncio.FIRST_COMPLETED)
         ended.cancel()
@@ -143,6 +142,11 @@ class Daemon(Assembly):
         await self._end(servers, serving)
         if self.deposed is not None:
             raise self.deposed
+
+    def _heed_signals(self) -> None:
+        """End in good order when told to, from before anybody can know of this daemon."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, self.ending.set)
 
     # -- beginning -----------------------------------------------------------------------------------------------------
 
@@ -194,8 +198,7 @@ class Daemon(Assembly):
         store.on_end = self._depose
         if mine:
             return True
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, self.ending.set)
+        self._heed_signals()
         serving = await doors.serve()
         self._write_info(doors.url, doors.note, doors.certificate, standby=True)
         log.info("standing by", active=store.active.told if store.active else "another daemon")
@@ -489,6 +492,7 @@ def locked(home: Home) -> Iterator[None]:
     if owner != os.getuid():
         raise Conflict(f"{home.path} belongs to another user (uid {owner})", "set AO_HOME to a folder of your own")
     with home.lock.open("a+") as file:
+        home.lock.chmod(0o600)  # whoever may read it may hold it, and keep the daemon from starting
         give_up = time.monotonic() + DYING_WITHIN
         while (holder := _lock_or_holder(file)) is not None:
             # One that was killed this moment holds the lock until the last of it is gone.

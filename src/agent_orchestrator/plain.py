@@ -32,6 +32,13 @@ _CLOSING = re.compile(
     r"\b((?:clos|fix|resolv|implement)(?:e[sd]?|ing|s|ed)?)(?=:?\s+(?:\S*#\d|GH-\d|https?://|[A-Z][A-Z0-9]+-\d))",
     re.IGNORECASE,
 )
+_COMMAND = re.compile(r"^([ \t>]*/)(?=[a-z][\w-]*(?![\w/.-]))", re.IGNORECASE | re.MULTILINE)
+"""A line that GitLab, or a bot, does in the name of who wrote it: `/approve`, `/merge`. A path is none."""
+_NO_CHECKS = re.compile(
+    r"(\[)(?=(?:skip|no|ci|actions?)[ -](?:ci|actions?|skip)\])|(\*)(?=\*\*NO_CI\*)|^(s)(?=kip-checks:)",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""By these words in a commit's message its checks are not run."""
 
 
 def clean_text(text: str) -> str:
@@ -47,8 +54,15 @@ def one_line(text: str, most: int = LONGEST_LINE) -> str:
 
 
 def without_orders(text: str) -> str:
-    """Words of others for a forge: nobody is called by them, and no issue closed. It reads the same; U+200C stands inside the word."""
+    """Words of others for a forge: nobody is called by them, no issue closed, nothing done in our name and no check left out. It reads
+    the same; U+200C stands inside the word."""
+    text = _NO_CHECKS.sub(lambda found: f"{found[0]}\u200c", without_commands(text))
     return _MENTION.sub("@\u200c", _CLOSING.sub(lambda found: f"{found[1][0]}\u200c{found[1][1:]}", text))
+
+
+def without_commands(text: str) -> str:
+    """No line of it is a command to the forge."""
+    return _COMMAND.sub("\\1\u200c", text)
 
 
 def file_name(path: str) -> str:

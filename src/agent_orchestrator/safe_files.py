@@ -14,8 +14,11 @@ import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
+
+from agent_orchestrator.errors import machine_short
 
 LONGEST = 16 << 20
 
@@ -163,6 +166,43 @@ def copy_plain(source: Path, target: Path, longest: int = LONGEST) -> None:
         except BaseException:
             target.unlink(missing_ok=True)
             raise
+
+
+def copy_some(source: Path, target: Path, room: int, most: int) -> list[Path]:
+    """Copy a file, a symlink or a folder with all that is in it: `room` bytes and `most` names, plain files alone, nothing followed.
+
+    Returns what was left out. Raises the system's error where the machine lacks what it takes.
+    """
+    waiting, left_out = [(source, target)], []
+    while waiting:
+        here, there = waiting.pop()
+        try:
+            about = here.lstat()
+            if stat.S_ISDIR(about.st_mode):
+                names = _names(here, most + 1)
+                left_out += [here / "…"] if len(names) > most else []
+                there.mkdir(mode=0o700)
+                waiting += [(here / name, there / name) for name in names[:most]]
+                most -= len(names[:most])
+            elif stat.S_ISLNK(about.st_mode):
+                there.symlink_to(here.readlink())
+            else:
+                copy_plain(here, there, room)
+                room -= about.st_size
+        except OSError as error:
+            if machine_short(error):
+                raise
+            left_out.append(here)
+    return left_out
+
+
+def _names(folder: Path, most: int) -> list[str]:
+    descriptor = os.open(folder, _FOLDER)
+    try:
+        with os.scandir(descriptor) as entries:
+            return [entry.name for entry in islice(entries, most)]
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager

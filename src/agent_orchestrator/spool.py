@@ -42,6 +42,8 @@ from agent_orchestrator.safe_files import NotPlain, plain
 MAX_LINE = 256 * 1024
 MAX_READ = 64 * 1024
 """Bytes that are read and recorded at once: others wait no longer than that takes."""
+MAX_LINES = 500
+"""Lines, likewise: the shortest are so many in as many bytes that others would wait long."""
 MAX_UNREAD = 64
 """So many of the longest lines may wait to be read; more at once is a flood, or a file with nothing in it but a size."""
 MAX_TEXT = 20_000
@@ -278,7 +280,7 @@ _NAMES = {
 
 
 class SpoolReader:
-    """Reads a spool from where it was left, complete lines only, at most `MAX_READ` bytes a call.
+    """Reads a spool from where it was left, complete lines only, at most `MAX_READ` bytes and `MAX_LINES` a call.
 
     `offset` is where the next line begins: store it with what was made of the lines and give it to the next reader. It never goes
     back. When the file was cut or replaced, what now stands in it is passed over (it may have been read before) and
@@ -291,6 +293,8 @@ class SpoolReader:
         self.longest = longest
         self.more = False
         """There is more to read at once."""
+        self.end = offset
+        """Where the file ended when it was read last."""
         self._shift = 0
         self._pending = bytearray()
         self._scanned = offset
@@ -335,8 +339,9 @@ class SpoolReader:
             self._pass_over("was replaced", status.st_size)
         else:
             os.lseek(descriptor, position, os.SEEK_SET)
-            chunk = os.read(descriptor, MAX_READ)
+            chunk = _first_lines(os.read(descriptor, MAX_READ))
             self.more = position + len(chunk) < status.st_size
+            self.end = status.st_size + self._shift
             return chunk
         return b""
 
@@ -380,3 +385,12 @@ class SpoolReader:
         line = (self.offset, bytes(self._pending))
         self.offset, self._pending = following, bytearray()
         return line
+
+
+def _first_lines(chunk: bytes) -> bytes:
+    end = 0
+    for _ in range(MAX_LINES):
+        end = chunk.find(b"\n", end) + 1
+        if not end:
+            return chunk
+    return chunk[:end]

@@ -174,7 +174,7 @@ def test_what_was_written_cannot_be_changed_and_if_it_was_it_is_seen(one: Sandbo
 def test_the_table_fits_eighty_columns_and_the_options_do_what_they_say(one: Sandbox) -> None:
     box = one
     box.ao("new", "--name", "a-rather-long-name-for-a-session", "say hello")
-    box.until(lambda: [one for one in box.events() if one["type"] == "agent-activity"], "a word of its agent")
+    box.until(lambda: entries(box, "--actor", "agent"), "a word of its agent")
     head, *rows = on_terminal(box, 80, "audit")
     assert max(map(len, (head, *rows))) <= 80
     assert head.split()[0] == "#" and head.split()[2:] == ["WHO", "WHAT", "ON", "WHY"]

@@ -257,6 +257,20 @@ def test_shutdown_leaves_sessions_running_or_stops_them(off: Sandbox) -> None:
     assert off.git("rev-parse", "refs/ao/rescue/app-w")
 
 
+def test_shutdown_stops_sessions_of_a_daemon_that_does_not_run(off: Sandbox) -> None:
+    assert off.ao("shutdown", "--sessions").stdout == "The daemon is not running.\n"
+    assert not off.home.lock.exists()
+    off.start()
+    off.ao("new", "[[write: a|b]] [[wait]]", "--name", "w")
+    pid = off.until(lambda: (now := off.session("w"))["activity"] == "idle" and now["pid"], "its work")
+    off.stop()
+    os.kill(pid, 0)
+    assert "all sessions are stopped" in off.ao("shutdown", "--sessions").stdout
+    off.until(lambda: not off.processes(), "the end of everything")
+    assert off.json("status", "w")["status"] == "stopped"
+    assert off.git("rev-parse", "refs/ao/rescue/app-w")
+
+
 def test_shutdown_gives_the_places_of_those_it_stops_to_nobody(tmp_path: Path) -> None:
     config = "defaults: {agent: demo, runtime: process}\norchestrator: {autoAssign: true, maxParallelAgents: 1}\n"
     with Sandbox(tmp_path, "process") as box:

@@ -106,6 +106,24 @@ def test_no_file_is_made_where_a_symlink_of_it_leads(box: Sandbox, tmp_path: Pat
     assert not (tmp_path / "profile").exists()
 
 
+def test_no_file_is_changed_where_a_symlink_of_it_leads(box: Sandbox, tmp_path: Path) -> None:
+    mine, repo = tmp_path / "mine.yaml", foreign(box, "leading", DEMO)
+    mine.write_text("services: {db: {image: postgres}}\n")
+    other, theirs = tmp_path / "other.yaml", tmp_path / "theirs.yaml"
+    other.write_text(DEMO)
+    theirs.write_text("projects: {a: {repo: a/b, path: .}}\n")
+    link = repo / "agent-orchestrator.yaml"
+    for target in (mine, other):
+        before = target.read_text()
+        link.unlink()
+        link.symlink_to(target)
+        for argv in (["config", "set", "defaults.agent", "codex"], ["import", str(theirs), "--yes"]):
+            done = box.ao(*argv, cwd=repo, check=False)
+            assert done.returncode and str(link) in done.stderr, done.stdout + done.stderr
+            assert target.read_text() == before
+    refused(box.ao("config", "set", "defaults.agent", "codex", cwd=repo, check=False), 1, str(other), "out of")
+
+
 def test_a_folder_that_is_called_like_our_own_code_is_not_run(box: Sandbox, tmp_path: Path) -> None:
     """Neither of a repository that a person is in, nor of a workspace where a window with an agent's terminal opens."""
     repo = foreign(box, "namesake", DEMO)

@@ -531,6 +531,24 @@ async def test_a_coordinators_commands_choose_no_branch_and_give_no_persons_word
     assert "sink" not in said.stdout
 
 
+async def test_what_a_coordinator_says_in_a_tracker_is_no_command(box: Sandbox) -> None:
+    me, token = coordinate(box)
+    order = "First\n/close\n/tmp/x stays"
+    async with http(box, token) as client:
+        number = (await call(client, "create_issue", title="Mind", body=order))["number"]
+    assert box.request("GET", f"/api/issues/{number}")["body"] == order.replace("/close", "/\u200cclose")
+    box.env |= {"AO_SESSION": me, "AO_TOKEN": token}
+    box.ao("api", "POST", f"/api/issues/{number}/comments", "-d", json.dumps({"body": order}))
+    box.ao("api", "PATCH", f"/api/issues/{number}", "-d", json.dumps({"body": f"Anew\n{order}"}))
+    box.ao("api", "POST", "/api/issues", "-d", json.dumps({"title": "Another", "body": order}))
+    del box.env["AO_SESSION"], box.env["AO_TOKEN"]
+    now, other = (box.request("GET", f"/api/issues/{one}") for one in (number, number + 1))
+    for text in (now["body"], now["comments"][0]["body"], other["body"]):
+        assert "/\u200cclose" in text and "/close" not in text
+    mine = box.request("POST", "/api/issues", {"title": "Mine", "body": order})
+    assert mine["body"] == order
+
+
 async def test_what_a_coordinators_plan_starts_counts_as_its_own(box: Sandbox) -> None:
     me, token = coordinate(box, most=2)
     tasks = [{"id": f"t{number}", "title": f"Task {number}"} for number in range(5)]

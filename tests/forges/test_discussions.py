@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -104,6 +105,25 @@ def test_discussions_are_settled_there_too(box: Sandbox, forge: Forge, pull: Any
     told = [one["data"] for one in box.events("one") if one["type"] == "thread-settled"]
     settled = [one["thread"] for one in told if one.get("resolved")]
     assert sorted(settled) == sorted(one["id"] for one in (first, second, third))
+
+
+def test_what_an_agent_replies_or_sums_up_is_no_order_to_the_forge(box: Sandbox, forge: Forge) -> None:
+    """GitLab does what a line that begins with a slash says, with the rights of whose token it is: approve, merge."""
+    prompt = "/target_branch old\n[[write: b.txt|one]] [[commit: one]] [[done: /approve]]"
+    box.request("POST", "/api/sessions", {"name": "one", "title": "One [skip ci]", "prompt": prompt})
+    now = until(box, "one", lambda now: now["pr"] and now["pr"]["state"] == "open", "a pull request")
+    pull: Any = forge.find_pull("acme/app", now["pr"]["number"])
+    thread: Any = forge.thread(pull, "b.txt", 1, "Why?", by="rev")
+    box.until(lambda: threads(box), "the discussion", PLENTY)
+    asked = threads(box)[0]["comments"][0]["id"]
+    box.ao("send", "one", f"[[reply: {asked}|/merge, @ann]]")
+    box.until(lambda: len(thread.comments) == 2, "the reply", PLENTY)
+    reply = thread.comments[1].body
+    for said in (reply, pull.body):
+        assert not re.search(r"(?m)^\s*/\w", said), said
+    assert "merge" in reply and "@ann" not in reply
+    assert "approve" in pull.body and "target_branch" in pull.body
+    assert "[skip ci]" not in pull.title and "skip" in pull.title
 
 
 def test_what_cannot_be_settled_is_said_in_a_line(box: Sandbox, forge: Forge, pull: Any, kind: str) -> None:

@@ -44,6 +44,19 @@ def test_a_pull_request_is_taken_over_and_closed(box: Sandbox, forge: GitHubServ
     refused(box.ao("new", "[[wait]]", "--after", made["name"], "--stack", check=False), 2, "local forge", "--stack")
 
 
+def test_what_others_called_it_orders_nothing_where_it_lands(box: Sandbox, forge: GitHubServer) -> None:
+    forge.push("acme/app", "theirs", {"c.txt": "c\n"}, by="rev")
+    pull = forge.pull("acme/app", "theirs", "Add c [skip ci] for @ann", by="rev")
+    made = box.json("new", "--pr", str(pull.number), "[[edit: c.txt|more]] [[commit: more]] [[done: made]]")
+    until(box, made["name"], lambda now: now["pr"]["head"] == pull.head_sha != "", "the same commit here and there")
+    box.until(lambda: forge.read("acme/app", "theirs", "c.txt") == "c\nmore\n", "the push", PLENTY)
+    box.ao("merge", made["name"], "--force")
+    box.until(lambda: pull.merged, "it to land", PLENTY)
+    landed = forge.log("acme/app")[0].message
+    assert landed.replace("\u200c", "").startswith("Add c [skip ci] for @ann")
+    assert "[skip ci]" not in landed and "@ann" not in landed
+
+
 def test_the_doctor_says_who_we_are_and_whether_webhooks_come(box: Sandbox, forge: GitHubServer, way: str) -> None:
     box.json("new", "[[wait]]", "--name", "any")
     forge.issue("acme/app", "Any", by="rev")

@@ -19,9 +19,15 @@ def workspace(tmp_path: Path) -> Path:
     workspace = tmp_path / "ws"
     for folder in ("src", ".git", ".claude", "tools/hooks", "lib/objects", "lib/refs"):
         (workspace / folder).mkdir(parents=True)
-    for name in ("src/a.py", "lib/HEAD", ".claude/settings.json"):
+    for name in ("src/a.py", "src/b.py", "lib/HEAD", ".claude/settings.json"):
         (workspace / name).write_text("x\n")
-    for name, target in (("ai", ".claude"), ("out", "/etc"), ("run", "tools/hooks"), ("db", ".git")):
+    for name, target in (
+        ("ai", ".claude"),
+        ("out", "/etc"),
+        ("run", "tools/hooks"),
+        ("db", ".git"),
+        ("src/linked.py", "../lib"),
+    ):
         (workspace / name).symlink_to(target)
     return workspace
 
@@ -43,12 +49,16 @@ def workspace(tmp_path: Path) -> Path:
         ("edit", "db/config", False),
         ("Bash", "git add src ai", True),
         ("Bash", "git status -- lib", True),
-        ("Bash", "git checkout main -- src/a.py src/gone.py", True),
+        ("Bash", "git checkout main -- src/a.py src/b.py", True),
+        ("Bash", "git checkout -- src/gone.py", True),
         ("Bash", "git checkout -- src", True),
         ("Bash", "git restore src/*.py", True),
         ("Bash", "git mv src/a.py src/b.py", True),
         ("Bash", "git checkout main -- src", False),
         ("Bash", "git checkout main -- gone", False),
+        ("Bash", "git checkout main -- src/a.py src/gone.py", False),
+        ("Bash", "git restore --source main -- gone.d", False),
+        ("Bash", "git restore -s main -- src/linked.py", False),
         ("Bash", "git restore --source=main src/a.py tools", False),
         ("Bash", "git mv src/a.py ai/settings.json", False),
         ("Bash", "git mv src/a.py run/pre-commit", False),

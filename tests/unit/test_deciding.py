@@ -88,7 +88,6 @@ def test_files_bear_out_what_a_command_says(workspace: Path) -> None:
     variables = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "core.hooksPath", "GIT_CONFIG_VALUE_0": "src/hooks"}
     for command in (
         "git checkout main -- Makefile",
-        "git checkout main -- gone.py",
         "git mv a src/b",
         "git restore src",
     ):
@@ -96,6 +95,7 @@ def test_files_bear_out_what_a_command_says(workspace: Path) -> None:
     for command in (
         "git checkout main -- src",
         "git checkout main -- gone",
+        "git checkout main -- gone.py",
         "git mv a ai/settings.json",
         "git mv a src/hooks/pre-commit",
         "git mv b/hooks src",

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.pull import MOST_REPLIES, Comment, PullRequest
 from agent_orchestrator.reports import ConversationReport, ReplyReport
-from agent_orchestrator.services.hearing import body_of
+from agent_orchestrator.services import hearing
+from agent_orchestrator.services.hearing import body_of, rested
 from agent_orchestrator.services.prices import Prices
 
 
@@ -33,3 +37,25 @@ def test_nobody_replies_without_end(tmp_path: Path) -> None:
     answer = told(MOST_REPLIES - 1)
     assert isinstance(answer, e.CommentAdded) and (answer.path, answer.thread) == ("a.py", "why")
     assert isinstance(told(MOST_REPLIES), e.AgentReportInvalid)
+
+
+@pytest.mark.anyio
+async def test_looks_of_a_plugin_at_a_screen_rest_while_its_agent_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hearing, "SCREEN_REST", 1e9)
+    monkeypatch.setattr(hearing, "LONGEST_REST", 3600.0)
+    looks, ended = 0, asyncio.Event()
+
+    async def look() -> str:
+        nonlocal looks
+        looks += 1
+        await asyncio.sleep(0)
+        return "shown"
+
+    screen = rested(look, ended)
+    assert await screen() == "shown"
+    second = asyncio.ensure_future(screen())
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert looks == 1, "whoever prints without end is not looked at without end"
+    ended.set()
+    assert await asyncio.wait_for(second, 30) == "shown", "what an ended agent left is seen at once"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from agent_orchestrator.daemon import locked
 from agent_orchestrator.home import Home
 
 
@@ -18,6 +19,16 @@ def test_a_folder_that_everybody_may_write_is_refused(tmp_path: Path) -> None:
         home.make()
     home.path.chmod(0o755)
     home.make()
+
+
+def test_nobody_else_can_hold_the_lock_of_a_folder_that_others_may_enter(tmp_path: Path) -> None:
+    home = Home(tmp_path / "ao")
+    home.path.mkdir()
+    home.path.chmod(0o755)
+    home.lock.touch()
+    home.lock.chmod(0o644)
+    with locked(home):
+        assert home.lock.stat().st_mode & 0o777 == 0o600
 
 
 def test_sockets_are_in_no_folder_that_a_symlink_leads_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from agent_orchestrator.flow.pull import CheckRun, Comment, PullRequest, Review
 from agent_orchestrator.home import Home
 from agent_orchestrator.host import LocalHost
 from agent_orchestrator.services.material import Gathering, hunk_around
-from agent_orchestrator.services.wording import MOST, comments, errors
+from agent_orchestrator.services.wording import MOST, TOLD, comments, errors
 from tests.unit.flow.test_facts_properties import begun
 
 ALL = settings(max_examples=100, derandomize=True, deadline=None, database=None)
@@ -60,6 +60,15 @@ def test_each_failing_check_has_its_share_of_the_room(count: int, size: int) -> 
     text = errors(facts, PullRequest(1, "x", "main", checks=runs))
     assert all(f"c{n} (failure):" in text and f"whole log: /log/{n}" in text for n in range(count))
     assert len(text) <= MOST + 400 * count
+
+
+def test_of_checks_by_the_thousand_a_message_tells_the_first_and_how_many_more() -> None:
+    facts = replace(begun(), head="h")
+    runs = {f"c{n}": CheckRun(f"c{n}", "h", "failure", "x\n" * 500, f"/log/{n}") for n in range(5000)}
+    text = errors(facts, PullRequest(1, "x", "main", checks=runs))
+    assert text.count("whole log:") == TOLD
+    assert text.endswith(f"\n\nand {5000 - TOLD} more: ao checks {facts.id}")
+    assert len(text) < 4 * MOST
 
 
 def test_a_request_tells_who_what_he_is_where_and_what_was_said_before() -> None:

@@ -18,6 +18,8 @@ from agent_orchestrator.plugins.runtimes import launching
 from agent_orchestrator.protocols import Exit, Gone, ScreenRules
 from agent_orchestrator.services import observer as observing
 from agent_orchestrator.services.observer import Observer
+from agent_orchestrator.services.plugins import handle_of
+from agent_orchestrator.spool import MAX_LINES
 
 pytestmark = pytest.mark.anyio
 
@@ -42,7 +44,7 @@ class World:
         self.recorded = asyncio.Event()
         self.failures: list[Exception] = []
         place = SimpleNamespace(git_dir=str(folder / "git"))
-        launch = SimpleNamespace(handle=HANDLE, inbox="")
+        launch = SimpleNamespace(handle=HANDLE, inbox="", at=0.0)
         facts = SimpleNamespace(
             id="app-a", project="app", generation=1, live=True, place=place, launch=launch, spool=0, head=None,
             node=None, wanted="run", moving=False, spoke=True,
@@ -133,3 +135,123 @@ async def test_a_screen_that_changes_without_end_is_looked_at_once_at_a_time(wor
         second.set()
     finally:
         await observer.close()
+
+
+def lines(*numbers: int) -> bytes:
+    return b"".join(b'{"event": "x", "n": %d}\n' % number for number in numbers)
+
+
+class Flood:
+    """A session whose agent has said much: what is recorded of it, turn by turn."""
+
+    def __init__(self, world: World, said: bytes) -> None:
+        self.observer = world.observer
+        self.path = world.home.spool("app-a", 1)
+        self.path.parent.mkdir(parents=True)
+        self.path.write_bytes(said)
+        self.turns: list[list[int]] = []
+        self.grow = b""
+        self.observer.flow.append = self._append  # type: ignore[assignment, method-assign]
+        runtime = SimpleNamespace(ended=lambda _: asyncio.Event().wait())
+        self.observer.plugins = SimpleNamespace(runtime_of=lambda _: runtime, agent_of=world._no_agent)  # type: ignore[assignment]
+
+    async def _append(self, *events: Any) -> list[Any]:
+        self.turns.append([event.body.data["n"] for event in events if event.body.type == "agent-report"])
+        with self.path.open("ab") as file:
+            file.write(self.grow)
+        return []
+
+    async def end(self) -> None:
+        facts = self.observer.flow.sessions["app-a"]
+        handle = handle_of(facts)
+        assert handle is not None
+        await self.observer.tell_end("app-a", handle, Exit(0))
+
+
+async def test_a_flood_of_lines_is_read_by_turns_with_rests_for_others(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(observing, "SPOOL_REST", 1e9)
+    monkeypatch.setattr(observing, "LONGEST_REST", 3600.0)
+    flood = Flood(world, lines(*range(3 * MAX_LINES)))
+    flood.observer.start()
+    try:
+        for _ in range(20):
+            await flood.observer.catch_up("app-a")
+            await asyncio.sleep(0)
+        assert flood.turns == [[*range(MAX_LINES)]], "whoever asks meanwhile: it rests, and others are served"
+    finally:
+        await flood.observer.close()
+
+
+async def test_after_its_rest_a_flood_is_read_on(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(observing, "LONGEST_REST", 0.0)
+    flood = Flood(world, lines(*range(3 * MAX_LINES)))
+    flood.observer.start()
+    try:
+        async with asyncio.timeout(30):
+            while len(flood.turns) < 3:
+                await asyncio.sleep(0)
+        assert [number for turn in flood.turns for number in turn] == [*range(3 * MAX_LINES)], "in order, each once"
+    finally:
+        await flood.observer.close()
+
+
+@pytest.mark.parametrize("rests", [True, False])
+async def test_a_flood_is_read_to_the_end_though_its_agent_was_stopped_meanwhile(
+    world: World, monkeypatch: pytest.MonkeyPatch, rests: bool
+) -> None:
+    monkeypatch.setattr(observing, "LONGEST_REST", 3600.0 if rests else 0.0)
+    monkeypatch.setattr(observing, "SPOOL_REST", 1e9)
+    flood = Flood(world, lines(*range(3 * MAX_LINES)))
+    facts = flood.observer.flow.sessions["app-a"]
+    flood.observer.start()
+    try:
+        if rests:
+            await flood.observer.catch_up("app-a")
+        monkeypatch.setattr(observing, "LONGEST_REST", 0.0)
+        facts.live = False  # type: ignore[misc]
+        flood.observer._look_at(facts)
+        async with asyncio.timeout(30):
+            while len(flood.turns) < 3:
+                await asyncio.sleep(0)
+        assert [number for turn in flood.turns for number in turn] == [*range(3 * MAX_LINES)]
+    finally:
+        await flood.observer.close()
+
+
+async def test_a_burst_of_lines_is_read_at_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(observing, "SPOOL_REST", 1e9)
+    monkeypatch.setattr(observing, "LONGEST_REST", 3600.0)
+    flood = Flood(world, lines(*range(400)))
+    flood.observer.start()
+    try:
+        await flood.observer.catch_up("app-a")
+        with flood.path.open("ab") as file:
+            file.write(lines(*range(400, 800)))
+        await flood.observer.catch_up("app-a")
+        assert flood.turns == [[*range(400)], [*range(400, 800)]]
+    finally:
+        await flood.observer.close()
+
+
+async def test_what_an_agent_left_is_read_to_the_end_before_its_end_is_told(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(observing, "LONGEST_REST", 0.0)
+    flood = Flood(world, lines(*range(3 * MAX_LINES)) + lines(-1).rstrip())
+    await asyncio.wait_for(flood.end(), 30)
+    *turns, end = flood.turns
+    assert [number for turn in turns for number in turn] == [*range(3 * MAX_LINES), -1] and end == []
+    assert max(map(len, turns)) == MAX_LINES
+
+
+async def test_whoever_writes_on_after_an_agents_end_does_not_put_it_off(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(observing, "LONGEST_REST", 0.0)
+    flood = Flood(world, lines(*range(3 * MAX_LINES)))
+    flood.grow = lines(*range(2 * MAX_LINES))
+    await asyncio.wait_for(flood.end(), 30)
+    assert [number for turn in flood.turns for number in turn][: 3 * MAX_LINES] == [*range(3 * MAX_LINES)]
+    assert flood.turns[-1] == [], "its end is told"

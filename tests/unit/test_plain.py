@@ -117,6 +117,16 @@ def test_what_becomes_a_ref_is_one_that_git_takes(name: str) -> None:
     [
         *("fixes #1", "Closes: #2", "resolved acme/app#3", "Implements ABC-4", "fix GH-5"),
         *("closing https://github.com/acme/app/issues/6", "@maintainer", "(@acme/everybody)"),
+        *("/approve", "done\n/merge", "  /assign me", "> /close", "/lgtm cancel", "/run-all", "a\n/target_branch main"),
+        *(
+            "Do it [skip ci]",
+            "[CI skip] Do it",
+            "[no ci]",
+            "[skip actions]",
+            "[ci-skip]",
+            "***NO_CI***",
+            "x\n\nskip-checks: true",
+        ),
     ],
 )
 def test_words_that_we_hand_to_a_forge_order_nothing(text: str) -> None:
@@ -124,6 +134,18 @@ def test_words_that_we_hand_to_a_forge_order_nothing(text: str) -> None:
     assert handed != text and handed.replace("\u200c", "") == text
 
 
-@pytest.mark.parametrize("text", ["it fixes the bug", "mail me@example.com", "close the door", "issue #1"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "it fixes the bug",
+        "mail me@example.com",
+        "close the door",
+        "issue #1",
+        "/usr/bin/env",
+        "either/or",
+        "[skip]",
+        "[a ci]",
+    ],
+)
 def test_plain_words_stay(text: str) -> None:
     assert without_orders(text) == text

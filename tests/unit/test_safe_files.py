@@ -9,6 +9,7 @@ import pytest
 
 from agent_orchestrator import safe_files
 from agent_orchestrator.git_files import find_layout, read_head, read_ref, read_symbolic_head
+from tests.hostile import nested
 
 COMMIT = "1" * 40
 
@@ -186,3 +187,20 @@ def test_a_new_file_takes_the_place_of_whatever_was_there(root: Path, tmp_path: 
             file.write(b"new")
         assert (root / name).read_bytes() == b"new"
     assert (tmp_path / "outside/secret").read_text() == "secret"
+
+
+def test_some_of_a_folder_is_copied_and_nobody_is_waited_for(tmp_path: Path) -> None:
+    source, kept = tmp_path / "source", tmp_path / "kept"
+    (source / "below").mkdir(parents=True)
+    (source / "below" / "small").write_text("small")
+    (source / "large").write_bytes(bytes(2000))
+    (source / "link").symlink_to("/etc")
+    os.mkfifo(source / "pipe")
+    assert sorted(safe_files.copy_some(source, kept, 1000, 100)) == [source / "large", source / "pipe"]
+    assert (kept / "below" / "small").read_text() == "small" and (kept / "link").readlink() == Path("/etc")
+    assert [one.name for one in safe_files.copy_some(source, tmp_path / "few", 10_000, 0)] == ["…"]
+    deep = tmp_path / "deep"
+    deep.mkdir()
+    nested(deep, 900)
+    [rest] = safe_files.copy_some(deep, tmp_path / "shallow", 10_000, 500)
+    assert len(rest.relative_to(deep).parts) == 501

@@ -240,6 +240,19 @@ def test_an_endless_line_is_passed_over_in_bounded_reads(tmp_path: Path, monkeyp
     assert len(reads) > 5
 
 
+@pytest.mark.parametrize("end", ["\n", ""])
+def test_many_short_lines_are_read_some_at_a_time(tmp_path: Path, end: str) -> None:
+    path = tmp_path / "spool"
+    path.write_text("\n".join(str(number) for number in range(2 * spool.MAX_LINES)) + end)
+    reader = SpoolReader(path)
+    reads = [reader.read(final=True)]
+    while reader.more:
+        reads.append(reader.read(final=True))
+    assert max(map(len, reads)) == spool.MAX_LINES and len(reads) == 2
+    assert [int(line) for lines in reads for _, line in lines] == list(range(2 * spool.MAX_LINES))
+    assert reader.offset == reader.end == path.stat().st_size
+
+
 def test_a_command_that_a_permission_is_asked_for_is_not_tidied() -> None:
     line = json.dumps({"event": "permission", "tool": "Bash", "command": "git status\r\x1b[2Krm x"}).encode()
     report = parse(line)

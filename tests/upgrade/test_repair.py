@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import shutil
@@ -216,6 +217,40 @@ def test_what_an_agent_left_is_neither_waited_for_nor_a_command(box: Sandbox) ->
     [back] = [one["remedy"] for one in checks if one["name"] == "found" and name in one["detail"]]
     assert back.startswith(f"git -C {box.repo} branch '{name}' 'refs/ao/rescue/{name}'   # or look")
     everything_is_shown(box)
+
+
+def test_what_an_agent_put_into_its_git_folder_fills_no_disk(box: Sandbox) -> None:
+    """A file of 300 GB that takes no room where it is, a pipe, and a link into a folder of the user's."""
+    entry = box.repo / ".git" / "worktrees" / "live"
+    (box.home.worktrees / "app" / "live" / ".git").unlink()
+    with (entry / "hole").open("wb") as file:
+        file.truncate(300 << 30)
+    os.mkfifo(entry / "pipe")
+    (entry / "link").symlink_to(box.repo)
+    found, kept = repaired(box)
+    assert kept is not None
+    [copied] = kept.rglob("worktrees/live")
+    assert (copied / "HEAD").read_text() == (entry / "HEAD").read_text() and (copied / "link").is_symlink()
+    assert not (copied / "hole").exists() and not (copied / "pipe").exists()
+    [told] = found["kept"]
+    assert told["state"] == "warning" and f"{entry}/hole" in told["detail"] and f"{entry}/pipe" in told["detail"]
+    everything_is_shown(box)
+
+
+def test_what_is_on_another_file_system_is_put_aside_there(box: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    def rename(source: Path, target: Path, rename: Any = os.rename) -> None:
+        if Path(source).is_relative_to(box.home.path) != Path(target).is_relative_to(box.home.path):
+            raise OSError(errno.EXDEV, "Invalid cross-device link", str(source), None, str(target))
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", rename)
+    lock = box.repo / ".git" / "worktrees" / "live" / "index.lock"
+    lock.write_text("half an index")
+    os.utime(lock, (0, 0))
+    found, _ = repaired(box)
+    assert not lock.exists() and "failed" not in states(found)
+    [beside] = lock.parent.glob("damaged-*/index.lock")
+    assert beside.read_text() == "half an index" and str(beside.parent) in found["kept"][0]["detail"]
 
 
 def test_a_row_that_never_ends_is_left_out(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from agent_orchestrator.api.events import CI_FAILED, STATUS_TRIGGERS, Event, FailedCheck, triggers_of
 from agent_orchestrator.api.link import Json, Link, TimedOut
 from agent_orchestrator.api.records import PullRequest
-from agent_orchestrator.api.sessions import SETTLES, Session, check_until, past
+from agent_orchestrator.api.sessions import SETTLES, TAKEN_UP_WITHIN, Session, check_until, has_mail, past
 from agent_orchestrator.errors import AoError, NotFound
 from agent_orchestrator.wire import quote
 
@@ -73,6 +73,8 @@ class _Tracked:
     """The event by which its agent was done."""
     told: bool = False
     quiet_since: float | None = None
+    mail_since: float | None = None
+    """Since when it is quiet although a message waits to be taken up."""
 
 
 class Fleet:
@@ -129,6 +131,7 @@ class Fleet:
         check_until(until)
         loop = asyncio.get_running_loop()
         end = None if timeout is None else loop.time() + timeout
+        looked = False
         while True:
             self._changed.clear()
             self.report()
@@ -136,7 +139,14 @@ class Fleet:
                 self._follower.result()
             left = self._left(until, loop.time())
             if not left and not self._tasks:
-                return [self._result(one) for one in self._tracked.values()]
+                if looked:
+                    return [self._result(one) for one in self._tracked.values()]
+                looked = True
+                for one in self._tracked.values():
+                    if not one.session.over:  # a handler may have said something that no event has told of yet
+                        self._look(one.session.id, None)
+                continue
+            looked = looked and not left
             if end is not None and loop.time() >= end:
                 names = ", ".join(one.session.id for one in left[:3]) + ("…" if len(left) > 3 else "")
                 raise TimedOut(
@@ -232,7 +242,8 @@ class Fleet:
                     session = await self._fresh(name)
                 except NotFound:
                     return
-                self._note_status(session, item)
+                mail = name in self._tracked and session.quiet and await has_mail(self._link, name)
+                self._note_status(session, item, mail=mail)
                 if name not in self._again:
                     return
         finally:
@@ -245,7 +256,7 @@ class Fleet:
         session.load(data)
         return session
 
-    def _note_status(self, session: Session, item: Json | None) -> None:
+    def _note_status(self, session: Session, item: Json | None, *, mail: bool) -> None:
         before, self._statuses[session.id] = self._statuses.get(session.id), session.status
         trigger = STATUS_TRIGGERS.get(session.status)
         if trigger and before != session.status and (item or self._history.get(session.id)):
@@ -256,10 +267,9 @@ class Fleet:
         tracked = self._tracked.get(session.id)
         if tracked is None:
             return
-        if not session.quiet:
-            tracked.quiet_since = None
-        elif tracked.quiet_since is None:
-            tracked.quiet_since = asyncio.get_running_loop().time()
+        now = asyncio.get_running_loop().time()
+        tracked.quiet_since = (tracked.quiet_since or now) if session.quiet else None
+        tracked.mail_since = (tracked.mail_since or now) if mail else None
         if tracked.done is not None or session.over:
             self._complete(tracked)
 
@@ -324,10 +334,11 @@ class Fleet:
     # -- the end -------------------------------------------------------------------------------------------------------
 
     def _left(self, until: str, now: float) -> list[_Tracked]:
-        """Those that are not there yet. One that waits for somebody counts once it has done so for a moment."""
+        """Those that are not there yet. One that waits for somebody counts once it has done so for a moment, and has no mail."""
         left = []
         for one in self._tracked.values():
             settled = one.quiet_since is not None and now - one.quiet_since >= SETTLES
+            settled &= one.mail_since is None or now - one.mail_since >= TAKEN_UP_WITHIN
             if one.session.over or (until == "idle" and settled):
                 self._complete(one)
             else:

@@ -39,6 +39,9 @@ QUIET = frozenset({"review_pending", "pr_open"})
 SETTLES = 1.0
 """Seconds that a turn must be over: between an agent's last word and its pull request a session is idle for a moment."""
 
+TAKEN_UP_WITHIN = 60.0
+"""Seconds for which a message that its agent has not taken up yet keeps a session from being idle."""
+
 STOP_PATIENCE = 180.0
 
 task_in_hand: ContextVar[Mapping[str, Any] | None] = ContextVar("task_in_hand", default=None)
@@ -203,12 +206,15 @@ class Session(SessionData):
 
     async def _until(self, until: str, stream: AsyncIterator[Json | None]) -> None:
         async for item in stream:
+            waited = 0.0
             while item is None or item["type"] != "agent-output":
                 await self.refresh()
                 if self.over or (until == "idle" and self.quiet):
                     seen = self.updated_at
                     await asyncio.sleep(0 if self.over else SETTLES)
-                    if (await self.refresh()).updated_at == seen:
+                    mail = not self.over and waited < TAKEN_UP_WITHIN and await has_mail(self._link, self.id)
+                    waited += SETTLES
+                    if (await self.refresh()).updated_at == seen and not mail:
                         return
                 else:
                     break
@@ -228,6 +234,14 @@ async def past(link: Link, session: str, after: int = 0) -> list[Json]:
     path = f"/api/sessions/{quote(session)}/events"
     found: list[Json] = (await link.get(path, {"after": str(after), "limit": 1000}))["events"]
     return found
+
+
+async def has_mail(link: Link, session: str) -> bool:
+    """Is there a message that its agent is yet to take up? One that never acknowledged any has taken up what was delivered."""
+    found = (await link.look(f"/api/sessions/{quote(session)}/messages"))["messages"]
+    states = [one["state"] for one in found]
+    taken = max((place for place, state in enumerate(states, 1) if state == "acknowledged"), default=0)
+    return "queued" in states[taken:] or (taken > 0 and "delivered" in states[taken:])
 
 
 class SessionManager:

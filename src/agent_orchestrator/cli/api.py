@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import sys
+from collections.abc import Callable
 
 import click
 
@@ -25,15 +27,15 @@ _ROOTS = ("/api/", "/healthz", "/openapi.json", "/metrics")
 def api(method: str, path: str, data: str | None, headers: tuple[str, ...]) -> int:
     """Send one request to the daemon's HTTP API.
 
-    PATH with or without `/api`: `ao api GET sessions`. Prints the answer's body as it comes.
+    PATH with or without `/api`: `ao api GET sessions`. Prints the answer's body as it comes; on a terminal, what would
+    steer that is escaped.
     """
     with client().stream(
         method.upper(), full_path(path), _data(data), headers=_headers(headers), timeout=600.0, check=False
     ) as stream:
-        body = b""
+        body, show = b"", _shown() if sys.stdout.isatty() else _as_it_is
         while piece := stream.chunk():
-            sys.stdout.buffer.write(piece)
-            sys.stdout.buffer.flush()
+            show(piece)
             body = piece if stream.status < 400 else body + piece
         if body and not body.endswith(b"\n"):
             print()
@@ -42,6 +44,22 @@ def api(method: str, path: str, data: str | None, headers: tuple[str, ...]) -> i
             out.note(str(error))
             return error.exit_code
     return 0
+
+
+def _as_it_is(piece: bytes) -> None:
+    """For a program: byte for byte."""
+    sys.stdout.buffer.write(piece)
+    sys.stdout.buffer.flush()
+
+
+def _shown() -> Callable[[bytes], None]:
+    """For a person: what would steer the terminal is escaped, also where it comes in two pieces."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def show(piece: bytes) -> None:
+        print(out.escaped(decoder.decode(piece)), end="", flush=True)
+
+    return show
 
 
 def full_path(path: str) -> str:

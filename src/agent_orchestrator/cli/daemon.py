@@ -254,13 +254,21 @@ def _register_later(home: str, body: dict[str, Any] | None, no_open: bool, orche
 def shutdown(sessions: bool) -> None:
     """Stop the daemon; sessions run on.
 
-    They are adopted at the next start, which any command brings about.
+    They are adopted at the next start, which any command brings about. With --sessions a daemon that does not run is
+    started to stop them.
     """
     ao = client(start=False)
+    needed = sessions and os.path.exists(
+        os.path.join(ao.home, "daemon.lock")
+    )  # else there was never one, nor a session
+    if needed:
+        client().get("/healthz")
     info = ao.info()
     try:
         ao.request("POST", "/api/shutdown", {"sessions": sessions}, timeout=600.0 if sessions else 60.0)
     except NotRunning:
+        if needed:
+            raise
         print("The daemon is not running.")
         return
     ao.close()

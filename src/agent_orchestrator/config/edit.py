@@ -21,7 +21,7 @@ from ruamel.yaml.util import load_yaml_guess_indent
 from agent_orchestrator.config.detect import Detected
 from agent_orchestrator.config.load import keys_at, load_text, model_at, read
 from agent_orchestrator.config.problems import did_you_mean
-from agent_orchestrator.errors import ConfigError, UsageError
+from agent_orchestrator.errors import ConfigError, Denied, UsageError
 
 
 def get_value(path: Path, key: str, environ: Mapping[str, str]) -> Any:
@@ -39,13 +39,16 @@ def get_value(path: Path, key: str, environ: Mapping[str, str]) -> Any:
     return value
 
 
-def set_value(path: Path, key: str, value: str, environ: Mapping[str, str]) -> None:
-    """Set a dotted key to a value written as YAML. The result is checked first, and written as a whole or not at all."""
+def set_value(path: Path, key: str, value: str, environ: Mapping[str, str], within: Path | None = None) -> None:
+    """Set a dotted key to a value written as YAML. The result is checked first, and written as a whole or not at all.
+
+    `within`: the folder that no symlink may lead out of.
+    """
     steps = split_key(key)
     text = read(path) if path.exists() else ""
     changed = changed_text(text, path, lambda document: _set(document, steps, _value(value)))
     load_text(changed, path, environ)
-    write_atomically(path, changed)
+    write_atomically(path, changed, within)
 
 
 def split_key(key: str) -> list[str]:
@@ -56,9 +59,14 @@ def split_key(key: str) -> list[str]:
     return steps
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Replace a file's content in one step; a symlink stays one, and so do the permissions."""
+def write_atomically(path: Path, text: str, within: Path | None = None) -> None:
+    """Replace a file's content in one step; a symlink stays one, and so do the permissions.
+
+    `within`: the folder that no symlink may lead out of, nor into Git's own there.
+    """
     target = path.resolve()
+    if within is not None:
+        _refuse_out_of(within.resolve(), path, target)
     target.parent.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     try:
@@ -72,6 +80,15 @@ def write_atomically(path: Path, text: str) -> None:
         with contextlib.suppress(FileNotFoundError):
             Path(name).unlink()
         raise
+
+
+def _refuse_out_of(folder: Path, path: Path, target: Path) -> None:
+    inside = target.parts[len(folder.parts) :] if target.is_relative_to(folder) else (".git",)
+    if any(part.casefold() == ".git" for part in inside):
+        raise Denied(
+            f"{path} leads to {target}, out of {folder}: nothing is written there",
+            "change that file itself, or put a file in the link's place",
+        )
 
 
 def initial(

@@ -191,5 +191,6 @@ Action = Annotated[str, _one_of(ACTIONS), WithJsonSchema({"enum": [*ACTIONS, "au
 Priority = Annotated[str, _one_of(PRIORITIES), WithJsonSchema({"enum": list(PRIORITIES)})]
 Strategy = Annotated[str, _one_of(STRATEGIES), WithJsonSchema({"enum": list(STRATEGIES)})]
 Port = Annotated[int, Field(ge=0, le=65535)]
-Count = Annotated[int, Field(ge=0)]
-Positive = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=0, le=values.MOST)]
+Positive = Annotated[int, Field(ge=1, le=values.MOST)]
+Cpus = Annotated[float, Field(ge=0, le=values.MOST)]

@@ -21,6 +21,7 @@ from agent_orchestrator.config.kinds import (
     Condition,
     Conversation,
     Count,
+    Cpus,
     Database,
     Duration,
     Engine,
@@ -130,7 +131,7 @@ class Docker(Model):
     dockerfile: Text | None = Field(default=None, description="Dockerfile, relative to the repository")
     network: Network = Field(default="allowlist", description="what it may reach")
     allow: Texts = Field(default=(), description="hosts it may reach beyond the agent's own, for network allowlist")
-    cpus: Annotated[float, Field(gt=0)] | None = Field(default=None, description="CPU limit")
+    cpus: Annotated[Cpus, Field(gt=0)] | None = Field(default=None, description="CPU limit")
     memory: Size | None = Field(default=None, description="memory limit")
     mounts: Texts = Field(
         default=(), description="your files and folders that it sees too: ~/.npmrc (to read), ~/.claude:rw"
@@ -396,7 +397,7 @@ class Tls(Model):
 class Resources(Model):
     """What a session takes of a node."""
 
-    cpus: Annotated[float, Field(ge=0)] = Field(default=1.0, description="CPUs")
+    cpus: Cpus = Field(default=1.0, description="CPUs")
     memory: Size = Field(default=2 << 30, description="memory")
 
 

@@ -8,19 +8,24 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import structlog
 
 from agent_orchestrator.config.effective import AgentSettings, ProjectConfig, agent_settings, project_config
 from agent_orchestrator.config.load import Loaded, expand_user, load
 from agent_orchestrator.config.merge import overlay, rules
 from agent_orchestrator.config.model import DAEMON_KEYS, Cluster, Config, Power, Profile, Project, Tls
 from agent_orchestrator.config.trust import Around, harmless
-from agent_orchestrator.config.values import Amount
-from agent_orchestrator.errors import ConfigError
+from agent_orchestrator.config.values import Amount, shown
+from agent_orchestrator.errors import AoError, ConfigError, machine_short
 from agent_orchestrator.flow.rules import Rule
+
+log = structlog.get_logger()
 
 DEFAULT_PORT = 3000
 _NOTHING = Config()
@@ -294,23 +299,55 @@ class ConfigSet:
     def _take(self, path: Path, without: frozenset[str] | None = None) -> Loaded:
         key = _key(path)
         without = self._without.get(key, frozenset()) if without is None else without
-        try:
-            loaded = load(path, self.environ)
+        with self.answering(path):
+            loaded = self.noted(load(path, self.environ))
             entries = {name: e for name, e in self._entries_of(loaded).items() if name not in without}
             for name, entry in entries.items():
                 self._refuse_clash(name, key, entry.root)
+            self._put(key, loaded, entries)
+        self._without[key] = without
+        self.broken.pop(key, None)
+        return loaded
+
+    def _put(self, key: Path, loaded: Loaded, entries: Mapping[str, _Entry]) -> None:
+        """Put a file's content in force, if each of its projects can be worked out from it; else that of before stays."""
+        before = self._entries, self._loaded
+        named = self._ids_of(key)
+        kept = {name: entry for name, entry in self._entries.items() if entry.file != key or name not in named}
+        self._entries, self._loaded = {**kept, **entries}, {**self._loaded, key: loaded}
+        try:
+            self._changed()
+            own = key == _key(self._home)  # which speaks for every project
+            for name in self._entries if own else entries:
+                self.project(name)
+                self.rules(name)
+        except BaseException:
+            self._entries, self._loaded = before
+            self._changed()
+            raise
+
+    @contextmanager
+    def answering(self, path: Path) -> Iterator[None]:
+        """Whatever goes wrong with a file is wrong with that file: it is broken, and nothing else is."""
+        key = _key(path)
+        try:
+            yield
         except ConfigError as error:
             self.broken[key] = str(error)
             raise
-        loaded = self.noted(loaded)
-        kept = {
-            name: entry for name, entry in self._entries.items() if entry.file != key or name not in self._ids_of(key)
-        }
-        self._entries = {**kept, **entries}
-        self._loaded[key], self._without[key] = loaded, without
-        self.broken.pop(key, None)
-        self._changed()
-        return loaded
+        except AoError:
+            raise
+        except Exception as error:
+            if short := machine_short(error):
+                raise short from error
+            kind = " ".join(f"{type(error).__name__}: {error}".split())
+            wrong = ConfigError(
+                f"{path} cannot be used ({shown(kind)})", "daemon.log says more; take back what was changed in it last"
+            )
+            if self.broken.get(key) != str(wrong):
+                log.exception("a configuration cannot be used, which nobody foresaw", file=str(path))
+            self.broken[key] = str(wrong)
+            raise wrong from error
 
     def _ids_of(self, key: Path) -> set[str]:
         """Projects that a file itself named when it was last read; not those that were added beside it."""

@@ -21,6 +21,12 @@ _QUIET = re.compile(
 )
 _RATE = re.compile(r"\s*(\d{1,6})\s*(?:/|per)\s*(.+)")
 _LONGEST = 40
+MOST = 1_000_000
+"""Of anything that is counted."""
+FOREVER = 36_525 * 86_400.0
+"""The longest duration: what is later than in a hundred years has no date."""
+LARGEST = 1 << 60
+"""The largest size, in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,12 +146,19 @@ def duration(value: Any) -> float:
     if isinstance(value, str):
         text = value.strip()
         if _number(text):
-            return _finite(float(text))
+            return _lasting(float(text), value)
         if len(text) <= _LONGEST and _DURATION.fullmatch(text):
-            return _finite(sum(float(n) * _SECONDS[unit.lower()] for n, unit in _DURATION_PART.findall(text)))
+            parts = _DURATION_PART.findall(text)
+            return _lasting(sum(float(n) * _SECONDS[unit.lower()] for n, unit in parts), value)
     elif isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
-        return _finite(value)
+        return _lasting(value, value)
     raise ValueError(f"{shown(value)} is no duration; accepted: 30s, 10m, 1h30m, 2d, or a number of seconds")
+
+
+def _lasting(seconds: float, value: Any) -> float:
+    if seconds > FOREVER:
+        raise ValueError(f"{shown(value)} is too long; accepted: up to {spelled(FOREVER)}")
+    return float(seconds)
 
 
 def spelled(seconds: float) -> str:
@@ -161,10 +174,16 @@ def size(value: Any) -> int:
     if isinstance(value, str):
         match = _SIZE.fullmatch(value[:_LONGEST])
         if match and len(value) <= _LONGEST:
-            return int(float(match[1]) * 1024.0 ** " kmgt".index(match[2].lower() or " "))
+            return _fitting(int(float(match[1]) * 1024.0 ** " kmgt".index(match[2].lower() or " ")), value)
     elif isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-        return int(value)
+        return _fitting(int(value), value)
     raise ValueError(f"{shown(value)} is no size; accepted: 512m, 4g, or a number of bytes")
+
+
+def _fitting(bytes_: int, value: Any) -> int:
+    if bytes_ > LARGEST:
+        raise ValueError(f"{shown(value)} is too large; accepted: up to {LARGEST >> 40}t")
+    return bytes_
 
 
 def money(value: Any) -> Amount:
@@ -202,7 +221,7 @@ def escalate_after(value: Any) -> EscalateAfter:
     text = value.strip() if isinstance(value, str) else value
     if isinstance(text, str) and text.isascii() and text.isdigit() and len(text) < 10:
         text = int(text)
-    if isinstance(text, int) and not isinstance(text, bool) and text >= 0:
+    if isinstance(text, int) and not isinstance(text, bool) and 0 <= text <= MOST:
         return EscalateAfter(count=int(text))
     if isinstance(text, str):
         try:

@@ -19,6 +19,7 @@ from agent_orchestrator.redaction import MARK
 SHELLS = frozenset(("Bash", "bash", "shell", "Shell", "run_shell_command"))
 """What agents call the tool that runs a command line."""
 LONGEST = 20_000
+_CUT = "⟦… "
 
 _LOOKING = {
     **dict.fromkeys(("status", "list", "ls"), "--prompt --done -p --project -A --all-projects --json"),
@@ -58,8 +59,13 @@ def told(command: str) -> str:
     """A command as it is kept, shown and compared: whole, or by its digest too; whatever is not seen is written as its number."""
     if len(command) > LONGEST:
         digest = hashlib.sha256(command.encode(errors="surrogatepass")).hexdigest()
-        return f"{visible(command[:LONGEST])}⟦… {len(command)} characters in all, sha256 {digest}⟧"
+        return f"{visible(command[:LONGEST])}{_CUT}{len(command)} characters in all, sha256 {digest}⟧"
     return visible(command)
+
+
+def is_whole(command: str) -> bool:
+    """Does what is kept and shown of a command tell all of it? No command has our mark in it: there it is written as its number."""
+    return _CUT not in command
 
 
 def permitted(

@@ -13,8 +13,9 @@ from itertools import pairwise
 
 _AGENTS = (
     ".agents .aider.conf.yml .amp .augment .claude .claude.json .codex .copilot .crush .crush.json crush.json .cursor .gemini .goose"
-    " .goosehints .kimi .kimi-code .mcp.json .opencode opencode.json opencode.jsonc .qwen"
+    " .goosehints .kimi .kimi-code .mcp.json .opencode opencode.json opencode.jsonc .qwen bunfig.toml"
 )
+"""`bunfig.toml` names what each program that is built with Bun runs first."""
 _OPENED = ".devcontainer .envrc .exrc .idea .mise .mise.toml mise.toml mise.local.toml .nvim.lua .nvimrc .vscode .zed"
 _COMMITS = (
     ".captainhook captainhook.json .cargo-husky .git-hooks .githooks hk.pkl .husky husky.config.js husky.config.cjs .lefthook"
@@ -25,8 +26,9 @@ _GIT = ".gitmodules .lfsconfig head"
 _NAMES = frozenset(f"{_AGENTS} {_OPENED} {_COMMITS} {_GIT}".split())
 _ENDINGS = re.compile(
     r"\.?(?:lefthook|lefthook-local|simple-git-hooks|grumphp)\.[a-z.]+|\.(?:huskyrc|lintstagedrc|commitlintrc)(?:\.[a-z.]+)?"
-    r"|(?:lint-staged|commitlint)\.config\.[a-z]+"
+    r"|(?:lint-staged|commitlint)\.config\.[a-z]+|\.env(?:\.(?:development|production|test))?(?:\.local)?"
 )
+"""Agents take variables from `.env` at their start: folders that are trusted, commands that are run by themselves."""
 _BELOW = frozenset(((".github", "hooks"), (".github", "extensions"), (".github", "mcp.json"), (".config", "mise")))
 
 

@@ -1,6 +1,7 @@
 """What every request passes first: from where, who, how much. The sessions list, asked for most, is answered right here.
 
-So are webhooks, and the dashboard itself. Whoever is signed out, or whose token is revoked, loses what is open: streams and terminals.
+So are webhooks, and the dashboard itself. Whoever is signed out, by himself or after 30 days, or whose token is revoked, loses what is
+open: streams and terminals.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ _BUTTONS = f"{_WEBHOOKS}slack"
 _ANSWERED_HERE = ("/api/sessions", "/mcp", "/openapi.json")
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _SMALL_LIMIT = 1 << 13
+_LOOK_AGAIN = 60.0
 _STRANGERS = 16
 """Requests with a body that are taken at once from people not known yet: bodies are kept in memory until they are judged."""
 _DRAIN_LIMIT = 1 << 25
@@ -273,6 +275,8 @@ class Gate:
         ended = asyncio.Event()
         waiting = self._open.setdefault(identity.id, set())
         waiting.add(ended)
+        expires = self._services.tokens.left(identity.id) is not None
+        over_time = asyncio.ensure_future(self._at_expiry(identity.id, ended)) if expires else None
 
         async def until_ended() -> Message:
             ways = [asyncio.ensure_future(receive()), asyncio.ensure_future(ended.wait())]
@@ -293,9 +297,18 @@ class Gate:
         try:
             await self._app(scope, until_ended, saying_why)
         finally:
+            if over_time:
+                over_time.cancel()
             waiting.discard(ended)
             if not waiting:
                 self._open.pop(identity.id, None)
+
+    async def _at_expiry(self, id_: str, ended: asyncio.Event) -> None:
+        """Say that a sign-in has ended when its time is up, within a minute where the machine slept meanwhile."""
+        while left := self._services.tokens.left(id_):  # noqa: ASYNC110 - nothing tells that time has passed
+            await asyncio.sleep(min(left, _LOOK_AGAIN))
+        if left is not None:
+            ended.set()
 
     async def _list_sessions(self, headers: Mapping[bytes, bytes], context: Context, wanted: str, send: Send) -> None:
         project = await scope_of(self._services, context, wanted or None, wanted == "*")

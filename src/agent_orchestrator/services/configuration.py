@@ -16,6 +16,7 @@ from agent_orchestrator.config.importing.told import Entry
 from agent_orchestrator.config.load import FILE_NAMES, Loaded, find, in_workspace, load_text, read
 from agent_orchestrator.config.model import DAEMON_KEYS
 from agent_orchestrator.config.problems import InvalidConfig
+from agent_orchestrator.config.scope import repository_of
 from agent_orchestrator.errors import AoError, ConfigError, Conflict, Denied, NotFound
 from agent_orchestrator.home import Home
 from agent_orchestrator.services.projects import Context, Projects, told, tracked
@@ -33,6 +34,11 @@ class Configuration:
         workspaces = (self.home.worktrees, *self.projects.config.workspaces())
         return find(context.cwd or self.home.path, environ, self.home.path, workspaces) or self.home.config
 
+    def _bounds(self, file: Path) -> Path | None:
+        """What no symlink of a repository may lead out of; the user's own file he may keep wherever he likes."""
+        folder = file.parent.resolve()
+        return None if folder.is_relative_to(self.home.path.resolve()) else repository_of(folder) or folder
+
     async def get(self, key: str, context: Context) -> dict[str, Any]:
         """A value as its file has it, or its default."""
         file = self._file(context)
@@ -41,7 +47,8 @@ class Configuration:
     async def set(self, key: str, value: Any, context: Context) -> dict[str, Any]:
         """Change a value, keeping comments; a value that would break the file is refused."""
         file = self._file(context)
-        set_value(file, key, value if isinstance(value, str) else json.dumps(value), os.environ)
+        written = value if isinstance(value, str) else json.dumps(value)
+        set_value(file, key, written, os.environ, self._bounds(file))
         await self.projects.resolve(context)
         return {"file": str(file), "key": key, "value": get_value(file, key, os.environ)}
 
@@ -74,7 +81,7 @@ class Configuration:
         if written:
             if shown != digest and digest:
                 raise _unseen(source, target, len(commands), bool(shown))
-            write_atomically(target, merged.text)
+            write_atomically(target, merged.text, self._bounds(target))
             await self.projects.resolve(context)
         return {
             "kind": brought.kind,

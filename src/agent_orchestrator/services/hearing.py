@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import re
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import structlog
@@ -36,6 +37,10 @@ from agent_orchestrator.watch import FileChanges, Watch
 RETRY_PAUSE = 1.0
 FINISH_WITHIN = 3.0
 """Seconds that a plugin gets to read what an ended agent still left."""
+SCREEN_REST = 4.0
+"""How many times as long as a look at a screen took is waited before the next one: who prints without end has no more than a fifth."""
+LONGEST_REST = 1.0
+"""But no longer: meanwhile nothing else is heard of it."""
 
 log = structlog.get_logger()
 
@@ -56,7 +61,7 @@ class Hearing:
         prices: Prices,
     ) -> None:
         self.agent = agent
-        self.run = run
+        self.run = replace(run, screen=rested(run.screen, run.ended))
         self.flow = flow
         self.plugins = plugins
         self.prices = prices
@@ -135,6 +140,25 @@ class Hearing:
     async def _done(self, heard: Heard, report: r.TurnReport, number: int) -> Event | None:
         key = f"{self._key(heard, self.flow.clock(), number)}:done"
         return await done_if_all_is_committed(self.flow, self.plugins, self.run.session, heard.source, key, report.text)
+
+
+def rested(look: Callable[[], Awaitable[str]], ended: asyncio.Event) -> Callable[[], Awaitable[str]]:
+    """Looks at a screen, with a rest between one and the next, while the agent lives."""
+    due = 0.0
+
+    async def looked() -> str:
+        nonlocal due
+        loop = asyncio.get_running_loop()
+        if (rest := due - loop.time()) > 0:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(ended.wait(), rest)
+        began = loop.time()
+        try:
+            return await look()
+        finally:
+            due = loop.time() + min(LONGEST_REST, SCREEN_REST * (loop.time() - began))
+
+    return looked
 
 
 async def done_if_all_is_committed(

@@ -25,7 +25,14 @@ from agent_orchestrator.git_files import read_head
 from agent_orchestrator.home import Home
 from agent_orchestrator.plugins.runtimes.launching import forget_ended, remove_surely
 from agent_orchestrator.protocols import Agent, Exit, Handle, Listens, ScreenRules
-from agent_orchestrator.services.hearing import Hearing, agent_run, body_of, done_if_all_is_committed, happened
+from agent_orchestrator.services.hearing import (
+    SCREEN_REST,
+    Hearing,
+    agent_run,
+    body_of,
+    done_if_all_is_committed,
+    happened,
+)
 from agent_orchestrator.services.plugins import Plugins, handle_of
 from agent_orchestrator.services.prices import Prices
 from agent_orchestrator.services.transcript import last_lines
@@ -33,8 +40,9 @@ from agent_orchestrator.watch import Watch
 
 SCREEN_PAUSE = 0.15
 """Seconds that a screen must have been left alone before it is read."""
-SCREEN_REST = 4.0
-"""How many times as long as a look at a screen took is waited before the next one: who prints without end has no more than a fifth."""
+SPOOL_REST = 4.0
+"""How many times as long as a turn of a spool took is waited before the next one: who reports without end has no more than a fifth."""
+LONGEST_REST = 1.0
 SETTLED = 2.0
 """Seconds that a screen must have shown an idle agent until its turn counts as over."""
 RETRY_PAUSE = 1.0
@@ -52,6 +60,8 @@ class _Eye:
     stops: list[Callable[[], None]] = field(default_factory=list)
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)
+    rest: asyncio.TimerHandle | None = None
+    """Its spool has more than others can wait for: read on then."""
     screen_timer: asyncio.TimerHandle | None = None
     screen_pause: float = SCREEN_PAUSE
     looking: bool = False
@@ -65,8 +75,9 @@ class _Eye:
             stop()
         for task in self.tasks:
             task.cancel()
-        if self.screen_timer:
-            self.screen_timer.cancel()
+        for timer in (self.screen_timer, self.rest):
+            if timer:
+                timer.cancel()
         if self.hearing:
             self.hearing.close()
 
@@ -83,6 +94,7 @@ class Observer:
         self._eyes: dict[str, _Eye] = {}
         self._heads: dict[str, str] = {}
         self._background: set[asyncio.Task[None]] = set()
+        self._closed = False
 
     def start(self) -> None:
         """Watch the sessions that live, and those to come."""
@@ -92,6 +104,7 @@ class Observer:
 
     async def close(self) -> None:
         """Look no more."""
+        self._closed = True
         for eye in self._eyes.values():
             eye.close()
         self._eyes.clear()
@@ -105,6 +118,8 @@ class Observer:
     def _look_at(self, facts: SessionFacts) -> None:
         eye = self._eyes.get(facts.id)
         if eye and (not facts.live or eye.generation != facts.generation):
+            if eye.rest:  # somebody else told its end before it was read
+                self._spawn(self._read_to_the_end(facts.id, eye))
             eye.close()
             del self._eyes[facts.id]
             eye = None
@@ -151,35 +166,61 @@ class Observer:
     # -- spool ---------------------------------------------------------------------------------------------------------
 
     async def catch_up(self, session: str) -> None:
-        """Hear what an agent has said up to now, whether the file system has told of it or not."""
+        """Hear what an agent has said up to now, whether the file system has told of it or not; of a flood no more than its turn."""
         if eye := self._eyes.get(session):
             await self._read_spool(session, eye)
 
-    async def _read_spool(self, session: str, eye: _Eye, *, final: bool = False) -> None:
+    async def _read_spool(self, session: str, eye: _Eye) -> None:
+        """One turn: a burst. Whoever says more is read on after a rest, in which others are served."""
         async with eye.reading:
-            while True:
-                start = eye.reader.offset
-                try:
-                    events = self._events(session, eye, final=final)
-                except AoError as error:
-                    log.warning("what an agent says cannot be read; trying again", session=session, error=str(error))
-                    if final:
-                        await asyncio.sleep(RETRY_PAUSE)
-                        continue
-                    self._read_again(session, eye)
-                    return
-                if any(isinstance(event.body, e.AgentDone | e.AgentTurnEnded) for event in events):
-                    await self.look_at_head(session)  # what it says is done is what it committed before
-                if events and not await self._told(events):
-                    eye.reader = spool.SpoolReader(eye.reader.path, start)
-                    self._read_again(session, eye)
-                    return
-                await self._done_after(session, events)
-                if not eye.reader.more:
-                    return
+            if eye.rest is not None:
+                return
+            took = await self._turn(session, eye)
+            if took is None:
+                self._read_on(session, eye, RETRY_PAUSE)
+            elif eye.reader.more:
+                self._read_on(session, eye, min(LONGEST_REST, SPOOL_REST * took))
 
-    def _read_again(self, session: str, eye: _Eye) -> None:
-        asyncio.get_running_loop().call_later(RETRY_PAUSE, lambda: self._spawn(self._read_spool(session, eye)))
+    def _read_on(self, session: str, eye: _Eye, pause: float) -> None:
+        def awake() -> None:
+            eye.rest = None
+            self._spawn(self._read_spool(session, eye))
+
+        if self._closed:
+            return
+        if self._eyes.get(session) is not eye:
+            self._spawn(self._read_to_the_end(session, eye))
+        else:
+            eye.rest = asyncio.get_running_loop().call_later(pause, awake)
+
+    async def _read_to_the_end(self, session: str, eye: _Eye) -> None:
+        """All that its agent, which has ended, left there. Turn by turn too; in between others have as much time."""
+        async with eye.reading:
+            end: int | None = None
+            while True:
+                took = await self._turn(session, eye, final=True)
+                if took is not None:
+                    end = eye.reader.end if end is None else end
+                    if not eye.reader.more or eye.reader.offset >= end:
+                        return
+                await asyncio.sleep(RETRY_PAUSE if took is None else min(LONGEST_REST, took))
+
+    async def _turn(self, session: str, eye: _Eye, *, final: bool = False) -> float | None:
+        """Read some lines and record them: how long that took; none: it is to be tried again."""
+        loop, start = asyncio.get_running_loop(), eye.reader.offset
+        began = loop.time()
+        try:
+            events = self._events(session, eye, final=final)
+        except AoError as error:
+            log.warning("what an agent says cannot be read; trying again", session=session, error=str(error))
+            return None
+        if any(isinstance(event.body, e.AgentDone | e.AgentTurnEnded) for event in events):
+            await self.look_at_head(session)  # what it says is done is what it committed before
+        if events and not await self._told(events):
+            eye.reader = spool.SpoolReader(eye.reader.path, start)
+            return None
+        await self._done_after(session, events)
+        return loop.time() - began
 
     async def _done_after(self, session: str, events: Sequence[Event]) -> None:
         for event in events:
@@ -245,7 +286,7 @@ class Observer:
             eye = _Eye(handle.generation, spool.SpoolReader(path, facts.spool), ScreenRules())
         if eye.hearing:
             await eye.hearing.finish()
-        await self._read_spool(session, eye, final=True)
+        await self._read_to_the_end(session, eye)
         await self.look_at_head(session)
         facts = self.flow.sessions[session]
         body: e.Body

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 
@@ -33,6 +33,8 @@ from agent_orchestrator.home import Home
 from agent_orchestrator.host import Host
 from agent_orchestrator.registry import Code, Registry, declared_in
 from agent_orchestrator.watch import Watch
+
+T = TypeVar("T")
 
 CONFIG_NAME = "agent-orchestrator.yaml"
 
@@ -96,11 +98,11 @@ class Projects:
         self._warned: dict[Path, Loaded] = {}
         """The files of whose warnings a person was told, as they were then."""
         config.trusts = self.trusts
+        config.trust_changed()
 
     async def start(self) -> None:
         """Take up the projects that the log knows. A file that is wrong now does not keep the daemon from starting."""
-        await self._note_own(self.home.config)
-        self._try(self.config.load_home)
+        await self._try(self.home.config, self.config.load_home)
         self._watch(self.home.config)
         removed = {project.id for project in self.flow.home.projects.values() if project.removed}
         for project in self.flow.home.projects.values():
@@ -108,22 +110,28 @@ class Projects:
                 continue
             file = Path(project.config) if project.config else None
             if file and file.exists() and self.config.loaded(file) is None:
-                await self._note_own(file)
-                self._try(partial(self.config.add, file, removed))
+                await self._try(file, partial(self.config.add, file, removed))
                 self._watch(file)
             if self.config.project(project.id) is None:
-                self._try(partial(self.config.add_adhoc, project.id, Path(project.path)))
+                await self._try(None, partial(self.config.add_adhoc, project.id, Path(project.path)))
 
     async def take(self, file: Path) -> None:
         """Take up the file that the daemon is started with. Raises what is wrong with it."""
-        await self._note_own(file)
-        self.config.add(file)
+        await self._judged(file, partial(self.config.add, file))
 
-    def _try(self, load: Callable[[], object]) -> None:
+    async def _judged(self, file: Path, take: Callable[[], T]) -> T:
+        """Take a file up, once it is known whether it is the user's own. What goes wrong on the way is wrong with that file."""
+        with self.config.answering(file):
+            await self._note_own(file)
+            return take()
+
+    async def _try(self, file: Path | None, take: Callable[[], object]) -> None:
         try:
-            load()
+            await self._judged(file, take) if file else take()
         except AoError as error:
             log.warning("a configuration is not in force", error=str(error))
+        except Exception:
+            log.exception("a project is not in force")
 
     # -- finding -------------------------------------------------------------------------------------------------------
 
@@ -180,8 +188,7 @@ class Projects:
     async def _take(self, file: Path) -> None:
         """A file seen for the first time: its projects are ours, but those that a person took out."""
         removed = {project.id for project in self.flow.home.projects.values() if project.removed}
-        await self._note_own(file)
-        self.config.add(file, removed)
+        await self._judged(file, partial(self.config.add, file, removed))
         self._watch(file)
         await self._record(project for project in self.config.projects() if project.file == file)
 
@@ -233,7 +240,12 @@ class Projects:
     async def _reload_quietly(self, file: Path) -> None:
         async with self._registering:
             if self._stamp(file) != self._stamps.get(file) and file.exists():
-                await self._reload_or_keep(file)
+                try:
+                    await self._reload_or_keep(file)
+                except AoError as error:
+                    log.warning(
+                        "a configuration could not be read again; it is when it is next needed", error=str(error)
+                    )
 
     async def _reload_or_keep(self, file: Path) -> None:
         """A broken file leaves its last good content in force; whoever works there is told by a notice."""
@@ -244,11 +256,13 @@ class Projects:
 
     async def _reload(self, file: Path) -> None:
         self._stamps[file] = self._stamp(file)
-        await self._note_own(file)
         try:
-            changes = self.config.reload(file)
+            changes = await self._judged(file, partial(self.config.reload, file))
         except ConfigError as error:
             await self.flow.append(self._event(e.ConfigurationBroken(str(file), error.text)))
+            raise
+        except AoError:
+            self._stamps.pop(file)  # not the file's fault: it is read again
             raise
         if changes or str(file) in self.flow.home.broken:
             await self.flow.append(self._event(e.ConfigurationChanged(str(file), tuple(changes[:50]))))
@@ -444,7 +458,7 @@ class Projects:
 
     async def _take_again(self, file: Path) -> None:
         """What was left out of a file for want of trust comes in."""
-        self._try(partial(self.config.reload, file))
+        await self._try(file, partial(self.config.reload, file))
         await self._record(project for project in self.config.projects() if project.file == file)
         self._tell()
 
@@ -566,10 +580,9 @@ def trusted_for_daemon(home: Home) -> frozenset[str]:
 async def foreign(host: Host, home: Home, file: Path) -> bool:
     """Did a file come with a repository, and does nobody trust what it would decide for the daemon?"""
     try:
-        loaded = load(file, os.environ)
-    except AoError:
-        return False  # it is not in force
-    digest = trust.digest(trust.started_with(loaded))
+        digest = trust.digest(trust.started_with(load(file, os.environ)))
+    except Exception:
+        return True  # whoever takes it up says what is wrong with it
     return bool(digest) and digest not in trusted_for_daemon(home) and await tracked(host, file)
 
 

@@ -161,6 +161,14 @@ class Tokens:
                 return {"id": token.id, "name": token.name, "role": token.role}
         raise NotFound(f"there is no token {id}", "`ao token list` shows them")
 
+    def left(self, id: str) -> float | None:  # noqa: A002 - the API's own name
+        """Seconds for which a token or sign-in is good yet; none: until it is revoked."""
+        entry = self._load().get(id)
+        if entry is None:
+            return 0.0
+        until = entry.expiresAt
+        return None if until is None else max(0.0, datetime.fromisoformat(until).timestamp() - self._clock())
+
     def check(self, token: str) -> Identity | None:
         """Who shows this token; none if nobody of ours. A sign-in is no token."""
         if token.startswith("aos_"):

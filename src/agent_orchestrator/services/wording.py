@@ -19,6 +19,10 @@ from agent_orchestrator.services.view import Views
 
 MOST = 12_000
 """Characters of errors or comments that a message carries."""
+LEAST = 200
+"""Characters of a failing check's log that it carries at least."""
+TOLD = MOST // LEAST
+"""Failing checks that it tells of."""
 
 
 class Wording:
@@ -138,13 +142,15 @@ def _newest(facts: SessionFacts, args: Mapping[str, Any]) -> Comment | None:
 def errors(facts: SessionFacts, pr: PullRequest | None, logs: Mapping[str, str] | None = None) -> str:
     """The failing checks with the relevant part of their logs, each with a fair share of the room."""
     failing = pr.failing(facts.head) if pr else []
-    room = MOST // max(1, len(failing))
+    room = max(LEAST, MOST // max(1, len(failing)) - 300)
     whole = logs or {}
     parts = [
-        f"{one_line(run.name)} ({run.state}):\n{_fenced(_cut(run.summary, max(200, room - 300)))}\n"
+        f"{one_line(run.name)} ({run.state}):\n{_fenced(_cut(run.summary, room))}\n"
         f"whole log: {whole.get(run.name) or run.log}"
-        for run in failing
+        for run in failing[:TOLD]
     ]
+    if len(failing) > TOLD:
+        parts.append(f"and {len(failing) - TOLD} more: ao checks {facts.id}")
     return "\n\n".join(parts)
 
 

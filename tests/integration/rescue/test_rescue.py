@@ -318,6 +318,33 @@ async def test_so_does_what_is_too_much_together(world: World, monkeypatch: pyte
     assert saved.unsafe == ("zwei is too large to be saved: more than 1 GB with what else is to be saved",)
 
 
+@pytest.mark.parametrize("detached", [False, True], ids=["branch", "detached"])
+async def test_a_head_that_is_not_there_keeps_the_workspace_and_its_files_are_saved(
+    world: World, detached: bool
+) -> None:
+    await world.make()
+    (world.path / "a.txt").write_text("mine\n")
+    (world.path / "new").write_text("new\n")
+    (world.path / "b.txt").write_text("staged\n")
+    git(world.path, "add", "b.txt")
+    git_dir = Path(git(world.path, "rev-parse", "--path-format=absolute", "--git-dir"))
+    common = Path(git(world.path, "rev-parse", "--path-format=absolute", "--git-common-dir"))
+    good = git(world.path, "rev-parse", "HEAD")
+    lost = git_dir / "HEAD" if detached else common / "refs/heads/feature/task"
+    lost.write_text(f"{'12' * 20}\n")
+    before = files_of(world.path)
+    saved = await rescue(world.host, world.spec.repo, world.path, "app-task")
+    (why,) = saved.unsafe
+    remedy = f"git -C {world.path} reset --soft "
+    assert why == f"HEAD names 121212121212, which is no commit here; lead it to a commit: {remedy}COMMIT"
+    for name, text in (("a.txt", "mine"), ("b.txt", "staged"), ("new", "new"), ("d/c.txt", "three")):
+        assert git(world.spec.repo, "show", f"{saved.ref}:{name}") == text
+    assert files_of(world.path) == before and lost.read_text() == f"{'12' * 20}\n", "nothing is changed"
+    assert await is_safe(world.host, world.spec.repo, world.path, "app-task") == (why,)
+    git(world.path, "reset", "--soft", good)
+    assert not (await rescue(world.host, world.spec.repo, world.path, "app-task")).unsafe, "the remedy is one"
+
+
 async def test_a_full_disk_moves_no_ref_and_changes_no_file(small_disk: Path, tmp_path: Path) -> None:
     from agent_orchestrator.host import LocalHost
     from agent_orchestrator.plugins.workspaces.worktree import Worktree

@@ -11,6 +11,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 
 from agent_orchestrator.services.logins import FAILURES, TooMany, Unknown
+from agent_orchestrator.services.tokens import SIGN_IN_DAYS
 from tests.integration.server.conftest import World
 from tests.integration.server.doubles import Answer, Client
 from tests.integration.server.test_terminal import read_until, terminal
@@ -274,6 +275,30 @@ async def test_signing_out_ends_the_streams_and_terminals_too(world: World) -> N
         assert closed.value.rcvd.code == 1008
     async with asyncio.timeout(60):
         assert (await reader.read()).endswith(b"0\r\n\r\n")
+    writer.close()
+
+
+async def test_a_sign_in_that_is_over_ends_its_streams_and_terminals(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1_000_000.0
+    monkeypatch.setattr(world.services.tokens, "_clock", lambda: now)
+    signed_in = browser(world, await enter(world, code=await link(world)))
+    now += SIGN_IN_DAYS * 86_400 - 0.01
+    _, reader, writer = await world.tcp().begin("GET", "/api/events", headers=signed_in | STREAM)
+    async with terminal(world, None, **signed_in) as socket:
+        await socket.send(b"hello\n")
+        await read_until(socket, "hello\r\nhello\r\n")
+        await world.services.feed.add("still there?")
+        while b"still there?" not in await reader.readline():
+            pass
+        now += 0.01
+        async with asyncio.timeout(60):
+            with pytest.raises(ConnectionClosed) as closed:
+                await read_until(socket, "never")
+            assert (await reader.read()).endswith(b"0\r\n\r\n")
+    assert closed.value.rcvd is not None
+    assert (closed.value.rcvd.code, closed.value.rcvd.reason) == (1008, "signed out")
     writer.close()
 
 

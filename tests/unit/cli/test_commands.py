@@ -554,6 +554,16 @@ def test_nothing_that_is_told_steers_a_terminal(
     assert "owned" in shown and all(letter.isprintable() or letter == "\n" for letter in shown), repr(shown)
 
 
+def test_an_answer_of_the_api_steers_no_terminal_and_is_a_programs_byte_for_byte(
+    daemon: Daemon, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pieces = [b'{"title": "owned \xc2', b"\x9b31m \xe2\x80", b'\xae \x1b]0;x"}']
+    daemon.route("GET", "/api/sessions/s", Reply(chunks=pieces))
+    assert run("api", "GET", "sessions/s").out == b"".join(pieces).decode() + "\n"
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert run("api", "GET", "sessions/s").out == '{"title": "owned \\u009b31m \\u202e \\u001b]0;x"}\n'
+
+
 def test_a_name_in_a_command_to_copy_is_a_name(daemon: Daemon, run: Run) -> None:
     """Whoever runs a check at a forge gives it its name."""
     name = "lint; $(touch owned) `touch owned` 'x'"

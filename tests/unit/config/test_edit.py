@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from agent_orchestrator.config.detect import Detected, detect, parse_remote
 from agent_orchestrator.config.edit import get_value, initial, set_value
 from agent_orchestrator.config.load import load, load_text
-from agent_orchestrator.errors import ConfigError, UsageError
+from agent_orchestrator.errors import ConfigError, Denied, UsageError
 
 TEXT = """\
 # My file
@@ -63,6 +64,26 @@ def test_setting_through_a_symlink(file: Path, tmp_path: Path) -> None:
     set_value(link, "port", "4000", {})
     assert link.is_symlink()
     assert load(file, {}).config.port == 4000
+
+
+def test_a_symlink_is_followed_within_its_repository_only(file: Path, tmp_path: Path) -> None:
+    repo = tmp_path / "repo"
+    (repo / ".git").mkdir(parents=True)
+    (repo / "conf").mkdir()
+    link = repo / "agent-orchestrator.yaml"
+    before = file.read_text()
+    for target in (file, repo / ".git" / "config"):
+        link.unlink(missing_ok=True)
+        target.write_text(before)
+        link.symlink_to(target)
+        with pytest.raises(Denied, match=re.escape(f"{link} leads to {target}")):
+            set_value(link, "port", "4000", {}, repo)
+        assert target.read_text() == before
+    (repo / "conf" / "ao.yaml").write_text(before)
+    link.unlink()
+    link.symlink_to("conf/ao.yaml")
+    set_value(link, "port", "4000", {}, repo)
+    assert link.is_symlink() and load(repo / "conf" / "ao.yaml", {}).config.port == 4000
 
 
 @pytest.mark.parametrize(

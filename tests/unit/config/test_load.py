@@ -618,6 +618,22 @@ def test_a_number_without_an_end_is_refused_in_a_line(key: str, number: str) -> 
     assert said and all(len(line) < 300 for line in said)
 
 
+@pytest.mark.parametrize("number", ["9" * 4_000, "9" * 90, "1000000000000000000000"])
+@pytest.mark.parametrize(
+    "key",
+    [
+        *("reactions.ci-failed.retries", "reactions.ci-failed.approvalAfter", "reactions.ci-failed.escalateAfter"),
+        *("reactions.ci-failed.delay", "reactions.ci-failed.backoff", "reactions.ci-failed.timeout", "docker.cpus"),
+        *("docker.memory", "maxParallelAgents", "review.maxRounds", "fix.parallel", "cluster.resources.cpus"),
+        *("orchestrator.planner.maxTasks", "orchestrator.coordinator.maxSessions", "notifications.digest"),
+    ],
+)
+def test_nothing_is_counted_without_an_end(key: str, number: str) -> None:
+    first, *rest = key.split(".")
+    [said] = refused(f"{first}: " + "".join(f"{{{one}: " for one in rest) + number + "}" * len(rest))
+    assert key in said and len(said) < 300, said
+
+
 @pytest.mark.parametrize("part", [*"`$;|&<>\"'\\#*?()", "\n", "\x1b", "\u2028"])
 def test_workspaces_are_in_no_folder_that_a_shell_or_tmux_would_interpret(part: str) -> None:
     written = json.dumps(f"trees {part}x")

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
+from agent_orchestrator.config.effective import ProjectConfig, project_config
+from agent_orchestrator.config.load import Loaded
 from agent_orchestrator.config.scope import ConfigSet, slug
 from agent_orchestrator.errors import ConfigError
 
@@ -189,6 +193,48 @@ def test_a_broken_file_leaves_the_last_good_one_in_force(world: World) -> None:
     file.write_text("projects: {shop: {path: ., runtime: tmux}}\n")
     assert world.configs.reload(file) == ["projects.shop.runtime"]
     assert world.configs.broken == {}
+
+
+class Trap(dict[str, str]):
+    """An environment in which nobody foresaw what one name does."""
+
+    def get(self, name: str, default: object = None) -> object:  # type: ignore[override]
+        if name == "TRAP":
+            raise LookupError("a trap\nof two lines")
+        return super().get(name, default)
+
+
+@pytest.mark.parametrize("when", ["read", "judged", "put in force"])
+def test_what_nobody_foresaw_is_that_files_alone(world: World, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
+    def trusts(loaded: Loaded) -> bool:
+        if when == "judged" and "odd" in str(loaded.path):
+            raise LookupError("a trap\nof two lines")
+        return True
+
+    def worked_out(name: str, *given: Any) -> ProjectConfig:
+        if when == "put in force" and name == "odd":
+            raise LookupError("a trap\nof two lines")
+        return project_config(name, *given)
+
+    monkeypatch.setattr("agent_orchestrator.config.scope.project_config", worked_out)
+    world.configs = ConfigSet(world.home, Trap(world.environ))
+    world.configs.trusts = trusts
+    world.configs.add(world.file("shop", "port: 1\n"))
+    name = '"${TRAP}"' if when == "read" else "x"
+    odd = world.file("odd", f"projects: {{odd: {{path: ., name: {name}}}}}\n")
+    with capture_logs() as logged:
+        for _ in range(2):
+            with pytest.raises(
+                ConfigError, match=r'odd/agent-orchestrator.yaml cannot be used \("LookupError: a trap of two lines"'
+            ):
+                world.configs.add(odd)
+    assert [bool(one["exc_info"]) for one in logged] == [True]
+    assert list(world.configs.broken) == [odd] and "\n" not in world.configs.broken[odd]
+    assert [project.id for project in world.configs.projects()] == ["shop"] and world.configs.loaded(odd) is None
+    odd.write_text("port: 2\n")
+    when = "mended"
+    world.configs.add(odd)
+    assert world.configs.broken == {} and [project.id for project in world.configs.projects()] == ["odd", "shop"]
 
 
 def test_the_users_own_file_reloads_for_all(world: World) -> None:

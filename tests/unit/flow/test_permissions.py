@@ -84,7 +84,9 @@ def test_what_hides_in_a_command_is_shown() -> None:
     assert visible("⟦U+001B⟧") == "⟦U+27E6⟧U+001B⟦U+27E7⟧", "and nothing else looks like it"
 
 
-@pytest.mark.parametrize("path", ["a.txt", "src/a b.py", ".env", ".gitignore", "a..b/c", "ünï.txt", "a.txt, b/c.txt"])
+@pytest.mark.parametrize(
+    "path", ["a.txt", "src/a b.py", ".env.example", ".gitignore", "a..b/c", "ünï.txt", "a.txt, b/c.txt"]
+)
 def test_files_of_the_workspace_may_be_edited(path: str) -> None:
     assert permitted("edit", path, "auto-edit", (), ()) and permitted("read", path, "auto-edit", (), ())
     assert not permitted("edit", path, "default", (), ()) and not permitted("Write", path, "auto-edit", (), ())
@@ -146,6 +148,11 @@ STEERING = [
     "commitlint.config.js",
     ".simple-git-hooks.cjs",
     ".lfsconfig",
+    ".env",
+    ".env.local",
+    ".env.production",
+    ".env.development.local",
+    "bunfig.toml",
     "sub/HEAD",
     "sub/head",
     "a.txt, .mcp.json",
@@ -186,6 +193,8 @@ def test_nor_does_git_change_them(command: str, path: str) -> None:
         "HEADER",
         "src/head.py",
         "hooks/use_state.ts",
+        "src/env.ts",
+        ".npmrc",
         "config",
         "CLAUDE.md",
     ],

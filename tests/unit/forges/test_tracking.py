@@ -79,8 +79,8 @@ class Scene:
         )
         self.tracking = Tracking(self.flow, repositories, Outages(self.flow, repositories))
 
-    def hint(self, *issues: str) -> None:
-        self.tracking.hint("github", Hint("acme/app", issues=issues))
+    def hint(self, *issues: str, project: str = "app") -> None:
+        self.tracking.hint("github", Hint("acme/app", issues=issues), [project])
 
     def title(self, number: int) -> str:
         known = self.flow.home.issues.get(f"app#{number}")
@@ -157,6 +157,15 @@ async def test_webhooks_that_never_end_keep_no_poll_from_being_made(scene: Scene
     scene.hint("1")
     await until(lambda: scene.title(8))
     assert scene.tracker.polls == polls + 1
+
+
+async def test_a_webhook_of_another_project_has_nothing_read(scene: Scene) -> None:
+    for number in ("2", "3"):
+        scene.tracker.write(number, "Changed", 1000.0)
+    scene.hint("2", project="another")
+    scene.hint("3")
+    await until(lambda: scene.title(3))
+    assert scene.tracker.read == ["3"]
 
 
 async def test_what_could_not_be_read_is_told_by_a_poll(scene: Scene) -> None:

@@ -129,12 +129,12 @@ async def test_while_webhooks_come_one_about_another_commit_brings_two_polls_for
     flow, watch = await watched(tmp_path, forge, 0.05)
     told: list[str] = []
     watch.on_bases.append(lambda project, bases: told.append(f"{project} {bases['main'].head}"))
-    watch.hint("github", Hint("acme/app", pulls=(7,)))
+    watch.hint("github", Hint("acme/app", pulls=(7,)), ["app"])
     await until(lambda: forge.reads)
     await a_while(0.3)
     polls = forge.polls
     for _ in range(50):
-        watch.hint("github", Hint("acme/app", heads=("another",)))
+        watch.hint("github", Hint("acme/app", heads=("another",)), ["app"])
     await until(lambda: forge.polls == polls + 2)
     await a_while(0.3)
     assert forge.polls == polls + 2 and told[-2:] == [f"app h{polls + 1}", f"app h{polls + 2}"]
@@ -156,8 +156,23 @@ async def test_a_webhook_asks_once_a_project_whom_it_is_about(tmp_path: Path) ->
         return of(*place)
 
     cast("Any", watch.repositories).of = counted
-    watch.hint("github", Hint("acme/another", pulls=(7,)))
+    watch.hint("github", Hint("acme/another", pulls=(7,)), ["app"])
     assert asked == [("app", "github")]
+    await watch.close()
+    await flow.stop()
+
+
+async def test_a_webhook_of_another_project_has_nothing_read(tmp_path: Path) -> None:
+    forge = Forge()
+    flow, watch = await watched(tmp_path, forge, 60.0)
+    await until(lambda: forge.reads)
+    await a_while(0.3)
+    reads = forge.reads
+    watch.hint("github", Hint("acme/app", pulls=(7,)), ["another"])
+    await a_while(0.3)
+    assert forge.reads == reads
+    watch.hint("github", Hint("acme/app", pulls=(7,)), ["another", "app"])
+    await until(lambda: forge.reads == reads + 1)
     await watch.close()
     await flow.stop()
 
@@ -183,14 +198,14 @@ async def test_a_night_asleep_is_not_caught_up_poll_by_poll(tmp_path: Path) -> N
 async def test_webhooks_that_never_end_keep_no_poll_from_being_made(tmp_path: Path) -> None:
     forge = Forge()
     flow, watch = await watched(tmp_path, forge, 60.0)
-    watch.hint("github", Hint("acme/app", pulls=(7,)))
+    watch.hint("github", Hint("acme/app", pulls=(7,)), ["app"])
     await until(lambda: forge.reads)
     reads, polls = forge.reads, forge.polls
-    watch.hint("github", Hint("acme/app", pulls=(7,)))
+    watch.hint("github", Hint("acme/app", pulls=(7,)), ["app"])
     await until(lambda: forge.reads > reads)
     assert forge.polls == polls
     cast("Time", flow.clock).now += WITH_HOOKS
-    watch.hint("github", Hint("acme/app", pulls=(7,)))
+    watch.hint("github", Hint("acme/app", pulls=(7,)), ["app"])
     await until(lambda: forge.polls == polls + 1)
     await watch.close()
     await flow.stop()
@@ -206,7 +221,7 @@ async def test_webhooks_by_the_thousand_are_gathered_while_grants_are_short(
     forge.short = 3.0
     reads = forge.reads
     for _ in range(30):
-        watch.hint("github", Hint("acme/app", pulls=(7,)))
+        watch.hint("github", Hint("acme/app", pulls=(7,)), ["app"])
         await asyncio.sleep(0.002)
     assert forge.reads <= reads + 1
     await until(lambda: forge.reads > reads)

@@ -18,6 +18,7 @@ from agent_orchestrator.flow.behalf import acting
 from agent_orchestrator.flow.events import Event
 from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.flow.notices import Notice
+from agent_orchestrator.flow.permissions import told
 from agent_orchestrator.services.inbox import Inbox
 from agent_orchestrator.services.notifying.answers import GOOD_FOR
 from tests.unit.flow.drawn import created, launched
@@ -91,6 +92,32 @@ async def test_what_was_noted_of_another_request_does_not_stand_for_this_one(ask
     assert notice.message == f"{noted.message}\nBash: rm -r build"
     same = replace(BLOCKED, message="waits for permission: Bash: rm -r build")
     assert asking.answers.offered(same, target, "https://h.example")[0].message == same.message
+
+
+async def test_what_cannot_be_shown_whole_is_not_allowed_by_a_link(asking: Asking) -> None:
+    harmless = "echo fine; " * 2000
+    await asking.ask(told(f"{harmless}rm -r /"))
+    links = asking.links()
+    assert list(links) == ["Deny"]
+    shown = asking.answers.show(links["Deny"])
+    asked = asking.answers.asked(asking.facts, "agent-blocked").partition(" ")[2]
+    assert f"ao answer app-x --allow --request {asked}" in shown.note
+    word = asking.answers._word(links["Deny"])
+    allow = asking.answers._token(replace(word, verb="allow"))
+    for attempt in (asking.answers.show, asking.answers.answer):
+        with pytest.raises(Conflict, match=f"--request {asked}"):
+            await cast("Any", attempt(allow))
+    assert asking.taken.answers == []
+    await asking.answers.answer(links["Deny"])
+    assert [given["decision"] for _, given in asking.taken.answers] == ["deny"]
+
+
+@pytest.mark.parametrize("command", ["x" * 20_000, "echo ⟦… 3 characters in all⟧"])
+async def test_what_is_shown_whole_is_allowed_by_a_link(asking: Asking, command: str) -> None:
+    await asking.ask(told(command))
+    links = asking.links()
+    assert list(links) == ["Allow", "Deny"]
+    assert asking.answers.show(links["Allow"]).note == ""
 
 
 async def test_nobody_answers_by_a_notifier_that_may_not(asking: Asking) -> None:

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import hmac
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -150,6 +151,14 @@ async def test_a_webhook_is_signed_and_has_its_id(chat: ChatServer) -> None:
     assert (one.headers["x-ao-id"], one.headers["idempotency-key"], one.headers["x-team"]) == ("n42", "n42", "a")
     assert one.body["session"] == "app-fix-login" and one.body["time"] == "2026-09-21T14:13:20.000000Z"
     assert [action["name"] for action in one.body["actions"]] == ["allow", "deny"]
+
+
+def test_a_secret_in_a_variable_may_be_any_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    secret = b"s\xffcret of the webhook"
+    monkeypatch.setenv("HOOK_SECRET", os.fsdecode(secret))
+    made = Webhook({"webhookUrl": "https://h.example/x", "secretEnvVar": "HOOK_SECRET"}, HOST, lambda: 1000.0)
+    signed = hmac.new(secret, b"1000.{}", hashlib.sha256).hexdigest()
+    assert made.signature(b"{}")["X-AO-Signature"] == f"sha256={signed}"
 
 
 async def test_a_wrong_signature_would_be_noticed(chat: ChatServer) -> None:

@@ -31,10 +31,11 @@ class AtSlack(Fakes):
     """One Slack, whose API is where the test says."""
 
     api = ""
+    secret = SECRET
 
     def find(self, project: str | None, name: str) -> Target | None:
         found = super().find(project, name)
-        given = {"plugin": "slack", "actions": True, "signingSecret": SECRET, "users": ["U1"], "apiUrl": self.api}
+        given = {"plugin": "slack", "actions": True, "signingSecret": self.secret, "users": ["U1"], "apiUrl": self.api}
         return replace(found, settings=Settings.model_validate(given)) if found else None
 
 
@@ -50,7 +51,7 @@ async def asking(tmp_path: Path) -> Asking:
 
 
 def signed(body: bytes, stamp: str = "1001", secret: str = SECRET) -> dict[str, str]:
-    mine = hmac.new(secret.encode(), f"v0:{stamp}:".encode() + body, hashlib.sha256).hexdigest()
+    mine = hmac.new(secret.encode(errors="surrogateescape"), f"v0:{stamp}:".encode() + body, hashlib.sha256).hexdigest()
     return {"x-slack-request-timestamp": stamp, "x-slack-signature": f"v0={mine}"}
 
 
@@ -139,6 +140,16 @@ async def test_nothing_is_sent_to_another_host_than_slacks(asking: Asking, chat:
 async def test_what_slack_did_not_sign_or_long_ago_is_refused(asking: Asking, headers: dict[str, str]) -> None:
     with pytest.raises(Unsigned):
         await SlackButtons(asking.targets, asking.answers, asking.time).receive(headers, pressed("aoa_x"))
+
+
+async def test_a_signing_secret_may_be_any_bytes(asking: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
+    secret = b"s\xffcret".decode(errors="surrogateescape")
+    monkeypatch.setattr(AtSlack, "secret", secret)
+    buttons = SlackButtons(asking.targets, asking.answers, asking.time)
+    body = pressed("")
+    assert not await buttons.receive(signed(body, secret=secret), body)
+    with pytest.raises(Unsigned):
+        await buttons.receive(signed(body), body)
 
 
 async def test_a_button_that_only_opens_is_no_answer(asking: Asking) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,6 +10,7 @@ from urllib.parse import parse_qs
 
 from agent_orchestrator.errors import UsageError
 from agent_orchestrator.forge import Delivery, Hint
+from agent_orchestrator.plugins.forges.signed import is_signed
 
 _QUEUED = re.compile(r"(?:refs/heads/)?gh-readonly-queue/(.+)/pr-(\d{1,12})-[0-9a-f]+")
 _SHA = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
@@ -29,12 +28,7 @@ class GitHubHooks:
         kind, delivery = told.get("x-github-event", "").strip(), told.get("x-github-delivery", "").strip()
         if not kind or not delivery:
             raise UsageError("this is no delivery of GitHub's", "it has X-GitHub-Event and X-GitHub-Delivery")
-        signature = told.get("x-hub-signature-256", "").strip().encode("utf-8", "replace")
-        signed = False
-        for secret in secrets:
-            digest = hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
-            signed |= hmac.compare_digest(f"sha256={digest}".encode(), signature) and bool(secret)
-        if not signed:
+        if not is_signed(body, told.get("x-hub-signature-256", ""), secrets, "sha256="):
             return None
         return Delivery(delivery[:200], kind[:100], _payload(told.get("content-type", ""), body))
 
@@ -137,7 +131,7 @@ def _former(repo: str, payload: Mapping[str, Any]) -> str:
 
 
 def _valid(hint: Hint) -> bool:
-    return all(0 < number < 1 << 53 for number in hint.pulls)
+    return all(0 < number < 1 << 53 for number in (*hint.pulls, *map(int, hint.issues)))
 
 
 def _number_of(payload: Mapping[str, Any]) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from agent_orchestrator.errors import UsageError
 from agent_orchestrator.forge import Delivery, Hint
+from agent_orchestrator.plugins.forges.signed import as_bytes
 
 _SHA = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _REF = re.compile(r"refs/merge-requests/(\d{1,12})/\w+")
@@ -35,10 +36,10 @@ class GitLabHooks:
         kind = told.get("x-gitlab-event", "").strip()
         if not kind:
             raise UsageError("this is no delivery of GitLab's", "it has X-Gitlab-Event")
-        shown = told.get("x-gitlab-token", "").encode("utf-8", "replace")
+        shown = told.get("x-gitlab-token", "").encode("latin-1", "replace")  # as which headers are read
         agreed = False
         for secret in secrets:
-            agreed |= hmac.compare_digest(secret.encode(), shown) and bool(secret)
+            agreed |= hmac.compare_digest(as_bytes(secret), shown) and bool(secret)
         if not agreed:
             return None
         return Delivery(_name(told, body), kind[:100], _payload(body))

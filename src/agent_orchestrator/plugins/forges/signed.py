@@ -18,9 +18,14 @@ def is_signed(body: bytes, shown: str, secrets: Sequence[str], prefix: str = "")
     given = shown.strip().lower().encode("utf-8", "replace")
     signed = False
     for secret in secrets:
-        digest = hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
+        digest = hmac.new(as_bytes(secret), body, hashlib.sha256).hexdigest()
         signed |= hmac.compare_digest(f"{prefix}{digest}".encode(), given) and bool(secret)
     return signed
+
+
+def as_bytes(secret: str) -> bytes:
+    """A secret as it is: in an environment variable it may be any bytes."""
+    return secret.encode("utf-8", "surrogateescape")
 
 
 def payload_of(body: bytes) -> Mapping[str, Any]:

@@ -78,5 +78,6 @@ class Webhook:
         stamp = str(int(self._clock()))
         if not self._secret:
             return {"X-AO-Timestamp": stamp}
-        signed = hmac.new(self._secret.encode(), stamp.encode() + b"." + body, hashlib.sha256).hexdigest()
+        secret = self._secret.encode("utf-8", "surrogateescape")  # a variable may hold any bytes
+        signed = hmac.new(secret, stamp.encode() + b"." + body, hashlib.sha256).hexdigest()
         return {"X-AO-Timestamp": stamp, "X-AO-Signature": f"sha256={signed}"}

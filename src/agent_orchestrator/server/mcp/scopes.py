@@ -17,6 +17,7 @@ from agent_orchestrator.flow.authors import free, held
 from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.flow.pull import Issue
 from agent_orchestrator.flow.reactions import COORDINATOR
+from agent_orchestrator.plain import without_commands
 from agent_orchestrator.server import auth
 from agent_orchestrator.services import Services, naming
 from agent_orchestrator.services.projects import NOWHERE, Context
@@ -83,6 +84,10 @@ class Caller:
         if self.identity.kind == "session":
             return f"session {self.identity.session}"
         return self.identity.name or "person"
+
+    def said(self, text: str) -> str:
+        """What it says for a tracker: an agent's words are no commands, which a forge would carry out with the user's rights."""
+        return text if self.session is None else without_commands(text)
 
     def may(self, scope: Scope, extra: str = "") -> bool:
         """Whether tools of this scope are for this one; `extra` names what a coordinator may only where its project says so."""

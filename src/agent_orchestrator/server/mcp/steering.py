@@ -199,7 +199,7 @@ async def create_issue(caller: Caller, given: NewIssue) -> dict[str, Any]:
     """Open an issue in the tracker: something that is wanted, for people and agents to take up."""
     project = await caller.one_project(given.project)
     made = await caller.services.issues.create(
-        project, given.title, given.body, given.labels, given.after, Words(caller.name), by=caller.name
+        project, given.title, caller.said(given.body), given.labels, given.after, Words(caller.name), by=caller.name
     )
     return {key: made[key] for key in ("number", "key", "project", "title", "state", "url")}
 

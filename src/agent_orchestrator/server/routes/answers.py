@@ -44,7 +44,8 @@ async def show_answer(services: TheServices, token: Token) -> Response:
     except AoError as error:
         return _page("It cannot be answered here", f"<p>{escape(str(error))}</p>", error.http_status)
     button = f'<form method="post"><button>{escape(shown.title)}</button></form>'
-    return _page(shown.title, f"<pre>{escape(shown.text)}</pre>{button}")
+    note = f"<p>{escape(shown.note)}</p>" if shown.note else ""
+    return _page(shown.title, f"<pre>{escape(shown.text)}</pre>{note}{button}")
 
 
 @router.post("/answer/{token}", responses=gives("Answered"))

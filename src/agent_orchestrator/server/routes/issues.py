@@ -98,7 +98,8 @@ async def open_issue(
     Issues and pull requests of a project are numbered together."""
     meant = await _meant(services, context, body.project_id or project, adopt=True)
     words, by = _words(caller, body), doer(caller.identity)
-    made = await services.issues.create(meant, body.title, body.body, body.labels, body.after, words, key, by=by)
+    text = caller.said(body.body)
+    made = await services.issues.create(meant, body.title, text, body.labels, body.after, words, key, by=by)
     return as_json(made, 201)
 
 
@@ -119,6 +120,8 @@ async def change_issue(
 ) -> Response:
     """Change an issue: title, text, state, assignee, dependencies."""
     given = body.as_given()
+    if given.get("body"):
+        given["body"] = caller.said(given["body"])
     if "assignee" in given:
         given["assignee"] = given["assignee"] or ""
     changed = await services.issues.change(project, number, **given, key=key)
@@ -135,7 +138,7 @@ async def comment_on_issue(
     key: Key = None,
 ) -> Response:
     """Say something about an issue."""
-    said = await services.issues.comment(project, number, body.body, _words(caller, body), key)
+    said = await services.issues.comment(project, number, caller.said(body.body), _words(caller, body), key)
     return as_json(_without_strangers(caller, said, number), 201)
 
 

@@ -26,7 +26,7 @@ from agent_orchestrator.flow.reactions import Intent
 from agent_orchestrator.forge import SCM, Merged, Merging, PullSpec, PullState, Unmergeable, Waiting
 from agent_orchestrator.git import Git, GitFailed
 from agent_orchestrator.host import Host
-from agent_orchestrator.plain import without_orders
+from agent_orchestrator.plain import without_commands, without_orders
 from agent_orchestrator.services.forges.patience import Run, of_the_host, patient
 from agent_orchestrator.services.forges.repositories import LOCAL, Repositories
 from agent_orchestrator.services.sessions import Claim
@@ -184,7 +184,8 @@ class ForgeChanges:
         if facts.spec.scm == LOCAL or facts.pr is None:
             return []
         scm, pull, _ = await self._pull(facts)
-        text, key, thread = str(intent.args["body"]), str(intent.args["comment"]), intent.args.get("thread")
+        text, key = without_orders(str(intent.args["body"])), str(intent.args["comment"])
+        thread = intent.args.get("thread")
         known = any(one.thread == thread for one in pull.comments)
         await (scm.reply(pull, str(thread), text, key) if thread and known else scm.comment(pull, text, key))
         return []
@@ -254,7 +255,7 @@ class ForgeChanges:
                 return [self._event(facts, e.LandingFailed(reason, "forge"), f"{intent.key}:failed")]
             if pull.queued:
                 raise self._waits(facts, "the forge lands it when its turn has come")
-            title = f"{pr.title} (#{pr.number})"
+            title = f"{without_orders(pr.title)} (#{pr.number})"
             how = Merging(pr.landing.head, pr.landing.strategy, title, delete_branch=pr.landing.delete_after)
             outcome = await scm.merge(pull, how)
         except AoError as error:
@@ -355,7 +356,7 @@ def _unpushed(error: GitFailed, branch: str, repo: str) -> AoError:
 
 def _body(facts: SessionFacts) -> str:
     """What the pull request says: the task, and the issue that it closes."""
-    parts = [without_orders(facts.done or ""), facts.spec.prompt if not facts.spec.issue else ""]
+    parts = [without_orders(facts.done or ""), without_commands(facts.spec.prompt) if not facts.spec.issue else ""]
     if facts.spec.issue and facts.spec.issue.isdigit():
         parts.append(f"Closes #{facts.spec.issue}")
     return "\n\n".join(part for part in parts if part)

@@ -106,7 +106,7 @@ class Checkup:
         if variable := self.repositories.unset_secret(project, name):
             detail = f"{variable} (webhook.secretEnvVar) is not set where the daemon was started: changes are seen by polling"
             return finding(title, "warning", detail, f"set it, then ao shutdown and ao start; and {how}")
-        if not list(self.repositories.secrets(name)):
+        if not any(project.id in whose for whose in self.repositories.secrets(name).values()):
             remedy = f"webhook: {{secretEnvVar: NAME}} in the configuration, and {how}"
             return finding(title, "warning", "no secret is configured: changes are seen by polling", remedy)
         if why := self.webhooks.refused.get(name):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 from collections import Counter, OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import cast
@@ -55,18 +55,19 @@ class Webhooks:
         """Why the last delivery of each was not taken, unless one was taken since."""
         self.counts: Counter[tuple[str, str]] = Counter()
         """Whose webhooks were taken, came again, were refused."""
-        self._heard: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self._heard: OrderedDict[tuple[str, str, frozenset[str]], None] = OrderedDict()
 
     async def receive(self, name: str, headers: Mapping[str, str], body: bytes) -> bool:
-        """Take a delivery; false: it was taken before. What is read because of it is read later."""
+        """Take a delivery for the projects whose own secret signed it; false: it was taken before. What it leads to is read later."""
         if name not in KINDS:
             raise NotFound(f"nobody called {name} sends webhooks", f"one of {', '.join(KINDS)}")
-        secrets = list(dict.fromkeys(self.repositories.secrets(name)))
+        secrets = self.repositories.secrets(name)
         hooks, judged = _hooks(name), (headers, body, secrets)
         if len(body) < LARGE or not secrets:
-            delivery = _genuine(hooks, *judged)
+            delivery, secret = _genuine(hooks, *judged)
         else:
-            delivery = await asyncio.get_running_loop().run_in_executor(_JUDGING, _genuine, hooks, *judged)
+            loop = asyncio.get_running_loop()
+            delivery, secret = await loop.run_in_executor(_JUDGING, _genuine, hooks, *judged)
         late = delivery and delivery.at is not None and abs(self.flow.clock() - delivery.at) > OLDEST
         if delivery is None or late:
             why = (
@@ -77,7 +78,8 @@ class Webhooks:
             raise Unsigned(f"this {name} webhook is not taken: {why}", f"set webhook.secretEnvVar of {name}: ao doctor")
         self.last[name] = self.flow.clock()
         self.refused.pop(name, None)
-        key = (name, delivery.id)
+        projects = secrets[secret]
+        key = (name, delivery.id, projects)  # one event may come by several hooks, under one name
         self.counts[name, "repeated" if key in self._heard else "taken"] += 1
         if key in self._heard:
             return False
@@ -85,16 +87,22 @@ class Webhooks:
         while len(self._heard) > REMEMBERED:
             self._heard.popitem(last=False)
         if hint := hooks.hint(delivery):
-            self.watch.hint(name, hint)
-            self.tracking.hint(name, hint)
+            self.watch.hint(name, hint, projects)
+            self.tracking.hint(name, hint, projects)
         return True
 
 
-def _genuine(hooks: Hooks, headers: Mapping[str, str], body: bytes, secrets: Sequence[str]) -> Delivery | None:
+def _genuine(
+    hooks: Hooks, headers: Mapping[str, str], body: bytes, secrets: Iterable[str]
+) -> tuple[Delivery | None, str]:
+    """The delivery, and the secret that signed it."""
     try:
-        return hooks.genuine(headers, body, secrets) if secrets else None
+        for secret in secrets:
+            if delivery := hooks.genuine(headers, body, [secret]):
+                return delivery, secret
     except UsageError:
-        return None
+        pass
+    return None, ""
 
 
 @cache

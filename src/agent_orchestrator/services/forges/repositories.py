@@ -93,14 +93,17 @@ class Repositories:
             self._made[key] = self.plugins.registry(project).make(slot, name, options, self.host)
         return self._made[key]
 
-    def secrets(self, name: str) -> Iterator[str]:
-        """What projects have agreed upon with this forge or tracker, to know its webhooks by."""
+    def secrets(self, name: str) -> dict[str, frozenset[str]]:
+        """What projects have agreed upon with this forge or tracker, to know its webhooks by: each secret, and whose it is."""
+        found: dict[str, frozenset[str]] = {}
         for project in self.plugins.config.projects():
             for part in (project.scm, project.tracker):
                 hook = part.options.get("webhook")
                 named = part.plugin == name or (part.plugin == "auto" and name == kind_of(project.repo or ""))
                 if named and isinstance(hook, dict):
-                    yield from self._secret(hook)
+                    for secret in self._secret(hook):
+                        found[secret] = found.get(secret, frozenset()) | {project.id}
+        return found
 
     def unset_secret(self, project: ProjectConfig, name: str) -> str | None:
         """The variable that a project names for its webhooks' secret, where it is not set."""

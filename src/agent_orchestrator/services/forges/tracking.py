@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import structlog
 
@@ -106,10 +106,10 @@ class Tracking:
                 found.append({"project": one.id, "why": why})
         return found
 
-    def hint(self, name: str, hint: Hint) -> None:
-        """A webhook says what is worth reading."""
+    def hint(self, name: str, hint: Hint, projects: Collection[str]) -> None:
+        """A webhook of these projects says what is worth reading."""
         for project in self.repositories.plugins.config.projects():
-            mine = project.tracker.plugin in (name, "auto") and project.id in self._loops
+            mine = project.id in projects and project.tracker.plugin in (name, "auto") and project.id in self._loops
             if mine and hint.issues and self._is_of(project, hint.repo):
                 self._hooked[project.id] = self.flow.clock()
                 for issue in hint.issues:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -120,13 +120,13 @@ class ForgeWatch:
         self._wanted[place].add(facts.pr.number)
         self._ensure(place)
 
-    def hint(self, name: str, hint: Hint) -> None:
-        """A webhook says what is worth reading."""
+    def hint(self, name: str, hint: Hint, projects: Collection[str]) -> None:
+        """A webhook of these projects says what is worth reading."""
         others: set[Place] = set()
         here: dict[Place, bool] = {}
         for facts in self.flow.sessions.values():
             place = (facts.project, facts.spec.scm)
-            if facts.spec.scm != name or not _is_watched(facts):
+            if facts.spec.scm != name or facts.project not in projects or not _is_watched(facts):
                 continue
             if place not in here:
                 here[place] = self._is_of(place, hint.repo)

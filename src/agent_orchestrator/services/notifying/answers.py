@@ -24,6 +24,7 @@ from agent_orchestrator.flow.engine import Flow
 from agent_orchestrator.flow.events import Event
 from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.flow.notices import Notice
+from agent_orchestrator.flow.permissions import is_whole
 from agent_orchestrator.flow.status import WAITS_FOR
 from agent_orchestrator.plain import one_line
 from agent_orchestrator.protocols import NotificationAction
@@ -63,6 +64,8 @@ class Shown:
     word: Word
     title: str
     text: str
+    note: str = ""
+    """What else he should know."""
 
 
 class Answers:
@@ -100,7 +103,8 @@ class Answers:
             yes = _LABELS.get(action, f"Do it: {action}")
         until = self.flow.clock() + GOOD_FOR
         actions = []
-        for verb, label in (("allow", yes), ("deny", "Deny")):
+        verbs = {"allow": yes, "deny": "Deny"} if is_whole(said) else {"deny": "Deny"}
+        for verb, label in verbs.items():
             token = self._token(Word(facts.id, asked, verb, target.name, notice.id, until, target.pressed))
             name = "merge" if label == "Merge" else verb
             actions.append(NotificationAction(name, label, f"{url}/answer/{token}", token))
@@ -120,7 +124,9 @@ class Answers:
         word = self._linked(token)
         facts = self._still(word)
         verb = "Allow" if word.verb == "allow" else "Deny"
-        return Shown(word, f"{verb}: {facts.id}", self._request(facts, word.asked))
+        said = self._request(facts, word.asked)
+        note = "" if is_whole(said) else f"This is not all of it: {_elsewhere(facts)}"
+        return Shown(word, f"{verb}: {facts.id}", said, note)
 
     def sent_by(self, token: str) -> tuple[str, str]:
         """The project and the notifier that a word was sent for."""
@@ -165,6 +171,8 @@ class Answers:
         )
         if not still:
             raise Conflict(f"{facts.id} does not ask this any more", f"see what it does now: ao status {facts.id}")
+        if word.verb == "allow" and not is_whole(self._request(facts, word.asked)):
+            raise Conflict(f"what {facts.id} asks is too long to be shown here", _elsewhere(facts))
         return facts
 
     # -- signing -----------------------------------------------------------------------------------------------------------
@@ -194,3 +202,8 @@ class Answers:
         if self.flow.clock() > word.until:
             raise Denied("this link is too old", f"answer in the dashboard, or: ao answer {word.session}")
         return word
+
+
+def _elsewhere(facts: SessionFacts) -> str:
+    """How a request is allowed that cannot be shown whole."""
+    return f"look at it in its terminal, then: ao answer {facts.id} --allow --request {request_of(facts, 'permission', '')}"

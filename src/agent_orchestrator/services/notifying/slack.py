@@ -74,7 +74,10 @@ class SlackButtons:
                 why, targets = "it is too old", []
             signed = b":".join((b"v0", stamp.encode(), body))
             for target in targets:
-                mine = "v0=" + hmac.new(_secret(target).encode(), signed, hashlib.sha256).hexdigest()
+                mine = (
+                    "v0="
+                    + hmac.new(_secret(target).encode("utf-8", "surrogateescape"), signed, hashlib.sha256).hexdigest()
+                )
                 if hmac.compare_digest(mine.encode(), given.encode(errors="replace")):
                     return target
         raise Unsigned(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import time
@@ -10,6 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from agent_orchestrator.home import Home
+from agent_orchestrator.safe_files import copy_some
+
+ROOM, NAMES = 256 << 20, 10_000
+"""Bytes and files that are kept of a folder in which an agent writes."""
+_FEW = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +57,28 @@ class Repair:
         self.tell(name, "damaged" if self.dry else "repaired", f"{wrong}: {done}")
         return not self.dry
 
-    def keep(self, path: Path) -> Path:
-        """A copy of a file or folder as it is, beside all others that this repair changes."""
-        kept = self._place(path)
-        if path.is_dir() and not path.is_symlink():
-            shutil.copytree(path, kept, symlinks=True)
-        else:
-            shutil.copy2(path, kept, follow_symlinks=False)
-        return kept
+    def keep(self, path: Path) -> None:
+        """A copy of a file of ours as it is, beside all others that this repair changes."""
+        shutil.copy2(path, self._place(path), follow_symlinks=False)
+
+    def keep_some(self, path: Path) -> None:
+        """The same of a file or folder that an agent may have filled: as much as can be of use."""
+        if left_out := copy_some(path, self._place(path), ROOM, NAMES):
+            few = ", ".join(str(one) for one in left_out[:_FEW]) + (" …" if len(left_out) > _FEW else "")
+            text = f"there is no copy of {few}: too large, too many, or no plain files"
+            self.tell("kept", "warning", text, f"look at {path}")
 
     def put_aside(self, path: Path) -> None:
-        """Take a file or folder away; it is kept."""
-        path.rename(self._place(path))
+        """Take a file or folder away; it is kept, beside where it was if the home is on another file system."""
+        try:
+            path.rename(self._place(path))
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+            beside = path.with_name(f"damaged-{self.folder.name}")
+            beside.mkdir(mode=0o700, exist_ok=True)
+            path.rename(_free(beside / path.name))
+            self.tell("kept", "repaired", f"{path} is on another file system than {self.home.path}: it is in {beside}")
 
     def note(self, name: str, text: str) -> None:
         """Keep what is no file of its own."""
@@ -75,12 +91,17 @@ class Repair:
         place = self.folder / relative
         for folder in (self.folder.parent, self.folder, place.parent):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        number = 1
-        while os.path.lexists(place):
-            place, number = place.with_name(f"{relative.name}.{number}"), number + 1
-        return place
+        return _free(place)
 
     @property
     def kept(self) -> Path | None:
         """Where what was changed is, if anything was."""
         return self.folder if self.folder.is_dir() else None
+
+
+def _free(place: Path) -> Path:
+    """A place that nothing has yet."""
+    name, number = place.name, 1
+    while os.path.lexists(place):
+        place, number = place.with_name(f"{name}.{number}"), number + 1
+    return place

@@ -104,10 +104,10 @@ async def _register(repair: Repair, git: Git, facts: SessionFacts, path: Path, c
     if not repair.mend(facts.id, f"{git.repo} does not know the worktree {path} any more", "made known again"):
         return
     if os.path.lexists(pointer):
-        repair.keep(pointer)
+        repair.keep_some(pointer)
     fresh = not (entry / "HEAD").is_file()
     if entry.exists():
-        repair.keep(entry)
+        repair.keep_some(entry)
     entry.mkdir(parents=True, exist_ok=True)
     _write(entry / "commondir", "../..\n")
     _write(entry / "gitdir", f"{pointer}\n")

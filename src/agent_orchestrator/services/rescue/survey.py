@@ -8,7 +8,7 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
@@ -17,6 +17,7 @@ from agent_orchestrator.git import SPARSE_MARK, Change, Git
 from agent_orchestrator.git_files import LONGEST_INDEX, Layout, find_layout, read_head, read_symbolic_head
 from agent_orchestrator.host import Host
 from agent_orchestrator.safe_files import NotPlain, plain
+from agent_orchestrator.services.rescue.unborn import is_there, why_it_stays, without_commits
 
 _IN_PROGRESS = {
     "rebase-merge": "rebase",
@@ -54,6 +55,8 @@ class Survey:
     """A repository of its own (a clone): what it has committed may be unknown to the main one."""
     head_ref: str | None
     head: str | None
+    lost: bool = False
+    """HEAD names a commit that is not there."""
     changes: list[Change] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
     named: list[str] = field(default_factory=list)
@@ -129,6 +132,9 @@ async def survey(host: Host, repo: Path, workspace: Path, named: Sequence[str]) 
     if found.head_ref is None and found.head is None:
         found.head_ref, found.head = await git.current_branch(), await git.resolve("HEAD")
         found.head_ref = f"refs/heads/{found.head_ref}" if found.head_ref else None
+    if found.head and not await is_there(git, found.head):
+        found.unsafe.append(why_it_stays(workspace, found.head))
+        found.head, found.lost = None, True
     await _look_at_files(found, origin, named)
     found.in_progress = _in_progress(layout.git_dir)
     found.git_files = _git_files(layout.git_dir, own=found.own_objects)
@@ -141,9 +147,10 @@ async def survey(host: Host, repo: Path, workspace: Path, named: Sequence[str]) 
 
 
 async def _look_at_files(found: Survey, origin: Layout, named: Sequence[str]) -> None:
-    status, listing = await asyncio.gather(
-        found.git.status(ignored=True), found.git.run("ls-files", "-v", "--stage", "-z", timeout=None)
-    )
+    with without_commits(found.git, found.layout) if found.lost else nullcontext(found.git) as git:
+        status, listing = await asyncio.gather(
+            git.status(ignored=True), found.git.run("ls-files", "-v", "--stage", "-z", timeout=None)
+        )
     found.changes = [change for change in status if change.xy != "!!"]
     ignored = {change.path.rstrip("/") for change in status if change.xy == "!!"}
     links, hidden = await asyncio.to_thread(_tracked, listing.out)
@@ -439,6 +446,7 @@ async def _look_at_commits(found: Survey) -> None:
             objects = await asyncio.to_thread(_objects_in, found.layout.git_dir / name)
             (log if name == "logs/HEAD" else state).update(objects)
     kinds = await found.git.kinds(sorted({*log, *state, *found.refs.values(), *([found.head] if found.head else [])}))
+    found.refs = {name: sha for name, sha in found.refs.items() if sha in kinds}
     found.mentioned = {sha: kinds[sha] for sha in sorted(state) if sha in kinds}
     heads = sorted(sha for sha, kind in kinds.items() if kind in ("commit", "tag"))
     if heads:

@@ -6,6 +6,7 @@ import { api, path } from "../../../api/client";
 import type { BoardSession, Prompt, UsageCourse, Why, Work } from "../../../api/types";
 import { Button } from "../../../ui/button";
 import { Loading } from "../../../ui/loading";
+import { withoutCookie } from "../../../ui/loopback";
 import { dollars, tokens } from "../../../ui/numbers";
 import { ProblemNote } from "../../../ui/problem";
 import { Ago, spoken } from "../../../ui/time";
@@ -109,7 +110,7 @@ function Workspace({ session }: { session: BoardSession }) {
           <Row name="Ports">
             <span className="flex flex-wrap gap-x-3">
               {ports.map((port) => (
-                <a key={port} href={`http://127.0.0.1:${port}`} target="_blank" rel="noopener noreferrer" className="font-mono text-xs leading-6 text-accent hover:underline">
+                <a key={port} href={withoutCookie(`http://127.0.0.1:${port}`)} target="_blank" rel="noopener noreferrer" className="font-mono text-xs leading-6 text-accent hover:underline">
                   {port}
                 </a>
               ))}

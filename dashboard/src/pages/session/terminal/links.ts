@@ -1,3 +1,5 @@
+import { withoutCookie } from "../../../ui/loopback";
+
 /** What a click on an address in a terminal does. Agents print what others wrote, so nothing but the web is opened. */
 export type Opening = "open" | "ask" | "refuse";
 
@@ -15,5 +17,5 @@ export function opening(uri: string, shown: string): Opening {
 }
 
 export function openOutside(uri: string): void {
-  window.open(uri, "_blank", "noopener,noreferrer");
+  window.open(withoutCookie(uri), "_blank", "noopener,noreferrer");
 }
