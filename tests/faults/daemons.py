@@ -149,7 +149,10 @@ def _serve(argv: Sequence[str], env: Mapping[str, str], log: str) -> int:
     from agent_orchestrator import daemon
 
     os.setsid()
-    out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    except OSError:  # the disk is full or read-only: the command line starts none then either
+        return 1
     nothing = os.open(os.devnull, os.O_RDWR)
     for standard, end in enumerate((nothing, nothing, out)):
         os.dup2(end, standard)

@@ -7,6 +7,7 @@ import os
 import subprocess
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,10 @@ import pytest
 
 from agent_orchestrator.git import GitFailed
 from agent_orchestrator.host import Completed, LocalHost
-from agent_orchestrator.services.landing import Landed, Waits, checkout, land
+from agent_orchestrator.services.landing import Landed, Waits, checkout, land, settle
 from agent_orchestrator.services.landing.checkout import Checkout
 from tests.hostile import nested
-from tests.integration.landing.world import World, snapshot, write
+from tests.integration.landing.world import Killed, World, snapshot, write
 from tests.integration.rescue.world import git
 
 pytestmark = pytest.mark.anyio
@@ -346,6 +347,28 @@ async def test_another_branch_checked_out_at_the_same_moment_is_not_moved(world:
     assert isinstance(found, Waits)
     assert (world.status(), git(world.repo, "rev-parse", "other")) == ("", built.base_before)
     await world.landed(built)
+
+
+@pytest.mark.parametrize("crash", [False, True], ids=["goes on", "dies"])
+@pytest.mark.parametrize("step", ["files", "index"])
+async def test_a_branch_begun_at_the_same_moment_stands_where_it_was_begun(
+    world: World, step: str, crash: bool
+) -> None:
+    world.commit({"a.txt": "changed\n", "new.txt": "new\n", "d/c.txt": None})
+    built, before, old = await world.built(), snapshot(world.repo), world.main()
+
+    def begin(done: str) -> None:
+        if done == step:
+            git(world.repo, "switch", "-qc", "mine")
+        if done == "ref" and crash:
+            raise Killed(done)
+
+    with pytest.raises(Killed) if crash else nullcontext():
+        await land(world.host, world.spec, built, begin)
+    await settle(world.host, world.repo)
+    assert world.main() == built.commit
+    assert (git(world.repo, "symbolic-ref", "--short", "HEAD"), git(world.repo, "rev-parse", "HEAD")) == ("mine", old)
+    assert (world.status(), snapshot(world.repo), world.litter()) == ("", before, [])
 
 
 async def test_the_base_checked_out_at_the_same_moment_follows(world: World) -> None:

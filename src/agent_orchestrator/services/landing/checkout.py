@@ -1,7 +1,8 @@
 """Somebody's checkout of the base branch, which follows a landing.
 
-While it follows, Git's own `index.lock` is held, so that no other Git command changes index or HEAD there. The lock says whose it is
-and where the checkout comes from and goes to: what a crash leaves behind can be told from anybody else's lock, and set right.
+While it follows, Git's own `index.lock` is held, so that no other Git command changes the index there, or HEAD to another commit. To
+begin a branch where one stands Git needs no lock: who did that before the ref moved has his files and index back. The lock says whose
+it is and where the checkout comes from and goes to: what a crash leaves behind can be told from anybody else's lock, and set right.
 The order is files, index, base ref, lock: at each point in between, a person sees his files and at worst a staged change that is the
 landing itself.
 """
@@ -153,6 +154,10 @@ class Checkout:
         return marker if about == _MARK and (not alive or marker.pid == os.getpid()) else None
 
     # -- following -----------------------------------------------------------------------------------------------------
+
+    async def stayed(self, old: str) -> bool:
+        """Is it, the ref having moved, where it came from? Then somebody has begun a branch there meanwhile."""
+        return await Git(self.host, self.top).resolve("HEAD") == old
 
     async def advance(self, old: str, new: str, after: Callable[[str], None]) -> Waits | None:
         """Under the lock: take files and index from one commit to the other, or say what stands in the way."""

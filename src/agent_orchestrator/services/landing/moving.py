@@ -81,6 +81,8 @@ class Move:
             raise
         self.after("ref")
         for checkout in followers:
+            if await checkout.stayed(self.old):
+                await checkout.retreat(self.old, self.new)
             checkout.unlock()
         self.after("unlocked")
         if self.old != self.new:

@@ -25,8 +25,9 @@ async def settle_checkouts(repository: Repository) -> tuple[Path, ...]:
         if marker is None:
             continue
         now = await repository.git.resolve(marker.ref)
-        # The ref moves last: where it has moved, files and index are as they should be.
-        if now is None or not await repository.git.is_ancestor(marker.new, now):
+        # The ref moves last: where it has moved, files and index are as they should be, unless the checkout is not on it any more.
+        moved = now is not None and await repository.git.is_ancestor(marker.new, now)
+        if not moved or await checkout.stayed(marker.old):
             await checkout.retreat(marker.old, marker.new)
         checkout.unlock()
         found.append(checkout.top)
