@@ -62,6 +62,18 @@ def test_stop_saves_what_is_unsaved_and_restore_brings_it_back(box: Sandbox) -> 
     assert (path / "draft.txt").read_text().strip() == "not committed"
 
 
+def test_what_no_agent_came_to_read_goes_with_the_session(one: Sandbox) -> None:
+    one.ao("new", "[[wait]]", "--name", "before")
+    one.ao("new", "[[wait]]", "--name", "work", "--after", "before", "--no-wait")
+    folder = one.home.session("app-work")
+    left = [folder / f"{kind}.{one.daemon_pid()}.x" for kind in ("launch", "spec", "message")]
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in left:
+        path.write_text("A_SECRET=1\n")
+    one.ao("stop", "work")
+    assert [path.name for path in left if path.exists()] == []
+
+
 def test_what_is_still_being_stopped_is_brought_back_once_it_has_stopped(box: Sandbox) -> None:
     box.ao(
         "new",

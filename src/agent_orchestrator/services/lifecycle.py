@@ -24,6 +24,7 @@ from agent_orchestrator.flow.reactions import COORDINATOR, Intent, stuck_after
 from agent_orchestrator.flow.status import IN_TURN
 from agent_orchestrator.home import Home
 from agent_orchestrator.host import Host
+from agent_orchestrator.plugins.runtimes import launching
 from agent_orchestrator.protocols import (
     AgentContext,
     AgentLaunch,
@@ -607,6 +608,7 @@ class Lifecycle:
             saved.insert(0, f"commits: branch {facts.branch} in {facts.spec.repo}")
         if handle is not None:
             await self.plugins.runtime_of(facts).discard(handle)
+        launching.remove_surely(launching.forget_ended(self.home.session(facts.id)))
         if self.after_landing is not None and (told := await self.after_landing(facts)):
             saved.append(told)
         events.append(self._event(facts, e.SessionStopped(tuple(saved), kept), f"{intent.key}:done"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import socket
@@ -129,6 +130,16 @@ async def test_an_attached_person_sees_the_end(process: Bench) -> None:
     await eventually(lambda: terminal.ended)
     await eventually(lambda: b"last words" in terminal.output and b"ended]" in terminal.output)
     assert "last words" in await process.runtime.screen(handle)
+
+
+async def test_a_launch_that_fails_leaves_no_environment(process: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def short(*_given: object, **_named: object) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(LocalHost, "spawn", short)
+    with pytest.raises(OSError, match="Too many open files"):
+        await process.launch(["sleep", "60"])
+    assert list((process.home / "sessions" / "app-fix").glob("spec.*")) == []
 
 
 async def test_a_long_home_still_has_a_socket(process: Bench) -> None:

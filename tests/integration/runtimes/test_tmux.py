@@ -21,6 +21,7 @@ from agent_orchestrator.plugins.runtimes import launching
 from agent_orchestrator.plugins.runtimes.auto import pick, tmux_version
 from agent_orchestrator.plugins.runtimes.launching import forget_ended
 from agent_orchestrator.plugins.runtimes.tmux import Tmux
+from agent_orchestrator.plugins.runtimes.tmux_server import TmuxServer
 from agent_orchestrator.protocols import Alive, Delivered, Exit, Gone, Held, Undeliverable
 from agent_orchestrator.testing.contracts.runtime import Bench
 from agent_orchestrator.testing.terminals import PersonsTerminal, eventually
@@ -228,6 +229,16 @@ async def test_a_server_is_not_as_short_of_files_as_who_starts_it(tmux: Bench) -
         resource.setrlimit(resource.RLIMIT_NOFILE, (before, most))
     enough = 65536 if most == resource.RLIM_INFINITY else min(most, 65536)
     assert resource.prlimit(await server_pid(tmux.home), resource.RLIMIT_NOFILE) == (enough, most)
+
+
+async def test_a_launch_that_fails_leaves_no_environment(tmux: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_self: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(TmuxServer, "_configure", full)
+    with pytest.raises(OSError, match="No space left"):
+        await tmux.launch(["sleep", "60"])
+    assert list((tmux.home / "sessions" / "app-fix").glob("launch.*")) == []
 
 
 async def test_a_server_that_ends_before_its_answer_is_started_again(tmux: Bench) -> None:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_orchestrator import locking
-from agent_orchestrator.errors import NotFound, Temporary, machine_short
+from agent_orchestrator.errors import AoError, NotFound, Temporary, machine_short
 from agent_orchestrator.home import Home
 from agent_orchestrator.host import Host, ProcessId
 from agent_orchestrator.plugins.runtimes import keys as keyboard
@@ -109,7 +109,11 @@ class Process:
         told = Path(launch["private"], f"spec.{os.getpid()}.{time.monotonic_ns()}")
         write_private(told, _entries(spec, launch))
         argv, env = self._holders.command(told), self._holders.environment()
-        return await self._host.spawn(argv, cwd=Path(_HERE.anchor), env=env, log=errors)
+        try:
+            return await self._host.spawn(argv, cwd=Path(_HERE.anchor), env=env, log=errors)
+        except (AoError, OSError):
+            launching.remove_surely([told])
+            raise
 
     def _handle(self, launch: Mapping[str, str]) -> Handle:
         told = json.loads(text_of(launch_file(launch, "holder", ".json")))

@@ -99,14 +99,14 @@ class Tmux:
         commands += [";", "pipe-pane", "-o", "-t", f"={name}:", literal(pipe)]
         try:
             answer = await self._server.create(commands)
-        except AoError:
-            launcher.unlink(missing_ok=True)
+        except (AoError, OSError):
+            launching.remove_surely([launcher])
             raise
         if answer.code == 0 and (told := answer.text.split()):
             launching.forget_others(spec.private, "launch")
             pane, pid = told
             return self._handle(launch, pane, int(pid))
-        launcher.unlink(missing_ok=True)
+        launching.remove_surely([launcher])
         if "duplicate session" in answer.error:
             return await self._launched_before(launch)
         raise Temporary(f"tmux could not start session {spec.session}: {answer.error or 'it says nothing'}")
