@@ -108,8 +108,8 @@ test-faults: setup   ## seeded rounds of faults against a real daemon: make test
 	@scripts/install-tmux
 	@$(BIN)/python -m tests.faults.run --rounds $(or $(ROUNDS),200) --seed $(or $(SEED),1) --minutes $(or $(MINUTES),0) $(if $(KINDS),--kinds $(KINDS)) $(if $(REPLAY),--replay $(REPLAY)) $(if $(REPORT),--report $(REPORT))
 
-test-stalled: setup  ## all tests, while processes of the run are stopped at random for up to a second: make test-stalled SEED=1 (DAEMONS=1: only daemons)
-	@$(BIN)/python -m tests.stalls $(if $(SEED),--seed $(SEED)) $(if $(DAEMONS),--daemons) --dist worksteal -n $$($(BIN)/python -c 'import os; print((os.cpu_count() or 1) + 1)')
+test-stalled: setup  ## all tests, while processes of the run are stopped at random for up to a second: make test-stalled SEED=1 (ONLY=daemons, ONLY=tests)
+	@$(BIN)/python -m tests.stalls $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY)) --dist worksteal -n $$($(BIN)/python -c 'import os; print((os.cpu_count() or 1) + 1)')
 
 crashes: setup   ## kill -9 of the daemon at every statement that touches the outside: make crashes ONLY=messages-tmux JOBS=2
 	@$(BIN)/python -m tests.faults.statements --jobs $(or $(JOBS),2) $(if $(ONLY),--only $(ONLY))

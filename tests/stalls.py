@@ -1,9 +1,10 @@
 """The suite on a machine that is never quite there: processes of the run are stopped at random, each for up to a second or so.
 
 A test that looks too early, or a program that counts on being quick, fails here within minutes instead of once in fifty runs. With
-`--daemons` only the daemons are, half of the time: what Git, the agent or the forge knows is then seldom known to the daemon as well.
+`--only daemons` only these are, half of the time: what Git, the agent or the forge knows is then seldom known to the daemon as well.
+With `--only tests` the tests' own processes are: what passes by quickly is seldom seen by them.
 
-`python -m tests.stalls [--seed N] [--daemons] [pytest's own arguments]`
+`python -m tests.stalls [--seed N] [--only daemons|tests] [pytest's own arguments]`
 """
 
 from __future__ import annotations
@@ -25,11 +26,15 @@ STOPS = (0.05, 0.1, 0.3, 0.6, 1.2)
 """Seconds that one lasts."""
 AT_ONCE = 4
 """One in so many is stopped at a time, at most."""
-DAEMON_RUNS = 0.5
-"""Seconds that a daemon is let run from one stop to the next, on average, where daemons are stopped."""
+RUNS = 0.5
+"""Seconds that a process is let run from one stop to the next, on average, where only some are stopped."""
 LOOKED_AT = 0.4
 """Seconds after which it is looked who is there."""
-_DAEMON = (b"\0agent_orchestrator.daemon\0", b"\0agent_orchestrator.testing.preloaded\0")
+_ONLY = {
+    "daemons": (b"\0agent_orchestrator.daemon\0", b"\0agent_orchestrator.testing.preloaded\0"),
+    "tests": (b"exec(eval(sys.stdin.readline()))", b"\0agent_orchestrator\0"),
+}
+"""By what is in their command lines; tests run in workers of pytest-xdist."""
 _LEFT_OUT = b"\0top\0"
 """Continued after a stop, Textual opens the terminal a second time: `ao top` cannot be stopped like this."""
 
@@ -37,9 +42,9 @@ _LEFT_OUT = b"\0top\0"
 class Run:
     """Processes that have the run's mark in their environment, and all that they started: agents do not get the environment."""
 
-    def __init__(self, mark: str, *, daemons: bool) -> None:
+    def __init__(self, mark: str, only: str | None) -> None:
         self._mark = mark.encode()
-        self.daemons = daemons
+        self.only = only
         self._known: dict[tuple[int, str], tuple[bool, bool]] = {}
 
     def processes(self) -> list[int]:
@@ -62,7 +67,7 @@ class Run:
         if process not in self._known:
             environment = (entry / "environ").read_bytes().split(b"\0")
             command = (entry / "cmdline").read_bytes()
-            is_other = self.daemons and not any(name in command for name in _DAEMON)
+            is_other = self.only is not None and not any(name in command for name in _ONLY[self.only])
             self._known[process] = self._mark in environment, is_other or _LEFT_OUT in command
         return self._known[process]
 
@@ -93,8 +98,8 @@ def stall(run: Run, chance: random.Random, tests: subprocess.Popen[bytes]) -> in
             _signal(heapq.heappop(stopped)[1], signal.SIGCONT)
         held = {pid for _, pid in stopped}
         free = [pid for pid in there if pid not in held]
-        if run.daemons:
-            chosen = [pid for pid in free if chance.random() < EVERY / DAEMON_RUNS]
+        if run.only:
+            chosen = [pid for pid in free if chance.random() < EVERY / RUNS]
         else:
             chosen = [chance.choice(free)] if len(there) > AT_ONCE * (len(held) + 1) else []
         for pid in chosen:
@@ -111,11 +116,11 @@ def main() -> int:
     """Run the tests; their exit code."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 16))
-    parser.add_argument("--daemons", action="store_true")
+    parser.add_argument("--only", choices=_ONLY)
     options, rest = parser.parse_known_args()
     mark = f"AO_STALLED_RUN={os.getpid()}"
     tests = subprocess.Popen(["env", mark, sys.executable, "-m", "pytest", *rest])
-    times = stall(Run(mark, daemons=options.daemons), random.Random(options.seed), tests)
+    times = stall(Run(mark, options.only), random.Random(options.seed), tests)
     sys.stderr.write(f"seed {options.seed}: {times:,} stops\n")
     return tests.returncode
 

@@ -33,7 +33,7 @@ def rows(box: Sandbox) -> list[tuple[int, str | None, bool, str]]:
 
 def test_the_backlog_by_profile_with_reasons(box: Sandbox) -> None:
     assert "No issue is open" in box.ao("backlog").stdout
-    box.ao("issue", "new", "Serve it", "--label", "api")
+    box.ao("issue", "new", "Serve it", "-m", "[[wait]]", "--label", "api")
     box.ao("issue", "new", "Style it", "--label", "UI", "--after", "1")
     box.ao("issue", "new", "Write about it", "--label", "docs")
     box.ao("issue", "new", "Test it", "--label", "api")
