@@ -54,6 +54,10 @@ class Fault:
     def mend(self) -> None:
         """Let it end."""
 
+    def outlast(self) -> bool:
+        """Bring about what comes later than a round lasts; false: nothing does."""
+        return False
+
     def read(self, said: str) -> None:
         """Look whether it bit, by what was said meanwhile."""
         if self.words is not None and self.words.search(said):
@@ -229,6 +233,12 @@ class WebhooksLost(Fault):
     def mend(self) -> None:
         assert self.world.forge is not None
         self.bit = self.world.forge.ask("hooks", "") > 0
+
+    def outlast(self) -> bool:
+        """While webhooks come, what some of them did not tell is found by a poll every ten minutes, and by a daemon's first one."""
+        if self.order == "lost":
+            self.world.restart()
+        return self.order == "lost"
 
 
 class WebhooksDoubled(WebhooksLost):

@@ -151,12 +151,10 @@ def play_round(world: World, seed: int, index: int, kinds: Sequence[str]) -> Rou
         for name, fault in zip(names, faults, strict=True):
             fault.read(heard)
             one.bit += [name] if fault.bit else []
-        one.wrong = check(world)
-        until = time.monotonic() + ON_ITS_WAY
-        while one.wrong and time.monotonic() < until:
-            time.sleep(0.2)
+        one.wrong = _checked(world)
+        if one.wrong and any(fault.outlast() for fault in faults):
             world.settle()
-            one.wrong = check(world)
+            one.wrong = _checked(world)
         world.round_is_over()
     except Exception as error:
         one.wrong = [f"{type(error).__name__}: {error}", *(f"one daemon: {line}" for line in one_daemon(world, {}, []))]
@@ -165,6 +163,15 @@ def play_round(world: World, seed: int, index: int, kinds: Sequence[str]) -> Rou
     one.refused = world.known.refused - refused
     one.seconds, one.cpu = time.monotonic() - begun, _cpu() - cpu
     return one
+
+
+def _checked(world: World) -> list[str]:
+    """What is wrong, and stays so."""
+    until = time.monotonic() + ON_ITS_WAY
+    while (wrong := check(world)) and time.monotonic() < until:
+        time.sleep(0.2)
+        world.settle()
+    return wrong
 
 
 def _cpu() -> float:
