@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import subprocess
 import threading
 import time
@@ -395,3 +396,24 @@ def test_of_two_decisions_at_once_one_counts_and_the_other_is_told_so(box: Sandb
     assert (Path(box.session("q")["workspacePath"]) / "allowed.txt").exists() == (counted == "allow")
     answered = [event["data"] for event in box.events("q") if event["type"] == "permission-answered"]
     assert [one["decision"] for one in answered] == [counted], json.dumps(answered)
+
+
+def test_a_change_that_cannot_be_compared_with_its_base_is_compared_as_soon_as_it_can(tmp_path: Path) -> None:
+    fails, tried, programs = tmp_path / "fails", tmp_path / "tried", tmp_path / "programs"
+    programs.mkdir()
+    fails.touch()
+    git = programs / "git"
+    git.write_text(
+        f'#!/bin/sh\ncase " $* " in *" merge-tree "*) if [ -e {fails} ]; then echo x >> {tried}; '
+        f'echo "fatal: mmap failed: Cannot allocate memory" >&2; exit 128; fi ;; esac\nexec {shutil.which("git")} "$@"\n'
+    )
+    git.chmod(0o755)
+    with Sandbox(tmp_path / "box", "process") as box:
+        box.env["PATH"] = f"{programs}:{box.env['PATH']}"
+        box.repository(config="defaults: {agent: demo, runtime: process}\n")
+        box.start()
+        work(box, "m", DONE.format("m"))
+        box.until(lambda: tried.exists() and tried.read_text().count("x") > 1, "a second try", PLENTY)
+        assert box.session("m")["pr"]["mergeable"] == "unknown"
+        fails.unlink()
+        until(box, "m", lambda now: now["pr"]["mergeable"] == "yes", "to be compared")

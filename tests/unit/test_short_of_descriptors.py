@@ -14,13 +14,17 @@ from typing import Any
 
 import pytest
 
+from agent_orchestrator.config.load import load
 from agent_orchestrator.errors import Temporary
 from agent_orchestrator.flow.events import BaseMoved, Event
 from agent_orchestrator.git_files import find_layout, read_head
+from agent_orchestrator.home import Home
 from agent_orchestrator.host import LocalHost, ProcessId
 from agent_orchestrator.plugins.runtimes.process import Process
-from agent_orchestrator.protocols import Handle
+from agent_orchestrator.plugins.workspaces.record import Record, read_record, write_record
+from agent_orchestrator.protocols import Handle, WorkspaceSpec
 from agent_orchestrator.services import bases
+from agent_orchestrator.services.tokens import Tokens
 from agent_orchestrator.spool import SpoolReader
 from agent_orchestrator.testing.contracts.workspace import git_in
 from agent_orchestrator.testing.terminals import eventually
@@ -103,6 +107,24 @@ def test_what_an_agent_said_is_read_once_there_is_room(tmp_path: Path) -> None:
     with no_descriptors(), pytest.raises(Temporary):
         reader.read()
     assert reader.read() == [(0, b"{}")]
+
+
+def test_files_of_ours_that_cannot_be_opened_are_not_said_to_be_broken(tmp_path: Path) -> None:
+    spec = WorkspaceSpec("s", tmp_path, tmp_path / "w", None, tmp_path, "feature/s", "main")
+    write_record(spec, Record(str(spec.path), spec.branch, "main", "0" * 40, "0" * 40, made_branch=True))
+    home = Home(tmp_path / "home")
+    Tokens(home).new("phone", "viewer")
+    tokens = Tokens(home)
+    file = tmp_path / "agent-orchestrator.yaml"
+    file.write_text("{}")
+    with no_descriptors():
+        with pytest.raises(Temporary, match="open files"):
+            read_record(spec)
+        with pytest.raises(Temporary, match="open files"):
+            tokens.list()
+        with pytest.raises(Temporary, match="open files"):
+            load(file, {})
+    assert read_record(spec) and tokens.list() and load(file, {})
 
 
 async def test_a_base_that_cannot_be_looked_at_is_looked_at_later(

@@ -19,7 +19,7 @@ from agent_orchestrator.config.model import Config, keys_of
 from agent_orchestrator.config.problems import Notes, did_you_mean, nearest
 from agent_orchestrator.config.tree import Section, expand, locate, parse
 from agent_orchestrator.config.values import shown
-from agent_orchestrator.errors import ConfigError
+from agent_orchestrator.errors import ConfigError, machine_short
 from agent_orchestrator.safe_files import NotPlain, plain
 
 FILE_NAMES = ("agent-orchestrator.yaml", "agent-orchestrator.yml")
@@ -71,7 +71,8 @@ def read(path: Path) -> str:
     except NotPlain:
         raise ConfigError(f"{path} cannot be read: it is no file", "is it a folder, a pipe or a device?") from None
     except (OSError, ValueError, RuntimeError) as error:
-        raise ConfigError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        reason = getattr(error, "strerror", None) or error
+        raise machine_short(error) or ConfigError(f"{path} cannot be read: {reason}") from None
     if len(content) > MAX_BYTES:
         raise ConfigError(f"{path} is larger than {MAX_BYTES} bytes", "is it a configuration at all?")
     try:

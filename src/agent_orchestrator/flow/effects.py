@@ -65,11 +65,28 @@ class Hindered(Exception):
         self.error = error
 
 
+Run = Callable[[Intent, int], Awaitable[Sequence[Event]]]
+
+
+def patient(run: Run, passes: Callable[[AoError], bool] = lambda _: True) -> Run:
+    """The same effect, which is tried again after every error that may pass, as long as it is wanted."""
+
+    async def tried(intent: Intent, attempts: int) -> Sequence[Event]:
+        try:
+            return await run(intent, attempts)
+        except AoError as error:
+            if passes(error):
+                raise Hindered(error) from error
+            raise
+
+    return tried
+
+
 @dataclass(frozen=True, slots=True)
 class Effect:
     """How one kind of intent is carried out."""
 
-    run: Callable[[Intent, int], Awaitable[Sequence[Event]]]
+    run: Run
     """Takes the intent and the number of attempts made before."""
     ambiguous: bool = False
     """It cannot tell by itself whether it ran before: the attempt is written down first."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from agent_orchestrator.config.detect import default_branch
 from agent_orchestrator.config.effective import AgentSettings, ProjectConfig
-from agent_orchestrator.errors import Conflict, NotFound, UsageError
+from agent_orchestrator.errors import Conflict, NotFound, UsageError, machine_short
 from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.engine import Flow
 from agent_orchestrator.flow.facts import CLUSTER, SessionFacts
@@ -355,4 +355,5 @@ def _rules_in(file: Path, root: Path) -> str:
             raise UsageError(f"agentRulesFile {file} has over {LONGEST_RULES >> 10} KB", "shorten it, or name another")
         return content.decode().strip()
     except (OSError, ValueError, RuntimeError) as error:
-        raise UsageError(f"agentRulesFile {file} cannot be read: {error}", "correct its path") from None
+        unreadable = UsageError(f"agentRulesFile {file} cannot be read: {error}", "correct its path")
+        raise machine_short(error) or unreadable from None

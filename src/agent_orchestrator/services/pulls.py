@@ -14,7 +14,7 @@ from agent_orchestrator.config.effective import ProjectConfig
 from agent_orchestrator.config.model import Check
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.flow import events as e
-from agent_orchestrator.flow.effects import Effect
+from agent_orchestrator.flow.effects import Effect, patient
 from agent_orchestrator.flow.engine import Change, Flow
 from agent_orchestrator.flow.events import Event
 from agent_orchestrator.flow.facts import SessionFacts
@@ -61,8 +61,8 @@ class Pulls:
         return {
             "open-pr": Effect(self.open),
             "ready-pr": Effect(self.ready),
-            "check": Effect(self.check),
-            "compare": Effect(self.compare),
+            "check": Effect(patient(self.check, lambda error: error.retryable)),
+            "compare": Effect(patient(self.compare)),
         }
 
     def _event(self, facts: SessionFacts, body: e.Body, key: str, source: str = "forge") -> Event:

@@ -22,7 +22,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from agent_orchestrator.errors import AoError, Conflict, NotFound, UsageError
+from agent_orchestrator.errors import AoError, Conflict, NotFound, UsageError, machine_short
 from agent_orchestrator.home import Home
 from agent_orchestrator.redaction import KNOWN
 
@@ -253,9 +253,8 @@ class Tokens:
             except FileNotFoundError:
                 self._named = {}
             except (OSError, ValueError, KeyError, TypeError) as error:
-                raise AoError(
-                    f"{self._file} cannot be read: {error}", "remove it; named tokens must then be made anew"
-                ) from None
+                remedy = "remove it; named tokens must then be made anew"
+                raise machine_short(error) or AoError(f"{self._file} cannot be read: {error}", remedy) from None
         return self._named
 
     def _save(self, named: dict[str, _Named]) -> None:

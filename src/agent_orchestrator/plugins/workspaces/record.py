@@ -7,7 +7,7 @@ import os
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from agent_orchestrator.errors import AoError
+from agent_orchestrator.errors import AoError, machine_short
 from agent_orchestrator.git_files import read_head
 from agent_orchestrator.protocols import WorkspaceInfo, WorkspaceSpec
 
@@ -61,7 +61,8 @@ def read_record(spec: WorkspaceSpec) -> Record | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError) as error:
-        raise AoError(f"{record_file(spec)} cannot be read: {error}", "remove it and try again") from None
+        unreadable = AoError(f"{record_file(spec)} cannot be read: {error}", "remove it and try again")
+        raise machine_short(error) or unreadable from None
     record = Record(**{**found, "notes": tuple(found["notes"])})
     return record if record.path == str(spec.path) and record.branch == spec.branch else None
 

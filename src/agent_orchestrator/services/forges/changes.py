@@ -17,7 +17,7 @@ from typing import Any
 from agent_orchestrator.config.effective import ProjectConfig
 from agent_orchestrator.errors import AoError, Conflict, Denied, NotFound, Temporary, UsageError
 from agent_orchestrator.flow import events as e
-from agent_orchestrator.flow.effects import Again, Effect
+from agent_orchestrator.flow.effects import Again, Effect, Run, patient
 from agent_orchestrator.flow.engine import Flow
 from agent_orchestrator.flow.events import Event
 from agent_orchestrator.flow.facts import SessionFacts
@@ -27,7 +27,7 @@ from agent_orchestrator.forge import SCM, Merged, Merging, PullSpec, PullState, 
 from agent_orchestrator.git import Git, GitFailed
 from agent_orchestrator.host import Host
 from agent_orchestrator.plain import without_commands, without_orders
-from agent_orchestrator.services.forges.patience import Run, of_the_host, patient
+from agent_orchestrator.services.forges.patience import of_the_host
 from agent_orchestrator.services.forges.repositories import LOCAL, Repositories
 from agent_orchestrator.services.sessions import Claim
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import structlog
 
 from agent_orchestrator.errors import AoError, Temporary
-from agent_orchestrator.flow.effects import Effect
+from agent_orchestrator.flow.effects import Effect, patient
 from agent_orchestrator.flow.engine import Flow
 from agent_orchestrator.flow.events import Event
 from agent_orchestrator.flow.facts import SessionFacts
@@ -19,7 +19,7 @@ from agent_orchestrator.git import Git, GitFailed
 from agent_orchestrator.home import Home
 from agent_orchestrator.host import Host
 from agent_orchestrator.services import landing
-from agent_orchestrator.services.forges.patience import of_the_host, patient
+from agent_orchestrator.services.forges.patience import of_the_host
 from agent_orchestrator.services.forges.repositories import LOCAL, Repositories
 from agent_orchestrator.services.merge_queue.telling import landing_spec
 

@@ -1,29 +1,8 @@
-"""How long to wait for a forge that does not do as it should: effects that are tried again, and pauses that grow."""
+"""How long to wait for a forge that does not do as it should: what may pass, and pauses that grow."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-
 from agent_orchestrator.errors import AoError, Denied
-from agent_orchestrator.flow.effects import Hindered
-from agent_orchestrator.flow.events import Event
-from agent_orchestrator.flow.reactions import Intent
-
-Run = Callable[[Intent, int], Awaitable[Sequence[Event]]]
-
-
-def patient(run: Run, passes: Callable[[AoError], bool] = lambda _: True) -> Run:
-    """The same effect, which is tried again after every error that may pass, as long as it is wanted."""
-
-    async def tried(intent: Intent, attempts: int) -> Sequence[Event]:
-        try:
-            return await run(intent, attempts)
-        except AoError as error:
-            if passes(error):
-                raise Hindered(error) from error
-            raise
-
-    return tried
 
 
 def of_the_host(error: AoError) -> bool:

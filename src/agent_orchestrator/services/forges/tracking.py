@@ -15,7 +15,7 @@ import structlog
 from agent_orchestrator.config.effective import ProjectConfig
 from agent_orchestrator.errors import AoError, NotFound
 from agent_orchestrator.flow import events as e
-from agent_orchestrator.flow.effects import Effect
+from agent_orchestrator.flow.effects import Effect, patient
 from agent_orchestrator.flow.engine import Flow
 from agent_orchestrator.flow.events import Event
 from agent_orchestrator.flow.fold_pull import issue_key
@@ -25,7 +25,7 @@ from agent_orchestrator.flow.pull import issue_number
 from agent_orchestrator.flow.reactions import Intent
 from agent_orchestrator.forge import Hint, Issue, IssueChange, Metered, Tracker
 from agent_orchestrator.services.forges.outages import Outages
-from agent_orchestrator.services.forges.patience import longer, patient
+from agent_orchestrator.services.forges.patience import longer
 from agent_orchestrator.services.forges.repositories import LOCAL, Repositories, problem
 from agent_orchestrator.services.logins import Recent
 from agent_orchestrator.services.routing import works_on

@@ -10,7 +10,7 @@ from typing import Any
 from agent_orchestrator.config.effective import ProjectConfig
 from agent_orchestrator.errors import Conflict, NotFound, UsageError
 from agent_orchestrator.flow import events as e
-from agent_orchestrator.flow.effects import Effect
+from agent_orchestrator.flow.effects import Effect, patient
 from agent_orchestrator.flow.engine import Flow
 from agent_orchestrator.flow.events import Event, rfc3339
 from agent_orchestrator.flow.fold_pull import issue_key
@@ -31,7 +31,7 @@ from agent_orchestrator.flow.plans import (
 from agent_orchestrator.flow.pull import Issue
 from agent_orchestrator.flow.reactions import Intent
 from agent_orchestrator.services.forges import Repositories
-from agent_orchestrator.services.forges.patience import of_the_host, patient
+from agent_orchestrator.services.forges.patience import of_the_host
 from agent_orchestrator.services.forges.repositories import LOCAL
 from agent_orchestrator.services.planner.applying import Applying
 from agent_orchestrator.services.planner.drafting import Drafting, known_of, open_issues
