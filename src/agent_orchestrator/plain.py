@@ -47,6 +47,11 @@ def clean_text(text: str) -> str:
     return _LONE_SURROGATE.sub("\ufffd", _NOT_TEXT.sub("", text))
 
 
+def writable(text: str) -> str:
+    """The same with a mark for each half of a character that was cut in two: no file, no database and no terminal takes one."""
+    return text if text.isascii() else _LONE_SURROGATE.sub("\ufffd", text)
+
+
 def one_line(text: str, most: int = LONGEST_LINE) -> str:
     """The same as one line of at most so many characters."""
     line = " ".join(clean_text(text).split())

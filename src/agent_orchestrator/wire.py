@@ -74,14 +74,14 @@ class Answer(NamedTuple):
             return None
         try:
             return json.loads(self.body)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise AoError("the daemon's answer is not JSON", "is another program listening on its address?") from None
 
     def error(self) -> AoError:
         """The error that this answer tells of."""
         try:
             problem = json.loads(self.body)
-        except ValueError:
+        except (ValueError, RecursionError):
             problem = None
         if isinstance(problem, dict):
             return error_of(problem, self.status)

@@ -113,29 +113,31 @@ def launch(place: Path, file: Path, data: bytes, memo: dict[str, str], **more: A
     return replace(run, **more)
 
 
-def told(found: Sequence[Heard]) -> None:
-    """What was heard becomes events and facts."""
+def told(found: Sequence[Heard]) -> set[str]:
+    """What was heard becomes events and facts; the kinds of it."""
     facts = FACTS
     for heard in found:
         assert 0 <= heard.start <= heard.end
         for report in heard.reports:
             facts = record(report, facts)
+    return {type(report).__name__ for heard in found for report in heard.reports}
 
 
-def turn(agent: Any) -> Callable[[bytes], None]:
+def turn(agent: Any) -> Callable[[bytes], set[str]]:
     """A turn without a terminal, line by line, as its program prints it."""
 
-    def check(data: bytes) -> None:
-        reader = agent({}, LocalHost())
+    def check(data: bytes) -> set[str]:
+        reader, kinds = agent({}, LocalHost()), set[str]()
         for line in data.decode(errors="replace").split("\n"):
             read = read_line(reader, line)
-            told([Heard(tuple(read.reports), "transcript")])
+            kinds |= told([Heard(tuple(read.reports), "transcript")])
             assert isinstance(read.show, str)
+        return kinds
 
     return check
 
 
-def claude(data: bytes) -> None:
+def claude(data: bytes) -> set[str]:
     """Claude Code's transcript, hooks and record."""
     with folder() as place:
         config = place / "config"
@@ -150,10 +152,10 @@ def claude(data: bytes) -> None:
             def listen(self, run: AgentRun) -> Any:
                 return Listener(run, config, lambda: BEGIN).listen()
 
-        told(listened(Agent(), run))
+        return told(listened(Agent(), run))
 
 
-def codex(data: bytes) -> None:
+def codex(data: bytes) -> set[str]:
     """Codex's rollout."""
     with folder() as place:
         home = place / "home"
@@ -161,54 +163,55 @@ def codex(data: bytes) -> None:
         file = home / "sessions/2026/11/15" / f"rollout-2026-11-15T12-00-00-{ROLLOUT}.jsonl"
         memo = {"home": str(home), "log": "0", "waits": ""}
         with mock.patch("agent_orchestrator.plugins.agents.codex.PAUSE", 0):
-            told(listened(Codex({}, LocalHost()), launch(place, file, data, memo)))
+            return told(listened(Codex({}, LocalHost()), launch(place, file, data, memo)))
 
 
-def of_gemini(data: bytes) -> None:
+def of_gemini(data: bytes) -> set[str]:
     """Gemini's chat."""
     with folder() as place:
         home = place / "home/.gemini"
         file = home / "tmp/x/chats" / f"session-2026-11-15T11-29-{ID[:8]}.jsonl"
         memo = {"home": str(home), "prompt": "yes", "resumed": "", "before": "{}"}
-        told(listened(Gemini({}, LocalHost()), launch(place, file, data, memo, conversation=ID)))
+        return told(listened(Gemini({}, LocalHost()), launch(place, file, data, memo, conversation=ID)))
 
 
-def of_copilot(data: bytes) -> None:
+def of_copilot(data: bytes) -> set[str]:
     """Copilot's events."""
     with folder() as place:
         file = place / "home/session-state" / ID / "events.jsonl"
         memo = {"home": str(place / "home"), "prompt": "yes"}
-        told(listened(Copilot({}, LocalHost()), launch(place, file, data, memo, conversation=ID)))
+        return told(listened(Copilot({}, LocalHost()), launch(place, file, data, memo, conversation=ID)))
 
 
-def kimi(data: bytes) -> None:
+def kimi(data: bytes) -> set[str]:
     """Kimi's wire."""
     with folder() as place:
         key = folder_key(place / "workspace")
-        file = place / "home/sessions" / key / "s1/agents/main/wire.jsonl"
+        file = place / "home/sessions" / key / "session_1/agents/main/wire.jsonl"
         memo = {"home": str(place / "home"), "prompt": "yes"}
-        told(listened(KimiCode({}, LocalHost()), launch(place, file, data, memo)))
+        return told(listened(KimiCode({}, LocalHost()), launch(place, file, data, memo)))
 
 
-def of_cursor(data: bytes) -> None:
+def of_cursor(data: bytes) -> set[str]:
     """Cursor's transcript."""
     with folder() as place:
         memo = {"folder": str(place / "transcripts"), "before": "old"}
-        told(listened(Cursor({}, LocalHost()), launch(place, place / "transcripts/c1/c1.jsonl", data, memo)))
+        return told(listened(Cursor({}, LocalHost()), launch(place, place / "transcripts/c1/c1.jsonl", data, memo)))
 
 
-def aider(data: bytes) -> None:
+def aider(data: bytes) -> set[str]:
     """Aider's chat history, and its events."""
     with folder() as place:
         (place / "aider").mkdir()
         (place / "aider" / "events.jsonl").write_bytes(data)
-        told(listened(Aider({}, LocalHost()), launch(place, place / "aider" / "chat.history.md", data, {})))
+        return told(listened(Aider({}, LocalHost()), launch(place, place / "aider" / "chat.history.md", data, {})))
 
 
-def goose(data: bytes) -> None:
+def goose(data: bytes) -> set[str]:
     """goose's store, with what is in it, its log and its terminal."""
     with folder() as place:
         store, logs = place / "sessions.db", place / "logs"
+        (place / "goose").mkdir()
         with contextlib.closing(sqlite3.connect(store)) as link:
             link.execute(
                 "CREATE TABLE sessions (id TEXT PRIMARY KEY, name TEXT, updated_at TIMESTAMP DEFAULT CURRENT_TIMESTAMP, extension_data"
@@ -228,10 +231,10 @@ def goose(data: bytes) -> None:
                 link.execute("INSERT INTO messages (session_id, role, content_json) VALUES ('1', ?, ?)", (role, line))
             link.commit()
         memo = {"session": "app-x-1", "store": str(store), "logs": str(logs), "spent": "[0, 0, 0.0]"}
-        told(listened(Goose({}, LocalHost()), launch(place, logs / "cli/2026-11-15/1.log", data, memo)))
+        return told(listened(Goose({}, LocalHost()), launch(place, logs / "cli/2026-11-15/1.log", data, memo)))
 
 
-def opencode(data: bytes) -> None:
+def opencode(data: bytes) -> set[str]:
     """What OpenCode's server tells."""
     ears = Ears(None, 0.0, {})
     found: list[Heard] = []
@@ -243,7 +246,7 @@ def opencode(data: bytes) -> None:
         if isinstance(event, dict):
             found += ears.hear(event)
     ears.stranded()
-    told(found)
+    return told(found)
 
 
 def screens(data: bytes) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hypothesis import strategies as st
@@ -126,6 +126,23 @@ def _edited(draw: DrawFn, seeds: Sequence[bytes], words: Sequence[bytes]) -> byt
             case _:
                 data = data[:at]
     return data[: 1 << 16]
+
+
+EACH: tuple[Any, ...] = (None, True, -1, 0.5, 10**40, float("nan"), "x", "\x00", "\ud800", [], {}, [None], [[]], [{}])
+
+
+def each_odd(seed: bytes) -> Iterator[list[bytes]]:
+    """Lines of JSON, each as often as it has values, one of them replaced: all that have the same odd value at a time."""
+    for odd in EACH:
+        found: list[bytes] = []
+        for line in seed.split(b"\n"):
+            begin = max(0, line.find(b"{"))
+            document = _loaded(line[begin:])
+            for owner, key in _places(document):
+                before, owner[key] = owner[key], odd
+                found.append(line[:begin] + json.dumps(document).encode())
+                owner[key] = before
+        yield found
 
 
 def _place(draw: DrawFn, data: bytes) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.strategies import SearchStrategy
 
-from tests.fuzz.mutating import near
+from tests.fuzz.mutating import each_odd, near
 
 CORPORA = Path(__file__).parent / "corpora"
 
@@ -51,6 +51,25 @@ class Target:
             except Exception as error:
                 error.add_note(f"{self.name} does not stand {path}")
                 raise
+
+    def replace_each(self) -> None:
+        """Check everything that is kept with, behind it, each line as often as it has values, one of them an odd one."""
+        for path in self.kept():
+            for lines in each_odd(path.read_bytes()):
+                data = b"\n".join([path.read_bytes().rstrip(b"\n"), *lines, b""])
+                try:
+                    self.check(data)
+                except Exception as error:
+                    alone = next((line for line in lines if self._breaks(path.read_bytes() + line + b"\n")), data)
+                    error.add_note(f"{self.name} does not stand {alone!r} behind {path}")
+                    raise
+
+    def _breaks(self, data: bytes) -> bool:
+        try:
+            self.check(data)
+        except Exception:
+            return True
+        return False
 
     def explore(self, examples: int, number: int | None = None) -> None:
         """Check that many inputs: the same ones each time, or those of a seed. Raises `Broken` with the smallest that fails."""

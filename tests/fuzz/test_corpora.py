@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.fuzz.agents import TARGETS as AGENTS
 from tests.fuzz.target import CORPORA, Target
 from tests.fuzz.targets import PURE
 from tests.fuzz.world import world
@@ -13,6 +14,18 @@ from tests.fuzz.world import world
 def test_any_bytes(target: Target) -> None:
     target.replay()
     target.explore(target.examples)
+
+
+@pytest.mark.parametrize("target", AGENTS[:-2], ids=lambda target: target.name)
+def test_what_is_kept_of_an_agent_is_heard(target: Target) -> None:
+    """What nobody listens to could do no harm, and would prove nothing."""
+    kinds = {kind for path in target.kept() for kind in target.check(path.read_bytes())}  # type: ignore[attr-defined]
+    assert kinds & {"TookReport", "TurnReport"}, kinds
+
+
+@pytest.mark.parametrize("target", AGENTS[:-2], ids=lambda target: target.name)
+def test_each_value_may_be_another(target: Target) -> None:
+    target.replace_each()
 
 
 def test_a_daemon_stands_what_it_is_sent() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,7 +12,7 @@ import pytest
 
 from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.pull import MOST_REPLIES, Comment, PullRequest
-from agent_orchestrator.reports import ConversationReport, ReplyReport
+from agent_orchestrator.reports import ConversationReport, ReplyReport, TurnReport, UsageReport
 from agent_orchestrator.services import hearing
 from agent_orchestrator.services.hearing import body_of, rested
 from agent_orchestrator.services.prices import Prices
@@ -23,6 +24,18 @@ def test_a_conversation_is_never_an_option_of_the_next_launch(tmp_path: Path) ->
 
     assert told("0d3c-1") == e.AgentConversation("0d3c-1")
     assert isinstance(told("--dangerously-skip-permissions"), e.AgentReportInvalid)
+
+
+def test_half_a_character_and_no_number_are_no_reason_to_hear_no_more(tmp_path: Path) -> None:
+    """What cannot be written would be tried again for ever."""
+
+    def told(report: TurnReport | UsageReport) -> str:
+        body = body_of(report, cast(Any, None), "key", Prices(tmp_path / "prices"))
+        assert body is not None
+        return json.dumps(e.encode(body), ensure_ascii=False, allow_nan=False).encode().decode()
+
+    assert json.loads(told(TurnReport("so \ud83d"))) == {"text": "so \ufffd"}
+    assert "usd" not in told(UsageReport("of-no-list", 1, 1, usd=float("nan")))
 
 
 def test_nobody_replies_without_end(tmp_path: Path) -> None:

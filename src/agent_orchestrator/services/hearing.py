@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import math
 import re
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import structlog
 
@@ -28,6 +30,7 @@ from agent_orchestrator.flow.pull import MOST_REPLIES
 from agent_orchestrator.flow.questions import question_in
 from agent_orchestrator.flow.shell_words import visible
 from agent_orchestrator.git import Git
+from agent_orchestrator.plain import writable
 from agent_orchestrator.protocols import AgentRun, Heard, Listens
 from agent_orchestrator.redaction import KNOWN
 from agent_orchestrator.services.plugins import Plugins, handle_of
@@ -116,7 +119,7 @@ class Hearing:
         facts, now, run = self.flow.sessions[self.run.session], self.flow.clock(), self.run
         events: list[Event] = []
         taken: set[str] = set()
-        for number, report in enumerate(heard.reports):
+        for number, report in enumerate(map(_writable, heard.reports)):
             if not heard.place and _known(report, facts):
                 continue
             key = self._key(heard, now, number)
@@ -134,7 +137,7 @@ class Hearing:
 
     def _key(self, heard: Heard, now: float, number: int) -> str:
         if heard.place:
-            return heard_key(self.run.session, heard.place, heard.start, heard.end, number)
+            return heard_key(self.run.session, writable(heard.place), heard.start, heard.end, number)
         return f"now:{self.run.session}:{self.run.generation}:{heard.source}:{now:.6f}:{number}"
 
     async def _done(self, heard: Heard, report: r.TurnReport, number: int) -> Event | None:
@@ -245,6 +248,12 @@ def _known(report: r.Report, facts: SessionFacts) -> bool:
     return False
 
 
+def _writable(report: r.Report) -> r.Report:
+    said = {one.name: getattr(report, one.name) for one in fields(report)}
+    odd: Any = {name: now for name, text in said.items() if isinstance(text, str) and (now := writable(text)) != text}
+    return replace(report, **odd) if odd else report
+
+
 def _summary(text: str) -> str:
     first = next((line.strip() for line in text.splitlines() if line.strip()), "")
     return first[:300]
@@ -259,7 +268,7 @@ def happened(report: r.Report, facts: SessionFacts, now: float) -> float:
 
 def _usage(report: r.UsageReport, prices: Prices) -> e.AgentUsage:
     tokens = (report.input, report.output, report.cache_read, report.cache_write)
-    if report.usd is not None:
+    if report.usd is not None and math.isfinite(report.usd):
         return e.AgentUsage(report.model, *tokens, report.usd, forge=report.forge)
     usd = prices.usd(report.model, *tokens) if any(tokens) else None
     return e.AgentUsage(report.model, *tokens, usd, by_list=usd is not None, forge=report.forge)
@@ -285,6 +294,7 @@ def _reply(report: r.ReplyReport, facts: SessionFacts, key: str) -> e.Body:
 
 def body_of(report: r.Report, facts: SessionFacts, key: str, prices: Prices) -> e.Body | None:
     """A report as an event's body; none where it is no event by itself."""
+    report = _writable(report)
     match report:
         case r.ActivityReport():
             return e.AgentActivity(str(report.state), report.detail)

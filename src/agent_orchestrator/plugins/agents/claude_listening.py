@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
@@ -42,6 +43,8 @@ LATE_BY = 5.0
 
 SEVERAL = "several questions at once: answer them in its terminal, or deny with the answers as text"
 
+_ID = re.compile(r"[\w-]{1,200}", re.ASCII)
+"""A conversation's: it is part of a file's name."""
 _BEFORE = timedelta(milliseconds=1)
 _AT_WORK = (Activity.ACTIVE, Activity.RETRYING, Activity.BLOCKED, Activity.WAITING_INPUT)
 
@@ -157,9 +160,9 @@ class Listener:
         match data.get("hook_event_name"):
             case "SessionStart":
                 session, path = data.get("session_id"), data.get("transcript_path")
-                if isinstance(path, str) and path:
+                if isinstance(path, str) and path and _may_be(path):
                     self._transcript = Path(path)
-                if isinstance(session, str) and session:
+                if isinstance(session, str) and _ID.fullmatch(session):
                     self._conversation = session
                     yield self._hooks.heard(line, r.ConversationReport(session))
             case "PermissionRequest":
@@ -396,10 +399,11 @@ def read_record(path: Path, process: str = "") -> Record | None:
     started = str(data.get("procStart") or "")
     if started.isdigit() and process.isdigit() and started != process:
         return None
+    session = str(data.get("sessionId") or "")
     return Record(
         status=str(data.get("status") or ""),
         waits_for=str(data.get("waitingFor") or ""),
-        session=str(data.get("sessionId") or ""),
+        session=session if _ID.fullmatch(session) else "",
         started=_from_milliseconds(data.get("startedAt")),
         at=_from_milliseconds(data.get("statusUpdatedAt")),
     )
@@ -410,6 +414,17 @@ def _from_milliseconds(value: object) -> datetime:
         return datetime.fromtimestamp(value / 1000 if isinstance(value, int) else 0, UTC)
     except (ArithmeticError, ValueError, OSError):
         return datetime.fromtimestamp(0, UTC)
+
+
+def _may_be(path: str) -> bool:
+    """A file is there, or may come to be."""
+    try:
+        os.lstat(path)
+    except FileNotFoundError:
+        return True
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def transcript_of(folder: Path, workspace: Path, conversation: str) -> Path:

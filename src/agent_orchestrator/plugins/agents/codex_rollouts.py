@@ -119,7 +119,7 @@ class Rollouts:
         if head is None:
             return False
         self._known.add(path.name)
-        own = head.typed and os.path.realpath(head.cwd) == self._workspace
+        own = head.typed and _is(head.cwd, self._workspace)
         main = own or head.id == self._run.conversation
         if main or (head.root != head.id and head.root in self._threads):
             run = replace(self._run, cursors={**self._said, **self._run.cursors})
@@ -192,6 +192,13 @@ class Thread:
                 self.pending[call] = Call(call, str(item.get("name")), "", ", ".join(files))
             case "function_call_output" | "custom_tool_call_output":
                 self.pending.pop(call, None)
+
+
+def _is(folder: str, workspace: str) -> bool:
+    try:
+        return os.path.realpath(folder) == workspace
+    except ValueError:  # no folder has such a name
+        return False
 
 
 def _whole(typed: str, arguments: Mapping[str, Any], cwd: str) -> str:

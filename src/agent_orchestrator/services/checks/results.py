@@ -78,9 +78,9 @@ class Results:
             if found["key"] != key:
                 return None
             result = _result(found["result"], self.log(project, tree, name))
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
-        if result.tree != tree or not result.about_content:
+            if result.tree != tree or not result.about_content:
+                return None
+        except (OSError, AttributeError, LookupError, RecursionError, TypeError, ValueError):
             return None
         with contextlib.suppress(OSError):
             os.utime(file.parent)
