@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import sqlite3
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -113,31 +114,31 @@ def launch(place: Path, file: Path, data: bytes, memo: dict[str, str], **more: A
     return replace(run, **more)
 
 
-def told(found: Sequence[Heard]) -> set[str]:
-    """What was heard becomes events and facts; the kinds of it."""
+def told(found: Sequence[Heard]) -> Counter[str]:
+    """What was heard becomes events and facts; how many of each kind."""
     facts = FACTS
     for heard in found:
         assert 0 <= heard.start <= heard.end
         for report in heard.reports:
             facts = record(report, facts)
-    return {type(report).__name__ for heard in found for report in heard.reports}
+    return Counter(type(report).__name__ for heard in found for report in heard.reports)
 
 
-def turn(agent: Any) -> Callable[[bytes], set[str]]:
+def turn(agent: Any) -> Callable[[bytes], Counter[str]]:
     """A turn without a terminal, line by line, as its program prints it."""
 
-    def check(data: bytes) -> set[str]:
-        reader, kinds = agent({}, LocalHost()), set[str]()
+    def check(data: bytes) -> Counter[str]:
+        reader, kinds = agent({}, LocalHost()), Counter[str]()
         for line in data.decode(errors="replace").split("\n"):
             read = read_line(reader, line)
-            kinds |= told([Heard(tuple(read.reports), "transcript")])
+            kinds += told([Heard(tuple(read.reports), "transcript")])
             assert isinstance(read.show, str)
         return kinds
 
     return check
 
 
-def claude(data: bytes) -> set[str]:
+def claude(data: bytes) -> Counter[str]:
     """Claude Code's transcript, hooks and record."""
     with folder() as place:
         config = place / "config"
@@ -155,7 +156,7 @@ def claude(data: bytes) -> set[str]:
         return told(listened(Agent(), run))
 
 
-def codex(data: bytes) -> set[str]:
+def codex(data: bytes) -> Counter[str]:
     """Codex's rollout."""
     with folder() as place:
         home = place / "home"
@@ -166,7 +167,7 @@ def codex(data: bytes) -> set[str]:
             return told(listened(Codex({}, LocalHost()), launch(place, file, data, memo)))
 
 
-def of_gemini(data: bytes) -> set[str]:
+def of_gemini(data: bytes) -> Counter[str]:
     """Gemini's chat."""
     with folder() as place:
         home = place / "home/.gemini"
@@ -175,7 +176,7 @@ def of_gemini(data: bytes) -> set[str]:
         return told(listened(Gemini({}, LocalHost()), launch(place, file, data, memo, conversation=ID)))
 
 
-def of_copilot(data: bytes) -> set[str]:
+def of_copilot(data: bytes) -> Counter[str]:
     """Copilot's events."""
     with folder() as place:
         file = place / "home/session-state" / ID / "events.jsonl"
@@ -183,7 +184,7 @@ def of_copilot(data: bytes) -> set[str]:
         return told(listened(Copilot({}, LocalHost()), launch(place, file, data, memo, conversation=ID)))
 
 
-def kimi(data: bytes) -> set[str]:
+def kimi(data: bytes) -> Counter[str]:
     """Kimi's wire."""
     with folder() as place:
         key = folder_key(place / "workspace")
@@ -192,14 +193,14 @@ def kimi(data: bytes) -> set[str]:
         return told(listened(KimiCode({}, LocalHost()), launch(place, file, data, memo)))
 
 
-def of_cursor(data: bytes) -> set[str]:
+def of_cursor(data: bytes) -> Counter[str]:
     """Cursor's transcript."""
     with folder() as place:
         memo = {"folder": str(place / "transcripts"), "before": "old"}
         return told(listened(Cursor({}, LocalHost()), launch(place, place / "transcripts/c1/c1.jsonl", data, memo)))
 
 
-def aider(data: bytes) -> set[str]:
+def aider(data: bytes) -> Counter[str]:
     """Aider's chat history, and its events."""
     with folder() as place:
         (place / "aider").mkdir()
@@ -207,7 +208,7 @@ def aider(data: bytes) -> set[str]:
         return told(listened(Aider({}, LocalHost()), launch(place, place / "aider" / "chat.history.md", data, {})))
 
 
-def goose(data: bytes) -> set[str]:
+def goose(data: bytes) -> Counter[str]:
     """goose's store, with what is in it, its log and its terminal."""
     with folder() as place:
         store, logs = place / "sessions.db", place / "logs"
@@ -234,7 +235,7 @@ def goose(data: bytes) -> set[str]:
         return told(listened(Goose({}, LocalHost()), launch(place, logs / "cli/2026-11-15/1.log", data, memo)))
 
 
-def opencode(data: bytes) -> set[str]:
+def opencode(data: bytes) -> Counter[str]:
     """What OpenCode's server tells."""
     ears = Ears(None, 0.0, {})
     found: list[Heard] = []

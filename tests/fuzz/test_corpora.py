@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from tests.fuzz.agents import TARGETS as AGENTS
+from tests.fuzz.mutating import each_odd
 from tests.fuzz.target import CORPORA, Target
 from tests.fuzz.targets import PURE
 from tests.fuzz.world import world
@@ -19,13 +22,29 @@ def test_any_bytes(target: Target) -> None:
 @pytest.mark.parametrize("target", AGENTS[:-2], ids=lambda target: target.name)
 def test_what_is_kept_of_an_agent_is_heard(target: Target) -> None:
     """What nobody listens to could do no harm, and would prove nothing."""
-    kinds = {kind for path in target.kept() for kind in target.check(path.read_bytes())}  # type: ignore[attr-defined]
+    kinds = {kind for path in target.kept() for kind in counted(target, path.read_bytes())}
     assert kinds & {"TookReport", "TurnReport"}, kinds
 
 
 @pytest.mark.parametrize("target", AGENTS[:-2], ids=lambda target: target.name)
 def test_each_value_may_be_another(target: Target) -> None:
     target.replace_each()
+
+
+@pytest.mark.parametrize("target", [one for one in AGENTS if one.name.endswith("-turn")], ids=lambda target: target.name)
+def test_a_turn_is_read_whatever_was_read_before(target: Target) -> None:
+    for path in target.kept():
+        seed = path.read_bytes()
+        for lines in each_odd(seed):
+            odd = b"\n".join([*lines, b""])
+            before, both = counted(target, odd), counted(target, odd + seed)
+            assert both - before >= counted(target, seed), path
+
+
+def counted(target: Target, data: bytes) -> Counter[str]:
+    found = target.check(data)
+    assert isinstance(found, Counter)
+    return found
 
 
 def test_a_daemon_stands_what_it_is_sent() -> None:
