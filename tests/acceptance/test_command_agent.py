@@ -6,6 +6,7 @@ import json
 import os
 import stat
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -13,6 +14,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+from agent_orchestrator.services.lifecycle import FIRST_WORD_WITHIN
 from agent_orchestrator.testing.sandbox import RUNTIMES, Sandbox, have_tmux
 from tests.acceptance.saying import acknowledged
 
@@ -36,6 +38,7 @@ agents:
   by-paste: {{tool: command, command: [screened], prompt: paste, screen: {screen}}}
   seen: {{tool: command, command: [screened, "{{{{prompt}}}}"], prompt: argument, screen: {screen}}}
   doorman: {{tool: command, command: [doorman, "{{{{prompt}}}}"], prompt: argument, screen: {{blocked: 'Allow.'}}}}
+  silent: {{tool: command, command: [silent, "{{{{prompt}}}}"], prompt: argument, screen: {{blocked: 'Allow.'}}}}
   one-shot: {{tool: command, command: [one-shot, "{{{{prompt}}}}"]}}
   spooler: {{tool: command, command: [spooler], prompt: file}}
   missing: {{tool: command, command: [no-such-program, "{{{{prompt}}}}"]}}
@@ -62,6 +65,8 @@ esac
 sleep 0.3; printf 'Allow? '; IFS= read -r word; printf '%s\n' "$word" >> words.txt; printf '\033[2J\033[H'
 while :; do printf '> '; IFS= read -r line || exit 0; printf '%s\n' "$line" >> lines.txt; done
 """,
+    # Says nothing, and hears.
+    "silent": r"""while IFS= read -r line; do printf '%s\n' "$line" >> lines.txt; done""",
     # An interactive program: shows a prompt, works, asks.
     "screened": r"""
 printf '%s\n' "$1" > first.txt
@@ -283,6 +288,18 @@ def test_what_comes_before_an_agents_first_word_does_not_answer_its_dialog(cli: 
     lines = Path(now["workspacePath"]) / "lines.txt"
     cli.until(lambda: lines.exists() and lines.read_text() == "hello\n", "the message")
     assert _inside(now, "words.txt").splitlines() == ["y"]
+
+
+def test_an_agent_that_has_not_said_a_word_is_given_time_before_it_is_spoken_to(cli: Sandbox) -> None:
+    """Whatever it shows first may be a dialog."""
+    cli.request("POST", "/api/sessions", {"projectId": "app", "prompt": "first", "agent": "silent", "name": "still"})
+    cli.request("POST", "/api/sessions/p-still/message", {"content": "hello"})
+    workspace = cli.until(lambda: cli.session("p-still").get("workspacePath"), "a workspace")
+    lines = Path(workspace) / "lines.txt"
+    cli.until(lambda: lines.exists() and lines.read_text() == "hello\n", "the message")
+    events = [json.loads(line) for line in cli.ao("events", "p-still", "--json").stdout.splitlines()]
+    at = {one["type"]: datetime.fromisoformat(one["time"]).timestamp() for one in events}
+    assert at["message-delivered"] - at["agent-launched"] >= FIRST_WORD_WITHIN
 
 
 def test_a_message_to_a_one_shot_agent_runs_it_again(cli: Sandbox) -> None:

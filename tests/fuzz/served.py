@@ -120,7 +120,7 @@ class Served:
 
     def command(self, data: bytes) -> None:
         """Arguments of `ao`: it ends by itself, with a code that is documented and at most a line that says why."""
-        argv = [word.decode(errors="replace") for word in data.replace(b"\n", b"\0").split(b"\0") if word][:12]
+        argv = [os.fsdecode(word) for word in data.replace(b"\n", b"\0").split(b"\0") if word][:12]
         if not argv or argv[0] in NOT_RUN or any(word in NOT_GIVEN for word in argv):
             return
         code, said = run(argv, self.world.box.env, self.world.box.repo)

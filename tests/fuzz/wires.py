@@ -21,9 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from agent_orchestrator.errors import AoError, UsageError
+from agent_orchestrator.git import Git
+from agent_orchestrator.host import LocalHost
 from agent_orchestrator.nodes.channel import Channel
 from agent_orchestrator.nodes.link import Link, Reply, Request
-from agent_orchestrator.services.sharing.pktline import Source
+from agent_orchestrator.services.sharing import Rights, Source, read, receive
 from agent_orchestrator.wire import Answer, Connection, Stream, quote, unquote
 from tests.fuzz.target import Target
 from tests.fuzz.texts import pieces
@@ -256,6 +258,53 @@ def packets(data: bytes) -> None:
     asyncio.run(both())
 
 
+class Shared:
+    """One repository, for many inputs."""
+
+    def __init__(self) -> None:
+        self._folder: Path | None = None
+
+    def repo(self) -> Path:
+        """It, with a branch that nobody moves from outside."""
+        if self._folder is None:
+            self._folder = Path(tempfile.mkdtemp(prefix="ao-fuzz-"))
+            atexit.register(shutil.rmtree, self._folder, ignore_errors=True)
+            who = ("-c", "user.name=P", "-c", "user.email=p@x.invalid")
+            env = {**os.environ, "GIT_AUTHOR_DATE": "@1 +0000", "GIT_COMMITTER_DATE": "@1 +0000"}  # its commit is known
+            subprocess.run(["git", "init", "-q", "-b", "main", self._folder], check=True)
+            command = ["git", *who, "commit", "-q", "--allow-empty", "-m", "one"]
+            subprocess.run(command, cwd=self._folder, env=env, check=True)
+        return self._folder
+
+    def refs(self) -> bytes:
+        """All of them, where they are."""
+        return subprocess.run(["git", "for-each-ref"], cwd=self.repo(), check=True, capture_output=True).stdout
+
+
+SHARED = Shared()
+
+
+def git_requests(data: bytes) -> None:
+    """Whatever a session's Git, or its agent, sends: an answer or an error that can be told, and no branch is moved by it."""
+    repo, before = SHARED.repo(), SHARED.refs()
+
+    async def ask(saves: bool) -> None:
+        async def come() -> AsyncIterator[bytes]:
+            for piece in (data[:7], data[7:]):
+                yield piece
+
+        git = Git(LocalHost(), repo)
+        rights = Rights("app-x", repo, lambda: None, saves)
+        for answer in (receive(git, rights, Source(come())), read(git, rights, "version=2", Source(come()))):
+            with contextlib.suppress(AoError):
+                async for _ in answer:
+                    pass
+
+    for saves in (True, False):
+        asyncio.run(asyncio.wait_for(ask(saves), 60))
+    assert SHARED.refs() == before
+
+
 TARGETS = (
     Target(
         "holder",
@@ -266,5 +315,6 @@ TARGETS = (
     ),
     Target("link", link, "bytes", (b'{"name":"echo","body":1}', b"\x00\x01", b"[]", b"\x00\x00\x00\x02{}"), 40),
     Target("http", http, "bytes", (b"Transfer-Encoding: chunked\r\n", b"Content-Length: ", b"\r\n\r\n", b"-5\r\n"), 20),
+    Target("git-requests", git_requests, "bytes", (b"0000", b"0004", b"0001", b"refs/heads/main", b"PACK"), 4),
     Target("packets", packets, "bytes", (b"0000", b"0004", b"0001", b"fff0"), 20),
 )

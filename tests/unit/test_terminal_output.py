@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import gc
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agent_orchestrator.home import Home
 from agent_orchestrator.plugins.runtimes import render
 from agent_orchestrator.plugins.runtimes.holding.terminal import SCROLLBACK, Modes, Scrollback, without_answers
 from agent_orchestrator.plugins.runtimes.keys import encoded
 from agent_orchestrator.plugins.runtimes.render import MOST_MARKS, visible_text
+from agent_orchestrator.services.inspection import Inspection
 
 
 def test_modes_are_seen_wherever_the_output_is_split() -> None:
@@ -124,3 +128,15 @@ def test_a_screen_that_was_read_leaves_no_cells_to_be_collected() -> None:
         assert cells() == before
     finally:
         gc.enable()
+
+
+@pytest.mark.anyio
+async def test_a_line_without_an_end_is_shown_in_pieces(tmp_path: Path) -> None:
+    home, nothing = Home(tmp_path), cast(Any, None)
+    log = home.terminal_log("app-x")
+    log.parent.mkdir(parents=True)
+    log.write_bytes(b"x" * (5 << 20) + b"\nend\nno end")
+    inspection = Inspection(nothing, home, nothing, nothing, nothing, nothing, nothing)
+    shown = [one async for one in inspection.log("app-x", raw=False, tail_lines=None, follow=False)]
+    assert b"".join(shown) == log.read_bytes()
+    assert max(map(len, shown)) <= 1 << 20

@@ -311,6 +311,16 @@ def test_a_home_that_cannot_be_made_is_unreachable(tmp_path: Path) -> None:
         Client(tmp_path / "file" / "home").get("/api/x")
 
 
+def test_a_piece_of_less_than_nothing_is_refused_at_once() -> None:
+    """Whoever sends it need not hang up for that."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.settimeout(30)
+        theirs.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-5\r\nabcdefgh\r\n0\r\n\r\n")
+        with pytest.raises(Broken, match="without a size"):
+            Stream(Connection(ours), lambda _: None).read()
+
+
 def test_queries_and_quoting() -> None:
     assert (
         with_query("/x", {"a": None, "b": True, "c": False, "d": "", "e": 0, "f": "ö &"}) == "/x?b=1&e=0&f=%C3%B6%20%26"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,8 @@ from agent_orchestrator.flow.behalf import acting
 from agent_orchestrator.flow.effects import Effect, Runner
 from agent_orchestrator.flow.engine import Change, Flow
 from agent_orchestrator.flow.events import Event
-from agent_orchestrator.flow.outbox import Snapshot
+from agent_orchestrator.flow.outbox import Batch, Row, Snapshot
+from agent_orchestrator.flow.reactions import Intent
 from agent_orchestrator.flow.rules import DEFAULT_RULES
 from agent_orchestrator.testing.memory import MemoryStore
 from tests.unit.flow.world import SESSION, World, created
@@ -332,6 +334,29 @@ async def test_facts_that_were_saved_in_part_when_the_daemon_died_are_folded_onc
     await again.follow()
     assert again.sessions == flow.sessions
     assert again.home == flow.home
+
+
+async def test_an_event_that_cannot_be_folded_keeps_no_other_from_being_seen() -> None:
+    """A damaged record, or one that a newer version meant otherwise."""
+    store = MemoryStore()
+    odd = Event(e.decode("agent-usage", {"input": "five"}), 2.0, "test", "odd", "app", "app-a", seq=2)
+    after = Event(e.AgentUsage(input=7), 3.0, "test", "after", "app", "app-a", seq=3)
+    first = replace(created("app-a"), seq=1)
+    await store.write(lambda _known: (Batch([first, odd, after], []), None))
+    flow = Flow(store, lambda: 5.0, lambda _project, _profile: DEFAULT_RULES)
+    with structlog.testing.capture_logs() as told:
+        await flow.follow()
+    assert flow.sessions["app-a"].usage.input == 7
+    assert [(one["log_level"], one["seq"]) for one in told] == [("error", 2)]
+
+
+async def test_a_row_of_the_outbox_is_recorded_without_secrets(world: World) -> None:
+    secret = "ghp_" + "a1B2" * 9
+    intent = Intent("command", "k", SESSION, args={"variables": {"errors": f"E {secret}"}})
+    await world.flow.append(rows=[Row(intent, 1, 1, 0.0, state="done", result=f"failed: {secret}")])
+    [row] = [one for one in await world.store.rows(SESSION) if one.intent.key == "k"]
+    assert row.intent.args == {"variables": {"errors": "E [secret GitHub token]"}}
+    assert row.result == "failed: [secret GitHub token]"
 
 
 async def test_what_is_told_while_facts_are_saved_does_not_wait_for_all_of_them(
