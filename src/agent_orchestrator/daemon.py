@@ -36,7 +36,7 @@ from agent_orchestrator.flow.events import Event, rfc3339
 from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.flow.outbox import Row
 from agent_orchestrator.flow.status import IN_TURN
-from agent_orchestrator.home import Home
+from agent_orchestrator.home import Home, keep_from_others
 from agent_orchestrator.host import LocalHost, to_its_end
 from agent_orchestrator.plugins.runtimes.launching import forget_ended
 from agent_orchestrator.protocols import Gone, Handle, Liveness, Unseen
@@ -538,6 +538,7 @@ def main() -> int:
     parser.add_argument("--foreground", action="store_true", help="log to this terminal")
     options = parser.parse_args()
     home = Home.here()
+    keep_from_others()
     try:
         home.make()
         written = set_up_log(home, options.foreground)

@@ -111,9 +111,14 @@ class Home:
         for folder in (self.path, self.sessions, self.worktrees, sockets):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             found = folder.stat()
-            if found.st_uid != os.getuid():
+            if {found.st_uid, folder.lstat().st_uid} != {os.getuid()}:  # nor does a symlink of his lead us anywhere
                 raise PermissionError(f"{folder} belongs to another user")
             if found.st_mode & 0o002:
                 raise PermissionError(f"everybody may write to {folder}: chmod 700 {folder}")
         if sockets != self.path and sockets.is_symlink():  # it stands where everybody may make one
             raise PermissionError(f"{sockets} is a symlink: remove it")
+
+
+def keep_from_others() -> None:
+    """Whatever this process was started with, nothing that it makes from now on may everybody write."""
+    os.umask(os.umask(0o077) | 0o002)

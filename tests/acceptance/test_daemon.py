@@ -180,6 +180,21 @@ for few in range(3, 24):
 """
 
 
+def test_nobody_else_writes_into_its_home_whatever_it_was_started_with(off: Sandbox) -> None:
+    """Where a home is open to others, a file that they may write would be a command: of tmux, say."""
+    off.home.path.chmod(0o755)
+    before = os.umask(0)
+    try:
+        off.ao("new", "[[edit: x.txt|x]] [[commit: x]] [[done: x]]", "--name", "w")
+    finally:
+        os.umask(before)
+    off.until(lambda: off.session("app-w")["activity"] == "idle", "it to be at rest")
+    entered = [off.home.path, *(one for one in off.home.path.iterdir() if one.is_dir() and one.stat().st_mode & 0o001)]
+    found = [one for folder in entered for one in folder.iterdir() if not one.is_symlink()]
+    assert off.home.path / "lease.json" in found
+    assert [str(one) for one in found if one.stat().st_mode & 0o002] == []
+
+
 def test_with_too_few_descriptors_it_says_so_in_a_line(off: Sandbox) -> None:
     done = subprocess.run([sys.executable, "-c", WITH_FEW], env=off.env, stdout=subprocess.PIPE, check=True)
     starts = [json.loads(line) for line in done.stdout.splitlines()]

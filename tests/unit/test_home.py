@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 
@@ -18,6 +19,19 @@ def test_a_folder_that_everybody_may_write_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PermissionError, match="chmod 700"):
         home.make()
     home.path.chmod(0o755)
+    home.make()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+def test_a_symlink_of_another_users_leads_it_nowhere(tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    home = Home(tmp_path / "ao")
+    home.path.symlink_to(mine)
+    os.chown(home.path, 65534, 65534, follow_symlinks=False)
+    with pytest.raises(PermissionError, match="another user"):
+        home.make()
+    os.chown(home.path, os.getuid(), os.getgid(), follow_symlinks=False)
     home.make()
 
 

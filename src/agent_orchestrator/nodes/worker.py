@@ -28,7 +28,7 @@ from websockets.exceptions import InvalidStatus, WebSocketException
 
 from agent_orchestrator import __version__, locking, logs
 from agent_orchestrator.errors import AoError, Conflict, Denied, UsageError
-from agent_orchestrator.home import Home
+from agent_orchestrator.home import Home, keep_from_others
 from agent_orchestrator.host import LocalHost, to_its_end
 from agent_orchestrator.nodes.calls import PROTOCOL, TOKEN, Hello, dump
 from agent_orchestrator.nodes.channel import CHUNK
@@ -293,6 +293,7 @@ async def _main() -> None:
 
 def main() -> int:
     """The program: serves until it is told to end."""
+    keep_from_others()
     try:
         asyncio.run(to_its_end(_main()))
     except AoError as error:
