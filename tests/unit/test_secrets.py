@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
@@ -35,8 +36,8 @@ from agent_orchestrator.plugins.forges.http import Http
 from agent_orchestrator.plugins.forges.refusals import Speaker
 from agent_orchestrator.plugins.runtimes.tmux import Tmux
 from agent_orchestrator.protocols import LaunchSpec
-from agent_orchestrator.redaction import KNOWN, Redactor
-from agent_orchestrator.server.redacting import LARGE
+from agent_orchestrator.redaction import KNOWN, Redactor, Stream
+from agent_orchestrator.server.redacting import LARGE, PIECE
 from agent_orchestrator.server.redacting import without_secrets as answering
 from agent_orchestrator.services.environment import agent_environment
 from agent_orchestrator.services.secrets import learn_configuration, learn_environment
@@ -337,6 +338,36 @@ async def test_a_large_answer_is_looked_through_beside_the_loop(monkeypatch: pyt
         assert sent == b"[secret MY_TOKEN] " + b"x " * size
         assert headers[b"content-length"] == str(len(sent)).encode()
         assert (threads.pop() is not threading.current_thread()) == beside
+
+
+@pytest.mark.anyio
+async def test_of_logs_that_many_read_one_piece_is_looked_through_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[threading.Thread] = []
+    all_wait, clean = threading.Event(), Stream.feed
+
+    def noting(self: Stream, data: bytes) -> bytes:
+        threads.append(threading.current_thread())
+        assert threads[-1] is not threading.main_thread() and all_wait.wait(60)
+        return clean(self, data)
+
+    async def read() -> bytes:
+        sent: list[Message] = []
+
+        async def send(message: Message) -> None:
+            sent.append(message)
+
+        answer = answering({"type": "http", "path": "/api/x", "method": "GET", "headers": []}, send)
+        await answer({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/plain")]})
+        await answer({"type": "http.response.body", "body": b"x " * PIECE})
+        return bytes(sent[-1]["body"])
+
+    monkeypatch.setattr(Stream, "feed", noting)
+    reading = [asyncio.ensure_future(read()) for _ in range(4)]
+    for _ in range(10):
+        await asyncio.sleep(0)  # until each has its piece looked through
+    all_wait.set()
+    assert await asyncio.gather(*reading) == [b"x " * PIECE] * 4
+    assert len(threads) == 4 and len(set(threads)) == 1
 
 
 @pytest.mark.anyio

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 from starlette.types import Message, Scope, Send
 
@@ -21,6 +22,10 @@ _AS_IT_IS = re.compile(
 """What hands over a secret; and two that services prepare without any, once for everybody."""
 LARGE = 1 << 18
 """Bytes from which on a body is looked through beside the event loop: others are answered meanwhile."""
+PIECE = 1 << 13
+"""The same for a piece of a terminal's output, of which there may be thousands."""
+_BESIDE = ThreadPoolExecutor(1, "redaction")
+"""One at a time: several would take the interpreter in turns, and the event loop's turn would hardly come."""
 
 
 def without_secrets(scope: Scope, send: Send) -> Send:
@@ -69,11 +74,13 @@ class _Redacting:
                 await self._send({**message, "body": clean})
                 return
         if self._stream is not None:
-            body = await _clean(self._stream.feed, body) + (b"" if more else self._stream.rest())
+            body = await _clean(self._stream.feed, body, PIECE) + (b"" if more else self._stream.rest())
         else:
             body = await _clean(KNOWN.data, body)
         await self._send({**message, "body": body})
 
 
-async def _clean(by: Callable[[bytes], bytes], body: bytes) -> bytes:
-    return by(body) if len(body) < LARGE else await asyncio.to_thread(by, body)
+async def _clean(by: Callable[[bytes], bytes], body: bytes, large: int = LARGE) -> bytes:
+    if len(body) < large:
+        return by(body)
+    return await asyncio.get_running_loop().run_in_executor(_BESIDE, by, body)

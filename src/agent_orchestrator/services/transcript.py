@@ -81,7 +81,7 @@ def last_lines(path: Path, count: int = 20) -> str:
     return "\n".join(lines[-count:])
 
 
-def whole(path: Path, chunk: int = 1 << 20) -> Iterator[bytes]:
+def whole(path: Path, chunk: int = 1 << 16) -> Iterator[bytes]:
     """A file in pieces."""
     try:
         with path.open("rb") as file:
