@@ -42,8 +42,12 @@ _TAKE_TERMINAL = (
 )
 
 
-_BY_ITSELF = re.compile(rb"(\x1b\[[?>=]?[\d;]*[cnRIOt]|\x1b[P\]][^\x07\x1b]*(\x07|\x1b\\))+")
-"""What a terminal says without anybody's pressing a key: who it is, its size and colours, whether it has the focus."""
+_BY_ITSELF = re.compile(
+    rb"(\x1b\[[?>=]?[\d;]*[cnRIOt]|\x1b\]1[0-2];rgb:[\da-f]{4}/[\da-f]{4}/[\da-f]{4}(\x07|\x1b\\)"
+    rb"|\x1bP[01]\$r[\d;]{0,9}[\" ]?[mpqr]?\x1b\\)+"
+)
+"""What a terminal says without anybody's pressing a key: who it is, its size and colours, whether it has the focus. To the letter: what
+else somebody puts between such marks is typed, and reaches the agent."""
 
 
 async def serve_terminal(

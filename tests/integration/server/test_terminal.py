@@ -53,6 +53,14 @@ async def test_whoever_types_is_entered_in_the_log_once_and_a_terminals_own_word
     assert world.services.audit.entries == [("token hands", TerminalTaken("typed"))]
 
 
+@pytest.mark.parametrize("typed", [b"\x1b]go on\r\x07", b"\x1bPgo on\r\x1b\\", b"\x1b]11;rgb:go on\r\x07"])
+async def test_what_is_typed_is_entered_though_it_is_put_as_a_terminals_own_word(world: World, typed: bytes) -> None:
+    async with terminal(world, world.services.tokens.new("hands", "operator")[1]) as socket:
+        await socket.send(typed)
+        await read_until(socket, "go on")
+    assert world.services.audit.entries == [("token hands", TerminalTaken("typed"))]
+
+
 async def test_the_program_has_a_terminal_of_its_own_with_a_size(world: World) -> None:
     world.services.inspection.argv = [
         "sh",
