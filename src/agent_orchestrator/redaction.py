@@ -148,6 +148,14 @@ _BYTE_TOKEN, _BYTE_HOOK, _BYTE_PASSWORD, *_BYTE_JOINED = (
     re.compile(shape.pattern.encode(), re.ASCII)
     for shape in (_TOKEN, _HOOK, _PASSWORD, *(joined for _, joined in _JOINED_TOKENS))
 )
+_KEY_SHOWN = re.compile(
+    rb"-----BEGIN (?:[A-Z0-9]+ ){0,3}PRIVATE KEY(?: BLOCK)?-----"
+    rb"(?P<key>(?:(?:Proc-Type|DEK-Info|Version|Comment|Charset|Hash): [^\r\n\\]{0,200}"
+    rb"|(?<=[\r\n])-(?=[A-Za-z0-9+/=\r\n])|(?<=[\r\n ]) |[A-Za-z0-9+/=\\\r\n\t]){0,20000}+)"
+)
+"""A private key as far as a terminal has shown it: lines without words, and its headers."""
+_LONGEST_LINE = 100
+"""Bytes behind it that may yet turn out to be its next line."""
 _KEY_LINE = re.compile(r"(\A|\r\n?|\n|\\r(?:\\n)?|\\n)([ +-]?)((?:[^\r\n\\]|\\++(?![rn]))+)")
 _PLACEHOLDER = re.compile(
     r"[$%{<*\[(].*|x+|X+|\.+|(?:my|your|the|some|a)?[-_]?(?:password|passwd|pass|pwd|pw|secret|token|key|credentials)\d?",
@@ -155,7 +163,8 @@ _PLACEHOLDER = re.compile(
 )
 _OPENING = re.compile(
     rb"(?<![A-Za-z0-9])(?=(?P<opening>[A-Za-z]{2,10}://[^\s/:@]{0,100}:|gh[pousr]_|github_pat_|gl[a-z]{2,5}-|sk-|AIza|[rs]k_live_|hf_|gsk_"
-    rb"|xai-|xox[a-z]-|xapp-|AKIA|ASIA|lin_|ATATT3|npm_|pypi-|dckr_pat_|eyJ|ao[aclnstw]_))"
+    rb"|xai-|xox[a-z]-|xapp-|AKIA|ASIA|lin_|ATATT3|npm_|pypi-|dckr_pat_|eyJ|ao[aclnstw]_|SG\."
+    rb"|https://(?:hooks\.slack\.com|(?:\w{1,20}\.)?discord(?:app)?\.com/api)/[A-Za-z0-9/_-]{0,60}))"
 )
 """What a token, or an address with a password, begins with."""
 _LONGEST_OPENING = 114
@@ -312,16 +321,23 @@ class Stream:
         suspect = self._redactor.suspects(flat) or (flat != shown and self._redactor.suspects(shown))
         ranges = [*self._known_in(flat)] if suspect else []
         tokens = [*_tokens(shown)] if suspect else []
+        keys = [*_KEY_SHOWN.finditer(shown)] if suspect else []
         held = 0 if whole else self._may_begin(flat)
         unfinished = len(shown) if whole else _unfinished(shown)
         out = buffer
         end = len(buffer)
-        if ranges or tokens or held or unfinished < len(shown):
+        key_from = end
+        if ranges or tokens or keys or held or unfinished < len(shown):
             every = _positions(buffer)
             in_lines = [place for place in every if buffer[place] not in b"\r\n"]
             marks = {in_lines[n] for a, b in ranges for n in range(a, b)} | {
                 every[n] for a, b in tokens for n in range(a, b)
             }
+            for key in keys:
+                if key.end() == len(shown) or len(key["key"].strip()) >= 16:
+                    marks.update(every[n] for n in range(*key.span("key")) if shown[n] not in b"\r\n\t ")
+                if len(shown) - key.end() < _LONGEST_LINE:
+                    key_from = every[key.start()]
             if held:
                 end = min(end, in_lines[-held])
             if unfinished < len(every):
@@ -333,7 +349,8 @@ class Stream:
         if len(buffer) - end > _LONGEST_TOKEN:
             end = len(buffer)
         self._held = buffer[end:]
-        self._before = buffer[max(0, end - 2 * max(map(len, self._redactor.known), default=0) - 512) : end]
+        before = max(0, end - 2 * max(map(len, self._redactor.known), default=0) - 512)
+        self._before = buffer[min(before, key_from) : end]
         return out[start:end]
 
     def _known_in(self, flat: bytes) -> Iterator[tuple[int, int]]:

@@ -262,6 +262,7 @@ HELD_UP_BY = {
     "hooks": ("https://hooks.slack.com/services/", ""),
     "escapes": ("\x1b]\x1b[0;\x1bP", ""),
     "quotes": ("\\n\"'", " PRIVATE KEY"),
+    "keys without an end": ("-----BEGIN PRIVATE KEY-----\n" + "MIIEpAIBAAKCAQEA7n5k\n" * 900, ""),
 }
 
 
@@ -374,6 +375,42 @@ def test_a_terminal_shows_asterisks_however_its_output_is_cut(before: str, after
     shown += stream.rest()
     assert len(shown) == len(raw) and secret.encode() not in shown
     assert all(there in (here, 0x2A) for here, there in zip(raw, shown, strict=True))
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        *(token for tokens in SHAPES.values() for token in tokens),
+        "SG." + "a1B2c3D4e5F" * 2 + "." + "a1B2c" * 8 + "xyz",
+        "https://discord.com/api/webhooks/123456789012345678/" + "a1B2c" * 12,
+    ],
+)
+def test_no_end_of_a_token_is_shown_wherever_a_terminals_output_is_cut(token: str) -> None:
+    raw = f"it is {token} here\r\n".encode()
+    for cut in range(len(raw)):
+        stream = Redactor().stream()
+        shown = stream.feed(raw[:cut]) + stream.feed(raw[cut:]) + stream.rest()
+        assert len(shown) == len(raw) and token[-12:].encode() not in shown, shown
+
+
+@pytest.mark.parametrize("between", ["\r\n", "\x1b[K\r\n", "\n    ", "\n+", "\n-", "\\n"])
+@pytest.mark.parametrize("headers", [(), ("Proc-Type: 4,ENCRYPTED", "DEK-Info: AES-128-CBC,0123456789ABCDEF", "")])
+@pytest.mark.parametrize("step", [1, 7, 64, 10_000])
+def test_a_private_key_is_covered_in_a_terminal_however_its_output_is_cut(
+    between: str, headers: tuple[str, ...], step: int
+) -> None:
+    begin, *lines, end = RSA.replace("5kM", "5k/").split("\n")
+    raw = f"$ cat it{between}{between.join([begin, *headers, *lines, '/+' * 32, end])}\r\nroot@here:~$ what is next".encode()
+    stream = Redactor().stream()
+    shown = b"".join(stream.feed(raw[at : at + step]) for at in range(0, len(raw), step)) + stream.rest()
+    assert len(shown) == len(raw) and b"MIIE" not in shown and b"/+/+" not in shown and b"Q" not in shown
+    assert begin.encode() in shown and shown.endswith(f"{end}\r\nroot@here:~$ what is next".encode())
+
+
+def test_words_about_private_keys_are_no_key(redactor: Redactor) -> None:
+    raw = b'a.py: if "-----BEGIN PRIVATE KEY-----" in text:\r\n-----BEGIN RSA PRIVATE KEY-----\r\nis how it begins\r\n'
+    stream = redactor.stream()
+    assert stream.feed(raw) + stream.rest() == raw
 
 
 @given(st.binary(max_size=200), st.integers(1, 20))
