@@ -20,8 +20,6 @@ from agent_orchestrator.services.tokens import ROLES, Identity, Tokens
 
 LOCAL = Identity("local", "admin")
 """Whoever opened the Unix socket."""
-LOOKING = Identity("local", "operator")
-"""The same, where an agent that does not coordinate says who it is: it looks, and what is for administrators is not for it."""
 
 _OPEN = (("GET", "/healthz"), ("POST", "/api/login"))
 _RESERVED = ("answer", "api", "git", "healthz", "mcp", "metrics", "openapi.json")
@@ -225,6 +223,8 @@ def need(identity: Identity, role: str) -> None:
 _JUDGING = r"/api/sessions/[^/]+/review"
 _TAKING = re.compile(r"/api/sessions/[^/]+/(environment|attach)")
 """By these one becomes somebody else: a shell as a person's, another agent's keyboard."""
+_TELLING = re.compile(r"/api/(events|live|notifications|questions|sessions/[^/]+/(events|timeline))")
+"""By these everybody's words are told as they came, those too that wait for a person's leave."""
 _COORDINATING = (
     ("POST", r"/mcp", ""),
     ("POST", r"/api/sessions", ""),
@@ -262,13 +262,18 @@ def allow_coordinator(session: str, may: Collection[str], method: str, path: str
 
 def allow_worker(session: str, method: str, path: str) -> None:
     """Refuse what an agent that does not coordinate may not do by the command line: it changes nothing but what its tools do, and
-    judges what it was asked to; it takes no session's terminal, and nobody's environment."""
-    looks = method == "GET" and not _TAKING.fullmatch(path)
+    judges what it was asked to; it takes no session's terminal, and nobody's environment, and reads no words that wait for a person."""
+    looks = method == "GET" and not _TAKING.fullmatch(path) and not _TELLING.fullmatch(path)
     if not looks and path != "/mcp" and not (method == "POST" and re.fullmatch(_JUDGING, path)):
         raise Denied(
             f"the agent of {session} asks, and this is for people",
             "ask a person: the event ask in $AO_SPOOL, or the tool ask_person",
         )
+
+
+def looking(session: str) -> Identity:
+    """Whoever opened the Unix socket, where the agent of this session says who it is: what is for administrators is not for it."""
+    return Identity("local", "operator", session)
 
 
 def _allow_session(identity: Identity, method: str, path: str) -> None:

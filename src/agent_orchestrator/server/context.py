@@ -57,7 +57,8 @@ async def _session(
     project: ProjectName = None,
 ) -> str:
     found = services.sessions.find(id, await services.projects.resolve(context, project), context.only).id
-    if found == identity.session and connection.scope.get("method", "GET") != "GET":
+    itself = identity.kind == "session" and found == identity.session
+    if itself and connection.scope.get("method", "GET") != "GET":
         raise Denied(f"{found} is your own session", "name another one: ao status lists them")
     return found
 

@@ -180,7 +180,7 @@ class AgentReviews:
         events = await self.judge(reviewer, said, f"said:{agent}:{key or uuid.uuid4().hex}")
         if events:
             await self.flow.append(*events)
-        return self.reviews.view(session)
+        return self.reviews.view(session, to_agent=True)
 
     async def judge(self, reviewer: SessionFacts, said: Any, key: str) -> list[Event]:
         """Post a judgement; what else it calls for comes back as events."""

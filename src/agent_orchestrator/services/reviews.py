@@ -6,18 +6,18 @@ import asyncio
 import hashlib
 import shlex
 import uuid
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
 from agent_orchestrator.errors import Conflict, NotFound, UsageError
 from agent_orchestrator.flow import events as e
-from agent_orchestrator.flow.authors import A_PERSON, WRITES, Words, kind_of
+from agent_orchestrator.flow.authors import A_PERSON, WRITES, Words, free, held, kind_of
 from agent_orchestrator.flow.engine import Change, Flow
 from agent_orchestrator.flow.events import Event, rfc3339
 from agent_orchestrator.flow.facts import SessionFacts
-from agent_orchestrator.flow.pull import UNDER_WAY, CheckRun, Comment, PullRequest
+from agent_orchestrator.flow.pull import UNDER_WAY, CheckRun, Comment, PullRequest, Review
 from agent_orchestrator.flow.reactions import CHANGELESS
 from agent_orchestrator.home import Home
 from agent_orchestrator.host import Host
@@ -45,9 +45,10 @@ class Reviews:
         self.views = views
         self.watch = watch
 
-    def view(self, session: str) -> dict[str, Any]:
-        """The pull request with its checks, reviews and threads."""
+    def view(self, session: str, *, to_agent: bool = False) -> dict[str, Any]:
+        """The pull request with its checks, reviews and threads; for an agent without words that wait for a person's leave."""
         facts, pr = self._open(session)
+        trusted = self._trusted(facts.project) if to_agent else None
         return {
             **(pr_json(facts) or {}),
             "session": session,
@@ -62,7 +63,7 @@ class Reviews:
                     "id": one.id,
                     "verdict": one.verdict,
                     "author": one.author,
-                    "body": one.body,
+                    "body": _body(one, trusted),
                     "writeAccess": one.write_access,
                     "kind": one.kind,
                     "reviewer": one.reviewer or None,
@@ -73,7 +74,7 @@ class Reviews:
                 for one in pr.reviews
             ],
             "requested": list(pr.requested),
-            "threads": _threads(pr),
+            "threads": _threads(pr, trusted),
         }
 
     async def submit(
@@ -130,6 +131,10 @@ class Reviews:
             events.append(self._event(facts, e.PrReady(), f"ready:{session}:{review}", words.author))
         await self.flow.append(*events)
         return self.view(session)
+
+    def _trusted(self, project: str) -> Collection[str]:
+        config = self.sessions.plugins.config.project(project)
+        return config.trusted_authors if config else ()
 
     def _agents_word_is_enough(self, facts: SessionFacts) -> bool:
         return self.sessions.plugins.project(facts.project).review.approval == "agent"
@@ -350,7 +355,12 @@ def settled(comments: Sequence[Comment]) -> bool:
     return comments[0].resolved and all(one.resolved for one in comments if not one.by_agent)
 
 
-def _threads(pr: PullRequest) -> list[dict[str, Any]]:
+def _body(said: Review | Comment, trusted: Collection[str] | None) -> str:
+    """What somebody said; where an agent asks, nothing of who is neither `trusted` nor may write to the repository."""
+    return said.body if trusted is None or free(said, trusted) else f"(left out: {held([said], trusted)})"
+
+
+def _threads(pr: PullRequest, trusted: Collection[str] | None) -> list[dict[str, Any]]:
     """What was said, by discussion."""
     return [
         {
@@ -362,7 +372,7 @@ def _threads(pr: PullRequest) -> list[dict[str, Any]]:
                 {
                     "id": comment.id,
                     "author": comment.author,
-                    "body": comment.body,
+                    "body": _body(comment, trusted),
                     "byAgent": comment.by_agent,
                     "kind": comment.kind,
                     "writeAccess": comment.write_access,

@@ -48,6 +48,11 @@ class Identity:
     by: str | None = None
     """What it stands and falls with: the token that a browser signed in with, or the token itself."""
 
+    @property
+    def is_agent(self) -> bool:
+        """An agent asks, by its token or by its own `ao`: it reads no words that wait for a person's leave."""
+        return self.session is not None
+
 
 @dataclass(frozen=True, slots=True)
 class _Named:

@@ -171,7 +171,7 @@ class Caller:
 
     def withheld(self, issue: Issue) -> str:
         """Why an issue's words reach no agent yet; nothing: they may, or a person asks."""
-        if self.session is None:
+        if not self.identity.is_agent:
             return ""
         trusted = self.services.projects.trusted_authors(issue.project)
         return "" if free(issue, trusted) else held([issue], trusted)

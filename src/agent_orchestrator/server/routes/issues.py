@@ -71,7 +71,7 @@ async def list_issues(
 
 def _without_strangers(caller: Caller, row: dict[str, Any], number: int) -> dict[str, Any]:
     """An issue as whoever asks may see it: agents are shown no words that wait for a person's leave."""
-    if caller.session is None:
+    if not caller.identity.is_agent:
         return row
     issue, trusted = find_issue(caller.services.issues.flow, row["project"], number), caller.services.projects
     if reason := caller.withheld(issue):

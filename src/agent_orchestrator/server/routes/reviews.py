@@ -43,9 +43,9 @@ _VERDICTS = {"approve": "approved", "request-changes": "changes_requested", "com
 
 
 @router.get("/sessions/{id}/review", responses=gives("PullRequestView"))
-async def get_review(services: TheServices, session: SessionId) -> Response:
-    """A session's pull request with its failing checks, reviews and threads."""
-    return as_json(services.reviews.view(session))
+async def get_review(services: TheServices, identity: TheIdentity, session: SessionId) -> Response:
+    """A session's pull request with its failing checks, reviews and threads; an agent is told no words that wait for a person's leave."""
+    return as_json(services.reviews.view(session, to_agent=identity.is_agent))
 
 
 @router.post("/sessions/{id}/review", responses=gives("PullRequestView"))

@@ -133,7 +133,7 @@ async def send_message(
 @router.get("/sessions/{id}/messages", responses=gives("Messages"))
 async def list_messages(services: TheServices, session: SessionId, identity: TheIdentity) -> Response:
     """A session's messages and what became of them."""
-    return as_json({"messages": services.inbox.messages(session, to_agent=identity.kind == "session")})
+    return as_json({"messages": services.inbox.messages(session, to_agent=identity.is_agent)})
 
 
 @router.get("/sessions/{id}/messages/{message}", responses=gives("Message"))
@@ -145,7 +145,7 @@ async def get_message(
     wait: Annotated[float | None, Query(ge=0, le=600, description="Seconds to wait for its end.")] = None,
 ) -> Response:
     """One message; with `wait`, as soon as it was acknowledged or failed, or time is up."""
-    return as_json(await services.inbox.message(session, message, wait, to_agent=identity.kind == "session"))
+    return as_json(await services.inbox.message(session, message, wait, to_agent=identity.is_agent))
 
 
 @router.get("/questions", responses=gives("Questions"))
@@ -270,7 +270,7 @@ async def get_screen(services: TheServices, session: SessionId) -> Response:
 async def explain_session(services: TheServices, session: SessionId, identity: TheIdentity) -> Response:
     """The facts, evidence and rules behind a session's status and its last reactions; an agent is told it in words alone."""
     found = await services.inspection.why(session)
-    if identity.kind == "session":
+    if identity.is_agent:
         found |= {"facts": {}, "effects": [], "reactions": [], "events": []}
     return as_json(found)
 
