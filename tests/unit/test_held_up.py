@@ -15,6 +15,7 @@ from agent_orchestrator.plugins.agents.claude_transcript import typed
 from agent_orchestrator.plugins.agents.forge_calls import forge_calls
 from agent_orchestrator.plugins.agents.goose_listening import FAILED
 from agent_orchestrator.plugins.forges.github_marks import unmarked
+from agent_orchestrator.plugins.scm import gitlab as gitlab_scm
 from agent_orchestrator.plugins.trackers import github, gitlab, linear
 from agent_orchestrator.plugins.trackers.adf import to_adf
 from agent_orchestrator.services.landing.message import person
@@ -35,6 +36,11 @@ READERS: dict[str, tuple[Callable[[str], object], int, tuple[str, ...]]] = {
         lambda text: list(linear._ATTACHED.finditer(text)),
         200_000,
         ("![", "https://uploads.linear.app/"),
+    ),
+    "a log at GitLab": (
+        lambda text: gitlab_scm._NOISE.sub(b"", text.encode()),
+        256 << 10,
+        ("section_start:1:", "section_start:1", "\x1b[0;", "2026-01-01T00:00:00.1"),
     ),
     "our mark in a comment": (unmarked, 200_000, (" ", "\t\n", "<!-- ao:", "<!-- ao:a --> ")),
     "a question": (question_in, 500_000, ("```a\n", "* ", "a\n```", ". ", '?")')),

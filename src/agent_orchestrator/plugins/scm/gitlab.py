@@ -57,7 +57,7 @@ _NAME = re.compile(r"(\d{1,15})!(\d{1,12})")
 _THREAD = re.compile(r"(\d{1,15})!(\d{1,12})!([0-9A-Za-z]+)")
 _JOB = re.compile(r"\d{1,15}/\d{1,15}")
 _NOISE = re.compile(
-    rb"section_(?:start|end):\d+:[^\r\n]*\r|\x1b\[[0-9;]*[A-Za-z]"
+    rb"section_(?:start|end):\d{1,15}:[^\r\n]{0,300}\r|\x1b\[[0-9;]*[A-Za-z]"
     rb"|^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z \d\d[OE][+ ]?",
     re.MULTILINE,
 )
