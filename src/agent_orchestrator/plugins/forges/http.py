@@ -31,6 +31,8 @@ WHOLE = 120.0
 """The longest time for one answer."""
 LARGEST = 64 * 1024 * 1024
 """The largest answer that is taken whole."""
+FULL, FEW = 100, 5
+"""Things on a page; on each of a listing that has a page which is too large: strangers may write a million characters into one."""
 TRIES = 3
 MOST_REDIRECTS = 5
 MOST_PAGES = 50
@@ -132,7 +134,16 @@ class Http:
         return Answer(raw.status, raw.headers, data)
 
     async def pages(self, path: str, *, most: int = MOST_PAGES, keep: Keep | None = None) -> list[Any]:
-        """All that a listing has, page by page, of at most so many pages."""
+        """All that a listing has, page by page, of at most so many pages; of smaller ones where one is too large."""
+        try:
+            return await self._pages(path, most, keep)
+        except TooLarge:
+            smaller = path.replace(f"per_page={FULL}", f"per_page={FEW}")
+            if smaller == path:
+                raise
+            return await self._pages(smaller, most * FULL // FEW, keep)
+
+    async def _pages(self, path: str, most: int, keep: Keep | None) -> list[Any]:
         found: list[Any] = []
         for _ in range(most):
             answer = await self.get(path, keep=keep)
@@ -330,6 +341,13 @@ class Http:
         return Temporary(f"{host} could not be asked ({method} {_short(url)}): {cut.reason}", remedy)
 
 
+class TooLarge(Temporary):
+    """An answer is larger than any that is taken."""
+
+    def __init__(self) -> None:
+        super().__init__(f"an answer is larger than {LARGEST >> 20} MB", "ask for less at a time")
+
+
 class _Cut(Exception):
     """No whole answer came. `before`: the request did not reach the host."""
 
@@ -358,7 +376,7 @@ async def _whole(response: httpx2.Response) -> bytes:
         pieces.append(piece)
         size += len(piece)
         if size > LARGEST:
-            raise Temporary(f"an answer is larger than {LARGEST >> 20} MB", "ask for less at a time")
+            raise TooLarge
     return b"".join(pieces)
 
 

@@ -33,7 +33,7 @@ from agent_orchestrator.plugins.forges.github_host import GitHubHost
 from agent_orchestrator.plugins.forges.github_marks import LONGEST_TITLE, already_said, bears, fitting, marked
 from agent_orchestrator.plugins.forges.github_people import same
 from agent_orchestrator.plugins.forges.github_rights import Rights
-from agent_orchestrator.plugins.forges.http import Answer, Http
+from agent_orchestrator.plugins.forges.http import Answer, Http, TooLarge
 from agent_orchestrator.plugins.forges.metering import lines, longest_wait
 from agent_orchestrator.plugins.forges.refusals import allowed, told
 from agent_orchestrator.plugins.scm import github_documents as documents
@@ -43,6 +43,8 @@ from agent_orchestrator.plugins.scm.github_reading import Node, base_has_checks,
 
 BATCH = 20
 """Pull requests that one query asks for."""
+MOST_FAILED = 2
+"""Pull requests of which GitHub may tell nothing before it counts as its own failure."""
 WORKFLOWS_FOR = 600.0
 _FAILED = ("failure", "timed_out", "cancelled", "startup_failure", "stale")
 """What may be run again. What waits for a maintainer's word is not our matter."""
@@ -167,22 +169,28 @@ class GitHub:
         return found
 
     async def _batch(
-        self, ids: Sequence[str], failed: list[str], without: frozenset[str] = frozenset()
+        self, ids: Sequence[str], failed: list[str], without: frozenset[str] = frozenset(), *, paged: bool = False
     ) -> list[PullState]:
-        """One query; where it is too much for the host, in halves; where a part cannot be told, once more without it."""
+        """One query; where it is too much for the host, in halves; where a part cannot be told, once more without it.
+
+        `paged`: what is left out is read page by page. A pull request of which nothing can be told takes none of the others along.
+        """
         try:
             variables = {"ids": list(ids), **dict.fromkeys(without, False)}
             data, errors = await self._at.graphql(documents.READ, variables)
         except Temporary as error:
+            if len(ids) == 1 and isinstance(error, TooLarge) and not without:
+                return await self._batch(ids, failed, documents.TALK, paged=True)
             if len(ids) == 1 or error.until is not None:
                 raise
             half = len(ids) // 2
-            return [*await self._batch(ids[:half], failed), *await self._batch(ids[half:], failed)]
+            return [*await self._half(ids[:half], failed), *await self._half(ids[half:], failed)]
         found, again, parts = [], [], set(without)
         paths = [(_path(error), str(error.get("type", ""))) for error in errors]
         for index, node in enumerate(data.get("nodes") or []):
             own = [(path[2:], kind) for path, kind in paths if path[:2] == ("nodes", index)]
             if isinstance(node, dict) and node.get("__typename") == "PullRequest":
+                node |= {part: _unread() for part in without if paged}
                 found.append(await self._understood(node, _login(data), [path for path, _ in own]))
             elif node is None and own and not any(kind == "NOT_FOUND" for _, kind in own):
                 again.append(ids[index])
@@ -192,6 +200,15 @@ class GitHub:
         else:
             failed += again
         return found
+
+    async def _half(self, ids: Sequence[str], failed: list[str]) -> list[PullState]:
+        try:
+            return await self._batch(ids, failed)
+        except Temporary as error:
+            if len(ids) > 1 or error.until is not None or len(failed) >= MOST_FAILED:
+                raise
+            failed += ids
+            return []
 
     async def _understood(self, node: Node, us: str, failed: Sequence[tuple[Any, ...]]) -> PullState:
         await complete(self._at.graphql, node)
@@ -341,6 +358,11 @@ class GitHub:
         """The end of what a job printed, without the time that GitHub puts before each line."""
         http = await self._at.http()
         return _STAMP.sub(b"", await http.tail(f"repos/{self._repo}/actions/jobs/{quote(job, safe='')}/logs", most))
+
+
+def _unread() -> Node:
+    """A connection of which all pages are to be read."""
+    return {"nodes": [], "pageInfo": {"hasNextPage": True, "endCursor": None}}
 
 
 def _named(pulls: Any) -> list[dict[str, str]]:

@@ -67,6 +67,8 @@ _ALL = _PULL + _CHECK + _REVIEW + _THREAD + _NOTE + _SAID
 
 PARTS = ("commits", "reviewThreads", "comments")
 """What may be left out: where GitHub cannot tell one of them, it tells nothing of the whole pull request."""
+TALK = frozenset({"reviewThreads", "comments"})
+"""What is read page by page where it is too much for one answer."""
 _PARTS = ", ".join(f"${part}: Boolean = true" for part in PARTS)
 
 READ = (
@@ -83,14 +85,14 @@ GET = (
 )
 
 MORE = {
-    "comments": f"""query MoreComments($id: ID!, $after: String) {{ node(id: $id) {{ ... on PullRequest {{
-  page: comments(first: 100, after: $after) {{ nodes {{ ...Said }} {_PAGE} }} }} }} }}{_SAID}""",
-    "reviews": f"""query MoreReviews($id: ID!, $after: String) {{ node(id: $id) {{ ... on PullRequest {{
-  page: reviews(first: 100, after: $after) {{ nodes {{ ...Review }} {_PAGE} }} }} }} }}{_REVIEW}""",
-    "reviewThreads": f"""query MoreThreads($id: ID!, $after: String) {{ node(id: $id) {{ ... on PullRequest {{
-  page: reviewThreads(first: 80, after: $after) {{ nodes {{ ...Thread }} {_PAGE} }} }} }} }}{_THREAD}{_NOTE}""",
-    "thread": f"""query MoreOfThread($id: ID!, $after: String) {{ node(id: $id) {{ ... on PullRequestReviewThread {{
-  page: comments(first: 100, after: $after) {{ nodes {{ ...Note }} {_PAGE} }} }} }} }}{_NOTE}""",
+    "comments": f"""query MoreComments($id: ID!, $after: String, $some: Int = 100) {{ node(id: $id) {{ ... on PullRequest {{
+  page: comments(first: $some, after: $after) {{ nodes {{ ...Said }} {_PAGE} }} }} }} }}{_SAID}""",
+    "reviews": f"""query MoreReviews($id: ID!, $after: String, $some: Int = 100) {{ node(id: $id) {{ ... on PullRequest {{
+  page: reviews(first: $some, after: $after) {{ nodes {{ ...Review }} {_PAGE} }} }} }} }}{_REVIEW}""",
+    "reviewThreads": f"""query MoreThreads($id: ID!, $after: String, $some: Int = 80) {{ node(id: $id) {{ ... on PullRequest {{
+  page: reviewThreads(first: $some, after: $after) {{ nodes {{ ...Thread }} {_PAGE} }} }} }} }}{_THREAD}{_NOTE}""",
+    "thread": f"""query MoreOfThread($id: ID!, $after: String, $some: Int = 100) {{ node(id: $id) {{ ... on PullRequestReviewThread {{
+  page: comments(first: $some, after: $after) {{ nodes {{ ...Note }} {_PAGE} }} }} }} }}{_NOTE}""",
     "labels": f"""query MoreLabels($id: ID!, $after: String) {{ node(id: $id) {{ ... on PullRequest {{
   page: labels(first: 100, after: $after) {{ nodes {{ name }} {_PAGE} }} }} }} }}""",
     "checks": f"""query MoreChecks($id: ID!, $after: String) {{ node(id: $id) {{ ... on PullRequest {{
@@ -98,6 +100,8 @@ MORE = {
     page: contexts(first: 100, after: $after) {{ nodes {{ ...Check }} {_PAGE} }} }} }} }} }} }} }} }}{_CHECK}""",
 }
 """The further pages of what has more than one."""
+FEWER = {"comments": 20, "reviews": 20, "reviewThreads": 2, "thread": 20}
+"""How many are on a page where a whole one is too large: each may be 65,536 signs long, and a discussion has 30."""
 
 LANDING = """query Landing($id: ID!) { node(id: $id) { ... on PullRequest {
   state merged isDraft headRefOid mergeCommit { oid } mergeable mergeStateStatus reviewDecision

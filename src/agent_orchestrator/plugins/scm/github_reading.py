@@ -13,7 +13,8 @@ from agent_orchestrator.forge import Author, PullCheck, PullComment, PullReview,
 from agent_orchestrator.plugins.forges.github_marks import unmarked
 from agent_orchestrator.plugins.forges.github_people import author, same, when
 from agent_orchestrator.plugins.forges.github_rights import Speaks
-from agent_orchestrator.plugins.scm.github_documents import MORE
+from agent_orchestrator.plugins.forges.http import TooLarge
+from agent_orchestrator.plugins.scm.github_documents import FEWER, MORE
 
 Run = Callable[[str, Mapping[str, Any]], Awaitable[tuple[Any, list[Any]]]]
 Node = dict[str, Any]
@@ -39,19 +40,25 @@ _VERDICTS = {"APPROVED": "approved", "CHANGES_REQUESTED": "changes_requested"}
 async def complete(run: Run, pull: Node) -> None:
     """Read the further pages of everything in a pull request that has more than one."""
     for name in ("comments", "reviews", "reviewThreads", "labels"):
-        await _follow(run, MORE[name], pull["id"], pull.get(name))
+        await _follow(run, name, pull["id"], pull.get(name))
     for thread in _nodes(pull.get("reviewThreads")):
-        await _follow(run, MORE["thread"], thread["id"], thread.get("comments"))
+        await _follow(run, "thread", thread["id"], thread.get("comments"))
     commit = _head_commit(pull)
-    await _follow(run, MORE["checks"], pull["id"], _at(commit, "statusCheckRollup", "contexts"), commit.get("oid"))
+    await _follow(run, "checks", pull["id"], _at(commit, "statusCheckRollup", "contexts"), commit.get("oid"))
 
 
-async def _follow(run: Run, document: str, node: str, connection: Any, commit: str | None = None) -> None:
+async def _follow(run: Run, name: str, node: str, connection: Any, commit: str | None = None) -> None:
     """Add the pages that are missing; a page that cannot be read leaves the connection marked as having more."""
     for _ in range(MOST_PAGES):
         if not _at(connection, "pageInfo", "hasNextPage"):
             return
-        data, errors = await run(document, {"id": node, "after": connection["pageInfo"].get("endCursor")})
+        wanted = {"id": node, "after": connection["pageInfo"].get("endCursor")}
+        try:
+            data, errors = await run(MORE[name], wanted)
+        except TooLarge:
+            if name not in FEWER:
+                raise
+            data, errors = await run(MORE[name], {**wanted, "some": FEWER[name]})
         found = _at(data, "node")
         if commit is not None:
             inner = _head_commit(found)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from agent_orchestrator.errors import Denied, NotFound
 from agent_orchestrator.forge import BaseChecks, Hint, Known, PullState
 from agent_orchestrator.plugins.forges.github_people import when
-from agent_orchestrator.plugins.forges.http import Http
+from agent_orchestrator.plugins.forges.http import FEW, Http, TooLarge
 
 MAX_AGE = 1_800.0
 """Older than this, a merge request is read again although nothing tells of a change."""
@@ -109,19 +109,11 @@ class Poll:
 
     async def _ask_changes(self, http: Http, project: int, known: Sequence[Known], found: _Found) -> None:
         before, by_number = self._changes, {one.number: one for one in known}
-        newest = max((one.updated for one in before.values()), default="") if before else ""
         oldest = min((one.read_at for one in known), default=self._clock()) - SLACK
-        seen: dict[int, _Change] = {}
-        for page in range(1, MOST_LISTINGS + 1):
-            more = f"&page={page}" if page > 1 else ""
-            query = f"scope=all&state=all&order_by=updated_at&sort=desc&per_page={PAGE}{more}"
-            answer = await http.get(f"projects/{project}/merge_requests?{query}", keep=_changes)
-            listed: list[_Change] = answer.data
-            seen |= {one.number: one for one in listed}
-            last = listed[-1].updated if listed else ""
-            enough = last < newest if before is not None else when(last) < oldest
-            if len(listed) < PAGE or enough or (answer.unchanged and before is not None):
-                break
+        try:
+            seen = await self._newest(http, project, oldest, PAGE)
+        except TooLarge:  # whoever opens merge requests may describe them without end
+            seen = await self._newest(http, project, oldest, FEW)
         for number, change in seen.items():
             was, one = (before or {}).get(number), by_number.get(number)
             if was is not None:
@@ -135,6 +127,23 @@ class Poll:
                 if change.state == "merged":
                     found.branches.add(change.base)
         self._changes = {**{number: one for number, one in (before or {}).items() if number in by_number}, **seen}
+
+    async def _newest(self, http: Http, project: int, oldest: float, size: int) -> dict[int, _Change]:
+        """Merge requests, those that changed last first, by pages of this size, back to what is known."""
+        before = self._changes
+        newest = max((one.updated for one in before.values()), default="") if before else ""
+        seen: dict[int, _Change] = {}
+        for page in range(1, MOST_LISTINGS * PAGE // size + 1):
+            more = f"&page={page}" if page > 1 else ""
+            query = f"scope=all&state=all&order_by=updated_at&sort=desc&per_page={size}{more}"
+            answer = await http.get(f"projects/{project}/merge_requests?{query}", keep=_changes)
+            listed: list[_Change] = answer.data
+            seen |= {one.number: one for one in listed}
+            last = listed[-1].updated if listed else ""
+            enough = last < newest if before is not None else when(last) < oldest
+            if len(listed) < size or enough or (answer.unchanged and before is not None):
+                break
+        return seen
 
     async def _ask_pipelines(self, http: Http, project: int, known: Sequence[Known], found: _Found) -> None:
         before = self._pipelines
