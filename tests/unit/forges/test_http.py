@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from agent_orchestrator.errors import AoError, Denied, NotFound, Temporary
+from agent_orchestrator.plugins.forges import http
 from agent_orchestrator.plugins.forges.http import TRIES, Http, next_page
 from agent_orchestrator.plugins.forges.refusals import Speaker
 
@@ -109,6 +110,24 @@ async def test_only_what_is_kept_stays_in_memory() -> None:
     async with serving(answer) as bench:
         for _ in range(2):
             assert (await bench.http.get("x", keep=lambda data: data["n"])).data == 7
+
+
+async def test_what_is_kept_whole_has_its_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A listing since the last change has another address each time; strangers say how long it is."""
+    monkeypatch.setattr(http, "ROOM", 10_000)
+
+    async def answer(asked: Asked) -> Reply:
+        known = "if-none-match" in asked.headers
+        return (304, {}, b"") if known else as_json({"large": "x" * 3_000}, ETag='"1"')
+
+    async with serving(answer) as bench:
+        for number in range(50):
+            await bench.http.get(f"since/{number}")
+        for number in range(50):
+            await bench.http.get(f"of/{number}", keep=len)
+        remembered = [(await bench.http.get(f"since/{number}")).unchanged for number in (49, 48, 47, 46, 0)]
+        assert remembered == [True, True, True, False, False]
+        assert (await bench.http.get("of/0", keep=len)).unchanged, "little is kept of it, however long it was"
 
 
 async def test_each_who_reads_the_same_keeps_what_he_wants_of_it() -> None:

@@ -38,6 +38,8 @@ MOST_REDIRECTS = 5
 MOST_PAGES = 50
 REMEMBERED = 1_000
 """Answers that are kept for conditional requests."""
+ROOM = 64 * 1024 * 1024
+"""Bytes of those that are kept whole: strangers' texts may be long, and a listing since the last change has another address each time."""
 _PIECE = 64 * 1024
 _NAMES = frozenset(
     {"query", "head", "base", "sha", "ref", "branch", "source_branch", "target_branch", "id", "after", "cursor"}
@@ -72,6 +74,8 @@ class _Known:
     etag: str
     data: Any
     links: str
+    size: int
+    """Of what is kept whole; nothing where `keep` made something of it."""
 
 
 @dataclass(slots=True)
@@ -104,6 +108,7 @@ class Http:
         self._sleep = sleep
         self._resource = resource or (lambda _: "core")
         self._known: OrderedDict[tuple[str, str, str], _Known] = OrderedDict()
+        self._kept = 0
         self._moved: OrderedDict[str, str] = OrderedDict()
         self._open: _Loop | None = None
         self.skew: float | None = None
@@ -127,11 +132,19 @@ class Http:
         data = self._checked("GET", path, raw)
         data = keep(data) if keep else data
         if raw.status == 200 and raw.headers.get("etag"):
-            self._known[memory] = _Known(raw.headers["etag"], data, raw.headers.get("link", ""))
-            self._known.move_to_end(memory)
-            while len(self._known) > REMEMBERED:
-                self._known.popitem(last=False)
+            size = 0 if keep else len(raw.body)
+            self._remember(memory, _Known(raw.headers["etag"], data, raw.headers.get("link", ""), size))
         return Answer(raw.status, raw.headers, data)
+
+    def _remember(self, memory: tuple[str, str, str], answer: _Known) -> None:
+        before = self._known.pop(memory, None)
+        self._kept += answer.size - (before.size if before else 0)
+        self._known[memory] = answer
+        while len(self._known) > REMEMBERED:
+            self._kept -= self._known.popitem(last=False)[1].size
+        while self._kept > ROOM:
+            oldest = next(one for one, known in self._known.items() if known.size)
+            self._kept -= self._known.pop(oldest).size
 
     async def pages(self, path: str, *, most: int = MOST_PAGES, keep: Keep | None = None) -> list[Any]:
         """All that a listing has, page by page, of at most so many pages; of smaller ones where one is too large."""
