@@ -22,6 +22,7 @@ from agent_orchestrator.plugins.agents.claude_code import ClaudeCode, rules
 from agent_orchestrator.plugins.agents.claude_listening import projects_folder
 from agent_orchestrator.plugins.agents.claude_state import trusted_root
 from agent_orchestrator.plugins.agents.claude_transcript import limit_reset, limited_model, typed
+from agent_orchestrator.plugins.agents.journals import MOST_BESIDE
 from agent_orchestrator.plugins.agents.user_files import lock_folder
 from agent_orchestrator.protocols import Activity, AgentContext, Answers, Headless, Listens, Permission, Typable, Types
 from tests.unit.agents import claude
@@ -500,6 +501,27 @@ async def test_subagents_count_and_say_nothing(run: Claude) -> None:
     run.write({**run.user("side task"), "isSidechain": True}, run.said("side words"), to=folder / "agent-1.jsonl")
     heard = await run.hear()
     assert [type(report) for report in heard] == [r.UsageReport]
+
+
+async def test_of_subagents_without_end_some_count(run: Claude) -> None:
+    run.record("busy")
+    run.write(run.user("one"))
+    await run.hear()
+    folder = run.transcript.with_suffix("") / "subagents"
+    for number in range(MOST_BESIDE + 50):
+        run.write(run.said("side words", f"msg_{number}"), to=folder / f"agent-{number}.jsonl")
+    assert len(await run.hear()) == MOST_BESIDE
+    assert len(run.changes.watched) < MOST_BESIDE + 10
+    assert await run.hear() == []
+
+
+@pytest.mark.parametrize("name", ["*", "**/*", "*/**/**/*", "../../outside", "[!.]*"])
+async def test_its_conversation_is_a_name_and_no_pattern(run: Claude, name: str) -> None:
+    for other in (run.folder / "projects" / "away" / f"{SESSION}.jsonl", run.folder / "outside.jsonl"):
+        run.write(run.user("theirs"), run.said("words of another conversation"), to=other)
+    run.record("busy", sessionId=name)
+    heard = [report for report in await run.hear() if not isinstance(report, r.ConversationReport)]
+    assert heard == [r.ActivityReport(Activity.ACTIVE)]
 
 
 async def test_what_it_says_itself_to_fill_a_gap_is_no_turn(run: Claude) -> None:

@@ -47,6 +47,14 @@ async def test_calls_of_a_forges_command_line_are_counted(world: c.World) -> Non
     assert [(one.model, one.forge) for one in told if isinstance(one, r.UsageReport)] == [("gpt-5.5", 1)]
 
 
+@pytest.mark.parametrize("name", ["*", "*/**/*", "?" * 36, "[0-9a-f]*", "x/../*"])
+async def test_a_conversation_is_a_name_and_no_pattern(world: c.World, name: str) -> None:
+    path = world.rollout([c.started()])
+    (path.parent / "rollout-1-x").mkdir()
+    assert codex_rollouts.find(world.home, name) is None
+    assert codex_rollouts.find(world.home, path.stem[-36:]) == path
+
+
 async def test_a_turn_is_told_from_its_rollout(world: c.World) -> None:
     plan = [{"step": "look", "status": "completed"}, {"step": "mend", "status": "in_progress"}, {"step": "test"}]
     lines = [c.started(), c.context(), c.said("Fix it"), c.called("1", "update_plan", plan=plan), c.used()]

@@ -29,6 +29,7 @@ from agent_orchestrator.plugins.agents.claude_listening import (
     transcript_of,
 )
 from agent_orchestrator.plugins.agents.claude_state import answer_ahead, config_folder, own_file, take_along
+from agent_orchestrator.plugins.agents.journals import in_pattern
 from agent_orchestrator.protocols import (
     AgentContext,
     AgentLaunch,
@@ -200,7 +201,7 @@ def _bring_here(conversation: str, folder: Path, here: Path) -> bool:
     name = f"{Path(conversation).name}.jsonl"
     if (here / name).exists():
         return True
-    found = next(iter(sorted((folder / "projects").glob(f"*/{name}"))), None)
+    found = next(iter(sorted((folder / "projects").glob(f"*/{in_pattern(name)}"))), None)
     if found is None:
         return False
     try:

@@ -14,14 +14,14 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from agent_orchestrator import reports as r
 from agent_orchestrator.odd import forgiving
 from agent_orchestrator.plugins.agents import claude_dialogs
 from agent_orchestrator.plugins.agents.claude_transcript import Ending, Story, unanswered
-from agent_orchestrator.plugins.agents.journals import Journal, Line, moment
+from agent_orchestrator.plugins.agents.journals import Journal, Line, in_pattern, journals_in, moment
 from agent_orchestrator.protocols import Activity, AgentRun, Clock, Heard
 from agent_orchestrator.safe_files import plain, read_plain
 
@@ -209,10 +209,12 @@ class Listener:
         known = transcript_of(self.folder, self.run.workspace, self._conversation)
         if known.exists():
             return known
-        return next(iter((self.folder / "projects").glob(f"*/{self._conversation}.jsonl")), None) or known
+        found = (self.folder / "projects").glob(f"*/{in_pattern(self._conversation)}.jsonl")
+        return next(iter(found), None) or known
 
     async def _read_subagents(self, folder: Path) -> AsyncIterator[Heard]:
-        for path in sorted(folder.glob("*.jsonl")):
+        known = [path for path in self._subagents if path.parent == folder]
+        for path in journals_in(folder, known):
             if path not in self._subagents:
                 self._subagents[path] = (Journal(path, self.run), Story())
             journal, story = self._subagents[path]
@@ -429,7 +431,7 @@ def _may_be(path: str) -> bool:
 
 def transcript_of(folder: Path, workspace: Path, conversation: str) -> Path:
     """Where the transcript of a conversation in this workspace is."""
-    return projects_folder(folder, workspace) / f"{conversation}.jsonl"
+    return projects_folder(folder, workspace) / f"{PurePath(conversation).name}.jsonl"
 
 
 def projects_folder(folder: Path, workspace: Path) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -16,11 +17,21 @@ from typing import Any
 from agent_orchestrator import reports as r
 from agent_orchestrator.odd import forgiving
 from agent_orchestrator.plugins.agents.forge_calls import forge_calls
-from agent_orchestrator.plugins.agents.journals import Journal, Line, moment, past_lines, size_of
+from agent_orchestrator.plugins.agents.journals import (
+    MOST_BESIDE,
+    Journal,
+    Line,
+    in_pattern,
+    moment,
+    past_lines,
+    size_of,
+)
 from agent_orchestrator.protocols import Activity, AgentRun, Heard
 from agent_orchestrator.safe_files import plain
 
 LONGEST_HEAD = 1 << 20
+_AT_ONCE = 50
+"""Files that are looked at in one turn of the event loop."""
 GUARD = "Message: "
 """Put before a message that Codex would take for a command of its own."""
 
@@ -33,7 +44,7 @@ _LATER = re.compile(r"try again at (\w{3}) (\d{1,2})\w{2}, (\d{4}) (\d{1,2}:\d{2
 
 def find(home: Path, conversation: str) -> Path | None:
     """A conversation's rollout."""
-    return next(iter(sorted(home.glob(f"sessions/*/*/*/rollout-*-{conversation}.jsonl"))), None)
+    return next(iter(sorted(home.glob(f"sessions/*/*/*/rollout-*-{in_pattern(conversation)}.jsonl"))), None)
 
 
 def remember_start(private: Path, home: Path, conversation: str | None, now: float) -> None:
@@ -75,7 +86,7 @@ class Rollouts:
 
     async def read(self) -> AsyncIterator[tuple[Thread, Line]]:
         """The lines that came since, of all of them."""
-        self._look()
+        await self._look()
         for thread in list(self._threads.values()):
             async for line in thread.journal.lines():
                 yield thread, line
@@ -84,8 +95,8 @@ class Rollouts:
         """Tools that were called and have not answered, the last one first."""
         return [call for thread in self._threads.values() for call in reversed(thread.pending.values())]
 
-    def _look(self) -> None:
-        """Find files that are new in the folder of the day."""
+    async def _look(self) -> None:
+        """Find files that are new in the folder of the day; of many, others have their turn in between."""
         for folder in self._folders():
             self._run.changes.watch(folder)
             try:
@@ -96,8 +107,10 @@ class Rollouts:
             except OSError:
                 continue
             waits = False
-            for name in sorted(names):
-                if name not in self._known and not self._take(folder / name):
+            for number, name in enumerate(sorted(set(names) - self._known), 1):
+                if number % _AT_ONCE == 0:
+                    await asyncio.sleep(0)
+                if not self._take(folder / name):
                     waits = True
             if not waits:
                 self._seen[folder] = changed
@@ -121,7 +134,7 @@ class Rollouts:
         self._known.add(path.name)
         own = head.typed and _is(head.cwd, self._workspace)
         main = own or head.id == self._run.conversation
-        if main or (head.root != head.id and head.root in self._threads):
+        if len(self._threads) < MOST_BESIDE and (main or (head.root != head.id and head.root in self._threads)):
             run = replace(self._run, cursors={**self._said, **self._run.cursors})
             self._threads[head.id] = Thread(head.id, Journal(path, run), main, run.cursors.get(path.name, 0))
         return True

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import glob
 import json
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Collection, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
+from itertools import islice
+from pathlib import Path, PurePath
 from typing import Any
 
 from agent_orchestrator.protocols import AgentRun, Heard
@@ -21,6 +23,9 @@ MOST_PAST = 128 * 1024 * 1024
 """Bytes that are read again at once: an agent can make a journal of any length."""
 AT_ONCE = 500
 """Lines that are read in one turn of the event loop."""
+MOST_BESIDE = 500
+"""Journals in one folder that are read."""
+_MOST_ENTRIES = 20 * MOST_BESIDE
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +78,22 @@ def past_lines(path: Path, start: int = 0, end: int | None = None) -> Iterator[b
         file.seek(max(start, end - MOST_PAST))
         while file.tell() < end and (line := file.readline(LONGEST_LINE)):
             yield line
+
+
+def journals_in(folder: Path, known: Collection[Path] = ()) -> list[Path]:
+    """The journals of a folder by their names, those that are known among them. An agent can make them without end: no more are told."""
+    try:
+        with os.scandir(folder) as entries:
+            listed = {folder / entry.name for entry in islice(entries, _MOST_ENTRIES) if entry.name.endswith(".jsonl")}
+    except OSError:
+        return []
+    new = sorted(listed.difference(known))[: max(0, MOST_BESIDE - len(known))]
+    return sorted((*known, *new))
+
+
+def in_pattern(conversation: str) -> str:
+    """A conversation's id within a pattern of names. Its agent says what it is: it stands for itself, and for nothing in other folders."""
+    return glob.escape(PurePath(conversation).name)
 
 
 def size_of(path: Path) -> int:

@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ from agent_orchestrator.aside import aside
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.odd import forgiving
 from agent_orchestrator.plugins.agents import clis
-from agent_orchestrator.plugins.agents.journals import Journal, size_of
+from agent_orchestrator.plugins.agents.journals import MOST_BESIDE, Journal, in_pattern, size_of
 from agent_orchestrator.protocols import (
     Activity,
     AgentContext,
@@ -185,7 +186,8 @@ class _Ear:
 
     def _open(self) -> Iterator[tuple[str, Journal]]:
         if self._session:
-            for path in self._home.glob(f"sessions/*/{self._session}/agents/*/wire.jsonl"):
+            agents = self._home.glob(f"sessions/*/{in_pattern(self._session)}/agents/*/wire.jsonl")
+            for path in islice(agents, MOST_BESIDE):
                 if path not in self._journals:
                     journal = Journal(path, replace(self._run, cursors={}))
                     journal.place = f"{self._session}-{path.parent.name}"
