@@ -47,3 +47,19 @@ def test_a_pipe_in_one_sessions_git_folder_holds_up_no_other(box: Sandbox) -> No
     assert box.session("app-stopped")["status"] == "stopped"
     begin(box, "next", "[[say: here]]")
     status(box, "next", "idle")
+
+
+def test_an_agent_that_has_checked_the_base_out_keeps_no_other_from_landing(box: Sandbox) -> None:
+    box.git("switch", "-qc", "mine")
+    begin(box, "bad", "[[say: here]]")
+    status(box, "bad", "idle")
+    begin(box, "good", "[[edit: README.md|good]] [[commit: good]] [[done: made]]")
+    checked(box, "good")
+    workspace = Path(box.session("app-bad")["workspacePath"])
+    box.git("switch", "-q", "main", cwd=workspace)
+    (workspace / "README.md").write_text("its own\n")
+    before = box.git("rev-parse", "main")
+    box.ao("merge", "good")
+    assert "good" in box.git("show", "main:README.md") and (workspace / "README.md").read_text() == "its own\n"
+    assert box.git("rev-parse", "--abbrev-ref", "HEAD", cwd=workspace) == "HEAD"
+    assert box.git("rev-parse", "HEAD", cwd=workspace) == before

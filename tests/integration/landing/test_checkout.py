@@ -486,6 +486,59 @@ async def test_a_lock_that_we_have_not_written_is_not_ours(world: World, content
     assert lock.read_text() == content and not (world.agent / "written").exists()
 
 
+def forged(old: str, new: str) -> str:
+    fields = {"pid": 2**31 - 1, "started": "", "boot": "", "ref": "refs/heads/main", "old": old, "new": new}
+    return json.dumps({"about": checkout._MARK, **fields})
+
+
+@pytest.mark.parametrize("kind", ["no commits", "no index"])
+async def test_a_lock_that_an_agent_forged_keeps_no_other_from_landing(world: World, kind: str, tmp_path: Path) -> None:
+    world.commit({"b.txt": "agent's\n"})
+    folder = Path(git(world.agent, "rev-parse", "--absolute-git-dir"))
+    head, main = world.spec.head, world.main()
+    content = forged("0" * 39 + "1", "0" * 39 + "2") if kind == "no commits" else forged(main, head)
+    if kind == "no index":
+        (folder / "index").rename(tmp_path / "index")
+        (folder / "index").symlink_to(tmp_path / "index")
+    (folder / "index.lock").write_text(content)
+    assert await settle(world.host, world.repo) == ()
+    assert isinstance(await world.land(), Landed)
+    assert (folder / "index.lock").read_text() == content
+
+
+def rebases_it(world: World) -> None:
+    folder = own_folder(world)
+    git(world.agent, "symbolic-ref", "HEAD", "refs/heads/feature/x")
+    write(folder, {"rebase-merge/head-name": "refs/heads/main\n"})
+
+
+AGENTS = {
+    "changed files": lambda world: write(world.agent, {"b.txt": "its own\n"}),
+    "an unfinished merge": lambda world: write(own_folder(world), {"MERGE_HEAD": world.main()}),
+    "a lock": lambda world: write(own_folder(world), {"index.lock": "", "HEAD.lock": ""}),
+    "a folder of our own": lambda world: (own_folder(world) / "ao-landing.index").mkdir(),
+    "a rebase": rebases_it,
+}
+
+
+@pytest.mark.parametrize("left", AGENTS)
+async def test_an_agent_that_has_the_base_checked_out_keeps_nobody_from_landing(world: World, left: str) -> None:
+    """It keeps its files and the commit that it stands on, and the base goes on without it."""
+    world.commit({"b.txt": "agent's\n"})
+    built, before = await world.built(), world.main()
+    own_folder(world)
+    git(world.agent, "reset", "-q", "--hard", "main")
+    AGENTS[left](world)
+    files = snapshot(world.agent)
+    assert isinstance(await land(world.host, world.spec, built), Waits)
+    found = await land(world.host, world.spec, built, workspaces=[world.agent])
+    assert isinstance(found, Landed) and world.main() == built.commit and world.status() == ""
+    assert snapshot(world.agent) == files
+    if left not in ("a lock", "a rebase"):
+        head = Path(git(world.agent, "rev-parse", "--absolute-git-dir"), "HEAD").read_text()
+        assert head == f"{before}\n"
+
+
 class KillingOnce(LocalHost):
     """Git is killed when it is to move the files of a checkout."""
 

@@ -54,9 +54,9 @@ class Deaths:
         self.dead = asyncio.Event()
         self._land = landing.land
 
-    async def land(self, host: Any, spec: Any, built: Any) -> Any:
+    async def land(self, host: Any, spec: Any, built: Any, **more: Any) -> Any:
         """Stands in for the real one."""
-        return await self._land(host, spec, built, self._after)
+        return await self._land(host, spec, built, self._after, **more)
 
     def _after(self, step: str) -> None:
         if step == self.step:

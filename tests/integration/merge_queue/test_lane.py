@@ -187,10 +187,10 @@ class Slow:
         self._land = landing.land
         monkeypatch.setattr("agent_orchestrator.services.merge_queue.lane.landing.land", self.land)
 
-    async def land(self, *args: Any) -> Any:
+    async def land(self, *args: Any, **more: Any) -> Any:
         self.attempts += 1
         await self.go.wait()
-        return await self._land(*args)
+        return await self._land(*args, **more)
 
 
 async def test_what_is_being_landed_is_neither_paused_nor_taken_out(

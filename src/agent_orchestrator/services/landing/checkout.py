@@ -13,7 +13,7 @@ import asyncio
 import json
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 
@@ -227,10 +227,15 @@ async def checkouts(repository: Repository) -> list[tuple[Checkout, str | None]]
     return found
 
 
-async def checkouts_of(repository: Repository, base: str) -> list[Checkout] | Waits:
-    """The checkouts that have the base branch checked out; or why the branch must not be moved now."""
-    entries = {entry.path: entry for entry in await repository.git.worktrees() if not entry.bare}
-    there = await checkouts(repository)
+async def checkouts_of(repository: Repository, base: str, but: Collection[Path] = ()) -> list[Checkout] | Waits:
+    """The checkouts that have the base branch checked out, `but` for some; or why the branch must not be moved now."""
+    left_out = {os.path.realpath(path) for path in but}
+    entries = {
+        entry.path: entry
+        for entry in await repository.git.worktrees()
+        if not entry.bare and os.path.realpath(entry.path) not in left_out
+    }
+    there = [one for one in await checkouts(repository) if one[0].top in entries]
     for checkout, _ in there:
         entries.pop(checkout.top, None)
         if _rebases(checkout.git_dir, base):

@@ -6,7 +6,8 @@ the last before a crash; the next call finds out how far it came.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from pathlib import Path
 
 from agent_orchestrator.git import GitFailed, repository_lock
 from agent_orchestrator.host import Host
@@ -19,23 +20,32 @@ from agent_orchestrator.services.landing.settle import settle_checkouts
 Outcome = Landed | Moved | BranchMoved | Waits
 
 
-async def land(host: Host, spec: LandingSpec, built: Built, after: Callable[[str], None] = go_on) -> Outcome:
+async def land(
+    host: Host,
+    spec: LandingSpec,
+    built: Built,
+    after: Callable[[str], None] = go_on,
+    workspaces: Collection[Path] = (),
+) -> Outcome:
     """Land what was built; called again after a crash or by mistake, the same landing is found done, not done again.
 
-    `after` is told the name of each step that is done.
+    `after` is told the name of each step that is done. `workspaces` are those of agents: none of them keeps the base from moving.
     """
     repository = await open_repository(host, spec.repo, spec.branch, spec.base)
     async with repository_lock(repository.common):
         await settle_checkouts(repository)
         now = await repository.head(spec.base)
         done = now and await landing_done(repository, spec.session, spec.head, now)
-        return done or await _moved(repository, spec, built) or await _land(repository, spec, built, after)
+        return done or await _moved(repository, spec, built) or await _land(repository, spec, built, after, workspaces)
 
 
-async def _land(repository: Repository, spec: LandingSpec, built: Built, after: Callable[[str], None]) -> Outcome:
+async def _land(
+    repository: Repository, spec: LandingSpec, built: Built, after: Callable[[str], None], workspaces: Collection[Path]
+) -> Outcome:
     old, new = built.base_before, built.commit
     unmoved = f"verify refs/heads/{spec.branch} {spec.head}"
-    move = Move(repository, spec.base, old, new, spec.work, f"ao: landed {spec.session}", (unmoved,), after)
+    reason = f"ao: landed {spec.session}"
+    move = Move(repository, spec.base, old, new, spec.work, reason, (unmoved,), after, workspaces)
     followers = await move.followers()
     if isinstance(followers, Waits):
         return followers

@@ -12,10 +12,14 @@ Steps, each of which may be the last before a crash (`settle.py` sets right what
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from agent_orchestrator.errors import AoError
+from agent_orchestrator.git import Git
 from agent_orchestrator.services.landing.checkout import Checkout, checkouts_of, is_on
 from agent_orchestrator.services.landing.model import Waits
 from agent_orchestrator.services.landing.repository import Repository
@@ -41,12 +45,14 @@ class Move:
     """What else must hold when it moves, in words of `git update-ref --stdin`."""
     after: Callable[[str], None] = go_on
     """Told the name of each step that is done."""
+    workspaces: Collection[Path] = ()
+    """Of agents that have no business on the branch: whatever they leave there is waited for by nobody."""
 
     async def followers(self) -> list[Checkout] | Waits:
         """The checkouts that go with it, none of which has anything in the way."""
         if self.old == self.new:
             return []
-        found = await checkouts_of(self.repository, self.branch)
+        found = await checkouts_of(self.repository, self.branch, self.workspaces)
         for checkout in found if isinstance(found, list) else []:
             waits = await checkout.obstacle(self.old, self.new, self.work)
             if waits is not None:
@@ -74,6 +80,7 @@ class Move:
                 if waits is not None:
                     await settle_checkouts(self.repository)
                     return waits
+            await self._leave_behind()
             swap = [f"update {ref} {self.new} {self.old}"] if self.old != self.new else []
             await self.repository.git.update_refs((*self.provided, *swap), self.reason)
         except (Exception, asyncio.CancelledError):
@@ -94,9 +101,17 @@ class Move:
             return Waits(f"{checkout.top} was switched to another branch just now", checkout.top)
         return await checkout.advance(self.old, self.new, self.after)
 
+    async def _leave_behind(self) -> None:
+        """An agent that has checked the branch out keeps its files, its index and the commit, and is on no branch from then on."""
+        agents = {os.path.realpath(path) for path in self.workspaces}
+        for entry in await self.repository.git.worktrees() if agents and self.old != self.new else ():
+            if entry.branch == self.branch and os.path.realpath(entry.path) in agents:
+                with suppress(AoError):  # it may hold a lock there for ever
+                    await Git(self.repository.git.host, entry.path).update_ref("HEAD", self.old, reason=self.reason)
+
     async def _catch_up(self, done: set[Path]) -> None:
         """Somebody may have checked the branch out between our looking and its moving."""
-        found = await checkouts_of(self.repository, self.branch)
+        found = await checkouts_of(self.repository, self.branch, self.workspaces)
         for checkout in [] if isinstance(found, Waits) else found:
             if checkout.top in done:
                 continue

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import structlog
+
+from agent_orchestrator.errors import AoError
 from agent_orchestrator.git import repository_lock
 from agent_orchestrator.host import Host
-from agent_orchestrator.services.landing.checkout import checkouts
+from agent_orchestrator.services.landing.checkout import Checkout, Marker, checkouts
 from agent_orchestrator.services.landing.repository import Repository, open_repository
+
+log = structlog.get_logger()
 
 
 async def settle(host: Host, repo: Path) -> tuple[Path, ...]:
@@ -18,17 +23,25 @@ async def settle(host: Host, repo: Path) -> tuple[Path, ...]:
 
 
 async def settle_checkouts(repository: Repository) -> tuple[Path, ...]:
-    """The same, for a caller that holds the repository's lock."""
+    """The same, for a caller that holds the repository's lock. One that cannot be set right keeps its lock: only who moves it waits."""
     found = []
     for checkout, _ in await checkouts(repository):
         marker = checkout.left_behind()
         if marker is None:
             continue
-        now = await repository.git.resolve(marker.ref)
-        # The ref moves last: where it has moved, files and index are as they should be, unless the checkout is not on it any more.
-        moved = now is not None and await repository.git.is_ancestor(marker.new, now)
-        if not moved or await checkout.stayed(marker.old):
-            await checkout.retreat(marker.old, marker.new)
+        try:
+            await _set_right(repository, checkout, marker)
+        except AoError as error:  # an agent in whose checkout it lies may have written it
+            log.warning("a checkout could not be set right", checkout=str(checkout.top), error=str(error))
+            continue
         checkout.unlock()
         found.append(checkout.top)
     return tuple(found)
+
+
+async def _set_right(repository: Repository, checkout: Checkout, marker: Marker) -> None:
+    now = await repository.git.resolve(marker.ref)
+    # The ref moves last: where it has moved, files and index are as they should be, unless the checkout is not on it any more.
+    moved = now is not None and await repository.git.is_ancestor(marker.new, now)
+    if not moved or await checkout.stayed(marker.old):
+        await checkout.retreat(marker.old, marker.new)

@@ -7,7 +7,7 @@ crash the same changes join again and the queue is as it was.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -108,6 +108,8 @@ class Lane:
         self.plan = Plan()
         self.looked: Callable[[], None] = lambda: None
         """Told after each look, when the plan may be another."""
+        self.workspaces: Callable[[], Collection[Path]] = tuple
+        """Of agents, none of which keeps the base from moving."""
 
     def lands(self, session: str) -> bool:
         """Is it being put onto the base this very moment?"""
@@ -294,7 +296,7 @@ class Lane:
 
     async def _land(self, ticket: Ticket, built: Built) -> None:
         try:
-            outcome = await landing.land(self._host, ticket.spec, built)
+            outcome = await landing.land(self._host, ticket.spec, built, workspaces=self.workspaces())
         except Exception as error:
             self._fail(ticket, error)
         else:

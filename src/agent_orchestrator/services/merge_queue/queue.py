@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from agent_orchestrator.errors import AoError, Conflict
@@ -117,7 +118,13 @@ class MergeQueue:
                 lambda: clashes(self.collisions(project)),
             )
             self._lanes[place].looked = self._planned
+            self._lanes[place].workspaces = lambda: self._workspaces(spec)
         return self._lanes[place]
+
+    def _workspaces(self, spec: landing.LandingSpec) -> list[Path]:
+        """Where agents work that have no business on the base."""
+        others = (facts for facts in self.flow.sessions.values() if facts.spec.repo == str(spec.repo))
+        return [Path(facts.spec.path) for facts in others if not facts.stopped and facts.branch != spec.base]
 
     def _planned(self) -> None:
         for tell in self.on_plan:
