@@ -325,3 +325,26 @@ async def test_an_index_that_an_agent_made_up_is_not_copied(here: Here, kind: st
         os.truncate(index, len(entries) + 8 + size + 20)
     assert "M a.txt" in git(path, "--no-optional-locks", "status", "--porcelain"), "Git itself takes it"
     assert await here.pairs() == [("a", "c", ("a.txt",), "text")]
+
+
+@pytest.mark.parametrize("missing", ["parent", "tree", "blob"])
+async def test_a_commit_that_is_not_all_there_hides_no_other_collision(here: Here, missing: str) -> None:
+    """An agent can make one by hand; one that is whole again counts."""
+    here.session("a", {"a.txt": "A\n"})
+    path = here.session("b", {"a.txt": "B\n"})
+    here.session("c", {"a.txt": "C\n"})
+    nowhere, good = "0" * 39 + "1", git(path, "rev-parse", "HEAD")
+    blob = git(path, "rev-parse", "HEAD:a.txt")
+    entry = {"blob": f"100644 blob {nowhere}\ta.txt\n", "tree": f"040000 tree {nowhere}\ta.txt\n"}
+    listing = entry.get(missing, f"100644 blob {blob}\ta.txt\n")
+    tree = git(path, "mktree", "--missing", stdin=listing.encode())
+    parent = nowhere if missing == "parent" else good
+    about = f"tree {tree}\nparent {parent}\nauthor A <a@b> 1 +0000\ncommitter A <a@b> 1 +0000\n\nx\n"
+    made = git(path, "hash-object", "-t", "commit", "-w", "--stdin", stdin=about.encode())
+    reference = here.repo / ".git/refs/heads/b"
+    reference.write_text(f"{made}\n")
+    for _ in range(2):
+        assert ("a", "c", ("a.txt",), "text") in await here.pairs()
+    reference.write_text(f"{good}\n")
+    found = [pair[:2] for pair in await here.pairs()]
+    assert sorted(found) == [("a", "b"), ("a", "c"), ("b", "c")]

@@ -8,7 +8,9 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from agent_orchestrator.git import Git
+import structlog
+
+from agent_orchestrator.git import Git, GitFailed
 from agent_orchestrator.host import Host
 from agent_orchestrator.services.conflicts.compare import Comparison
 from agent_orchestrator.services.conflicts.history import two
@@ -21,6 +23,8 @@ MOST_FILES = 500
 """Of one collision that are named."""
 ROUNDS = 300
 """Looks after which our own objects are thrown away and made again as needed."""
+
+log = structlog.get_logger()
 
 
 class Outlook:
@@ -38,6 +42,8 @@ class Outlook:
         self._rounds = 0
         self._attributes = ""
         self._changed: dict[tuple[str, str], frozenset[str]] = {}
+        self._broken: frozenset[str] = frozenset()
+        """Commits whose history or content is not all there: an agent can make them by hand."""
 
     async def look(self, branches: Sequence[Branch], stale: Collection[str]) -> tuple[Pair, ...]:
         """Which of them collide now. Only what is `stale`, or has moved, is looked at again."""
@@ -70,6 +76,7 @@ class Outlook:
         self._snapshots.begin()
         self._comparison.attributes.write_text(ATTRIBUTES)
         self._taken.clear()
+        self._broken = frozenset()
         self._attributes = ""
 
     def _has_moved(self, branch: Branch) -> bool:
@@ -81,7 +88,7 @@ class Outlook:
 
     def _has_work(self, branch: Branch) -> bool:
         taken = self._taken.get(branch.session)
-        return taken is not None and taken.commit != branch.start
+        return taken is not None and taken.commit != branch.start and taken.commit not in self._broken
 
     async def _compare(self, branches: Sequence[Branch]) -> None:
         if len(branches) < 2:
@@ -90,7 +97,16 @@ class Outlook:
         base = read_branch(self.common, Counter(branch.base for branch in branches).most_common(1)[0][0])
         await self._prepare(base)
         snapshots = [self._taken[branch.session] for branch in branches]
-        verdicts = await self._comparison.compare(snapshots, base)
+        try:
+            verdicts = await self._comparison.compare(snapshots, base)
+        except GitFailed:
+            broken = [branch for branch in branches if not await self._is_whole(branch, base)]
+            if not broken:
+                raise
+            log.info("branches that are not all there collide with nobody", sessions=[one.session for one in broken])
+            self._broken |= {self._taken[one.session].commit for one in broken}
+            await self._compare([branch for branch in branches if branch not in broken])
+            return
         found = []
         elder_first = sorted(branches, key=lambda branch: (branch.since, branch.session))
         for place, a in enumerate(elder_first):
@@ -100,6 +116,12 @@ class Outlook:
                 if verdict is not None and verdict.kind:
                     found.append(Pair(a.session, b.session, verdict.files[:MOST_FILES], verdict.kind))
         self.pairs = tuple(found)
+
+    async def _is_whole(self, branch: Branch, base: str | None) -> bool:
+        """Can Git read all that a branch has beyond its base?"""
+        below = (f"^{base}",) if base else ()
+        words = ("rev-list", "--objects", "--quiet", self._taken[branch.session].commit, *below, "--")
+        return (await self._comparison.git.run(*words, ok=(0, 1, 128), timeout=None)).code == 0
 
     async def _prepare(self, base: str | None) -> None:
         """Merges go by the base's own attributes, not by whatever is checked out: Git reads them from where it runs."""
