@@ -14,9 +14,14 @@ from itertools import pairwise
 _AGENTS = (
     ".agents .aider.conf.yml .amp .augment .claude .claude.json .codex .copilot .crush .crush.json crush.json .cursor .gemini .goose"
     " .goosehints .kimi .kimi-code .mcp.json .opencode opencode.json opencode.jsonc .qwen bunfig.toml"
+    " .npmrc node_modules"
 )
-"""`bunfig.toml` names what each program that is built with Bun runs first."""
-_OPENED = ".devcontainer .envrc .exrc .idea .mise .mise.toml mise.toml mise.local.toml .nvim.lua .nvimrc .vscode .zed"
+"""`bunfig.toml` names what each program that is built with Bun runs first; `npx`, by which agents start their MCP servers, takes programs
+from `node_modules` and options, code to be loaded among them, from `.npmrc`."""
+_OPENED = (
+    ".devcontainer .devcontainer.json .envrc .exrc .idea .mise .mise.toml .mise.local.toml mise.toml mise.local.toml .nvim.lua .nvimrc"
+    " .vimrc .vscode .zed"
+)
 _COMMITS = (
     ".captainhook captainhook.json .cargo-husky .git-hooks .githooks hk.pkl .husky husky.config.js husky.config.cjs .lefthook"
     " .lefthook-local .overcommit.yml .local-overcommit.yml .pre-commit-config.yaml .pre-commit-config.yml prek.toml .rusty-hook.toml"
@@ -29,7 +34,12 @@ _ENDINGS = re.compile(
     r"|(?:lint-staged|commitlint)\.config\.[a-z]+|\.env(?:\.(?:development|production|test))?(?:\.local)?"
 )
 """Agents take variables from `.env` at their start: folders that are trusted, commands that are run by themselves."""
-_BELOW = frozenset(((".github", "hooks"), (".github", "extensions"), (".github", "mcp.json"), (".config", "mise")))
+_BELOW = frozenset(
+    (
+        *((".github", name) for name in ("hooks", "extensions", "mcp.json", "copilot")),
+        (".config", "mise"),
+    )
+)
 
 
 def steers(path: str, hooks: Collection[str] = ()) -> bool:
