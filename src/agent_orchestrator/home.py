@@ -74,6 +74,11 @@ class Home:
         return self.path / "worktrees"
 
     @property
+    def repositories(self) -> Path:
+        """Clones of what was named by a URL alone, and by nobody who stood anywhere."""
+        return self.path / "repositories"
+
+    @property
     def names(self) -> Path:
         """What shells complete, one file a kind."""
         return self.path / "names"

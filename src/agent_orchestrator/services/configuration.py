@@ -37,7 +37,7 @@ class Configuration:
     def _bounds(self, file: Path) -> Path | None:
         """What no symlink of a repository may lead out of; the user's own file he may keep wherever he likes."""
         folder = file.parent.resolve()
-        return None if folder.is_relative_to(self.home.path.resolve()) else repository_of(folder) or folder
+        return None if folder == self.home.path.resolve() else repository_of(folder) or folder
 
     async def get(self, key: str, context: Context) -> dict[str, Any]:
         """A value as its file has it, or its default."""

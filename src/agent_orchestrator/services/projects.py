@@ -298,7 +298,7 @@ class Projects:
 
     def _untrusted(self, loaded: Loaded) -> list[str]:
         """The digests that nobody trusts yet."""
-        own = loaded.path.is_relative_to(self.home.path)
+        own = loaded.path == self.home.config
         before, now = ("", "") if own else self._looked_at(loaded).digests
         stood_for = self.flow.home.trusted.get(before) == str(loaded.path)  # as it was once written down
         digests = [] if stood_for else [now]
@@ -365,7 +365,9 @@ class Projects:
                 file.write(f"{digest}\n")
 
     async def _own(self, file: Path) -> bool:
-        return file.is_relative_to(self.home.path) or not await tracked(self.host, file)
+        """What lies in the home is the user's, also where he keeps that in a repository of his; not what was cloned into it."""
+        within = self.home.path.resolve() if file.is_relative_to(self.home.path) else None
+        return not await tracked(self.host, file, within)
 
     def trusted_authors(self, project: str) -> tuple[str, ...]:
         """Whose words reach a project's agents although their author may not write to its repository."""
@@ -529,13 +531,14 @@ class Projects:
         name = url.rstrip("/").rpartition("/")[2].rpartition(":")[2].removesuffix(".git")
         if not name or name.startswith((".", "-")):
             raise UsageError(f"{url} names no repository", "give its full URL")
-        target = (context.cwd or self.home.path) / name
+        target = (context.cwd or self.home.repositories) / name
         if repository_of(target) == target:
             return target
         if target.exists():
             raise Conflict(
                 f"{target} is in the way of the clone", "go to another folder, or register that one: ao start PATH"
             )
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         await Git(self.host, target.parent).run("clone", "--", url, str(target), timeout=600.0)
         return target
 
@@ -556,17 +559,30 @@ class Projects:
         return Event(body, self.flow.clock(), "person", key or uuid.uuid4().hex, project)
 
 
-async def tracked(host: Host, file: Path) -> bool:
-    """Is a file part of a repository, of any around it? Then it may have come with that one."""
+async def tracked(host: Host, file: Path, within: Path | None = None) -> bool:
+    """Is a file part of a repository, of any around it, or of any below `within`? Then it may have come with that one."""
     real = file.parent.resolve() / file.name
-    roots = [folder for folder in real.parents if (folder / ".git").exists()]
+    roots = [folder for folder in real.parents if (folder / ".git").exists() and within in (None, *folder.parents)]
     for root in roots:
+        if not await _settled(root):
+            return True
         name = str(real.relative_to(root))
         env = {"GIT_LITERAL_PATHSPECS": "1"}
         found = await Git(host, root).run("ls-files", "--error-unmatch", "--", name, env=env, ok=(0, 1))
         if found.code == 0:
             return True
     return False
+
+
+async def _settled(root: Path) -> bool:
+    """Does a checkout's index tell all its files? A pull or a clone writes them first, and holds the index's lock meanwhile."""
+    layout, pause = find_layout(root), 0.02
+    while layout is not None and os.path.lexists(layout.git_dir / "index.lock"):
+        if pause > 1:
+            return False
+        await asyncio.sleep(pause)
+        pause *= 2
+    return True
 
 
 def trusted_for_daemon(home: Home) -> frozenset[str]:

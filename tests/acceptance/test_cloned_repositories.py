@@ -1,0 +1,62 @@
+"""A repository of somebody else's, cloned, pulled or looked at: what comes by Git is never the user's own, and leads nowhere."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agent_orchestrator.testing.sandbox import Sandbox
+from tests.acceptance.saying import refused
+from tests.acceptance.test_trust import DEMO, commit, foreign
+
+POWERS = DEMO + "postCreate: [touch evil]\n"
+
+
+@pytest.fixture(scope="module")
+def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
+    with Sandbox(tmp_path_factory.mktemp("cloned")) as sandbox:
+        sandbox.repository()
+        sandbox.start()
+        yield sandbox
+
+
+def test_what_is_cloned_into_our_own_folder_is_not_the_users_own(box: Sandbox) -> None:
+    """The dashboard adds a repository by its URL, and stands in no folder."""
+    theirs = foreign(box, "checks", POWERS)
+    added = box.request("POST", "/api/projects", {"url": theirs.as_uri(), "init": True}, **{"X-AO-Cwd": ""})
+    clone = Path(added["path"])
+    assert added["trusted"] is False and clone == box.home.path / "repositories" / "checks"
+    refused(box.ao("new", "[[wait]]", "-p", added["id"], check=False), 1, "ao trust")
+    (clone / "agent-orchestrator.yaml").unlink()
+    mine = box.folder / "mine.yaml"
+    mine.write_text(DEMO)
+    (clone / "agent-orchestrator.yaml").symlink_to(mine)
+    refused(box.ao("config", "set", "defaults.agent", "codex", cwd=clone, check=False), 1, "leads to")
+    assert mine.read_text() == DEMO
+
+
+def test_what_a_pull_is_still_writing_is_not_the_users_own(box: Sandbox) -> None:
+    """Git writes a checkout's files before it says that they are its own: with many of them, or slow ones, for a while."""
+    first = box.repo
+    repo = box.repository("pulling", config="")
+    box.repo = first
+    (repo / "agent-orchestrator.yaml").unlink()
+    commit(box, repo)
+    box.git("checkout", "-q", "-b", "theirs", cwd=repo)
+    (repo / "agent-orchestrator.yaml").write_text(POWERS)
+    (repo / ".gitattributes").write_text("z filter=slow\n")
+    (repo / "z").touch()
+    commit(box, repo)
+    box.git("checkout", "-q", "main", cwd=repo)
+    go = box.folder / "go"
+    box.git("config", "filter.slow.smudge", f"while ! [ -e '{go}' ]; do sleep 0.05; done; cat", cwd=repo)
+    with subprocess.Popen(["git", "merge", "-q", "theirs"], cwd=repo, env=box.env) as pull:
+        box.until(lambda: (repo / "agent-orchestrator.yaml").exists(), "the pull to have begun")
+        looked = box.ao("status", cwd=repo)
+        assert pull.poll() is None
+        go.touch()
+    assert pull.returncode == 0 and "not in force" in looked.stderr
+    refused(box.ao("new", "[[wait]]", cwd=repo, check=False), 1, "ao trust")
