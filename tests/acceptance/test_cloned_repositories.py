@@ -60,3 +60,15 @@ def test_what_a_pull_is_still_writing_is_not_the_users_own(box: Sandbox) -> None
         go.touch()
     assert pull.returncode == 0 and "not in force" in looked.stderr
     refused(box.ao("new", "[[wait]]", cwd=repo, check=False), 1, "ao trust")
+
+
+def test_no_agent_is_started_by_a_repository_that_was_only_looked_at(box: Sandbox) -> None:
+    """Whoever wrote it writes its issues too, and an agent runs what its files name."""
+    rule = "reactions: {label-added: {action: spawn, auto: true}}\n"
+    repo = foreign(box, "eager", DEMO + "orchestrator: {autoAssign: true}\n" + rule)
+    box.ao("issue", "new", "Do it", "-m", "[[done: made]]", cwd=repo)
+    assert "autoAssign is off" in box.ao("backlog", cwd=repo).stdout
+    assert "spawn" not in box.ao("reactions", "list", "--json", cwd=repo).stdout
+    shown = box.ao("trust", "--yes", cwd=repo).stdout
+    assert "orchestrator.autoAssign: True" in shown and "reactions.label-added: spawn" in shown
+    box.until(lambda: [one for one in box.sessions() if one["project"] == "eager"], "what is trusted to be taken")

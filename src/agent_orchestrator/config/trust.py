@@ -25,6 +25,9 @@ from agent_orchestrator.config.load import BUILT_IN, Loaded, expand_user
 from agent_orchestrator.errors import ConfigError
 from agent_orchestrator.safe_files import LONGEST, read_plain
 
+_BY_ITSELF = ("hold", "spawn")
+"""What rules do that concerns more than a session that a person started. In a repository of somebody else's, whoever wrote it writes its
+issues too."""
 RANKS = ("plan", "default", "auto-edit", "full")
 """Permissions, the least first."""
 _OF_GITHUB = re.compile(r"(https://|git@|ssh://git@)github\.com[/:][\w./~-]*", re.IGNORECASE)
@@ -164,10 +167,10 @@ def _only(*values: Any) -> Find:
 
 
 def _rules(value: Any, _section: Any, _around: Around) -> Any:
-    """What rules would run, or hold back for all projects. What else they do is the project's own affair: nothing untested lands,
-    and strangers are held back.
+    """What rules would run, start or hold back for all projects. What else they do is the project's own affair: nothing untested
+    lands, and strangers are held back.
     """
-    return _filled({name: rule.command or (rule.action == "hold" and rule.action) for name, rule in value.items()})
+    return _filled({name: rule.command or (rule.action in _BY_ITSELF and rule.action) for name, rule in value.items()})
 
 
 def _steering(value: Any, _section: Any, _around: Around) -> Any:
@@ -200,6 +203,11 @@ _DAEMON = "counts only in your own file, or in one that you started the daemon w
 _INNER = ""
 """A section: its own keys tell."""
 
+_RULES = Power(
+    "runs, starts agents by itself, or holds your account for all projects",
+    _rules,
+    "`command`, `action: spawn`, `action: hold`",
+)
 _WHO = Power("tells somebody else", _routed, "neither `desktop` nor one of yours", waits=False)
 
 _STARTED: dict[str, str | Power] = {
@@ -229,7 +237,7 @@ KEYS: Mapping[type[BaseModel], Mapping[str, str | Power]] = {
         "project": _INNER,
         "agents": _INNER,
         "orchestrator": _INNER,
-        "reactions": Power("runs, or holds your account for all projects", _rules, "`command`, `action: hold`"),
+        "reactions": _RULES,
         "notifiers": Power("sends what happens somewhere", _where_told, waits=False),
         "notification_routing": _WHO,
         "notifications": _INNER,
@@ -271,7 +279,7 @@ KEYS: Mapping[type[BaseModel], Mapping[str, str | Power]] = {
         "max_parallel_agents": _LIMIT,
         "coordinator": _INNER,
         "notification_routing": _WHO,
-        "reactions": Power("runs, or holds your account for all projects", _rules, "`command`, `action: hold`"),
+        "reactions": _RULES,
     },
     m.Notifications: {
         **dict.fromkeys(("digest", "rate_limit", "repeat_after"), "how often you are told"),
@@ -302,7 +310,7 @@ KEYS: Mapping[type[BaseModel], Mapping[str, str | Power]] = {
         "account": _NAME,
         "max_parallel_agents": _LIMIT,
         "budget": _LIMIT,
-        "reactions": Power("runs, or holds your account for all projects", _rules, "`command`, `action: hold`"),
+        "reactions": _RULES,
         "command": Power("runs", guarded=True),
         "prompt": _HOW,
         "resume": Power("runs", guarded=True),
@@ -333,7 +341,7 @@ KEYS: Mapping[type[BaseModel], Mapping[str, str | Power]] = {
     },
     m.Orchestrator: {
         "max_parallel_agents": _LIMIT,
-        "auto_assign": "which issues are taken up; words of strangers are held back",
+        "auto_assign": Power("starts agents by itself", _only(True), "`true`"),
         "budget": _LIMIT,
         "coordinator": _INNER,
         "planner": _INNER,
@@ -501,7 +509,7 @@ def _unsigned(value: m.Plugin) -> m.Plugin:
 
 def _telling(rule: m.Reaction) -> m.Reaction:
     """A rule without what it would run: its default does."""
-    if not rule.command and rule.action != "hold":
+    if not rule.command and rule.action not in _BY_ITSELF:
         return rule
     given = rule.model_fields_set - {"auto", "action", "command", "agent", "timeout"}
     return m.Reaction.model_construct(given, **{key: getattr(rule, key) for key in given})

@@ -34,7 +34,7 @@ agents: {careful: {tool: codex, rules: Be careful., model: large, permissions: p
 projects:
   a: {path: sub, agentRules: Be kind., agentRulesFile: docs/rules.md, sandbox: bwrap, sessionPrefix: x, ports: {base: 5000},
       copy: [.env], symlinks: [node_modules], sparse: [apps/web], env: {APP_MODE: test}, worktreeDir: trees}
-orchestrator: {autoAssign: true}
+orchestrator: {autoAssign: false}
 reactions:
   ci-failed: {retries: 5, message: "Look: {{errors}}"}
   approved-and-green: {auto: true, action: merge}
@@ -89,6 +89,9 @@ POWERS = [
     "agents: {a: {tool: somebodys}}",
     "agents: {a: {runtime: somebodys}}",
     "agents: {a: {env: {LD_PRELOAD: evil.so}}}",
+    "orchestrator: {autoAssign: true}",
+    "reactions: {label-added: {action: spawn}}",
+    "project: {reactions: {agent-idle: {action: spawn, agent: demo}}}",
     "agents: {a: {permissions: full}}",
     "agents: {a: {options: {args: [--yolo]}}}",
     "agents: {a: {reactions: {agent-idle: {action: command, command: make tidy}}}}",
