@@ -72,3 +72,19 @@ def test_no_agent_is_started_by_a_repository_that_was_only_looked_at(box: Sandbo
     shown = box.ao("trust", "--yes", cwd=repo).stdout
     assert "orchestrator.autoAssign: True" in shown and "reactions.label-added: spawn" in shown
     box.until(lambda: [one for one in box.sessions() if one["project"] == "eager"], "what is trusted to be taken")
+
+
+def test_no_workspace_is_put_where_a_symlink_of_it_leads(box: Sandbox) -> None:
+    """What lies in `~/.vim/pack/x/start`, or beside the user's own Python packages, is run."""
+    elsewhere = box.folder / "elsewhere"
+    elsewhere.mkdir()
+    repo = foreign(box, "leading", DEMO + "projects: {leading: {path: ., worktreeDir: trees}}\n")
+    box.ao("status", cwd=repo)
+    for name in ("trees", ".worktrees"):  # which come by a later pull
+        (repo / name).symlink_to(elsewhere)
+    commit(box, repo)
+    refused(box.ao("new", "[[wait]]", cwd=repo, check=False), 2, "worktreeDir", "leads out")
+    (repo / "agent-orchestrator.yaml").write_text(DEMO)
+    commit(box, repo)
+    made = box.ao("new", "[[wait]]", "--name", "x", cwd=repo).stdout
+    assert ".worktrees leads out" in made and list(elsewhere.iterdir()) == []

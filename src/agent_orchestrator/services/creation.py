@@ -209,7 +209,10 @@ class Creation:
         """Where a project's workspaces are; on the nodes of a cluster they are in the same place on each."""
         if runtime == CLUSTER:
             return self.node_folder(project.id)
-        return project.worktree_dir or self.home.worktrees / project.id
+        folder = project.worktree_dir or self.home.worktrees / project.id
+        if folder.is_relative_to(project.path) and not folder.resolve().is_relative_to(project.path.resolve()):
+            raise UsageError(f"worktreeDir {folder} leads out of the repository", "name the folder itself")
+        return folder
 
     def _refuse_second(self, project: str, issue: str) -> None:
         for facts in self.flow.sessions.values():

@@ -28,7 +28,7 @@ _MANY = 100
 def check_link(spec: WorkspaceSpec) -> None:
     """Raise if something that is not ours stands where the symlink is to be."""
     link = spec.link
-    if link is None or not os.path.lexists(link) or _leads_to(link, spec.path):
+    if link is None or not _stays(link) or not os.path.lexists(link) or _leads_to(link, spec.path):
         return
     if not (link.is_symlink() and not link.exists()):
         raise Conflict(
@@ -36,10 +36,13 @@ def check_link(spec: WorkspaceSpec) -> None:
         )
 
 
-def make_link(spec: WorkspaceSpec, layout: Layout) -> None:
+def make_link(spec: WorkspaceSpec, layout: Layout, notes: list[str]) -> None:
     """Lead to the workspace from within the checkout, unseen by `git status`."""
     link = spec.link
     if link is None or layout.top is None:
+        return
+    if not _stays(link):
+        notes.append(f"{link.parent} leads out of {layout.top}: no symlink was made there")
         return
     link.parent.mkdir(parents=True, exist_ok=True)
     if link.is_symlink():
@@ -56,6 +59,11 @@ def remove_link(spec: WorkspaceSpec) -> None:
         spec.link.unlink()
         with contextlib.suppress(OSError):
             spec.link.parent.rmdir()
+
+
+def _stays(link: Path) -> bool:
+    """Is the folder of the symlink where it seems to be? The repository may have come with one that leads elsewhere."""
+    return not link.parent.is_symlink()
 
 
 def _leads_to(link: Path, path: Path) -> bool:

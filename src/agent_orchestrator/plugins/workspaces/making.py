@@ -161,7 +161,7 @@ class GitWorkspace(ABC):
         git_env = git_environment(self._host, spec, source.layout, source.config, notes)
         await fill_submodules(inside, source.layout, source.config, notes)
         await furnish.share(inside, spec, source.layout, notes)
-        furnish.make_link(spec, source.layout)
+        furnish.make_link(spec, source.layout, notes)
         await furnish.set_up(self._host, spec, git_env, report)
         record = record.complete(git_dir, notes, git_env)
         await asyncio.to_thread(write_record, spec, record)
