@@ -88,3 +88,30 @@ def test_no_workspace_is_put_where_a_symlink_of_it_leads(box: Sandbox) -> None:
     commit(box, repo)
     made = box.ao("new", "[[wait]]", "--name", "x", cwd=repo).stdout
     assert ".worktrees leads out" in made and list(elsewhere.iterdir()) == []
+
+
+@pytest.mark.parametrize("configured", [True, False])
+def test_a_bare_repository_that_is_part_of_another_runs_nothing(box: Sandbox, configured: bool) -> None:
+    """Git would run what its configuration names to fetch, and to write files."""
+    marks = box.folder / "marks"
+    repo = foreign(box, f"embeds-{configured}".lower(), DEMO)
+    inner = repo / f"inner-{configured}".lower()
+    (repo / ".gitattributes").write_text("* filter=x\n")
+    commit(box, repo)
+    box.git("clone", "-q", "--bare", str(repo), str(inner))
+    for key, value in (
+        ("filter.x.smudge", f"touch {marks}-filter; cat"),
+        ("core.sshCommand", f"touch {marks}-ssh; false"),
+        ("remote.origin.url", "ssh://127.0.0.1/x"),
+    ):
+        box.git("config", "--file", str(inner / "config"), key, value)
+    (inner / "refs" / "heads" / "keep").touch()
+    if configured:
+        (repo / "agent-orchestrator.yaml").write_text(DEMO + f"projects: {{{inner.name}: {{path: {inner.name}}}}}\n")
+        box.ao("status", cwd=repo)
+    else:
+        (repo / "agent-orchestrator.yaml").unlink()
+    commit(box, repo)
+    refused(box.ao("new", "[[wait]]", cwd=inner, check=False), 1, "part of the repository around it", "clone it")
+    refused(box.ao("add-project", str(inner), check=False), 1, "part of the repository around it")
+    assert not list(box.folder.glob("marks-*"))

@@ -150,6 +150,8 @@ class Projects:
         here = self._named(project) if project is not None else self._around(context.cwd)
         if here is None and adopt and context.cwd is not None:
             here = await self._adopt(context.cwd)
+        if here is not None and adopt:
+            await self._refuse_embedded(here)
         if here is not None and adopt and here.file != self.home.config:
             await self._record([here])  # which failed when it was taken up, or there was no log yet
         return here.id if here else None
@@ -216,6 +218,15 @@ class Projects:
             number += 1
             name = f"{slug(root.name)}-{number}"
         return self.config.add_adhoc(name, root)
+
+    async def _refuse_embedded(self, project: ProjectConfig) -> None:
+        """A bare repository that is part of another came with that one, and so did the programs that its configuration has Git run."""
+        layout = find_layout(project.path)
+        if layout is not None and layout.top is None and await tracked(self.host, layout.git_dir / "HEAD"):
+            raise Denied(
+                f"{project.path} is part of the repository around it, and what its Git configuration names would be run",
+                "clone it, and work in the clone",
+            )
 
     # -- files that change ---------------------------------------------------------------------------------------------
 
