@@ -115,3 +115,12 @@ def test_a_bare_repository_that_is_part_of_another_runs_nothing(box: Sandbox, co
     refused(box.ao("new", "[[wait]]", cwd=inner, check=False), 1, "part of the repository around it", "clone it")
     refused(box.ao("add-project", str(inner), check=False), 1, "part of the repository around it")
     assert not list(box.folder.glob("marks-*"))
+
+
+def test_variables_that_a_shell_or_a_program_may_obey_are_not_set_for_an_agent(box: Sandbox) -> None:
+    repo = foreign(box, "obeyed", DEMO + "env: {PS0: $(touch evil), PERLLIB: ., APP_MODE: test}\n")
+    refused(box.ao("new", "[[wait]]", cwd=repo, check=False), 1, "env", "ao trust")
+    (repo / "agent-orchestrator.yaml").write_text(DEMO + "env: {APP_MODE: test}\n")
+    commit(box, repo)
+    box.ao("new", "[[wait]]", "--name", "plain", cwd=repo)
+    assert box.ao("sh", "obeyed-plain", "--", "sh", "-c", "echo $APP_MODE", cwd=repo).stdout == "test\n"

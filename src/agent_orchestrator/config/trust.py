@@ -31,17 +31,15 @@ issues too."""
 RANKS = ("plan", "default", "auto-edit", "full")
 """Permissions, the least first."""
 _OF_GITHUB = re.compile(r"(https://|git@|ssh://git@)github\.com[/:][\w./~-]*", re.IGNORECASE)
+_PLAIN = re.compile(r"(APP|FEATURE|TEST)_\w+|CI|DEBUG|FORCE_COLOR|LOG_LEVEL|NO_COLOR|PORT")
+"""Names of variables that by custom only the repository's own programs read. Nobody knows all the others: `PS0` runs in your shell."""
 _STEERING = re.compile(
-    r"PATH|BASH_ENV|ENV|SHELL|EDITOR|VISUAL|PAGER|BROWSER|IFS|HOME|TMPDIR|PS4|PROMPT.*|TERMINFO.*|CC|CXX|CPP|LD|AR|AS|R_.*"
-    r"|(LD|DYLD|GIT|SSH|NODE|NPM|PIP|UV|PYTHON|PERL5|RUBY|GEM|JAVA|JDK|GO|CARGO|RUST|MAKE|BASH_FUNC|CLAUDE|CODEX|AO|XDG)_?.*"
-    r"|(AIDER|AMP|ANTHROPIC|AUGMENT|COPILOT|CRUSH|CURSOR|FACTORY|GEMINI|KIMI|MOONSHOT|OPENAI|OPENCODE|QWEN)_.*"
-    r"|(LESS|OPENSSL|DOTNET|LUA|PHP|YARN|BUN|DENO|PYTEST|DOCKER|KUBE|AWS|DISABLE)_?.*"
-    r"|.*(CMD|CONTENT|PERMISSIONS?|ALLOW_ALL|HOOKS?|CONF|RC|INIT|ALIASES|_RSH|_SSH|LAUNCHER|WRAPPER|COMPILER|URLS|HEADERS|PLUGINS?|SANDBOX)"
-    r"|.*(COMMAND|EDITOR|PAGER|ASKPASS|URL|URI|HOST|SERVER|ENDPOINT|BASE|PROXY|REGISTRY|CONFIG|HOME|DIR|PATH|FILE|CERTS?|CA|BUNDLE|KEY"
+    r".*(CMD|CONTENT|PERMISSIONS?|ALLOW_ALL|HOOKS?|CONF|RC|INIT|ALIASES|_RSH|_SSH|LAUNCHER|WRAPPER|COMPILER|URLS|HEADERS|PLUGINS?|SANDBOX"
+    r"|COMMAND|EDITOR|PAGER|ASKPASS|URL|URI|HOST|SERVER|ENDPOINT|BASE|PROXY|REGISTRY|CONFIG|HOME|DIR|PATH|FILE|CERTS?|CA|BUNDLE|KEY"
     r"|TOKEN|SECRET|PASSWORD|OPTIONS|OPTS|FLAGS|ARGS|PRELOAD)",
     re.IGNORECASE,
 )
-"""Names of variables that decide which programs run, what they load, and whom they ask or tell."""
+"""What the names among these end in that decide which programs run, what they load, and whom they ask or tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,8 +172,8 @@ def _rules(value: Any, _section: Any, _around: Around) -> Any:
 
 
 def _steering(value: Any, _section: Any, _around: Around) -> Any:
-    """Variables that decide which programs run, and whom they ask."""
-    return {name: text for name, text in value.items() if _STEERING.fullmatch(name)}
+    """Variables that may decide which programs run, and whom they ask."""
+    return {name: text for name, text in value.items() if not _PLAIN.fullmatch(name) or _STEERING.fullmatch(name)}
 
 
 def _told(value: Any, _section: Any, around: Around) -> Any:
@@ -203,6 +201,12 @@ _DAEMON = "counts only in your own file, or in one that you started the daemon w
 _INNER = ""
 """A section: its own keys tell."""
 
+_ENV = Power(
+    "may decide which programs run, or whom they ask",
+    _steering,
+    "all names but `APP_…`, `FEATURE_…`, `TEST_…`, `CI`, `DEBUG`, `PORT`, `LOG_LEVEL`, `NO_COLOR` and `FORCE_COLOR`;"
+    " of these too such as end in `…_URL`, `…_PATH` or `…_CMD`",
+)
 _RULES = Power(
     "runs, starts agents by itself, or holds your account for all projects",
     _rules,
@@ -259,11 +263,7 @@ KEYS: Mapping[type[BaseModel], Mapping[str, str | Power]] = {
         "sparse": _OF_CHECKOUT,
         "post_create": Power("runs", guarded=True),
         "ports": "numbers that agents are told",
-        "env": Power(
-            "decides which programs run, or whom they ask",
-            _steering,
-            "names such as `PATH`, `…_URL`, `GIT_…`, `…_OPTS`",
-        ),
+        "env": _ENV,
         "worktree_dir": Power("writes there", _outside, "outside the folder in which the file lies"),
         "branch_pattern": _NAME,
         "agent_rules": _FREE_AGENT,
@@ -302,11 +302,7 @@ KEYS: Mapping[type[BaseModel], Mapping[str, str | Power]] = {
         "permissions": Power("asks you less", _more_than_own, "`full`, or more than your own file says"),
         "mode": _HOW,
         "rules": _FREE_AGENT,
-        "env": Power(
-            "decides which programs run, or whom they ask",
-            _steering,
-            "names such as `PATH`, `…_URL`, `GIT_…`, `…_OPTS`",
-        ),
+        "env": _ENV,
         "account": _NAME,
         "max_parallel_agents": _LIMIT,
         "budget": _LIMIT,

@@ -33,7 +33,7 @@ defaults: {runtime: tmux, agent: careful}
 agents: {careful: {tool: codex, rules: Be careful., model: large, permissions: plan}}
 projects:
   a: {path: sub, agentRules: Be kind., agentRulesFile: docs/rules.md, sandbox: bwrap, sessionPrefix: x, ports: {base: 5000},
-      copy: [.env], symlinks: [node_modules], sparse: [apps/web], env: {APP_MODE: test}, worktreeDir: trees}
+      copy: [.env], symlinks: [node_modules], sparse: [apps/web], env: {APP_MODE: test, CI: 1, PORT: 80}, worktreeDir: trees}
 orchestrator: {autoAssign: false}
 reactions:
   ci-failed: {retries: 5, message: "Look: {{errors}}"}
@@ -217,7 +217,8 @@ def test_a_repository_that_is_not_the_checkouts_own_needs_trust(
 
 STEERING = (
     "AIDER_TEST_CMD OPENCODE_CONFIG_CONTENT OPENCODE_PERMISSION COPILOT_ALLOW_ALL ANTHROPIC_CUSTOM_HEADERS LESSOPEN DOTNET_STARTUP_HOOKS "
-    "OPENSSL_CONF CC CXX HOSTALIASES SVN_SSH RSYNC_RSH VIMINIT LUA_INIT PHPRC WGETRC PYTEST_PLUGINS IS_SANDBOX CMAKE_CXX_COMPILER_LAUNCHER"
+    "OPENSSL_CONF CC CXX HOSTALIASES SVN_SSH RSYNC_RSH VIMINIT LUA_INIT PHPRC WGETRC PYTEST_PLUGINS IS_SANDBOX CMAKE_CXX_COMPILER_LAUNCHER "
+    "PS0 PS1 PERLLIB DBUS_SESSION_BUS_ADDRESS GH_BROWSER RSYNC_CONNECT_PROG MISE_TRUSTED_CONFIG_PATHS ERL_LIBS ZIPOPT APP_URL TEST_CMD"
 )
 
 
