@@ -1,13 +1,16 @@
 """The one template language: `{{prompt}}` in commands, messages of reactions, conditions.
 
 Jinja's sandbox, narrowed to what cannot run away: no calls but a few of text's own methods, no assignments, no macros, no
-arithmetic that multiplies. A template is always the user's configuration; text from outside is only ever a value.
+arithmetic that multiplies, and only so many steps. A template is always configuration, if not always the user's own; text from outside
+is only ever a value.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import lru_cache, wraps
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +23,9 @@ if TYPE_CHECKING:
 MAX_TEMPLATE = 64 * 1024
 MAX_OUTPUT = 1024 * 1024
 MAX_LOOPS = 2
-"""Loops inside one another; each runs over a value that was given."""
+"""Loops inside one another."""
+MAX_STEPS = 20_000
+"""Of one rendering: each turn of a loop is one, each call, each item and each hundred characters that a filter or a method works on."""
 MAX_ARGUMENT = 10_000
 """For numbers given to filters: `indent(1000000000)` is a gigabyte."""
 
@@ -103,11 +108,12 @@ def render(template: str, variables: Mapping[str, Any]) -> str:
     compiled = _template(template)
     parts, size = [], 0
     try:
-        for part in compiled.generate(dict(variables)):
-            parts.append(part)
-            size += len(part)
-            if size > MAX_OUTPUT:
-                raise _wrong("template", template, f"gives more than {MAX_OUTPUT} characters")
+        with _counted():
+            for part in compiled.generate(dict(variables)):
+                parts.append(part)
+                size += len(part)
+                if size > MAX_OUTPUT:
+                    raise _wrong("template", template, f"gives more than {MAX_OUTPUT} characters")
     except (TemplateError, ArithmeticError, LookupError, TypeError, ValueError) as error:
         raise _wrong("template", template, f"is wrong: {error}") from None
     return "".join(parts)
@@ -118,7 +124,8 @@ def holds(condition: str, variables: Mapping[str, Any]) -> bool:
     from jinja2 import TemplateError
 
     try:
-        return bool(_expression(_bare(condition))(dict(variables)))
+        with _counted():
+            return bool(_expression(_bare(condition))(dict(variables)))
     except (TemplateError, ArithmeticError, LookupError, TypeError, ValueError) as error:
         raise _wrong("condition", condition, f"is wrong: {error}") from None
 
@@ -161,7 +168,12 @@ def _environment() -> Environment:
     from jinja2 import StrictUndefined
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-    environment = ImmutableSandboxedEnvironment(
+    class Counting(ImmutableSandboxedEnvironment):
+        def call(__self, __context: Any, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805 - as the sandbox itself has it
+            _spend(_weight(getattr(__obj, "__self__", None)))
+            return super().call(__context, __obj, *args, **kwargs)
+
+    environment = Counting(
         undefined=StrictUndefined,
         autoescape=False,
         optimized=False,
@@ -169,15 +181,73 @@ def _environment() -> Environment:
         finalize=lambda value: "" if value is None else value,
     )
     environment.globals.clear()
-    environment.filters = {name: _bounded(environment.filters[name]) for name in FILTERS}
+    known = environment.filters
+    known |= {"join": _joining(known["join"]), "indent": _indenting(known["indent"])}
+    environment.filters = {name: _bounded(known[name]) for name in FILTERS} | {_EACH: _each}
     return environment
 
 
+_EACH = "each turn"
+"""What every loop's values go through: no name that a template can write."""
+_left: ContextVar[int] = ContextVar("steps that are left")
+
+
+@contextmanager
+def _counted() -> Iterator[None]:
+    before = _left.set(MAX_STEPS)
+    try:
+        yield
+    finally:
+        _left.reset(before)
+
+
+def _spend(steps: int) -> None:
+    _left.set(_left.get() - steps)
+    if _left.get() < 0:
+        raise ValueError(f"it takes more than {MAX_STEPS} steps")
+
+
+def _weight(value: Any) -> int:
+    if isinstance(value, str):
+        return 1 + len(value) // 100
+    return 1 + len(value) if isinstance(value, list | tuple | dict) else 1
+
+
+def _each(values: Any) -> Iterator[Any]:
+    for value in values:
+        _spend(1)
+        yield value
+
+
+def _joining(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What is put between values counts with each of them."""
+
+    @wraps(function)
+    def join(context: Any, value: Iterable[Any], d: str = "", attribute: Any = None) -> Any:
+        values = list(value)
+        _spend(len(values) * len(str(d)) // 100)
+        return function(context, values, d, attribute)
+
+    return join
+
+
+def _indenting(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What is put before lines counts with each of them."""
+
+    @wraps(function)
+    def indent(s: str, width: int | str = 4, *args: Any, **kwargs: Any) -> Any:
+        _spend((s.count("\n") + 1) * (len(width) if isinstance(width, str) else width) // 100)
+        return function(s, width, *args, **kwargs)
+
+    return indent
+
+
 def _bounded(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Stop a chain of filters at the first one that gives too much."""
+    """Stop a chain of filters at the first one that gives too much, or would."""
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
+        _spend(sum(map(_weight, args)))
         result = function(*args, **kwargs)
         if isinstance(result, str) and len(result) > MAX_OUTPUT:
             raise ValueError(f"a filter gives more than {MAX_OUTPUT} characters")
@@ -188,12 +258,14 @@ def _bounded(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @lru_cache(maxsize=512)
 def _template(source: str) -> Template:
-    from jinja2 import TemplateSyntaxError
+    from jinja2 import TemplateSyntaxError, nodes
 
     _check_size("template", source)
     try:
         tree = _environment().parse(source)
         _check_tree("template", source, tree)
+        for loop in tree.find_all(nodes.For):
+            loop.iter = nodes.Filter(loop.iter, _EACH, [], [], None, None, lineno=loop.lineno)
         return _environment().from_string(tree)
     except TemplateSyntaxError as error:
         raise _wrong("template", source, f"is wrong: {error.message}") from None

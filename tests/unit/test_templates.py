@@ -59,14 +59,22 @@ def test_conditions(condition: str, expected: bool) -> None:
             "more than 2 loops",
         ),
         ("{% for a in big %}{% for b in big %}{{ text }}{% endfor %}{% endfor %}", "more than 1048576 characters"),
-        ("{{ text" + "|tojson" * 30 + " }}", "more than 1048576 characters"),
+        ("{{ text" + "|tojson" * 30 + " }}", "more than"),
+        ("{% for a in big %}{% for b in big %}{% endfor %}{% endfor %}", "more than 20000 steps"),
+        ("{% for a in big if a in big|map('string') %}{% endfor %}", "more than 20000 steps"),
+        ("{% for a in big %}{{ lines.split('x')|length }}{% endfor %}", "more than 20000 steps"),
+        (
+            f"{{{{ 'x'.split('y')|list|join('{'z' * 60_000}') }}}}{{{{ big|join('{'z' * 3000}') }}}}",
+            "more than 20000 steps",
+        ),
+        ("{{ lines|indent(9999) }}", "more than 20000 steps"),
         ("{{" + "(" * 5000 + "x" + ")" * 5000 + "}}", "nested too deeply"),
         ("x" * 70_000, "is longer than"),
     ],
 )
 def test_wrong_and_runaway_templates_are_refused(template: str, reason: str) -> None:
     with pytest.raises(UsageError, match=r".") as caught:
-        render(template, {"x": 1, "big": list(range(10_000)), "text": '"\\' * 500})
+        render(template, {"x": 1, "big": list(range(10_000)), "text": '"\\' * 500, "lines": "a\n" * 50_000})
     assert reason in str(caught.value)
     assert len(str(caught.value)) < 400
 
