@@ -157,6 +157,20 @@ async def test_a_new_file_beside_a_few_copied_ones_is_seen(spec: WorkspaceSpec) 
     assert git_in(spec.path, "status", "--porcelain", "-uall") == "?? conf/new.json"
 
 
+async def test_a_pattern_that_fits_in_endless_ways_is_looked_for_once(spec: WorkspaceSpec) -> None:
+    """`**/a/**/a/…` in folders `a` one within the other: as many ways as there are choices of them."""
+    deep = spec.repo.joinpath(*["a"] * 60)
+    deep.mkdir(parents=True)
+    (deep / "found").touch()
+    pattern = "**/a/" * 10
+    async with asyncio.timeout(60):
+        made = await Worktree({}, LocalHost()).create(
+            replace(spec, copy=(f"{pattern}**/missing", f"{pattern}fou*")), silent
+        )
+    assert [note for note in made.notes if "missing" in note]
+    assert (spec.path / deep.relative_to(spec.repo) / "found").is_file()
+
+
 async def test_cancelled_while_copying_leaves_nothing(spec: WorkspaceSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     modules(spec.repo, 200)
     begun, go_on = threading.Event(), threading.Event()

@@ -9,6 +9,7 @@ import tempfile
 import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
 from agent_orchestrator.errors import AoError, Conflict, UsageError
@@ -21,6 +22,8 @@ from agent_orchestrator.safe_files import NotPlain, read_plain
 
 SETUP_LIMIT = 1800.0
 """Seconds that one set-up command may take."""
+_LONGEST = 50
+"""Parts of a path that `copy` or `symlinks` names."""
 _MANY = 100
 """Files of a folder that are excluded one by one."""
 
@@ -155,7 +158,7 @@ def _above(name: str) -> Iterator[str]:
 def named(top: Path, patterns: Sequence[str]) -> list[Path]:
     """The files of a checkout that `copy` names, Git's own left out."""
     found = [path for pattern in patterns for path in _matches(top, _inside(pattern, "copy"))]
-    files = [one for path in found for one in (sorted(path.rglob("*")) if path.is_dir() else [path])]
+    files = [one for path in found for one in (sorted(_below(path)) if path.is_dir() else [path])]
     return [one for one in dict.fromkeys(files) if one.is_file() and ".git" not in one.relative_to(top).parts]
 
 
@@ -189,7 +192,8 @@ def _place(spec: WorkspaceSpec, top: Path, notes: list[str], stop: threading.Eve
 
 def _inside(name: str, key: str) -> str:
     parts = PurePosixPath(name).parts
-    if not parts or PurePosixPath(name).is_absolute() or ".." in parts or ".git" in parts or "\0" in name:
+    odd = not parts or len(parts) > _LONGEST or PurePosixPath(name).is_absolute()
+    if odd or ".." in parts or ".git" in parts or "\0" in name:
         raise UsageError(
             f"{key}: {name!r} is not a path inside the repository", "give a path relative to its top folder"
         )
@@ -198,9 +202,46 @@ def _inside(name: str, key: str) -> str:
 
 def _matches(top: Path, pattern: str) -> list[Path]:
     literal = top / pattern
-    found = [literal] if os.path.lexists(literal) else sorted(top.glob(pattern))
+    found = [literal] if os.path.lexists(literal) else sorted(_globbed(top, pattern.split("/")))
     real = top.resolve()
     return [path for path in found if path.parent.resolve().is_relative_to(real)]
+
+
+def _globbed(top: Path, parts: Sequence[str]) -> set[Path]:
+    """What a pattern means; for each part of it every folder is looked at once, however many ways of fitting it lead there."""
+    found = {top}
+    for part in parts:
+        if part == "**":
+            found = _walked(found)[0]
+        else:
+            found = {path for folder in found for path in _entries(folder) if fnmatchcase(path.name, part)}
+    return found
+
+
+def _below(folder: Path) -> set[Path]:
+    folders, files = _walked({folder})
+    return folders | files
+
+
+def _walked(tops: set[Path]) -> tuple[set[Path], set[Path]]:
+    """Some folders and those below them, and whatever else is in these; Git's own and symlinks are not entered."""
+    folders, files = {top for top in tops if top.is_dir()}, set[Path]()
+    waiting = list(folders)
+    while waiting:
+        for path in _entries(waiting.pop()):
+            if path.is_symlink() or not path.is_dir():
+                files.add(path)
+            elif path.name != ".git" and path not in folders:
+                folders.add(path)
+                waiting.append(path)
+    return folders, files
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except OSError:  # no folder, none any more, or none of ours
+        return []
 
 
 async def set_up(host: Host, spec: WorkspaceSpec, git_env: Mapping[str, str], report: Report) -> None:
