@@ -310,7 +310,10 @@ KEYS: Mapping[type[BaseModel], Mapping[str, str | Power]] = {
         "command": Power("runs", guarded=True),
         "prompt": _HOW,
         "resume": Power("runs", guarded=True),
-        "screen": _HOW,
+        "screen": Power(
+            "has the daemon match patterns, which may take without end",
+            lambda value, _s, _a: value.model_dump(exclude_none=True),
+        ),
         "script": Power("runs", guarded=True),
         "options": Power("arguments and settings of programs"),
     },

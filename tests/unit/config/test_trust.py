@@ -89,6 +89,7 @@ POWERS = [
     "agents: {a: {tool: somebodys}}",
     "agents: {a: {runtime: somebodys}}",
     "agents: {a: {env: {LD_PRELOAD: evil.so}}}",
+    "agents: {a: {screen: {ready: (a+)+$}}}",
     "orchestrator: {autoAssign: true}",
     "reactions: {label-added: {action: spawn}}",
     "project: {reactions: {agent-idle: {action: spawn, agent: demo}}}",
