@@ -82,6 +82,42 @@ def test_set_up_takes_effect(shared: Sandbox, workspace: str) -> None:
     assert shared.git("status", "--porcelain", cwd=repo) == "?? agent-orchestrator.yaml"
 
 
+@pytest.mark.parametrize("workspace", ["worktree", "clone"])
+def test_what_only_we_hid_from_git_is_saved(shared: Sandbox, workspace: str) -> None:
+    """An agent's folder or file in the place of a symlink of ours, and what it did to a copy that is named no more."""
+    name, config = f"hid-{workspace}", "defaults: {agent: demo, runtime: process}\nprojects:\n  NAME:\n    path: .\n"
+    shares = "    symlinks: [data, settings.ini, deps]\n"
+    repo = _repository(shared, name, f"{config}{shares}    copy: [plan.txt]\n")
+    (repo / ".gitignore").write_text("deps/\n")
+    shared.git("add", ".gitignore", cwd=repo)
+    shared.git("commit", "-q", "-m", "ignore", cwd=repo)
+    for folder in ("data", "deps"):
+        (repo / folder).mkdir()
+        (repo / folder / "shared").write_text("ours\n")
+    (repo / "settings.ini").write_text("a = 1\n")
+    (repo / "plan.txt").write_text("one\n")
+    path = Path(_json(shared, "new", "[[wait]]", "--name", name, "--workspace", workspace, cwd=repo)["workspacePath"])
+    assert shared.git("status", "--porcelain", cwd=path) == ""
+    for folder in ("data", "deps"):
+        (path / folder).unlink()
+        (path / folder).mkdir()
+        (path / folder / "mine").write_text("of the agent\n")
+    (path / "settings.ini").unlink()
+    (path / "settings.ini").write_text("a = 2\n")
+    (path / "plan.txt").write_text("one\ntwo\n")
+    assert shared.git("status", "--porcelain", cwd=path) == "?? data/"
+    (repo / "agent-orchestrator.yaml").write_text((config + shares).replace("NAME", name))
+    shared.until(lambda: '"value":[]' in shared.ao("config", "get", f"projects.{name}.copy", "--json", cwd=repo).stdout)
+    shared.ao("stop", name, cwd=repo)
+    assert not path.exists()
+    shared.ao("restore", name, cwd=repo)
+    assert (path / "data" / "mine").read_text() == "of the agent\n" and not (path / "data" / "shared").exists()
+    assert (path / "settings.ini").read_text() == "a = 2\n" and (path / "plan.txt").read_text() == "one\ntwo\n"
+    assert (path / "deps").is_symlink(), "what the user has ignored is not saved"
+    shared.ao("stop", name, cwd=repo)
+    assert "?? data/" in shared.git("status", "--porcelain", cwd=repo), "the user's own folder is shown as before"
+
+
 def test_a_failing_post_create_shows_its_output_and_can_be_mended(shared: Sandbox) -> None:
     config = (
         "defaults: {agent: demo, runtime: process}\nprojects:\n  NAME: {path: ., postCreate: [echo step one, CMD]}\n"

@@ -242,6 +242,8 @@ class WorkspaceCreated(Body):
     shared: bool = True
     forgot: bool = False
     """The agent's conversation could not be brought along: it begins anew."""
+    copied: tuple[str, ...] = ()
+    """What the project's `copy` named, by which it is saved with the workspace, whatever is named later."""
 
 
 @record

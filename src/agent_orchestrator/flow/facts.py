@@ -99,6 +99,8 @@ class Place:
     present: bool = True
     shared: bool = True
     """Its commits are in the main repository as soon as they are made."""
+    copied: tuple[str, ...] = ()
+    """Patterns of what was copied into it, which Git does not show."""
 
 
 @record

@@ -266,7 +266,7 @@ def _failed(facts: SessionFacts, event: Event, body: e.SessionFailed) -> Session
 
 def _workspace(facts: SessionFacts, _event: Event, body: e.WorkspaceCreated) -> SessionFacts:
     notes = facts.notes + tuple(note for note in body.notes if note not in facts.notes)
-    place = Place(body.path, body.base_commit, body.git_dir, body.git_env, shared=body.shared)
+    place = Place(body.path, body.base_commit, body.git_dir, body.git_env, shared=body.shared, copied=body.copied)
     if facts.place and body.base_commit == "":
         place = replace(place, base_commit=facts.place.base_commit)
     return replace(

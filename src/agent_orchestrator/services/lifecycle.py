@@ -150,6 +150,7 @@ class Lifecycle:
         """What a session's workspace is to be, or was on another site."""
         site = site or self.plugins.site_of(facts)
         project, spec = self.plugins.project(facts.project), facts.spec
+        copied = facts.place.copied if facts.place and facts.place.present else ()
         return WorkspaceSpec(
             session=facts.id,
             repo=Path(spec.repo),
@@ -159,7 +160,7 @@ class Lifecycle:
             branch=facts.branch,
             base=facts.base,
             existing=spec.existing or facts.place is not None,
-            copy=project.copy,
+            copy=tuple(dict.fromkeys((*project.copy, *copied))),
             symlinks=project.symlinks,
             sparse=project.sparse,
             post_create=project.post_create,
@@ -185,7 +186,7 @@ class Lifecycle:
             notes = (*notes, back.waiting) if back.waiting else notes
         forgot = facts.remote and not await self.carry(facts)
         base = facts.place.base_commit if facts.place else made.base_commit
-        body = replace(_created(made), base_commit=base, notes=notes, forgot=forgot)
+        body = replace(_created(made, spec), base_commit=base, notes=notes, forgot=forgot)
         return [self._event(facts, body, f"{intent.key}:done")]
 
     async def publish(self, intent: Intent, _attempts: int) -> Sequence[Event]:
@@ -584,8 +585,9 @@ class Lifecycle:
         there = facts.place is not None and facts.place.present
         if not there and not nowhere:
             # A daemon that was killed while it made the workspace, or that could not fill it, did not come to record it.
-            found = await self.plugins.workspace_of(facts).abandon(self.workspace_spec(facts))
-            events += [self._event(facts, _created(found), f"{intent.key}:found")] if found else []
+            wanted = self.workspace_spec(facts)
+            found = await self.plugins.workspace_of(facts).abandon(wanted)
+            events += [self._event(facts, _created(found, wanted), f"{intent.key}:found")] if found else []
             there = found is not None
         if there:
             site, spec, why = self.plugins.site_of(facts), self.workspace_spec(facts), ""
@@ -674,7 +676,7 @@ class Lifecycle:
         raise Again(threshold, due)
 
 
-def _created(made: WorkspaceInfo) -> e.WorkspaceCreated:
+def _created(made: WorkspaceInfo, spec: WorkspaceSpec) -> e.WorkspaceCreated:
     return e.WorkspaceCreated(
         path=str(made.path),
         branch=made.branch,
@@ -685,6 +687,7 @@ def _created(made: WorkspaceInfo) -> e.WorkspaceCreated:
         notes=made.notes,
         git_env=dict(made.git_env),
         shared=made.shared,
+        copied=spec.copy,
     )
 
 

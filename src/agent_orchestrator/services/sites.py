@@ -195,7 +195,7 @@ class Here:
 
     async def rescue(self, spec: WorkspaceSpec) -> Rescue:
         """Save what is nowhere else."""
-        return await saving.rescue(self.host, spec.repo, spec.path, spec.session, spec.copy)
+        return await saving.rescue(self.host, spec.repo, spec.path, spec.session, _named(spec))
 
     async def saved_before(self, spec: WorkspaceSpec) -> Rescue:
         """What waits under the session's rescue ref."""
@@ -203,11 +203,17 @@ class Here:
 
     async def is_safe(self, spec: WorkspaceSpec) -> Sequence[str]:
         """Why it may not be removed yet."""
-        return await saving.is_safe(self.host, spec.repo, spec.path, spec.session, spec.copy)
+        return await saving.is_safe(self.host, spec.repo, spec.path, spec.session, _named(spec))
 
     async def bring_back(self, spec: WorkspaceSpec) -> BroughtBack:
         """Put saved work into the new workspace."""
         return await saving.bring_back(self.host, spec.repo, spec.path, spec.session)
+
+
+def _named(spec: WorkspaceSpec) -> tuple[str, ...]:
+    """What is saved although Git ignores it: what was copied, and a file that took the place of a symlink of ours (`sed -i` makes one)."""
+    files = [name for name in spec.symlinks if (spec.path / name).is_file() and not (spec.path / name).is_symlink()]
+    return (*spec.copy, *files)
 
 
 Find = Callable[[str], Site]

@@ -118,7 +118,19 @@ async def share(git: Git, spec: WorkspaceSpec, layout: Layout, notes: list[str])
             await placing
         raise
     if placed:
-        exclude(find_layout(spec.path) or layout, await shown(git, placed))
+        patterns = await shown(git, placed)
+        own = await _not_for_folders(Git(git.host, layout.top), spec.symlinks)
+        exclude(find_layout(spec.path) or layout, [*patterns, *own])
+
+
+async def _not_for_folders(git: Git, symlinks: Sequence[str]) -> list[str]:
+    """Let Git show a folder that an agent puts in a symlink's place, unless the user has it ignored: it is work like any other."""
+    mine = {_as_pattern(name): name for name in symlinks if (git.repo / name).is_dir()}
+    listing = b"".join(os.fsencode(name) + b"\0" for name in mine.values())
+    told = (await git.run("check-ignore", "-v", "-z", "--stdin", input=listing, ok=(0, 1))).out if mine else b""
+    words = [os.fsdecode(word) for word in told.split(b"\0")]
+    ignored = {name for pattern, name in zip(words[2::4], words[3::4], strict=False) if pattern not in mine}
+    return [f"!{pattern}/" for pattern, name in mine.items() if name not in ignored]
 
 
 async def shown(git: Git, placed: Sequence[str]) -> list[str]:
