@@ -74,6 +74,36 @@ async def test_survives_garbage_collection(world: World) -> None:
     git(world.path, "cat-file", "-e", "MERGE_HEAD^{tree}")
 
 
+async def test_worktrees_that_the_agent_made_itself(world: World) -> None:
+    """In a folder that Git ignores, as agents' own helpers make them, and elsewhere."""
+    await world.make()
+    for name in ("changed", "clean", "loose"):
+        git(world.path, "worktree", "add", "-q", *(["--detach"] if name == "loose" else []), f"out/trees/{name}")
+    inner = world.path / "out" / "trees" / "changed"
+    (inner / "unsaved.txt").write_text("of a helper\n")
+    commit(world.path / "out" / "trees" / "clean", "kept.txt", "kept\n")
+    only = commit(world.path / "out" / "trees" / "loose", "only.txt", "only\n")
+    saved = await rescue(world.host, world.spec.repo, world.path, "app-task")
+    if saved.unsafe:  # a clone's own: nothing but its folder has what they need
+        assert ["changed" in reason and "history" in reason for reason in saved.unsafe] == [True]
+        (inner / "unsaved.txt").unlink()
+        git(world.path, "worktree", "add", "-q", "--detach", str(world.path.parent / "elsewhere"))
+        saved = await rescue(world.host, world.spec.repo, world.path, "app-task")
+        assert any("elsewhere is a worktree of this clone" in reason for reason in saved.unsafe)
+        git(world.path, "worktree", "remove", "--force", str(world.path.parent / "elsewhere"))
+        saved = await rescue(world.host, world.spec.repo, world.path, "app-task")
+        assert not saved.unsafe and await is_safe(world.host, world.spec.repo, world.path, "app-task") == ()
+    else:
+        assert "1 nested repository" in saved.saved
+        assert (await world.make_again()).restored == saved.saved
+        assert (inner / "unsaved.txt").read_text() == "of a helper\n"
+        assert git(inner, "status", "--porcelain") == "?? unsaved.txt"
+    git(world.spec.repo, "worktree", "prune")
+    git(world.spec.repo, "reflog", "expire", "--expire=now", "--all")
+    git(world.spec.repo, "gc", "-q", "--prune=now")
+    git(world.spec.repo, "cat-file", "-e", f"{only}^{{commit}}")
+
+
 async def test_nothing_to_save(world: World) -> None:
     await world.make()
     commit(world.path, "done.txt", "done\n")
@@ -278,7 +308,7 @@ async def test_a_submodule_that_is_none_any_more_keeps_its_workspace(world: Worl
     git(world.path / "lib", "commit", "-q", "--allow-empty", "-m", "not pushed")
     git(world.path, "reset", "-q", "--hard", "HEAD~1")
     saved = await rescue(world.host, world.spec.repo, world.path, "app-task")
-    assert [reason for reason in saved.unsafe if reason.startswith("lib was a submodule")]
+    assert [reason for reason in saved.unsafe if reason.startswith("lib was a submodule,")]
     assert await is_safe(world.host, world.spec.repo, world.path, "app-task")
 
 

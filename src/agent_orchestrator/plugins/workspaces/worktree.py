@@ -42,7 +42,7 @@ class Worktree(GitWorkspace):
 
     def _check_place(self, spec: WorkspaceSpec, layout: Layout) -> None:
         for entry in _called(layout.common, spec.path.name):
-            if _place(entry) == os.path.realpath(spec.path):
+            if place_of(entry) == os.path.realpath(spec.path):
                 raise Conflict(
                     f"{spec.path} is the place of a worktree whose folder is not there just now",
                     "bring it back, or let Git forget it: git worktree prune",
@@ -51,13 +51,14 @@ class Worktree(GitWorkspace):
     async def _unregister(self, spec: WorkspaceSpec, git: Git, layout: Layout) -> None:  # noqa: ARG002
         """Forget exactly this worktree. `git worktree prune` would also forget the user's own on disks not mounted just now."""
         async with repository_lock(layout.common):
-            for entry in _registered(layout.common):
-                place = _place(entry)
+            for entry in registered(layout.common):
+                place = place_of(entry)
                 if place == os.path.realpath(spec.path) or (place is None and entry.name == spec.path.name):
                     remove_tree(entry)
 
 
-def _registered(common: Path, called: str = r".*") -> list[Path]:
+def registered(common: Path, called: str = r".*") -> list[Path]:
+    """Git's folders of a repository's worktrees."""
     try:
         with os.scandir(common / "worktrees") as entries:
             return [Path(entry.path) for entry in entries if re.fullmatch(called, entry.name) and entry.is_dir()]
@@ -68,10 +69,10 @@ def _registered(common: Path, called: str = r".*") -> list[Path]:
 def _called(common: Path, name: str) -> list[Path]:
     """The worktrees that may have been made in a folder of this name: Git calls them so, with a number after the first."""
     plain = re.fullmatch(r"[\w-]+", name, re.ASCII)  # of other names it makes its own
-    return _registered(common, re.escape(name) + r"\d*") if plain else _registered(common)
+    return registered(common, re.escape(name) + r"\d*") if plain else registered(common)
 
 
-def _place(entry: Path) -> str | None:
+def place_of(entry: Path) -> str | None:
     """Where a registered worktree's folder is; one killed in its first moments does not say, nor one whose agent put a pipe there."""
     try:
         pointer = read_plain(entry / "gitdir", _LONGEST).decode(errors="surrogateescape").strip()

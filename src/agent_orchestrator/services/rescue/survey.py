@@ -17,6 +17,7 @@ from agent_orchestrator.git import SPARSE_MARK, Change, Git
 from agent_orchestrator.git_files import LONGEST_INDEX, Layout, find_layout, read_head, read_symbolic_head
 from agent_orchestrator.host import Host
 from agent_orchestrator.safe_files import NotPlain, plain
+from agent_orchestrator.services.rescue.linked import linked
 from agent_orchestrator.services.rescue.unborn import is_there, why_it_stays, without_commits
 
 _IN_PROGRESS = {
@@ -79,6 +80,8 @@ class Survey:
     """Objects that Git's state files name → their kind."""
     unreachable: list[str] = field(default_factory=list)
     """Commits that no ref of the main repository holds."""
+    heads: set[str] = field(default_factory=set)
+    """Commits at which worktrees stand that go with this one."""
 
     def needs_saving(self) -> list[str]:
         """What would be lost with the workspace, in words."""
@@ -179,6 +182,9 @@ async def _look_at_files(found: Survey, origin: Layout, named: Sequence[str]) ->
     fresh = [name for name in wanted if name not in known]
     found.named = [name for name in fresh if not _is_repository(root / name)]
     found.nested = sorted([*found.nested, *(name for name in fresh if _is_repository(root / name))])
+    beside = await linked(found.git, found.layout, own=found.own_objects)
+    found.nested = sorted({*found.nested, *beside.changed})
+    found.heads, found.unsafe = beside.heads, [*found.unsafe, *beside.unsafe]
     found.unsafe += await asyncio.to_thread(_former_submodules, found)
     for path in sorted(links):
         if find_layout(root / path) is not None:
@@ -361,7 +367,7 @@ def _former_submodules(found: Survey) -> list[str]:
     own = found.layout.git_dir.resolve()
     layouts = {path: find_layout(found.git.repo / path) for path in found.nested}
     return [
-        f"{path} was a submodule, and its history is in the workspace's own Git folder"
+        f"{path} was a submodule, or is a worktree, and its history is in the workspace's own Git folder"
         for path, layout in layouts.items()
         if layout is not None and layout.git_dir.resolve().is_relative_to(own)
     ]
@@ -445,15 +451,16 @@ async def _look_at_commits(found: Survey) -> None:
         if not _is_index(name):
             objects = await asyncio.to_thread(_objects_in, found.layout.git_dir / name)
             (log if name == "logs/HEAD" else state).update(objects)
-    kinds = await found.git.kinds(sorted({*log, *state, *found.refs.values(), *([found.head] if found.head else [])}))
+    heads = {*found.heads, *([found.head] if found.head else [])}
+    kinds = await found.git.kinds(sorted({*log, *state, *found.refs.values(), *heads}))
     found.refs = {name: sha for name, sha in found.refs.items() if sha in kinds}
     found.mentioned = {sha: kinds[sha] for sha in sorted(state) if sha in kinds}
-    heads = sorted(sha for sha, kind in kinds.items() if kind in ("commit", "tag"))
-    if heads:
-        lines = "".join(f"{sha}\n" for sha in [*heads, *(f"^{sha}" for sha in sorted(set(main_refs.values())))])
+    named = sorted(sha for sha, kind in kinds.items() if kind in ("commit", "tag"))
+    if named:
+        lines = "".join(f"{sha}\n" for sha in [*named, *(f"^{sha}" for sha in sorted(set(main_refs.values())))])
         done = await found.git.run("rev-list", "--ignore-missing", "--stdin", input=lines.encode(), timeout=None)
         loose = set(done.text.split())
-        found.unreachable = [sha for sha in heads if sha in loose]
+        found.unreachable = [sha for sha in named if sha in loose]
 
 
 def _objects_in(file: Path) -> set[str]:

@@ -1,0 +1,52 @@
+"""Worktrees that an agent made itself of its workspace's repository: some live in the workspace, others live on its Git folder."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from agent_orchestrator.git import Git, GitFailed
+from agent_orchestrator.git_files import Layout, read_head
+from agent_orchestrator.plugins.workspaces.worktree import place_of, registered
+
+_MANY = 100
+"""Changed ones after which the others are saved unseen."""
+
+
+@dataclass(slots=True)
+class Linked:
+    """What goes with a workspace, of worktrees beside it."""
+
+    changed: list[str] = field(default_factory=list)
+    """Those within the workspace that have work which is not committed."""
+    heads: set[str] = field(default_factory=set)
+    """Commits that they stand at."""
+    unsafe: list[str] = field(default_factory=list)
+
+
+async def linked(git: Git, layout: Layout, *, own: bool) -> Linked:
+    """Look at them; `own`: the workspace is a repository of its own, which those elsewhere would lose."""
+    found, root = Linked(), os.path.realpath(git.repo)
+    for entry in await asyncio.to_thread(registered, layout.common):
+        place = place_of(entry)
+        inside = place is not None and place.startswith(f"{root}/")
+        if entry == layout.git_dir or not (inside or own):
+            continue
+        found.heads.update([head] if (head := read_head(entry)) else [])
+        if place is None or not (Path(place) / ".git").is_file():
+            continue
+        if not inside:
+            found.unsafe.append(f"{place} is a worktree of this clone, and has its history here")
+        elif len(found.changed) >= _MANY or await _is_changed(Git(git.host, Path(place))):
+            found.changed.append(os.path.relpath(place, root))
+    return found
+
+
+async def _is_changed(git: Git) -> bool:
+    """Has it anything uncommitted? What Git cannot tell counts as such."""
+    try:
+        return bool(await git.status())
+    except GitFailed:
+        return True
