@@ -82,6 +82,8 @@ class WorkspaceSpec:
     """Branch, tag or commit to start from. For a branch with a remote the freshest of both is taken."""
     existing: bool = False
     """Continue `branch`, which exists; otherwise it is made and must not exist."""
+    last: str = ""
+    """Commit at which a branch to be continued was last seen: if it is gone, it is made anew there."""
     copy: tuple[str, ...] = ()
     """Glob patterns relative to `repo`: copied into the workspace (`.env`)."""
     symlinks: tuple[str, ...] = ()

@@ -108,3 +108,22 @@ def test_a_clone_hands_its_commits_to_the_main_repository(one: Sandbox) -> None:
     branch = made["branch"]
     one.until(lambda: "from a clone" in one.git("log", "-1", "--format=%s", branch), "the commit to arrive")
     one.until(lambda: one.session("c")["head"] == one.git("rev-parse", branch), "it to be known")
+
+
+def test_an_agent_that_went_to_another_branch_comes_back_there(one: Sandbox) -> None:
+    one.ao("new", "[[sh: git checkout -q -b aside]] [[write: a|1]] [[commit: a]] [[done: a]]", "--name", "moved")
+    path = Path(one.until(lambda: (now := one.session("moved"))["status"] == "review_pending" and now)["workspacePath"])
+    refused = one.ao("merge", "moved", check=False)
+    assert refused.returncode == 1 and "its workspace is on branch aside, not on feature/moved" in refused.stderr
+    assert "branch aside checked out: refs/ao/rescue/app-moved" in one.ao("stop", "moved").stdout
+    one.ao("restore", "moved")
+    assert one.git("symbolic-ref", "--short", "HEAD", cwd=path) == "aside" and (path / "a").read_text() == "1\n"
+
+
+def test_a_branch_that_is_gone_is_made_anew_where_it_was_last_seen(one: Sandbox) -> None:
+    one.ao("new", "[[write: b|1]] [[commit: b]] [[sh: git branch -m better]] [[done: b]]", "--name", "named")
+    seen = one.until(lambda: (now := one.session("named"))["status"] == "review_pending" and now)
+    assert "git branch -m feature/named" in one.ao("merge", "named", check=False).stderr
+    assert f"commits: up to {seen['head'][:8]}; branch feature/named is gone" in one.ao("stop", "named").stdout
+    assert "branch feature/named was gone: it was made anew" in one.ao("restore", "named").stdout
+    assert one.git("rev-parse", "feature/named") == seen["head"]

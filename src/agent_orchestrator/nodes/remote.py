@@ -264,10 +264,12 @@ class RemoteNode:
 
     # -- work that must not be lost ------------------------------------------------------------------------------------
 
-    async def rescue(self, repo: Path, workspace: Path, session: str, named: Sequence[str] = ()) -> Rescue:
+    async def rescue(
+        self, repo: Path, workspace: Path, session: str, named: Sequence[str] = (), branch: str = ""
+    ) -> Rescue:
         """`services.rescue.rescue`, there: `repo` is the node's own repository that the workspace was made from."""
         where: dict[str, Any] = {"repo": repo, "workspace": workspace, "session": session}
-        saved: Rescue = await self.ask("rescue.rescue", timeout=None, **where, named=tuple(named))
+        saved: Rescue = await self.ask("rescue.rescue", timeout=None, **where, named=tuple(named), branch=branch)
         return saved
 
     async def is_safe(self, repo: Path, workspace: Path, session: str, named: Sequence[str] = ()) -> tuple[str, ...]:

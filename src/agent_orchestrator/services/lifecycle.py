@@ -22,6 +22,7 @@ from agent_orchestrator.flow.facts import Message, SessionFacts
 from agent_orchestrator.flow.fold import ended_key
 from agent_orchestrator.flow.reactions import COORDINATOR, Intent, stuck_after
 from agent_orchestrator.flow.status import IN_TURN
+from agent_orchestrator.git import Git
 from agent_orchestrator.home import Home
 from agent_orchestrator.host import Host
 from agent_orchestrator.plugins.runtimes import launching
@@ -160,6 +161,7 @@ class Lifecycle:
             branch=facts.branch,
             base=facts.base,
             existing=spec.existing or facts.place is not None,
+            last=(facts.head or "") if facts.place else "",
             copy=tuple(dict.fromkeys((*project.copy, *copied))),
             symlinks=project.symlinks,
             sparse=project.sparse,
@@ -607,7 +609,7 @@ class Lifecycle:
             else:
                 confinement.forget(facts, self.home.session(facts.id))
         if facts.place is not None:
-            saved.insert(0, f"commits: branch {facts.branch} in {facts.spec.repo}")
+            saved.insert(0, await self._where_commits_are(facts))
         if handle is not None:
             await self.plugins.runtime_of(facts).discard(handle)
         launching.remove_surely(launching.forget_ended(self.home.session(facts.id)))
@@ -615,6 +617,11 @@ class Lifecycle:
             saved.append(told)
         events.append(self._event(facts, e.SessionStopped(tuple(saved), kept), f"{intent.key}:done"))
         return events
+
+    async def _where_commits_are(self, facts: SessionFacts) -> str:
+        if await Git(self.host, Path(facts.spec.repo)).resolve(f"refs/heads/{facts.branch}"):
+            return f"commits: branch {facts.branch} in {facts.spec.repo}"
+        return f"commits: up to {(facts.head or '')[:8]}; branch {facts.branch} is gone from {facts.spec.repo}"
 
     async def _end_strays(self, facts: SessionFacts, known: Handle | None) -> list[Event]:
         """A launch that was killed before it was recorded left an agent that nobody knows: record it, and end it."""

@@ -195,7 +195,7 @@ class Here:
 
     async def rescue(self, spec: WorkspaceSpec) -> Rescue:
         """Save what is nowhere else."""
-        return await saving.rescue(self.host, spec.repo, spec.path, spec.session, _named(spec))
+        return await saving.rescue(self.host, spec.repo, spec.path, spec.session, _named(spec), spec.branch)
 
     async def saved_before(self, spec: WorkspaceSpec) -> Rescue:
         """What waits under the session's rescue ref."""

@@ -110,6 +110,9 @@ async def _continued(git: Git, layout: Layout, spec: WorkspaceSpec, config: Conf
                 notes.append(
                     f"offline: {spec.branch} could not be fetched from {remote[0]} ({failed}); it is as last fetched"
                 )
+    if commit is None and spec.last:
+        commit = await git.resolve(f"{spec.last}^{{commit}}")
+        notes.append(f"branch {spec.branch} was gone: it was made anew at {spec.last[:8]}, where it was last seen")
     if commit is None:
         raise await _not_found(git, "branch", spec.branch, spec.repo)
     base = await git.resolve(f"refs/heads/{spec.base}") or await git.resolve(spec.base)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from shlex import quote
 from typing import cast
 
 from agent_orchestrator.errors import AoError
@@ -13,6 +14,7 @@ from agent_orchestrator.flow.events import Event
 from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.flow.fold_pull import issue_of
 from agent_orchestrator.git import Git
+from agent_orchestrator.git_files import read_symbolic_head
 from agent_orchestrator.home import Home
 from agent_orchestrator.plain import without_orders
 from agent_orchestrator.services import landing
@@ -116,6 +118,12 @@ class Telling:
     def _moved(self, facts: SessionFacts, key: str, now: str | None) -> list[Event]:
         """The branch is not where it was when it was checked: nothing lands, and where it is now is what counts."""
         reason = "its branch moved meanwhile; what is there now was not checked" if now else "its branch is gone"
+        here = Path(facts.place.git_dir) if facts.place and facts.place.present and not facts.remote else None
+        other = ((here and read_symbolic_head(here)) or "").removeprefix("refs/heads/")
+        if other and other != facts.branch:
+            own, there = quote(facts.branch), quote(other)
+            back = f"git checkout {own} && git merge {there}" if now else f"git branch -m {own}"
+            reason = f"its workspace is on branch {other}, not on {facts.branch}: have that changed there, by {back}"
         events = [self.event(facts, e.LandingFailed(reason, "moved"), f"{key}:failed")]
         if now and facts.place and facts.place.shared and now != facts.head:
             events.insert(0, self.event(facts, e.HeadMoved(now), f"{key}:head", "git"))

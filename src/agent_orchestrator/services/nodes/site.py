@@ -205,7 +205,7 @@ class NodeSite:
         """Save what is nowhere else, and bring it into the main repository."""
         await self.publish(spec)
         inside = self.there(spec)
-        report = await self.remote.rescue(inside.repo, spec.path, spec.session, spec.copy)
+        report = await self.remote.rescue(inside.repo, spec.path, spec.session, spec.copy, spec.branch)
         if report.ref:
             await self.of_repository("push", spec, refs=(report.ref,))
         await self._drop_checkpoint(spec)  # all that it held is saved for good now

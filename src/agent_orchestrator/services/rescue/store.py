@@ -61,9 +61,13 @@ class Checkpoint:
     """What could not be saved."""
 
 
-async def rescue(host: Host, repo: Path, workspace: Path, session: str, named: Sequence[str] = ()) -> Rescue:
-    """Save everything in the workspace that is nowhere else; `named` are patterns of ignored files to save too."""
-    found = await survey(host, repo, workspace, named)
+async def rescue(
+    host: Host, repo: Path, workspace: Path, session: str, named: Sequence[str] = (), branch: str = ""
+) -> Rescue:
+    """Save everything in the workspace that is nowhere else; `named` are patterns of ignored files to save too. If another branch
+    than `branch` is checked out, that is saved too.
+    """
+    found = await survey(host, repo, workspace, named, branch)
     words = tuple(found.needs_saving())
     skipped, unsafe = tuple(found.special), tuple(found.unsafe)
     if not words:

@@ -52,6 +52,8 @@ class Survey:
     git: Git
     main: Git
     layout: Layout
+    branch: str
+    """The one that the workspace was made for, if that is known."""
     own_objects: bool
     """A repository of its own (a clone): what it has committed may be unknown to the main one."""
     head_ref: str | None
@@ -83,6 +85,12 @@ class Survey:
     heads: set[str] = field(default_factory=set)
     """Commits at which worktrees stand that go with this one."""
 
+    @property
+    def elsewhere(self) -> str:
+        """The branch that HEAD is on, if that is another than the workspace's own."""
+        name = (self.head_ref or "").removeprefix("refs/heads/")
+        return name if self.branch and name != self.branch else ""
+
     def needs_saving(self) -> list[str]:
         """What would be lost with the workspace, in words."""
         changes = [change for change in self.changes if change.path not in self.large]
@@ -98,6 +106,7 @@ class Survey:
             _counted(len(self.stashes), "stash entry", "stash entries"),
             _counted(len(self.unreachable), "commit that no branch has", "commits that no branch has"),
             "detached HEAD" if self.head_ref is None and self.head else "",
+            f"branch {self.elsewhere} checked out" if self.elsewhere else "",
             *(f"{what} in progress" for what in self.in_progress),
         ]
         return [words for words in found if words]
@@ -117,7 +126,7 @@ async def unsaved(host: Host, workspace: Path) -> str:
     return ", ".join(word for word in words if word)
 
 
-async def survey(host: Host, repo: Path, workspace: Path, named: Sequence[str]) -> Survey:
+async def survey(host: Host, repo: Path, workspace: Path, named: Sequence[str], branch: str = "") -> Survey:
     """Look at everything in a workspace."""
     git, main = Git(host, workspace), Git(host, repo)
     layout, origin = find_layout(workspace), await main.layout()
@@ -128,6 +137,7 @@ async def survey(host: Host, repo: Path, workspace: Path, named: Sequence[str]) 
         git=git,
         main=main,
         layout=layout,
+        branch=branch,
         own_objects=layout.common.resolve() != origin.common.resolve(),
         head_ref=read_symbolic_head(layout.git_dir),
         head=read_head(layout.git_dir),
