@@ -127,3 +127,17 @@ def test_a_branch_that_is_gone_is_made_anew_where_it_was_last_seen(one: Sandbox)
     assert f"commits: up to {seen['head'][:8]}; branch feature/named is gone" in one.ao("stop", "named").stdout
     assert "branch feature/named was gone: it was made anew" in one.ao("restore", "named").stdout
     assert one.git("rev-parse", "feature/named") == seen["head"]
+
+
+def test_what_is_committed_after_a_landing_is_not_taken_for_landed(one: Sandbox) -> None:
+    one.ao("new", "[[write: c|1]] [[commit: c]] [[write: left|x]] [[done: c]]", "--name", "late")
+    path = Path(one.until(lambda: (now := one.session("late"))["status"] == "review_pending" and now)["workspacePath"])
+    one.ao("merge", "late")
+    one.until(lambda: not path.exists() and not one.git("branch", "--list", "feature/late"), "the branch to be removed")
+    one.ao("restore", "late")
+    assert (path / "left").read_text() == "x\n", "what was not committed when it landed"
+    one.json("send", "late", "[[commit: late]]", "--wait")
+    one.until(lambda: "not landed" in one.ao("why", "late").stdout, "the commit to be seen")
+    refused = one.ao("merge", "late", check=False)
+    assert refused.returncode == 1 and "has landed, but not what was committed since" in refused.stderr
+    assert "left" not in one.git("ls-tree", "--name-only", "main").split()

@@ -392,6 +392,13 @@ class SessionFacts:
         return tuple(message for message in self.messages if message.pending and message.needs_word)
 
     @property
+    def unlanded(self) -> str:
+        """The commit that its branch went on to after it had landed; nothing: it did not."""
+        pr = self.pr
+        late = pr and pr.state == "merged" and self.spec.scm == "local" and pr.landed_head not in ("", self.head)
+        return (self.head or "") if late else ""
+
+    @property
     def stacked(self) -> bool:
         """It stands on the branch of another session, which is to land first."""
         return self.spec.stack is not None and self.base == self.spec.base

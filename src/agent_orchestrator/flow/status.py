@@ -122,7 +122,8 @@ def _called_for_word(facts: SessionFacts, status: Status) -> Status:
 def _ended(facts: SessionFacts) -> Status | None:
     if facts.pr and facts.pr.state == "merged":
         landed = f"landed on {facts.pr.base} as {(facts.pr.landed or '')[:8]}"
-        return Status("merged", "pr", facts.updated_at, f"{landed}{_left(facts, facts.pr.left)}")
+        since = f"; not landed: {facts.unlanded[:8]}, committed since" if facts.unlanded else ""
+        return Status("merged", "pr", facts.updated_at, f"{landed}{_left(facts, facts.pr.left)}{since}")
     if facts.stopped and (asked := next((one for one in facts.offers if one.trigger == "budget-exceeded"), None)):
         what = f"your word on its budget: ao answer {facts.id} --allow"
         return Status("stopped", "budget", facts.updated_at, f"{asked.text}; its work is saved", what, called=True)

@@ -185,6 +185,11 @@ class Reviews:
             raise UsageError(f"{strategy!r} is no strategy", f"one of {', '.join(STRATEGIES)}")
         unique = f"merge:{session}:{key or uuid.uuid4().hex}"
         on_its_way = pr.landing and strategy in (None, pr.landing.strategy) and force <= pr.landing.force
+        if facts.unlanded and not await self._said(unique, key):
+            raise Conflict(
+                f"{session} has landed, but not what was committed since: {facts.unlanded[:8]}",
+                f"let that land as a change of its own: ao stop {session}, then ao new --branch {facts.branch} TASK",
+            )
         if pr.state == "merged" or on_its_way or await self._said(unique, key):
             return self.sessions.view(session)
         self._refuse_unless_open(facts, pr)
