@@ -31,7 +31,9 @@ def test_each_value_may_be_another(target: Target) -> None:
     target.replace_each()
 
 
-@pytest.mark.parametrize("target", [one for one in AGENTS if one.name.endswith("-turn")], ids=lambda target: target.name)
+@pytest.mark.parametrize(
+    "target", [one for one in AGENTS if one.name.endswith("-turn")], ids=lambda target: target.name
+)
 def test_a_turn_is_read_whatever_was_read_before(target: Target) -> None:
     for path in target.kept():
         seed = path.read_bytes()

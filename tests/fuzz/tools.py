@@ -52,7 +52,7 @@ def summaries(data: bytes) -> None:
     assert len(shown) <= 700, len(shown)
     assert "\x1b" not in shown
     found = counted(text)
-    assert found is None or min(found.passed, found.failed, found.skipped) >= 0 and found.total < 1 << 63
+    assert found is None or (min(found.passed, found.failed, found.skipped) >= 0 and found.total < 1 << 63)
 
 
 def results(data: bytes) -> None:

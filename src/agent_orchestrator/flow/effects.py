@@ -74,12 +74,18 @@ def patient(run: Run, passes: Callable[[AoError], bool] = lambda _: True) -> Run
     async def tried(intent: Intent, attempts: int) -> Sequence[Event]:
         try:
             return await run(intent, attempts)
-        except AoError as error:
-            if passes(error):
-                raise Hindered(error) from error
+        except (AoError, OSError) as error:
+            known = error if isinstance(error, AoError) else machine_short(error)
+            if known and passes(known):
+                raise Hindered(known) from error
             raise
 
     return tried
+
+
+def may_pass(error: AoError) -> bool:
+    """It says nothing of what was asked for: the same may work later."""
+    return error.retryable
 
 
 @dataclass(frozen=True, slots=True)

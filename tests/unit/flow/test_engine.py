@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,7 +14,7 @@ import structlog
 from agent_orchestrator.errors import Temporary
 from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.behalf import acting
-from agent_orchestrator.flow.effects import Effect, Runner
+from agent_orchestrator.flow.effects import Effect, Runner, may_pass, patient
 from agent_orchestrator.flow.engine import Change, Flow
 from agent_orchestrator.flow.events import Event
 from agent_orchestrator.flow.outbox import Batch, Row, Snapshot
@@ -407,3 +408,33 @@ async def test_a_landing_that_is_tried_no_more_is_told_so_and_waited_for_by_nobo
     await world.settle()
     pr = world.flow.sessions[SESSION].pr
     assert pr is not None and pr.landing is None and "IndexError" in (pr.refused or "")
+
+
+async def test_what_nothing_would_ask_for_again_waits_for_a_full_disk_and_is_done_after_it(world: World) -> None:
+    tried: list[str] = []
+
+    async def check(_intent: object, _attempts: int) -> list[Event]:
+        tried.append("check")
+        if len(tried) < 20:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return [world.event(e.ChecksSettled("c1"))]
+
+    async def nothing(_intent: object, _attempts: int) -> list[Event]:
+        return []
+
+    await world.settle()
+    world.runner.effects = {
+        **world.effects(),
+        "check": Effect(patient(check, may_pass)),
+        "compare": Effect(nothing),
+    }
+    await world.flow.append(*(world.event(body) for body in (e.HeadMoved("c1"), e.PrOpened(1, "t", "main"))))
+    for _ in range(25):
+        await world.steps(30)
+        world.time.advance(301.0)
+    pr = world.flow.sessions[SESSION].pr
+    assert len(tried) == 20 and pr is not None and pr.settled == "c1"
+    told = [event.body for event in await world.store.events(0, 1000) if isinstance(event.body, e.EffectDelayed)]
+    assert [(one.intent, "No space left" in one.error) for one in told] == [("check", True)], (
+        "once, however long it lasts"
+    )
