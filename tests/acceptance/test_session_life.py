@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -141,3 +142,20 @@ def test_what_is_committed_after_a_landing_is_not_taken_for_landed(one: Sandbox)
     refused = one.ao("merge", "late", check=False)
     assert refused.returncode == 1 and "has landed, but not what was committed since" in refused.stderr
     assert "left" not in one.git("ls-tree", "--name-only", "main").split()
+
+
+def test_a_workspace_that_its_repository_forgot_is_told_how_it_is_mended(one: Sandbox) -> None:
+    one.ao("new", "[[write: draft|x]] [[wait]]", "--name", "lost")
+    path = Path(one.until(lambda: (now := one.session("lost"))["activity"] == "idle" and now)["workspacePath"])
+    shutil.rmtree(one.repo / ".git" / "worktrees" / "lost")
+    refused = one.ao("stop", "lost", check=False)
+    assert refused.returncode == 1 and "its files stay as they are" in refused.stderr and (path / "draft").exists()
+    refused = one.ao("restore", "lost", check=False)
+    assert refused.returncode == 1 and "app-lost could not be stopped" in refused.stderr, refused
+    assert "ao shutdown, then ao doctor --repair" in refused.stderr
+    one.stop()
+    one.ao("doctor", "--repair")
+    one.start()
+    assert "1 untracked file: refs/ao/rescue/app-lost" in one.ao("stop", "lost").stdout
+    one.ao("restore", "lost")
+    assert (path / "draft").read_text() == "x\n"

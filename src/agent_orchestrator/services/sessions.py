@@ -380,6 +380,9 @@ class Sessions:
             if facts.wanted == "stop" and not facts.stopped:
                 facts = await self.until(session, _stopped, STOP_PATIENCE)
             if facts.wanted == "stop" and not facts.stopped:
+                if failure := facts.failure:
+                    again = f"{failure.remedy}; then stop it again: ao stop {session}"
+                    raise Conflict(f"{session} could not be stopped: {failure.error}", again)
                 raise Conflict(f"{session} is being stopped", "wait a moment, then try again")
             if facts.stopped and facts.spec.reviews:  # its branch went with it, and the change has moved on
                 again = f"ao review {facts.spec.reviews} --agent {facts.spec.profile or facts.spec.agent}"

@@ -131,8 +131,12 @@ async def survey(host: Host, repo: Path, workspace: Path, named: Sequence[str], 
     git, main = Git(host, workspace), Git(host, repo)
     layout, origin = find_layout(workspace), await main.layout()
     if layout is None or origin is None:
-        missing = workspace if layout is None else repo
-        raise NotFound(f"{missing} is not a Git repository", "there is nothing that could be saved from it")
+        if origin is None:
+            raise NotFound(
+                f"{repo} is not a Git repository", "bring it back to its place; the workspace stays as it is"
+            )
+        mend = "its files stay as they are; make it known to its repository again: ao shutdown, then ao doctor --repair"
+        raise NotFound(f"{workspace} is not a Git repository", mend)
     found = Survey(
         git=git,
         main=main,
