@@ -159,3 +159,16 @@ def test_a_workspace_that_its_repository_forgot_is_told_how_it_is_mended(one: Sa
     assert "1 untracked file: refs/ao/rescue/app-lost" in one.ao("stop", "lost").stdout
     one.ao("restore", "lost")
     assert (path / "draft").read_text() == "x\n"
+
+
+def test_what_was_undone_in_a_workspace_that_stayed_does_not_come_back(one: Sandbox) -> None:
+    one.ao("new", "[[write: draft|x]] [[wait]]", "--name", "kept")
+    path = Path(one.until(lambda: (now := one.session("kept"))["activity"] == "idle" and now)["workspacePath"])
+    assert "refs/ao/rescue/app-kept" in one.ao("stop", "--keep", "kept").stdout
+    one.ao("restore", "kept")
+    one.json("send", "kept", "[[sh: rm draft]]", "--wait")
+    one.until(lambda: not (path / "draft").exists(), "the file to be removed")
+    one.ao("stop", "kept")
+    one.ao("restore", "kept")
+    assert path.is_dir() and not (path / "draft").exists()
+    assert one.git("show", "refs/ao/restored/app-kept:draft") == "x", "it is kept all the same"

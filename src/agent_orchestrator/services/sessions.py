@@ -7,6 +7,7 @@ import uuid
 from collections import Counter, defaultdict, deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -26,6 +27,7 @@ from agent_orchestrator.services.backlog import profile_for
 from agent_orchestrator.services.creation import Creation, standing_rules
 from agent_orchestrator.services.plugins import Plugins
 from agent_orchestrator.services.projects import Context, Projects
+from agent_orchestrator.services.rescue import rescue_ref, settle
 from agent_orchestrator.services.routing import is_past, made_by
 from agent_orchestrator.services.view import Views
 from agent_orchestrator.spool import clean_text
@@ -390,10 +392,17 @@ class Sessions:
             if facts.live or (not facts.stopped and facts.failure is None and facts.launched_run != facts.run):
                 raise Conflict(f"{session} runs already", f"see it: ao status {session}")
             self.plugins.project(facts.project)
+            await self._goes_on_where_it_stayed(facts)
             await self.flow.append(
                 Event(e.RestoreRequested(), self.flow.clock(), "person", unique, facts.project, session)
             )
         return self.view(session)
+
+    async def _goes_on_where_it_stayed(self, facts: SessionFacts) -> None:
+        """What was saved of a workspace that stayed is in it: the next one is not to get it, whatever becomes of it there."""
+        stayed = facts.stopped and not facts.remote and facts.place and Path(facts.place.path).is_dir()
+        if stayed and any(line.endswith(f": {rescue_ref(facts.id)}") for line in facts.saved):
+            await settle(self.host, Path(facts.spec.repo), facts.id)
 
 
 def _stopped(facts: SessionFacts) -> bool:
