@@ -118,6 +118,20 @@ def test_what_only_we_hid_from_git_is_saved(shared: Sandbox, workspace: str) -> 
     assert "?? data/" in shared.git("status", "--porcelain", cwd=repo), "the user's own folder is shown as before"
 
 
+def test_a_branch_that_is_in_use_is_refused_with_who_has_it(shared: Sandbox) -> None:
+    config = "defaults: {agent: demo, runtime: process}\nprojects:\n  NAME: {path: .}\n"
+    repos = [_repository(shared, name, config) for name in ("first", "second")]
+    for repo in repos:
+        shared.ao("new", "[[wait]]", "--name", "same", cwd=repo)
+    refused = shared.ao("new", "[[wait]]", "--branch", "feature/same", cwd=repos[1], check=False)
+    assert refused.returncode == 1 and "belongs to second-same already" in refused.stderr
+    shared.git("checkout", "-q", "-b", "elsewhere", cwd=repos[1])
+    refused = shared.ao("new", "[[wait]]", "--branch", "main", cwd=repos[1], check=False)
+    assert refused.returncode == 1 and "main is what the change is to land on" in refused.stderr
+    for repo in repos:
+        shared.ao("stop", "same", cwd=repo)
+
+
 def test_a_failing_post_create_shows_its_output_and_can_be_mended(shared: Sandbox) -> None:
     config = (
         "defaults: {agent: demo, runtime: process}\nprojects:\n  NAME: {path: ., postCreate: [echo step one, CMD]}\n"

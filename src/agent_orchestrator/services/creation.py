@@ -226,7 +226,7 @@ class Creation:
     ) -> tuple[str, bool]:
         """The branch, and whether it is there already to be continued."""
         reserved = {
-            facts.branch
+            facts.branch: facts.id
             for facts in self.flow.sessions.values()
             if facts.project == project.id and not facts.stopped and (facts.place is None or facts.place.present)
         }
@@ -239,8 +239,13 @@ class Creation:
             raise Conflict(f"{project.path} has no commit yet", "make a first one: git commit --allow-empty -m start")
         if request.get("branch"):
             branch = naming.checked_branch(str(request["branch"]))
+            if branch == base:
+                raise Conflict(
+                    f"{branch} is what the change is to land on: nothing would be checked before",
+                    "choose another branch",
+                )
             if branch in reserved:
-                holder = next(facts.id for facts in self.flow.sessions.values() if facts.branch == branch)
+                holder = reserved[branch]
                 raise Conflict(
                     f"the branch {branch} belongs to {holder} already", f"choose another, or stop it: ao stop {holder}"
                 )
