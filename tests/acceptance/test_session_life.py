@@ -172,3 +172,14 @@ def test_what_was_undone_in_a_workspace_that_stayed_does_not_come_back(one: Sand
     one.ao("restore", "kept")
     assert path.is_dir() and not (path / "draft").exists()
     assert one.git("show", "refs/ao/restored/app-kept:draft") == "x", "it is kept all the same"
+
+
+def test_a_workspace_that_somebody_removed_is_made_anew_as_it_is_told(one: Sandbox) -> None:
+    one.ao("new", "[[write: draft|x]] [[wait]]", "--name", "gone")
+    path = Path(one.until(lambda: (now := one.session("gone"))["activity"] == "idle" and now)["workspacePath"])
+    one.ao("stop", "--keep", "gone")
+    shutil.rmtree(path)
+    assert "make it anew: ao stop app-gone, then ao restore app-gone" in one.ao("restore", "gone", check=False).stderr
+    assert "1 untracked file: refs/ao/rescue/app-gone" in one.ao("stop", "gone").stdout
+    one.ao("restore", "gone")
+    assert (path / "draft").read_text() == "x\n"

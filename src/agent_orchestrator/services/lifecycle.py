@@ -250,7 +250,8 @@ class Lifecycle:
         assert facts.place is not None
         if not await self.plugins.site_of(facts).present(Path(facts.place.path)):
             raise Conflict(
-                f"the workspace {facts.place.path} is not there any more", f"bring it back: ao restore {facts.id}"
+                f"the workspace {facts.place.path} is not there any more",
+                f"make it anew: ao stop {facts.id}, then ao restore {facts.id}",
             )
         await self.plugins.here.login_ready.wait()
         facts = self._facts(intent)
