@@ -180,6 +180,16 @@ def test_a_workspace_that_somebody_removed_is_made_anew_as_it_is_told(one: Sandb
     one.ao("stop", "--keep", "gone")
     shutil.rmtree(path)
     assert "make it anew: ao stop app-gone, then ao restore app-gone" in one.ao("restore", "gone", check=False).stderr
-    assert "1 untracked file: refs/ao/rescue/app-gone" in one.ao("stop", "gone").stdout
+    told = one.ao("stop", "gone").stdout
+    assert "1 untracked file: refs/ao/rescue/app-gone" in told and "the workspace was gone already" in told
     one.ao("restore", "gone")
     assert (path / "draft").read_text() == "x\n"
+
+
+def test_two_who_take_a_landing_back_at_once_are_told_of_one_change(one: Sandbox) -> None:
+    one.ao("new", "[[write: d|1]] [[commit: d]] [[done: d]]", "--name", "taken")
+    one.until(lambda: one.session("taken")["status"] == "review_pending", "its change")
+    one.ao("merge", "taken")
+    with ThreadPoolExecutor(4) as pool:
+        told = list(pool.map(lambda _: one.ao("undo", "taken").stdout, range(4)))
+    assert len(set(told)) == 1 and "on branch revert/app-taken" in told[0]

@@ -601,6 +601,7 @@ class Lifecycle:
             else:  # its removal was cut short, or somebody else removed it
                 report = await site.saved_before(spec)
                 await self.plugins.workspace_of(facts).remove(spec)
+                saved.append(f"the workspace was gone already: {spec.path}")
             if report.ref:
                 rescued = e.WorkRescued(report.ref, report.commit or "", tuple(report.saved))
                 events.append(self._event(facts, rescued, f"{intent.key}:rescued"))

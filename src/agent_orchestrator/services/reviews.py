@@ -44,6 +44,7 @@ class Reviews:
         self.sessions = sessions
         self.views = views
         self.watch = watch
+        self._undoing = asyncio.Lock()
 
     def view(self, session: str, *, to_agent: bool = False) -> dict[str, Any]:
         """The pull request with its checks, reviews and threads; for an agent without words that wait for a person's leave."""
@@ -300,6 +301,10 @@ class Reviews:
 
     async def undo(self, session: str) -> dict[str, Any]:
         """Make the change that takes a landing back, with a session and a pull request of its own; it lands like any other."""
+        async with self._undoing:  # who asks at the same time is told of the same change
+            return await self._undo(session)
+
+    async def _undo(self, session: str) -> dict[str, Any]:
         facts, pr = self._open(session)
         if pr.state == "merged" and facts.spec.scm != "local":
             again = f'ao new "Revert pull request #{pr.number}"'
