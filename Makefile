@@ -7,7 +7,7 @@ EPOCH  := 1580601600
 BUILT  := src/agent_orchestrator/server/dist/index.html
 PAGES  := $(shell find dashboard -name node_modules -prune -o -type f -print)
 
-.PHONY: help setup dashboard test-dashboard demo test check lint types imports docs-test docs reference bench load test-faults test-stalled fuzz crashes test-agents test-forges test-browser test-docker test-cluster test-postgres test-rescue screenshots wheel test-wheel lock clean
+.PHONY: help setup dashboard test-dashboard demo test check lint types imports docs-test docs reference bench load test-faults test-stalled fuzz crashes test-agents forges test-forges test-browser test-docker test-cluster test-postgres test-rescue screenshots wheel test-wheel lock clean
 
 help:            ## what can be done here
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -68,9 +68,11 @@ test-agents: setup   ## the real agent CLIs, installed outside the repository, o
 	@$(BIN)/python scripts/agents
 	@$(BIN)/python -m pytest tests/agents -n 2 $(ARGS)
 
-test-forges: setup   ## the forge plugins on the test forges, and these against what the real forges publish (fetched by npm into .cache)
+forges: setup    ## what the real forges publish, to check our test forges against: fetched by npm into .cache
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-forges.lock
 	@-$(BIN)/python tests/forges/fetch.py
+
+test-forges: forges  ## the forge plugins on the test forges, and these against what the real forges publish
 	@$(BIN)/python -m pytest tests/forges -n 2 $(ARGS)
 
 test-browser: setup  ## the dashboard in a real Chromium against a real daemon: on a desk and on a phone, light and dark
@@ -104,32 +106,28 @@ test-docker: setup   ## sessions in containers, on an engine of its own; needs r
 forge: setup     ## a forge for tests to use by hand: make forge KIND=github (gitlab, linear, jira) PORT=8701
 	@$(BIN)/python -m tests.forges.serve $(or $(KIND),github) --port $(or $(PORT),0)
 
-test-faults: setup   ## seeded rounds of faults against a real daemon: make test-faults ROUNDS=200 SEED=1 (MINUTES=45, KINDS=disk-full,sleep, REPLAY=17)
+test-faults: forges  ## seeded rounds of faults against a real daemon: make test-faults ROUNDS=200 SEED=1 (MINUTES=45, KINDS=disk-full,sleep, REPLAY=17)
 	@scripts/install-tmux
 	@$(BIN)/python -m tests.faults.run --rounds $(or $(ROUNDS),200) --seed $(or $(SEED),1) --minutes $(or $(MINUTES),0) $(if $(KINDS),--kinds $(KINDS)) $(if $(REPLAY),--replay $(REPLAY)) $(if $(REPORT),--report $(REPORT))
 
 test-stalled: setup  ## all tests, while processes of the run are stopped at random for up to a second: make test-stalled SEED=1 (ONLY=daemons, ONLY=tests)
 	@$(BIN)/python -m tests.stalls $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY)) --dist worksteal -n $$($(BIN)/python -c 'import os; print((os.cpu_count() or 1) + 1)')
 
-crashes: setup   ## kill -9 of the daemon at every statement that touches the outside: make crashes ONLY=messages-tmux JOBS=2
+crashes: forges  ## kill -9 of the daemon at every statement that touches the outside: make crashes ONLY=messages-tmux JOBS=2
 	@$(BIN)/python -m tests.faults.statements --jobs $(or $(JOBS),2) $(if $(ONLY),--only $(ONLY))
 
 fuzz: setup      ## inputs near to those in tests/fuzz/corpora, and Schemathesis on the API: make fuzz MINUTES=10 (ONLY=spool, SEED=1)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade --target .cache/fuzz --require-hashes -r requirements-fuzz.lock
 	@PYTHONPATH=.cache/fuzz $(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),10) $(if $(ONLY),--only $(ONLY)) $(if $(SEED),--seed $(SEED))
 
-bench: setup     ## the figures of docs/benchmarks.md, measured in one run: make bench ARGS="spawning peers"; table, JSON and pictures in .cache/bench
+bench: forges    ## the figures of docs/benchmarks.md, measured in one run: make bench ARGS="spawning peers"; table, JSON and pictures in .cache/bench
 	@scripts/install-tmux
 	@-$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-bench.lock
-	@-$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-forges.lock
-	@-$(BIN)/python tests/forges/fetch.py
 	@mkdir -p .cache/bench
 	@AO_GITHUB_SCHEMA="$${AO_GITHUB_SCHEMA:-$$(ls .cache/forges/octokit-graphql-schema-*/schema.graphql 2>/dev/null | head -n 1)}" \
 	  $(BIN)/python -m benchmarks --json .cache/bench/results.json --markdown .cache/bench/results.md --plots .cache/bench $(ARGS)
 
-load: setup      ## 200 chatty sessions, 50 viewers, 1,000 webhooks a minute for ten: what is lost, late, growing or left (make load ARGS="--minutes 1")
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-forges.lock
-	@-$(BIN)/python tests/forges/fetch.py
+load: forges     ## 200 chatty sessions, 50 viewers, 1,000 webhooks a minute for ten: what is lost, late, growing or left (make load ARGS="--minutes 1")
 	@$(BIN)/python -m benchmarks.load $(ARGS)
 
 wheel: $(SETUP)     ## the wheel in dist/, its bill of materials and their digests; the same sources give the same bytes

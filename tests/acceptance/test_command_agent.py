@@ -295,7 +295,7 @@ def test_an_agent_that_has_not_said_a_word_is_given_time_before_it_is_spoken_to(
     cli.request("POST", "/api/sessions", {"projectId": "app", "prompt": "first", "agent": "silent", "name": "still"})
     cli.request("POST", "/api/sessions/p-still/message", {"content": "hello"})
     workspace = cli.until(lambda: cli.session("p-still").get("workspacePath"), "a workspace")
-    lines = Path(workspace) / "lines.txt"
+    lines = Path(str(workspace)) / "lines.txt"
     cli.until(lambda: lines.exists() and lines.read_text() == "hello\n", "the message")
     events = [json.loads(line) for line in cli.ao("events", "p-still", "--json").stdout.splitlines()]
     at = {one["type"]: datetime.fromisoformat(one["time"]).timestamp() for one in events}

@@ -190,9 +190,9 @@ class Gate:
         if facts is None or facts.spec.kind != COORDINATOR:
             behalf.actor = auth.actor_of(known)
             auth.allow_worker(known.session, method, path)
-            return (
-                known if path == "/mcp" else auth.looking(known.session)
-            )  # its tools are its own, whomever else it names
+            if path == "/mcp":  # its tools are its own, whomever else it names
+                return known
+            return auth.looking(known.session)
         behalf.actor = auth.actor_of(known)
         auth.allow_coordinator(facts.id, sessions.plugins.project(facts.project).coordinator.may, method, path)
         if method != "GET" and path != "/mcp":  # whose launch is over has nothing to say any more
