@@ -515,6 +515,12 @@ def _collect(value: Any, keep: Collection[str], texts: list[str]) -> None:
                 _collect(inner, keep, texts)
 
 
+def with_texts(value: T, change: Callable[[str], str]) -> T:
+    """A dataclass or JSON data with every text in it changed; keys stay."""
+    changed: T = _mapped(value, change, ())
+    return changed
+
+
 def _mapped(value: Any, clean: Callable[[str], str], keep: Collection[str]) -> Any:
     if isinstance(value, str):
         return clean(value)

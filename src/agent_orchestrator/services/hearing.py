@@ -12,9 +12,8 @@ import hashlib
 import math
 import re
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import structlog
 
@@ -32,7 +31,7 @@ from agent_orchestrator.flow.shell_words import visible
 from agent_orchestrator.git import Git
 from agent_orchestrator.plain import writable
 from agent_orchestrator.protocols import AgentRun, Heard, Listens
-from agent_orchestrator.redaction import KNOWN
+from agent_orchestrator.redaction import KNOWN, with_texts
 from agent_orchestrator.services.plugins import Plugins, handle_of
 from agent_orchestrator.services.prices import Prices
 from agent_orchestrator.watch import FileChanges, Watch
@@ -119,7 +118,7 @@ class Hearing:
         facts, now, run = self.flow.sessions[self.run.session], self.flow.clock(), self.run
         events: list[Event] = []
         taken: set[str] = set()
-        for number, report in enumerate(map(_writable, heard.reports)):
+        for number, report in enumerate(with_texts(heard.reports, writable)):
             if not heard.place and _known(report, facts):
                 continue
             key = self._key(heard, now, number)
@@ -248,12 +247,6 @@ def _known(report: r.Report, facts: SessionFacts) -> bool:
     return False
 
 
-def _writable(report: r.Report) -> r.Report:
-    said = {one.name: getattr(report, one.name) for one in fields(report)}
-    odd: Any = {name: now for name, text in said.items() if isinstance(text, str) and (now := writable(text)) != text}
-    return replace(report, **odd) if odd else report
-
-
 def _summary(text: str) -> str:
     first = next((line.strip() for line in text.splitlines() if line.strip()), "")
     return first[:300]
@@ -294,7 +287,7 @@ def _reply(report: r.ReplyReport, facts: SessionFacts, key: str) -> e.Body:
 
 def body_of(report: r.Report, facts: SessionFacts, key: str, prices: Prices) -> e.Body | None:
     """A report as an event's body; none where it is no event by itself."""
-    report = _writable(report)
+    report = with_texts(report, writable)
     match report:
         case r.ActivityReport():
             return e.AgentActivity(str(report.state), report.detail)

@@ -25,6 +25,8 @@ from agent_orchestrator import locking
 from agent_orchestrator.errors import AoError, Temporary
 from agent_orchestrator.host import LocalHost
 from agent_orchestrator.odd import ODD
+from agent_orchestrator.plain import writable
+from agent_orchestrator.redaction import with_texts
 from agent_orchestrator.services.checks import junit
 from agent_orchestrator.services.checks.results import write_atomically
 from agent_orchestrator.services.fixer import detect, guards
@@ -142,9 +144,11 @@ async def _run(host: LocalHost, top: Path, tool: Tool, spec: Spec) -> Measured:
 def read(said: Said) -> Found:
     """What a tool said. What it wrote is of its own making: where it makes no sense, that is the tool's problem."""
     try:
-        return PARSERS["command" if said.code in (126, 127) else said.tool.kind](said)
+        found = PARSERS["command" if said.code in (126, 127) else said.tool.kind](said)
     except ODD as error:
         return Found(problem=f"what it wrote is of no known shape ({type(error).__name__})")
+    tests = {writable(name): state for name, state in found.tests.items()}
+    return replace(with_texts(found, writable), tests=tests)
 
 
 async def _said(host: LocalHost, top: Path, tool: Tool, way: Asking, spec: Spec) -> Said:
