@@ -55,6 +55,7 @@ def test_several_commands_at_once_start_one_daemon(off: Sandbox) -> None:
     assert [(process.returncode, err) for process, (_, err) in zip(running, said, strict=True)] == [(0, "")] * 5
     assert all(json.loads(out) == {"sessions": []} for out, _ in said)
     off.until(lambda: _daemons(off) == [off.daemon_pid()], "the others to give way")
+    assert "is taken" not in off.home.log.read_text(), "the lock held them, not the first one's port"
 
 
 def test_its_log_is_turned_over_and_only_some_of_it_is_kept(off: Sandbox) -> None:

@@ -97,7 +97,7 @@ class Served:
                     {"Content-Type": kind, "Git-Protocol": "version=2"},
                     role,
                 )
-                assert 400 <= answer.status < 500, answer  # it is for sessions on other machines, which there are none of
+                assert 400 <= answer.status < 500, answer  # it is for sessions on other machines alone
                 assert role or answer.status in (400, 401, 403, 404), answer
         self.world.sound()
 
