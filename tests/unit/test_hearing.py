@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,9 +13,10 @@ import pytest
 
 from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.pull import MOST_REPLIES, Comment, PullRequest
+from agent_orchestrator.host import LocalHost
 from agent_orchestrator.reports import ConversationReport, ReplyReport, TurnReport, UsageReport
 from agent_orchestrator.services import hearing
-from agent_orchestrator.services.hearing import body_of, rested
+from agent_orchestrator.services.hearing import body_of, done_if_all_is_committed, rested
 from agent_orchestrator.services.prices import Prices
 
 
@@ -36,6 +38,19 @@ def test_half_a_character_and_no_number_are_no_reason_to_hear_no_more(tmp_path: 
 
     assert json.loads(told(TurnReport("so \ud83d"))) == {"text": "so \ufffd"}
     assert "usd" not in told(UsageReport("of-no-list", 1, 1, usd=float("nan")))
+
+
+@pytest.mark.anyio
+async def test_work_that_ends_with_half_a_character_is_done(tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    facts = SimpleNamespace(
+        activity=SimpleNamespace(state="idle"), committed=True, done=None, generation=1, project="app",
+        spec=SimpleNamespace(path=str(tmp_path)),
+    )  # fmt: skip
+    flow = SimpleNamespace(sessions={"app-x": facts}, clock=lambda: 1.0)
+    plugins = SimpleNamespace(site_of=lambda _: SimpleNamespace(host=LocalHost()))
+    done = await done_if_all_is_committed(cast(Any, flow), cast(Any, plugins), "app-x", "x", "k", "so \ud83d")
+    assert done is not None and done.body == e.AgentDone("so \ufffd")
 
 
 def test_nobody_replies_without_end(tmp_path: Path) -> None:

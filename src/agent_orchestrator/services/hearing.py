@@ -182,7 +182,7 @@ async def done_if_all_is_committed(
         return None
     if status.code or status.out.strip() or not waits():
         return None
-    body = e.AgentDone(_summary(said))
+    body = e.AgentDone(writable(_summary(said)))
     return Event(body, flow.clock(), source, key, facts.project, session, facts.generation)
 
 
