@@ -417,7 +417,12 @@ def test_who_asks_nothing_does_not_pay_for_the_library() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-@pytest.mark.parametrize(("date", "skew"), [("Thu, 01 Jan 1970 00:16:40 GMT", 900.5), ("yesterday", None), ("", None)])
+ODD = "Mon, 20 Nov 1995 19:12:08 +99999999999999"
+
+
+@pytest.mark.parametrize(
+    ("date", "skew"), [("Thu, 01 Jan 1970 00:16:40 GMT", 900.5), ("yesterday", None), ("", None), (ODD, None)]
+)
 async def test_what_time_a_host_says_it_is(date: str, skew: float | None) -> None:
     async def answer(_asked: Asked) -> Reply:
         return 200, {"Date": date} if date else {}, b"{}"

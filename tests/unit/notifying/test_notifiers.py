@@ -51,6 +51,13 @@ def chat() -> Iterator[ChatServer]:
         yield chat
 
 
+@pytest.mark.parametrize("told", ["Mon, 32 Jan 2020 00:00:00 GMT", "Mon, 20 Nov 1995 19:12:08 +99999999999999", "soon"])
+def test_a_receiver_that_says_no_time_is_asked_again_in_a_while(told: str) -> None:
+    assert posting.retry_after(posting.Reply(429, {"retry-after": told}, b""), 1000.0) == 30.0
+    endless = b'{"retry_after": 1' + b"0" * 400 + b"}"
+    assert posting.retry_after(posting.Reply(429, {}, endless), 1000.0) == 30.0
+
+
 @pytest.mark.parametrize("name", MAKES)
 @pytest.mark.parametrize(
     ("fault", "kind", "until"),

@@ -430,7 +430,7 @@ def _skew(date: str, now: float) -> float | None:
     """How far ahead a host's clock is; it says whole seconds, and when the answer was made."""
     try:
         return parsedate_to_datetime(date).timestamp() + 0.5 - now
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import email.utils
 import json
+import math
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -123,14 +124,17 @@ def retry_after(reply: Reply, now: float) -> float:
         told = data["retry_after"]
     try:
         pause = float(told)
-    except ValueError:
-        at = email.utils.parsedate_to_datetime(told).timestamp() if _is_date(told) else now + 30.0
-        pause = at - now
+    except (ValueError, OverflowError):
+        pause = _until(str(told)) - now
     return min(max(pause, 1.0), LONGEST_PAUSE) if pause == pause else 30.0
 
 
-def _is_date(text: str) -> bool:
-    return email.utils.parsedate_tz(text) is not None
+def _until(date: str) -> float:
+    """The time that a date is; none at all where it is no date."""
+    try:
+        return email.utils.parsedate_to_datetime(date).timestamp()
+    except (ValueError, OverflowError):
+        return math.nan
 
 
 def host_of(url: str) -> str:
