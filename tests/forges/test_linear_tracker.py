@@ -9,6 +9,7 @@ import pytest
 
 from agent_orchestrator.errors import NotFound, Temporary, UsageError
 from agent_orchestrator.forge import IssueChange
+from agent_orchestrator.plain import one_line
 
 from . import fetch
 from .conftest import published
@@ -89,6 +90,15 @@ async def test_somebody_of_another_service_is_a_stranger(bench: LinearBench) -> 
     found = await bench.plugin().get("1")
     assert (found.author.name, found.author.write_access) == ("customer (external)", "no"), "a member may have his name"
     assert found.comments[0].author.write_access == "no"
+
+
+@pytest.mark.parametrize(
+    "name", ["sentry[bot]", "customer (external)", "Sentry[BOT] ", "sentry[bot\u200b]", "al\u200bice"]
+)
+async def test_a_guest_is_not_called_like_an_app_or_somebody_of_another_service(bench: LinearBench, name: str) -> None:
+    bench.server.user(name, guest=True)
+    found = await bench.plugin().get(bench.issue("x", by=name).identifier)
+    assert (found.author.name, found.author.write_access) == (f"{one_line(name)} (guest)", "no")
 
 
 async def test_complexity_is_a_budget_of_its_own(bench: LinearBench) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 from agent_orchestrator.errors import AoError, NotFound, UsageError
 from agent_orchestrator.forge import Access, Author, Issue, IssueChange, TrackerComment
 from agent_orchestrator.host import Host
+from agent_orchestrator.plain import one_line
 from agent_orchestrator.plugins.forges.linear_host import LinearHost
 from agent_orchestrator.plugins.forges.metering import lines, longest_wait
 from agent_orchestrator.plugins.trackers import linear_documents as documents
@@ -33,6 +34,8 @@ _REVIEW = re.compile(r"\breview", re.IGNORECASE)
 _ID = re.compile(r"([A-Za-z][A-Za-z0-9_]*)-(\d{1,9})")
 _NUMBER = re.compile(r"#?(\d{1,9})")
 _ADDRESS = re.compile(r"https?://[^/\s]+/[^/\s]+/issue/([A-Za-z][A-Za-z0-9_]*-\d{1,9})(?:[/?#].*)?")
+_EXTERNAL, _BOT = _OTHERS = "(external)", "[bot]"
+"""What the names of strangers end with who are no users of Linear."""
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 _ATTACHED = re.compile(r"!\[[^\]]{0,300}\]\((https?://[^\s)]+)|(https://uploads\.linear\.app/[^\s)\"'<>\]]+)")
 
@@ -370,15 +373,22 @@ def _comment(data: Mapping[str, Any], us: str) -> TrackerComment:
 def _author(user: Any, bot: Any, stranger: Any) -> Author:
     """Who said it: a member of the workspace may write, a guest or somebody of another service may not.
 
-    Somebody of another service, and an app, may be called like a member: he is told apart by name.
+    Somebody of another service, and an app, may be called like a member: he is told apart by name. So is a guest who is called like one
+    of them, or whose name has signs that nobody sees.
     """
     if isinstance(user, Mapping):
-        kind = "bot" if user.get("app") else "person"
-        return Author(str(user.get("displayName") or user.get("name")), kind, "no" if user.get("guest") else "yes")
+        name, kind = str(user.get("displayName") or user.get("name")), "bot" if user.get("app") else "person"
+        seen = one_line(name)
+        borrowed = seen != name or seen.casefold().endswith(_OTHERS)
+        return (
+            Author(f"{seen} (guest)" if borrowed else name, kind, "no")
+            if user.get("guest")
+            else Author(name, kind, "yes")
+        )
     if isinstance(stranger, Mapping):
-        return Author(f"{stranger.get('displayName') or stranger.get('name')} (external)", "person", "no")
+        return Author(f"{stranger.get('displayName') or stranger.get('name')} {_EXTERNAL}", "person", "no")
     if isinstance(bot, Mapping):
-        return Author(f"{bot.get('name') or 'bot'}[bot]", "bot", "unknown")
+        return Author(f"{bot.get('name') or 'bot'}{_BOT}", "bot", "unknown")
     return Author("somebody", "person", "no")
 
 
