@@ -6,12 +6,15 @@ anybody else, and of those of whom nobody knows, wait for a person, unless the p
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
 WRITES = "yes"
 """Of `yes`, `no` and `unknown`, the only answer that counts."""
+_NAME = re.compile(r"[\w.@+-]{1,64}(?:\[bot\])?")
+"""One word, as logins are."""
 
 
 class Said(Protocol):
@@ -62,3 +65,13 @@ def held(words: Iterable[Said], trusted: Collection[str]) -> str:
         if known
         else (f"words of {names}, of whom it is not known whether they may write to the repository")
     )
+
+
+def left_out(said: Said, trusted: Collection[str]) -> str:
+    """The same of one, for an agent."""
+    return "" if free(said, trusted) else held([Words(plain_name(said.author), said.write_access)], ())
+
+
+def plain_name(author: str) -> str:
+    """A stranger's name, for an agent: where names are free to choose, one may be an order; what is no plain one is not told."""
+    return author if _NAME.fullmatch(author) else "somebody"

@@ -269,7 +269,7 @@ async def list_backlog(caller: Caller, given: OfProject) -> dict[str, Any]:
     """The open issues in the order that they would be taken up, by which profile, and why not yet."""
     entries = caller.services.backlog.list(await caller.project(given.project))[:200]
     issues = caller.services.issues.flow.home.issues
-    return {"entries": [{**one, "title": _title(caller, issues[one["id"]])} for one in entries]}
+    return {"entries": [caller.shown(issues[one["id"]], one) for one in entries]}
 
 
 def session_view(caller: Caller, name: str) -> dict[str, Any]:
@@ -316,15 +316,22 @@ def _of_file(found: dict[str, Any], file: str) -> str:
 
 def _issue(caller: Caller, issue: Issue, *, text: bool = False) -> dict[str, Any]:
     row = caller.services.issues.get(issue.project, issue.number)
-    keys = ("number", "key", "project", "state", "labels", "author", "assignee", "after", "sessions", "waitingFor")
-    shown = {key: row[key] for key in keys} | {"title": _title(caller, issue)}
+    keys = (
+        "number",
+        "key",
+        "project",
+        "title",
+        "state",
+        "labels",
+        "author",
+        "assignee",
+        "after",
+        "sessions",
+        "waitingFor",
+    )
+    shown = caller.shown(issue, {key: row[key] for key in keys})
     if text:
         trusted = caller.services.projects.trusted_authors(issue.project)
         reason = caller.withheld(issue)
         shown |= cut(f"({reason})" if reason else task_text(issue, trusted))
     return shown
-
-
-def _title(caller: Caller, issue: Issue) -> str:
-    reason = caller.withheld(issue)
-    return f"({reason})" if reason else issue.title

@@ -74,11 +74,8 @@ def _without_strangers(caller: Caller, row: dict[str, Any], number: int) -> dict
     if not caller.identity.is_agent:
         return row
     issue, trusted = find_issue(caller.services.issues.flow, row["project"], number), caller.services.projects
-    if reason := caller.withheld(issue):
-        hidden: dict[str, Any] = {"title": f"({reason})", "body": "", "comments": []}
-        return {key: hidden.get(key, value) for key, value in row.items()}
-    if "comments" not in row:
-        return row
+    if "comments" not in row or caller.withheld(issue):
+        return caller.shown(issue, row)
     known = trusted.trusted_authors(issue.project)
     pairs = zip(row["comments"], issue.comments, strict=True)
     return row | {"comments": [shown for shown, said in pairs if free(said, known)]}
