@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from agent_orchestrator.errors import AoError, Denied, NotFound, Temporary
+from agent_orchestrator.forge import LONGEST_TEXT
 from agent_orchestrator.plugins.forges import http
 from agent_orchestrator.plugins.forges.http import TRIES, Http, next_page
 from agent_orchestrator.plugins.forges.refusals import Speaker
@@ -128,6 +129,29 @@ async def test_what_is_kept_whole_has_its_room(monkeypatch: pytest.MonkeyPatch) 
         remembered = [(await bench.http.get(f"since/{number}")).unchanged for number in (49, 48, 47, 46, 0)]
         assert remembered == [True, True, True, False, False]
         assert (await bench.http.get("of/0", keep=len)).unchanged, "little is kept of it, however long it was"
+
+
+async def test_a_listing_without_an_end_is_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "LARGEST", 10_000)
+
+    async def answer(asked: Asked) -> Reply:
+        more = f"<http://{asked.headers['host']}/x?page={len(asked.path)}>; rel=next"
+        return as_json([{"text": "x" * 5_000}], Link=more)
+
+    async with serving(answer) as bench:
+        with pytest.raises(Temporary, match="see who fills it"):
+            await bench.http.pages("x?per_page=100")
+        assert len(bench.asked) == 16
+
+
+async def test_of_a_text_no_more_is_held_than_is_kept() -> None:
+    async def answer(_asked: Asked) -> Reply:
+        return as_json([{"text": "x" * 1_000_000, "notes": [{"body": "y" * 300_000, "n": 1}]}, ["z" * 300_000], None])
+
+    async with serving(answer) as bench:
+        first, second, nothing = (await bench.http.get("x")).data
+    assert len(first["text"]) == len(first["notes"][0]["body"]) == len(second[0]) == LONGEST_TEXT + 1
+    assert (first["notes"][0]["n"], nothing) == (1, None)
 
 
 async def test_each_who_reads_the_same_keeps_what_he_wants_of_it() -> None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin, urlsplit
 
 from agent_orchestrator.errors import AoError, Temporary
+from agent_orchestrator.forge import LONGEST_TEXT
 from agent_orchestrator.plugins.forges.budget import Budget
 from agent_orchestrator.plugins.forges.refusals import Speaker, limited, refusal, too_many
 from agent_orchestrator.redaction import KNOWN
@@ -33,6 +34,8 @@ LARGEST = 64 * 1024 * 1024
 """The largest answer that is taken whole."""
 FULL, FEW = 100, 5
 """Things on a page; on each of a listing that has a page which is too large: strangers may write a million characters into one."""
+MOST_OF_LISTING = 8
+"""Times the largest answer that all pages of a listing may be."""
 TRIES = 3
 MOST_REDIRECTS = 5
 MOST_PAGES = 50
@@ -60,6 +63,8 @@ class Answer:
     """The body's JSON, or what `keep` made of it; none where there is none."""
     unchanged: bool = False
     """It is the same as the last time: nothing was spent."""
+    size: int = 0
+    """Bytes that were read."""
 
 
 @dataclass(slots=True)
@@ -130,11 +135,11 @@ class Http:
             self._known.move_to_end(memory)
             return Answer(200, {**raw.headers, "link": known.links}, known.data, unchanged=True)
         data = self._checked("GET", path, raw)
-        data = keep(data) if keep else data
+        data = keep(data) if keep else _without_excess(data) if len(raw.body) > LONGEST_TEXT else data
         if raw.status == 200 and raw.headers.get("etag"):
             size = 0 if keep else len(raw.body)
             self._remember(memory, _Known(raw.headers["etag"], data, raw.headers.get("link", ""), size))
-        return Answer(raw.status, raw.headers, data)
+        return Answer(raw.status, raw.headers, data, size=len(raw.body))
 
     def _remember(self, memory: tuple[str, str, str], answer: _Known) -> None:
         before = self._known.pop(memory, None)
@@ -158,8 +163,12 @@ class Http:
 
     async def _pages(self, path: str, most: int, keep: Keep | None) -> list[Any]:
         found: list[Any] = []
+        size = 0
         for _ in range(most):
             answer = await self.get(path, keep=keep)
+            size += answer.size
+            if size > MOST_OF_LISTING * LARGEST:
+                raise Temporary(f"{_short(path)} is longer than {size >> 20} MB", "see who fills it, and remove that")
             found += answer.data if isinstance(answer.data, list) else []
             following = next_page(answer.headers.get("link", ""))
             if following is None or not self._ours(self._url(following)):
@@ -402,6 +411,19 @@ async def _last(response: httpx2.Response, most: int) -> bytes:
         while pieces and size - len(pieces[0]) >= most:
             size -= len(pieces.popleft())
     return b"".join(pieces)[-most:] if most else b""
+
+
+def _without_excess(data: Any) -> Any:
+    """The same with no text in it that is longer than what is kept of one."""
+    left = [data]
+    while left:
+        one = left.pop()
+        for key, value in one.items() if isinstance(one, dict) else enumerate(one) if isinstance(one, list) else ():
+            if isinstance(value, str):
+                one[key] = value[: LONGEST_TEXT + 1]  # by one more it is known to be cut
+            else:
+                left.append(value)
+    return data
 
 
 def _json(body: bytes) -> Any:
