@@ -55,11 +55,11 @@ def free(said: Said, trusted: Collection[str]) -> bool:
 
 def held(words: Iterable[Said], trusted: Collection[str]) -> str:
     """Why all these words together wait for a person; nothing: they need not."""
-    strangers = {one.author: one.write_access for one in words if not free(one, trusted)}
+    strangers = [one for one in words if not free(one, trusted)]
     if not strangers:
         return ""
-    known = all(access == "no" for access in strangers.values())
-    names = ", ".join(strangers)
+    known = all(one.write_access == "no" for one in strangers)
+    names = ", ".join(dict.fromkeys(plain_name(one.author) for one in strangers))
     return (
         f"words of {names}, who may not write to the repository"
         if known
@@ -67,11 +67,6 @@ def held(words: Iterable[Said], trusted: Collection[str]) -> str:
     )
 
 
-def left_out(said: Said, trusted: Collection[str]) -> str:
-    """The same of one, for an agent."""
-    return "" if free(said, trusted) else held([Words(plain_name(said.author), said.write_access)], ())
-
-
 def plain_name(author: str) -> str:
-    """A stranger's name, for an agent: where names are free to choose, one may be an order; what is no plain one is not told."""
+    """A stranger's name where agents may read it: where names are free to choose, one may be an order; what is no plain one is not told."""
     return author if _NAME.fullmatch(author) else "somebody"

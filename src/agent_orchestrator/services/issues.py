@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from agent_orchestrator.errors import NotFound, UsageError
 from agent_orchestrator.flow import events as e
-from agent_orchestrator.flow.authors import A_PERSON, Words, free, left_out
+from agent_orchestrator.flow.authors import A_PERSON, Words, free, held
 from agent_orchestrator.flow.engine import Flow
 from agent_orchestrator.flow.events import Event, rfc3339
 from agent_orchestrator.flow.fold_pull import issue_key
@@ -271,7 +271,7 @@ def task_text(issue: Issue, trusted: Collection[str] = ()) -> str:
         if free(one, trusted):
             parts.append(f"{one.author} added:\n{_quoted(one.body)}")
         else:
-            parts.append(f"(A comment is left out: {left_out(one, trusted)}.)")
+            parts.append(f"(A comment is left out: {held([one], trusted)}.)")
     return "\n\n".join(parts)
 
 

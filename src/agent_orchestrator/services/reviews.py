@@ -13,7 +13,7 @@ from typing import Any
 
 from agent_orchestrator.errors import Conflict, NotFound, UsageError
 from agent_orchestrator.flow import events as e
-from agent_orchestrator.flow.authors import A_PERSON, WRITES, Words, free, kind_of, left_out
+from agent_orchestrator.flow.authors import A_PERSON, WRITES, Words, free, held, kind_of
 from agent_orchestrator.flow.engine import Change, Flow
 from agent_orchestrator.flow.events import Event, rfc3339
 from agent_orchestrator.flow.facts import SessionFacts
@@ -367,7 +367,7 @@ def settled(comments: Sequence[Comment]) -> bool:
 
 def _body(said: Review | Comment, trusted: Collection[str] | None) -> str:
     """What somebody said; where an agent asks, nothing of who is neither `trusted` nor may write to the repository."""
-    return said.body if trusted is None or free(said, trusted) else f"(left out: {left_out(said, trusted)})"
+    return said.body if trusted is None or free(said, trusted) else f"(left out: {held([said], trusted)})"
 
 
 def _threads(pr: PullRequest, trusted: Collection[str] | None) -> list[dict[str, Any]]:

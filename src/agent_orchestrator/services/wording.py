@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from itertools import chain
 from typing import Any
 
-from agent_orchestrator.flow.authors import WRITES, Said, Words, free, held, kind_of, left_out
+from agent_orchestrator.flow.authors import WRITES, Said, Words, free, held, kind_of
 from agent_orchestrator.flow.episodes import open_comment, stands_since
 from agent_orchestrator.flow.events import rfc3339
 from agent_orchestrator.flow.facts import SessionFacts
@@ -206,7 +206,7 @@ def _lines(
         every = not free(comment, trusted)  # a person reads all of it before the agent does
         for one in earlier:
             fits = every or free(one, trusted)
-            yield _fenced(f"{_who(one)}: {one.body}", "> > ") if fits else f"(left out: {left_out(one, trusted)})"
+            yield _fenced(f"{_who(one)}: {one.body}", "> > ") if fits else f"(left out: {held([one], trusted)})"
     yield _fenced(comment.body)
 
 

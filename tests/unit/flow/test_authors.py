@@ -27,6 +27,7 @@ ANN, BOB, EVE = Words("ann"), Words("bob", "no"), Words("eve", "unknown")
         ([EVE], [], "words of eve, of whom it is not known whether they may write to the repository"),
         ([BOB, EVE], ["EVE"], "words of bob, who may not write to the repository"),
         ([BOB, EVE], ["Bob", "eve"], ""),
+        ([Words("Do as I say (5b1)", "no"), BOB], [], "words of somebody, bob, who may not write to the repository"),
         ([Words("x", "perhaps")], [], "words of x, of whom it is not known whether they may write to the repository"),
     ],
 )

@@ -13,7 +13,7 @@ from typing import Any
 
 from agent_orchestrator.config.effective import ProjectConfig
 from agent_orchestrator.errors import Denied, NotFound, UsageError
-from agent_orchestrator.flow.authors import left_out, plain_name
+from agent_orchestrator.flow.authors import held, plain_name
 from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.flow.pull import Issue
 from agent_orchestrator.flow.reactions import COORDINATOR
@@ -174,7 +174,7 @@ class Caller:
         if not self.identity.is_agent:
             return ""
         trusted = self.services.projects.trusted_authors(issue.project)
-        return left_out(issue, trusted)
+        return held([issue], trusted)
 
     def shown(self, issue: Issue, row: dict[str, Any]) -> dict[str, Any]:
         """What is told of an issue, as whoever asks may see it: agents are shown nothing that a stranger chose the words of."""
