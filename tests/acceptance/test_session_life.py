@@ -193,3 +193,21 @@ def test_two_who_take_a_landing_back_at_once_are_told_of_one_change(one: Sandbox
     with ThreadPoolExecutor(4) as pool:
         told = list(pool.map(lambda _: one.ao("undo", "taken").stdout, range(4)))
     assert len(set(told)) == 1 and "on branch revert/app-taken" in told[0]
+
+
+def test_git_does_not_forget_a_workspace_whose_folder_is_not_there_just_now(one: Sandbox) -> None:
+    one.ao("new", "[[write: only|staged]] [[sh: git add only; rm only]] [[wait]]", "--name", "away")
+    path = Path(one.until(lambda: (now := one.session("away"))["activity"] == "idle" and now)["workspacePath"])
+    path.rename(path.with_name("elsewhere"))
+    told = one.ao("stop", "away").stdout
+    assert "the workspace stays (Git still has staged files of it" in told and "git worktree prune" in told
+    path.with_name("elsewhere").rename(path)
+    one.ao("restore", "away")
+    assert one.git("show", ":only", cwd=path) == "staged"
+    path.rename(path.with_name("elsewhere"))
+    one.ao("stop", "away")
+    one.git("worktree", "prune", "--expire", "now")
+    one.ao("restore", "away", check=False)
+    assert "the workspace was gone already" in one.ao("stop", "away").stdout
+    one.ao("restore", "away")
+    assert path.is_dir()

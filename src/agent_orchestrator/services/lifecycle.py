@@ -54,7 +54,7 @@ from agent_orchestrator.services.environment import AGENT_SECRETS, agent_environ
 from agent_orchestrator.services.hearing import agent_run
 from agent_orchestrator.services.plugins import Plugins, handle_of
 from agent_orchestrator.services.quota import Wait
-from agent_orchestrator.services.rescue import Rescue
+from agent_orchestrator.services.rescue import Rescue, left_behind
 from agent_orchestrator.services.sites import Site
 from agent_orchestrator.services.tokens import Tokens
 from agent_orchestrator.watch import Watch
@@ -600,8 +600,11 @@ class Lifecycle:
                 kept, why = await self._remove(facts, spec)
             else:  # its removal was cut short, or somebody else removed it
                 report = await site.saved_before(spec)
-                await self.plugins.workspace_of(facts).remove(spec)
-                saved.append(f"the workspace was gone already: {spec.path}")
+                left = () if facts.remote else await left_behind(self.host, spec.repo, spec.path)
+                kept, why = bool(left), _not_there(left)
+                if not kept:
+                    await self.plugins.workspace_of(facts).remove(spec)
+                    saved.append(f"the workspace was gone already: {spec.path}")
             if report.ref:
                 rescued = e.WorkRescued(report.ref, report.commit or "", tuple(report.saved))
                 events.append(self._event(facts, rescued, f"{intent.key}:rescued"))
@@ -683,6 +686,11 @@ class Lifecycle:
             facts, e.TimerDue("silence"), f"silent:{facts.id}:{facts.generation}:{heard:.3f}", facts.generation
         )
         raise Again(threshold, due)
+
+
+def _not_there(left: Sequence[str]) -> str:
+    """Why a workspace whose folder is gone is not forgotten."""
+    return f"Git still has {', '.join(left)} of it: bring its folder back, or let Git forget it by git worktree prune"
 
 
 def _created(made: WorkspaceInfo, spec: WorkspaceSpec) -> e.WorkspaceCreated:

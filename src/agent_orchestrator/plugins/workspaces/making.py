@@ -101,7 +101,7 @@ class GitWorkspace(ABC):
         if layout is not None:
             await self._unregister(spec, git, layout)
         forget_hooks(spec)
-        await asyncio.to_thread(remove_tree, _away(spec.path))
+        await asyncio.to_thread(remove_tree, away(spec.path))
         forget_record(spec)
 
     async def abandon(self, spec: WorkspaceSpec) -> WorkspaceInfo | None:
@@ -189,7 +189,7 @@ class GitWorkspace(ABC):
         A finished workspace whose folder is gone had its branch for good.
         """
         furnish.remove_link(spec)
-        for folder in (spec.path, _away(spec.path)):
+        for folder in (spec.path, away(spec.path)):
             await asyncio.to_thread(remove_tree, folder)
         await self._unregister(spec, git, layout)
         if record.made_branch and not record.made and await git.resolve(f"refs/heads/{spec.branch}") == record.start:
@@ -277,15 +277,15 @@ def _stamp(file: Path) -> tuple[int, int]:
     return (status.st_mtime_ns, status.st_size)
 
 
-def _away(path: Path) -> Path:
+def away(path: Path) -> Path:
     """Where a folder is while it is being removed."""
     return path.with_name(f".{path.name}.removed")
 
 
 def _put_away(path: Path) -> None:
     if os.path.lexists(path):
-        remove_tree(_away(path))
-        path.rename(_away(path))
+        remove_tree(away(path))
+        path.rename(away(path))
 
 
 def remove_tree(path: Path) -> None:

@@ -12,6 +12,7 @@ repository within), `restore.py` brings back, `manifest.py` is what passes betwe
 on from.
 """
 
+from agent_orchestrator.services.rescue.linked import left_behind
 from agent_orchestrator.services.rescue.manifest import rescue_ref
 from agent_orchestrator.services.rescue.restore import BroughtBack, bring_back, from_checkpoint, settle
 from agent_orchestrator.services.rescue.store import Checkpoint, Rescue, checkpoint, is_safe, rescue, saved_before
@@ -25,6 +26,7 @@ __all__ = [
     "checkpoint",
     "from_checkpoint",
     "is_safe",
+    "left_behind",
     "rescue",
     "rescue_ref",
     "saved_before",

@@ -8,9 +8,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from agent_orchestrator.git import Git, GitFailed
-from agent_orchestrator.git_files import Layout, read_head
+from agent_orchestrator.git_files import Layout, read_head, read_symbolic_head
+from agent_orchestrator.host import Host
+from agent_orchestrator.plugins.workspaces.making import away
 from agent_orchestrator.plugins.workspaces.worktree import place_of, registered
 
+_IN_PROGRESS = {
+    "rebase-merge": "rebase",
+    "rebase-apply": "rebase",
+    "MERGE_HEAD": "merge",
+    "CHERRY_PICK_HEAD": "cherry-pick",
+    "REVERT_HEAD": "revert",
+    "BISECT_LOG": "bisect",
+}
 _MANY = 100
 """Changed ones after which the others are saved unseen."""
 
@@ -24,6 +34,11 @@ class Linked:
     heads: set[str] = field(default_factory=set)
     """Commits that they stand at."""
     unsafe: list[str] = field(default_factory=list)
+
+
+def in_progress(git_dir: Path) -> list[str]:
+    """What Git has begun there and not ended, in words."""
+    return sorted({what for name, what in _IN_PROGRESS.items() if (git_dir / name).exists()})
 
 
 async def linked(git: Git, layout: Layout, *, own: bool) -> Linked:
@@ -50,3 +65,25 @@ async def _is_changed(git: Git) -> bool:
         return bool(await git.status())
     except GitFailed:
         return True
+
+
+async def left_behind(host: Host, repo: Path, workspace: Path) -> tuple[str, ...]:
+    """What only Git's own folder of a worktree has whose files are not there: its disk may not be mounted just now. Nothing, if it is
+    our own removal that was cut short: then all was saved before.
+    """
+    if away(workspace).exists():
+        return ()
+    main = Git(host, repo)
+    layout = await main.layout()
+    entries = await asyncio.to_thread(registered, layout.common) if layout else []
+    for entry in entries:
+        if place_of(entry) == os.path.realpath(workspace):
+            index = {"GIT_DIR": str(entry), "GIT_WORK_TREE": str(repo)}
+            staged = await main.run("diff-index", "--cached", "--quiet", "HEAD", "--", env=index, ok=(0, 1, 128))
+            found = [
+                "staged files" if staged.code else "",
+                "" if read_symbolic_head(entry) else "detached HEAD",
+                *(f"{what} in progress" for what in in_progress(entry)),
+            ]
+            return tuple(words for words in found if words)
+    return ()

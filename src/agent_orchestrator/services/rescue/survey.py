@@ -17,17 +17,9 @@ from agent_orchestrator.git import SPARSE_MARK, Change, Git
 from agent_orchestrator.git_files import LONGEST_INDEX, Layout, find_layout, read_head, read_symbolic_head
 from agent_orchestrator.host import Host
 from agent_orchestrator.safe_files import NotPlain, plain
-from agent_orchestrator.services.rescue.linked import linked
+from agent_orchestrator.services.rescue.linked import in_progress, linked
 from agent_orchestrator.services.rescue.unborn import is_there, why_it_stays, without_commits
 
-_IN_PROGRESS = {
-    "rebase-merge": "rebase",
-    "rebase-apply": "rebase",
-    "MERGE_HEAD": "merge",
-    "CHERRY_PICK_HEAD": "cherry-pick",
-    "REVERT_HEAD": "revert",
-    "BISECT_LOG": "bisect",
-}
 _STATE_FOLDERS = ("rebase-merge", "rebase-apply", "sequencer")
 _NOT_STATE = {"FETCH_HEAD"}
 WORKTREE_REFS = ("refs/bisect/", "refs/worktree/", "refs/rewritten/")
@@ -122,7 +114,7 @@ async def unsaved(host: Host, workspace: Path) -> str:
     if layout is None:
         return ""
     count = len(await Git(host, workspace).status())
-    words = [_counted(count, "file") + " uncommitted" if count else "", *_in_progress(layout.git_dir)]
+    words = [_counted(count, "file") + " uncommitted" if count else "", *in_progress(layout.git_dir)]
     return ", ".join(word for word in words if word)
 
 
@@ -153,7 +145,7 @@ async def survey(host: Host, repo: Path, workspace: Path, named: Sequence[str], 
         found.unsafe.append(why_it_stays(workspace, found.head))
         found.head, found.lost = None, True
     await _look_at_files(found, origin, named)
-    found.in_progress = _in_progress(layout.git_dir)
+    found.in_progress = in_progress(layout.git_dir)
     found.git_files = _git_files(layout.git_dir, own=found.own_objects)
     await asyncio.to_thread(_leave_large_ones, found)
     await _look_at_commits(found)
@@ -393,7 +385,7 @@ async def _submodule(host: Host, path: Path, name: str) -> list[str]:
     if layout is None:
         return [f"submodule {name} holds files of its own"] if path.is_dir() and any(path.iterdir()) else []
     git = Git(host, path)
-    if await git.status() or _in_progress(layout.git_dir):
+    if await git.status() or in_progress(layout.git_dir):
         return [f"submodule {name} has uncommitted work"]
     if (await git.run("rev-list", "-n1", "HEAD", "--all", "--not", "--remotes", ok=(0, 128))).out:
         return [f"submodule {name} has commits that are not pushed"]
@@ -401,10 +393,6 @@ async def _submodule(host: Host, path: Path, name: str) -> list[str]:
 
 
 # -- Git's own -----------------------------------------------------------------------------------------------------------
-
-
-def _in_progress(git_dir: Path) -> list[str]:
-    return sorted({what for name, what in _IN_PROGRESS.items() if (git_dir / name).exists()})
 
 
 def _git_files(git_dir: Path, *, own: bool) -> list[str]:
