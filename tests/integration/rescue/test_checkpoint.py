@@ -162,6 +162,7 @@ async def test_what_does_not_fit_waits(two: Two) -> None:
     git(two.first.path, "commit", "-qam", "another way")
     second = await two.move(publish=True)
     waiting = await two.bring_back(second)
-    assert waiting == f"branch feature/s has moved since the work was saved: git cherry-pick -n -m 1 {REF} applies it"
+    saved = git(second.spec.repo, "rev-parse", REF)[:12]
+    assert waiting == f"branch feature/s has moved since the work was saved: git cherry-pick -n -m 1 {saved} applies it"
     assert git(second.path, "status", "--porcelain") == ""
     assert git(second.spec.repo, "show", f"{REF}:a.txt") == "one way"

@@ -104,6 +104,30 @@ async def test_worktrees_that_the_agent_made_itself(world: World) -> None:
     git(world.spec.repo, "cat-file", "-e", f"{only}^{{commit}}")
 
 
+async def test_what_could_not_be_brought_back_is_told_for_as_long_as_it_waits(world: World) -> None:
+    """Its branch went on meanwhile, and then there is more to save."""
+    await world.make()
+    (world.path / "first.txt").write_text("first\n")
+    first = await rescue(world.host, world.spec.repo, world.path, "app-task")
+    await world.plugin.remove(world.spec)
+    branch = f"refs/heads/{world.spec.branch}"
+    tree, tip = f"{branch}^{{tree}}", git(world.spec.repo, "rev-parse", branch)
+    git(world.spec.repo, "update-ref", branch, git(world.spec.repo, "commit-tree", tree, "-p", tip, "-m", "more"))
+    await world.plugin.create(replace(world.spec, existing=True), lambda _: None)
+    command = f"git cherry-pick -n -m 1 {(first.commit or '')[:12]}"
+    assert command in (await bring_back(world.host, world.spec.repo, world.path, "app-task")).waiting
+    (world.path / "second.txt").write_text("second\n")
+    second = await rescue(world.host, world.spec.repo, world.path, "app-task")
+    assert (first.commit or "")[:12] in second.saved[-1] and "not brought back" in second.saved[-1]
+    again = await rescue(world.host, world.spec.repo, world.path, "app-task")
+    assert again.commit == second.commit and again.saved == second.saved[:-1], "what is the same is not saved twice"
+    await world.make_again()
+    assert (world.path / "second.txt").exists() and not (world.path / "first.txt").exists()
+    git(world.spec.repo, "gc", "-q", "--prune=now")
+    git(world.path, *command.split()[1:])
+    assert (world.path / "first.txt").read_text() == "first\n"
+
+
 async def test_nothing_to_save(world: World) -> None:
     await world.make()
     commit(world.path, "done.txt", "done\n")

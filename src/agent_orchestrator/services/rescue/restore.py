@@ -191,7 +191,7 @@ async def _changed(saved: _Saved) -> str:
         return ""
     return (
         f"{saved.git.repo} has changes of its own ({changed[0]} …): commit them; "
-        f"git cherry-pick -n -m 1 {saved.ref} applies the saved work"
+        f"git cherry-pick -n -m 1 {saved.commit[:12]} applies the saved work"
     )
 
 
@@ -201,7 +201,7 @@ async def _moved(saved: _Saved) -> str:
     if not name or not head or await saved.git.resolve(name) in (None, head):
         return ""
     branch = name.removeprefix("refs/heads/")
-    return f"branch {branch} has moved since the work was saved: git cherry-pick -n -m 1 {saved.ref} applies it"
+    return f"branch {branch} has moved since the work was saved: git cherry-pick -n -m 1 {saved.commit[:12]} applies it"
 
 
 async def _catch_up(saved: _Saved) -> bool:

@@ -76,12 +76,15 @@ async def rescue(
     with tempfile.TemporaryDirectory(prefix="ao-rescue-") as folder:
         try:
             about = f"Rescue of {session}: {', '.join(words)}\n\nao restore {session} brings it back.\n"
-            earlier = await found.main.resolve(ref) or await found.main.resolve(restored_ref(session))
+            waiting = await found.main.resolve(ref)
+            earlier = waiting or await found.main.resolve(restored_ref(session))
             commit = await _save(found, ref, session, Path(folder), about, [earlier] if earlier else [])
         except OSError as error:
             raise AoError(
                 f"{workspace} could not be saved: {error.strerror or error}", "mend that; nothing was removed"
             ) from None
+    if waiting not in (None, commit):
+        words = (*words, f"and below it {waiting[:12]}, which was saved before and not brought back")
     return Rescue(clean=False, saved=words, ref=ref, commit=commit, skipped=skipped, unsafe=unsafe)
 
 
