@@ -211,3 +211,20 @@ def test_git_does_not_forget_a_workspace_whose_folder_is_not_there_just_now(one:
     assert "the workspace was gone already" in one.ao("stop", "away").stdout
     one.ao("restore", "away")
     assert path.is_dir()
+
+
+def test_who_stops_what_is_to_land_is_told_that_it_still_is(one: Sandbox) -> None:
+    (one.repo / "mine.txt").write_text("one\n")
+    one.git("add", "mine.txt")
+    one.git("commit", "-q", "-m", "mine")
+    one.ao("new", "[[write: mine.txt|two]] [[commit: two]] [[done: two]]", "--name", "waits")
+    one.until(lambda: one.session("waits")["status"] == "review_pending", "its change")
+    (one.repo / "mine.txt").write_text("of the person\n")
+    one.ao("merge", "waits", "--no-wait")
+    one.until(lambda: "stands in the way" in one.ao("queue").stdout, "the landing to wait")
+    assert "its change is still to land on main; not so: ao merge app-waits --cancel" in one.ao("stop", "waits").stdout
+    assert "its change is still to land on main" in one.ao("why", "waits").stdout
+    one.ao("merge", "app-waits", "--cancel")
+    one.git("checkout", "-q", "mine.txt")
+    assert "still to land" not in one.ao("why", "waits").stdout
+    assert one.git("show", "main:mine.txt") == "one"

@@ -128,7 +128,9 @@ def _ended(facts: SessionFacts) -> Status | None:
         what = f"your word on its budget: ao answer {facts.id} --allow"
         return Status("stopped", "budget", facts.updated_at, f"{asked.text}; its work is saved", what, called=True)
     if facts.stopped:
-        return Status("stopped", facts.stopped_by, facts.updated_at, f"{_who(facts)} stopped it; its work is saved")
+        lands = f"; its change is still to land on {facts.pr.base}" if facts.pr and facts.pr.landing else ""
+        why = f"{_who(facts)} stopped it; its work is saved{lands}"
+        return Status("stopped", facts.stopped_by, facts.updated_at, why)
     if facts.pr and facts.pr.state == "closed":
         return Status("closed", "pr", facts.updated_at, "its pull request was closed")
     return None

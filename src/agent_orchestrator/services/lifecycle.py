@@ -620,6 +620,8 @@ class Lifecycle:
         launching.remove_surely(launching.forget_ended(self.home.session(facts.id)))
         if self.after_landing is not None and (told := await self.after_landing(facts)):
             saved.append(told)
+        if facts.pr and facts.pr.landing:
+            saved.append(f"its change is still to land on {facts.pr.base}; not so: ao merge {facts.id} --cancel")
         events.append(self._event(facts, e.SessionStopped(tuple(saved), kept), f"{intent.key}:done"))
         return events
 
