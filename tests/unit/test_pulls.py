@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent_orchestrator.errors import AoError, Temporary
+from agent_orchestrator.errors import AoError, NotFound, Temporary
 from agent_orchestrator.flow.effects import Hindered
 from agent_orchestrator.flow.reactions import Intent
 from agent_orchestrator.services.pulls import Pulls
@@ -15,15 +15,15 @@ from agent_orchestrator.services.pulls import Pulls
 pytestmark = pytest.mark.anyio
 
 
-@pytest.mark.parametrize(("error", "raised"), [(Temporary("no room"), Hindered), (AoError("no project"), AoError)])
-async def test_a_check_that_cannot_be_run_now_is_run_as_soon_as_it_can(error: AoError, raised: type) -> None:
-    def project(_name: str) -> None:
-        raise error
+@pytest.mark.parametrize("error", [Temporary("no room"), NotFound("no project")])
+@pytest.mark.parametrize("kind", ["check", "compare", "open-pr", "ready-pr"])
+async def test_what_cannot_be_done_now_is_done_as_soon_as_it_can(kind: str, error: AoError) -> None:
+    class Failing(dict[str, Any]):
+        def __getitem__(self, _key: str) -> Any:
+            raise error
 
-    facts = SimpleNamespace(id="app-x", project="app", pr=SimpleNamespace(), head="1")
-    flow: Any = SimpleNamespace(sessions={"app-x": facts}, on_change=[])
-    plugins: Any = SimpleNamespace(project=project)
+    flow: Any = SimpleNamespace(sessions=Failing(), on_change=[])
     none: Any = None
-    pulls = Pulls(flow, none, none, plugins, none, none, none)
-    with pytest.raises(raised):
-        await pulls.effects()["check"].run(Intent("check", "check:app-x", "app-x"), 0)
+    pulls = Pulls(flow, none, none, none, none, none, none)
+    with pytest.raises(Hindered):
+        await pulls.effects()[kind].run(Intent(kind, f"{kind}:app-x", "app-x"), 0)

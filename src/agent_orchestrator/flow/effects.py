@@ -83,11 +83,6 @@ def patient(run: Run, passes: Callable[[AoError], bool] = lambda _: True) -> Run
     return tried
 
 
-def may_pass(error: AoError) -> bool:
-    """It says nothing of what was asked for: the same may work later."""
-    return error.retryable
-
-
 @dataclass(frozen=True, slots=True)
 class Effect:
     """How one kind of intent is carried out."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from agent_orchestrator.config.effective import AgentSettings
 from agent_orchestrator.errors import AoError, Conflict, Denied, Temporary
 from agent_orchestrator.flow import events as e
-from agent_orchestrator.flow.effects import Again, Effect, may_pass, patient
+from agent_orchestrator.flow.effects import Again, Effect, patient
 from agent_orchestrator.flow.engine import Flow
 from agent_orchestrator.flow.events import Event
 from agent_orchestrator.flow.facts import Message, SessionFacts
@@ -114,7 +114,7 @@ class Lifecycle:
             "prepare": Effect(self.reaching(self.prepare), fatal="making its workspace"),
             "launch": Effect(self.reaching(self.launch), fatal="starting its agent"),
             "deliver": Effect(self.deliver, ambiguous=True, even_if_stale=True),
-            "publish": Effect(patient(self.reaching(self.publish), may_pass)),
+            "publish": Effect(patient(self.reaching(self.publish))),
             "stop": Effect(self.reaching(self.stop), fatal="stopping its agent"),
             "clean-up": Effect(self.reaching(self.clean_up), fatal="cleaning up"),
             "silence": Effect(self.silence),

@@ -14,7 +14,7 @@ from agent_orchestrator.config.effective import ProjectConfig
 from agent_orchestrator.config.model import Check
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.flow import events as e
-from agent_orchestrator.flow.effects import Effect, may_pass, patient
+from agent_orchestrator.flow.effects import Effect, patient
 from agent_orchestrator.flow.engine import Change, Flow
 from agent_orchestrator.flow.events import Event
 from agent_orchestrator.flow.facts import SessionFacts
@@ -59,9 +59,9 @@ class Pulls:
     def effects(self) -> dict[str, Effect]:
         """By kind of intent."""
         return {
-            "open-pr": Effect(patient(self.open, may_pass)),
-            "ready-pr": Effect(patient(self.ready, may_pass)),
-            "check": Effect(patient(self.check, may_pass)),
+            "open-pr": Effect(patient(self.open)),
+            "ready-pr": Effect(patient(self.ready)),
+            "check": Effect(patient(self.check)),
             "compare": Effect(patient(self.compare)),
         }
 

@@ -17,7 +17,7 @@ from typing import Any
 from agent_orchestrator.config.effective import ProjectConfig
 from agent_orchestrator.errors import AoError, Conflict, Denied, NotFound, Temporary, UsageError
 from agent_orchestrator.flow import events as e
-from agent_orchestrator.flow.effects import Again, Effect, Run, may_pass, patient
+from agent_orchestrator.flow.effects import Again, Effect, Run, patient
 from agent_orchestrator.flow.engine import Flow
 from agent_orchestrator.flow.events import Event
 from agent_orchestrator.flow.facts import SessionFacts
@@ -62,7 +62,7 @@ class ForgeChanges:
         asked = {"reply": self.reply, "close-pr": self.close, "make-ready": self.ready, "rerun": self.rerun}
         of_asked = {kind: Effect(patient(run, of_the_host)) for kind, run in asked.items()}
         waited_for = {"resolve": self.resolve, "request-review": self.request_review}
-        of_waited = {kind: Effect(patient(run, may_pass)) for kind, run in waited_for.items()}
+        of_waited = {kind: Effect(patient(run, lambda error: error.retryable)) for kind, run in waited_for.items()}
         return {**local, **both, **of_asked, **of_waited, "push": Effect(patient(self.push))}
 
     def _either(self, local: Run, remote: Run) -> Run:
