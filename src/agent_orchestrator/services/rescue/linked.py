@@ -41,11 +41,14 @@ def in_progress(git_dir: Path) -> list[str]:
     return sorted({what for name, what in _IN_PROGRESS.items() if (git_dir / name).exists()})
 
 
+def _places(common: Path) -> list[tuple[Path, str | None]]:
+    return [(entry, place_of(entry)) for entry in registered(common)]
+
+
 async def linked(git: Git, layout: Layout, *, own: bool) -> Linked:
     """Look at them; `own`: the workspace is a repository of its own, which those elsewhere would lose."""
     found, root = Linked(), os.path.realpath(git.repo)
-    for entry in await asyncio.to_thread(registered, layout.common):
-        place = place_of(entry)
+    for entry, place in await asyncio.to_thread(_places, layout.common):
         inside = place is not None and place.startswith(f"{root}/")
         if entry == layout.git_dir or not (inside or own):
             continue
@@ -75,9 +78,8 @@ async def left_behind(host: Host, repo: Path, workspace: Path) -> tuple[str, ...
         return ()
     main = Git(host, repo)
     layout = await main.layout()
-    entries = await asyncio.to_thread(registered, layout.common) if layout else []
-    for entry in entries:
-        if place_of(entry) == os.path.realpath(workspace):
+    for entry, place in await asyncio.to_thread(_places, layout.common) if layout else ():
+        if place == os.path.realpath(workspace):
             index = {"GIT_DIR": str(entry), "GIT_WORK_TREE": str(repo)}
             staged = await main.run("diff-index", "--cached", "--quiet", "HEAD", "--", env=index, ok=(0, 1, 128))
             found = [
