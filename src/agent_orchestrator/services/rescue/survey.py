@@ -127,7 +127,8 @@ async def survey(host: Host, repo: Path, workspace: Path, named: Sequence[str], 
             raise NotFound(
                 f"{repo} is not a Git repository", "bring it back to its place; the workspace stays as it is"
             )
-        mend = "its files stay as they are; make it known to its repository again: ao shutdown, then ao doctor --repair"
+        mend = "its files stay as they are; have its repository know it again: ao shutdown, then ao doctor --repair"
+        mend += "; or move the folder away"
         raise NotFound(f"{workspace} is not a Git repository", mend)
     found = Survey(
         git=git,
