@@ -121,6 +121,36 @@ async def test_detaching_leaves_the_persons_terminal_as_it_was(process: Bench) -
     assert await process.runtime.probe([handle]) == [Alive()]
 
 
+_STEERS = (
+    b"\x1b]52;c;ZXZpbA==\x07 \x1b]52;c;?\x1b\\ \xc2\x9d52;c;ZXZpbA==\xc2\x9c \x1b]1337;File=name=eA==:eA==\x07"
+    b" \x1bP1;1|17/657669\x1b\\ \x1b_Gt=t;L2V0Yw==\x1b\\\n"
+)
+_SHOWS = "\x1b]0;title\x07\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\\x1b[31mred\x1b[0m “quoted” é".encode()
+
+
+async def test_what_an_agent_prints_reaches_a_persons_screen_and_nothing_else(process: Bench) -> None:
+    """Neither the clipboard, nor keys, files or other windows of the terminal; in one piece, and byte by byte."""
+    script = """
+import os, sys, time
+sys.stdin.readline()
+text = bytes.fromhex(sys.argv[1])
+os.write(1, text)
+for number in range(len(text)):
+    os.write(1, text[number:number + 1])
+    time.sleep(0.002)
+os.write(1, b"\\x1b]52;c;" + b"A" * 200000 + b"\\x07the end\\x1b[0m")
+time.sleep(600)
+"""
+    handle = await process.launch(python(script, (_STEERS + _SHOWS + b"\x1b[1m").hex()))
+    terminal = await process.attach(handle)
+    await eventually(lambda: b"detaches" in terminal.output)
+    terminal.type(b"\r")
+    await eventually(lambda: b"the end\x1b[0m" in terminal.output)
+    assert terminal.output.count(_SHOWS + b"\x1b[1m") == 2
+    for part in (b"]52", b"\x9d52", b"1337", b"\x1bP", b"\x1b_", b"ZXZpbA", b"657669", b"AAAA"):
+        assert part not in terminal.output
+
+
 async def test_an_attached_person_sees_the_end(process: Bench) -> None:
     handle = await process.launch(["sh", "-c", "read line; echo last words; exit 3"])
     terminal = await process.attach(handle)

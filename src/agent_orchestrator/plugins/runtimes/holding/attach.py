@@ -6,6 +6,7 @@ A script of its own that needs nothing but the standard library. It says goodbye
 from __future__ import annotations
 
 import os
+import re
 import select
 import signal
 import socket
@@ -16,6 +17,40 @@ import tty
 DETACH = b"\x1d"
 # Whatever the program inside switched on, off again: alternate screen, mouse, bracketed paste, focus, application keys, colours.
 RESTORE = b"\x1b[?1049l\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?2004l\x1b[?1004l\x1b[?1l\x1b>\x1b[?25h\x1b[0m"
+
+
+# Strings for the terminal itself, up to their end: they may be for its clipboard, its keys, files or other windows.
+_BEGIN = re.compile(rb"\x1b[]PX^_]|\xc2[\x90\x98\x9d-\x9f]")
+_END = re.compile(rb"\x07|\x1b\\|\xc2\x9c|(?=[\x18\x1a])|(?=\x1b[^\\])")
+_PART = re.compile(rb"[\x1b\xc2]\Z")
+_HARMLESS = re.compile(rb"(?:\x1b\]|\xc2\x9d)(?:[01248]|1[012]|104|11[012]|133)(?:;|\Z|[\x07\x1b\xc2])")
+"""Titles, colours, links, and where a prompt begins."""
+_LONGEST = 1 << 16
+
+
+class Screen:
+    """What an agent prints, without what must not reach a person's terminal; tmux keeps that for itself too."""
+
+    def __init__(self) -> None:
+        self._held = b""
+
+    def __call__(self, output: bytes) -> bytes:
+        """What of it, and of what was held back before, may be shown now."""
+        data, self._held = self._held + output, b""
+        shown = []
+        while begin := _BEGIN.search(data):
+            start, end = begin.start(), _END.search(data, begin.end())
+            shown.append(data[:start])
+            if end is None:
+                short = len(data) - start <= _LONGEST
+                self._held = data[start:] if short else begin[0] + b"!" + data[-1:]  # nothing harmless, whatever comes
+                return b"".join(shown)
+            if _HARMLESS.match(data, start):
+                shown.append(data[start : end.end()])
+            data = data[end.end() :]
+        if _PART.search(data):
+            data, self._held = data[:-1], data[-1:]
+        return b"".join((*shown, data))
 
 
 class Detached(Exception):
@@ -69,6 +104,7 @@ def relay(holder: socket.socket, watch: bool) -> None:
     for number in (signal.SIGWINCH, signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, lambda *_: None)
     send(holder, b"W" if watch else b"A", size())
+    screen = Screen()
     while True:
         ready, _, _ = select.select([0, holder.fileno(), wakeup], [], [])
         if wakeup in ready:
@@ -82,7 +118,7 @@ def relay(holder: socket.socket, watch: bool) -> None:
                 return
             if not output:
                 return
-            write_all(output)
+            write_all(screen(output))
         if 0 in ready:
             keys = os.read(0, 65536)
             typed, detach, _ = keys.partition(DETACH)
