@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 import shlex
 import uuid
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
@@ -19,6 +20,9 @@ from agent_orchestrator.flow.events import Event, rfc3339
 from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.flow.pull import UNDER_WAY, CheckRun, Comment, PullRequest, Review
 from agent_orchestrator.flow.reactions import CHANGELESS
+from agent_orchestrator.flow.shell_words import visible
+from agent_orchestrator.flow.steering import steers
+from agent_orchestrator.git import Git
 from agent_orchestrator.home import Home
 from agent_orchestrator.host import Host
 from agent_orchestrator.services import checks, landing
@@ -107,9 +111,11 @@ class Reviews:
         if reviewer is not None:
             words = Words(reviewer.spec.profile or reviewer.spec.agent)
         kind = "agent" if reviewer else kind_of(words.author)
-        enough = kind == "person" or self._agents_word_is_enough(facts)
-        counts = verdict != "commented" and words.write_access == WRITES and (enough or verdict != "approved")
         head = (reviewer.head if reviewer else None) or facts.head or ""
+        enough = kind == "person" or self._agents_word_is_enough(facts)
+        if kind != "person" and enough and verdict == "approved" and (steering := await self._steers(facts, pr, head)):
+            enough, text = False, f"{text}\n\n(A person is to judge it: it changes {steering}.)".strip()
+        counts = verdict != "commented" and words.write_access == WRITES and (enough or verdict != "approved")
         events = [
             self._comment(facts, said, f"{review}:{number}", words, review if counts else None, kind, head)
             for number, said in enumerate(comments)
@@ -139,6 +145,15 @@ class Reviews:
 
     def _agents_word_is_enough(self, facts: SessionFacts) -> bool:
         return self.sessions.plugins.project(facts.project).review.approval == "agent"
+
+    async def _steers(self, facts: SessionFacts, pr: PullRequest, head: str) -> str:
+        """What a change has of that by which agents, or the programs around them, are started: its reviewer was started by it itself."""
+        since = facts.base_head or (facts.place.base_commit if facts.place else f"refs/heads/{pr.base}")
+        words = ("diff", "--name-only", "-z", "--no-renames", "--end-of-options", f"{since}...{head}", "--")
+        done = await Git(self.host, Path(facts.spec.repo)).run(*words, ok=(0, 128))
+        if done.code:
+            return "what cannot be read here"
+        return next((visible(name) for name in os.fsdecode(done.out).split("\0") if steers(name)), "")
 
     def _comment(
         self,
