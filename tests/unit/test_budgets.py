@@ -320,6 +320,28 @@ async def test_a_projects_budget_is_for_ever(till: Till) -> None:
     assert till.verdicts()["app-c"] == "a greater budget: the budget of app is spent: 2,100 of 2,000 tokens"
 
 
+@played(budget("perProject: 400 USD"))
+async def test_what_one_session_says_it_used_does_not_keep_others_from_going_on_for_ever(till: Till) -> None:
+    await till.works("a", "b")
+    await till.uses("a", usd=2.0**53)
+    assert till.facts("a").stopped and till.facts("b").stopped
+    [project] = till.budgets.caps("app", None)
+    assert till.budgets.spent(project) == 600.0
+    [offer] = till.facts("b").offers
+    await till.flow.append(till._event("app-b", e.OfferAnswered(offer.id, "allow")))
+    await till.settle()
+    assert till.budgets.gate(till.facts("b"), []) == "" and till.budgets.wait(till.facts("b")) is None
+
+
+@played(budget("perProject: 400 USD, perSession: 5 USD"))
+async def test_nor_does_it_pause_them_where_it_has_a_budget_of_its_own(till: Till) -> None:
+    await till.works("a", "b")
+    await till.uses("a", usd=2.0**53)
+    await till.wants("c")
+    assert till.facts("a").stopped and not till.facts("b").stopped
+    assert till.budgets.gate(till.facts("c"), []) == ""
+
+
 PROFILES = "agents: {dear: {tool: demo, budget: {perDay: 1 USD, perSession: 3 USD}}, cheap: {tool: demo}}\n"
 
 

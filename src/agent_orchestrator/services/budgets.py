@@ -32,6 +32,10 @@ WARN_AT = 0.8
 """The part of a budget at which a person is told."""
 EXPECTED = {"USD": 0.25, "tokens": 100_000.0}
 """What a session is expected to use that nothing is known about; at most a tenth of the budget it counts into."""
+COUNTED = 1.5
+"""Of a budget that sessions share, how much one of them counts for at most: it is its agent's word, and a person can let others go on."""
+OVERDRAWN = 10.0
+"""The same, of its own budget: at the end of that it is paused, and a single step costs no more than that."""
 REMEMBERED = 20
 """Earlier sessions that an expectation is made of."""
 DAY = 86400.0
@@ -109,7 +113,7 @@ class Budgets:
         self._call_later = call_later
         self._caps: dict[tuple[str, str | None], tuple[ProjectConfig, tuple[Cap, ...]]] = {}
         self._spent: tuple[int, str, dict[Cap, float]] = (-1, "", {})
-        self._usual: tuple[int, dict[tuple[str, str, str], float | None]] = (-1, {})
+        self._usual: tuple[int, dict[tuple[str, str, str, float], float | None]] = (-1, {})
         self._reserved: tuple[Sequence[SessionFacts], int, dict[Cap, float]] = ((), 0, {})
         self._timer: Timer | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -164,9 +168,17 @@ class Budgets:
         sums = self._spent[2]
         if cap not in sums:
             mine = (facts for facts in self.flow.sessions.values() if cap.counts(facts))
-            used = (used_on(facts, day) if cap.scope == "day" else facts.usage for facts in mine)
-            sums[cap] = sum(amount(one, cap.amount.unit) for one in used) + self._of_plans(cap, day)
+            unit, by_day, most = cap.amount.unit, cap.scope == "day", cap.amount.value
+            used = ((facts, amount(used_on(facts, day) if by_day else facts.usage, unit)) for facts in mine)
+            told = (value if value <= most / 10 else self._believed(cap, facts, value) for facts, value in used)
+            sums[cap] = sum(told) + self._of_plans(cap, day)
         return sums[cap]
+
+    def _believed(self, cap: Cap, facts: SessionFacts, value: float) -> float:
+        """What a session says it used, as far as its own budget and the shared one would have let it."""
+        caps, unit = self.caps(facts.project, facts.spec.profile), cap.amount.unit
+        own = [OVERDRAWN * self.limit(one, facts) for one in caps if one.scope == "session" and one.amount.unit == unit]
+        return min(value, COUNTED * self.limit(cap, facts), *own)
 
     def _of_plans(self, cap: Cap, day: str) -> float:
         """Planning counts into what its project uses."""
@@ -187,16 +199,17 @@ class Budgets:
         """What a session is expected to use in all: what those before it did, at most what it may."""
         caps, unit = self.caps(facts.project, facts.spec.profile), cap.amount.unit
         own = next((one.amount for one in caps if one.scope == "session" and one.amount.unit == unit), None)
-        usual = self._usually(facts, unit)
+        usual = self._usually(facts, unit, COUNTED * cap.amount.value)
         if usual is None:
             usual = own.value if own else min(EXPECTED[unit], cap.amount.value / 10)
         return min(usual, cap.amount.value, own.value if own else usual)
 
-    def _usually(self, facts: SessionFacts, unit: str) -> float | None:
+    def _usually(self, facts: SessionFacts, unit: str, most: float) -> float | None:
+        """The median of those alike; who says that he used more than anybody can is none."""
         if self._usual[0] != self.flow.seq:
             self._usual = (self.flow.seq, {})
         kind = facts.spec.profile or facts.spec.agent
-        key = (facts.project, kind, unit)
+        key = (facts.project, kind, unit, most)
         if key not in self._usual[1]:
             alike = [
                 (one.created_at, used)
@@ -204,7 +217,7 @@ class Budgets:
                 if one.project == facts.project
                 and (one.spec.profile or one.spec.agent) == kind
                 and not holds_slot(one)
-                and (used := amount(one.usage, unit))
+                and 0 < (used := amount(one.usage, unit)) <= most
             ]
             figures = [used for _, used in sorted(alike)[-REMEMBERED:]]
             self._usual[1][key] = median(figures) if figures else None
