@@ -175,6 +175,16 @@ def test_no_token_and_a_wrong_one(stranger: Stranger) -> None:
     stranger.was_refused("path=/api/me", "no longer, valid")
 
 
+def test_numbers_without_an_end_are_refused_and_are_no_fault(stranger: Stranger, working: str) -> None:
+    hands, long = f"Bearer {stranger.token('operator')}", "9" * 5000
+    for path in ("/api/events", f"/api/sessions/{working}/events"):
+        assert stranger.ask("GET", f"{path}?after={10**30}", Authorization=hands).status == 422
+    for path in ("/api/events", "/api/live"):
+        followed = {"Accept": "text/event-stream", "Last-Event-ID": long, "Authorization": hands}
+        assert stranger.ask("GET", path, **followed).status == 422
+    assert stranger.ask("POST", "/api/sessions", {"projectId": "app", "issue": long}, Authorization=hands).status < 500
+
+
 def test_a_link_is_good_once_and_ends_with_its_daemon(tmp_path: Path) -> None:
     with Sandbox(tmp_path) as box:
         box.repository()

@@ -297,7 +297,11 @@ class Issue:
         return self.key or str(self.number)
 
 
+_LONGEST_NUMBER = 18
+"""Digits that the number of an issue may have."""
+
+
 def issue_number(name: str) -> int | None:
     """The number in the name of an issue: 3 of `LIN-3`."""
     digits = name.rpartition("-")[2].lstrip("#")
-    return int(digits) if digits.isascii() and digits.isdigit() else None
+    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= _LONGEST_NUMBER else None

@@ -15,6 +15,8 @@ IDLE = 15.0
 """Seconds of silence after which a comment shows proxies and readers that the line is alive."""
 KEPT = 256
 """Events that are kept as they were written, for those who are handed them next."""
+_LONGEST_ID = 18
+"""Digits that an event's number may have."""
 
 
 def event_stream(
@@ -43,7 +45,7 @@ def live_stream(frames: AsyncIterator[bytes], closing: asyncio.Event) -> Stream:
 
 def sequence(text: str) -> int:
     """The number in a `Last-Event-ID`."""
-    if not (text.isascii() and text.isdigit()):
+    if not (text.isascii() and text.isdigit() and len(text) <= _LONGEST_ID):
         raise UsageError(
             f"Last-Event-ID is {text[:40]!r}, which is no event's number", "leave it out to follow from now on"
         )

@@ -13,7 +13,7 @@ from agent_orchestrator.server.sse import event_stream, sequence
 
 router = part("events", "/api")
 
-After = Annotated[int | None, Query(ge=0, description="Only events after this one.")]
+After = Annotated[int | None, Query(ge=0, le=2**62, description="Only events after this one.")]
 Limit = Annotated[int, Query(ge=1, le=10_000)]
 _ANSWERS = gives("Events")
 _ANSWERS[200]["content"] |= {"text/event-stream": {"schema": {"type": "string"}}}
