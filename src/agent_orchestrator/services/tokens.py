@@ -30,6 +30,8 @@ ROLES = ("viewer", "operator", "admin")
 """Each may do what the ones before it may: look, work with sessions, change the house."""
 SIGN_IN_DAYS = 30
 """Days after which a browser must sign in again."""
+SIGN_INS = 100
+"""Browsers that are signed in at once by one token, or by links of one maker; whoever comes next takes the place of the first."""
 _SESSION = re.compile(r"[\w.-]+")
 
 
@@ -123,10 +125,7 @@ class Tokens:
         gone = frozenset(key for key, other in named.items() if (other.kind, other.name) == ("node", node))
         id_ = secrets.token_hex(4)
         token = f"aot_{id_}.{secrets.token_urlsafe(32)}"
-        kept = {key: other for key, other in named.items() if key not in gone}
-        self._save({**kept, id_: _Named(id_, node, "node", _hash(token), self._at(), "node")})
-        for tell in self.on_end:
-            tell(gone)
+        self._forget({**named, id_: _Named(id_, node, "node", _hash(token), self._at(), "node")}, gone)
         return id_, token
 
     def sign_in(self, identity: Identity) -> tuple[str, Identity]:
@@ -136,7 +135,9 @@ class Tokens:
         made, until = self._at(), self._at(SIGN_IN_DAYS * 86_400)
         name, role = identity.name or "browser", identity.role or ROLES[0]
         entry = _Named(id_, name, role, _hash(secret), made, "login", until, identity.by)
-        self._save({**self._load(), id_: entry})
+        named = self._load()
+        others = [key for key, other in named.items() if (other.kind, other.by) == ("login", identity.by)]
+        self._forget(named | {id_: entry}, frozenset(others[: max(0, len(others) + 1 - SIGN_INS)]))
         return secret, self._who(entry)
 
     def list(self) -> list[dict[str, Any]]:
@@ -160,9 +161,7 @@ class Tokens:
         for token in named.values():
             if id == token.id or (id == token.name and token.kind != "login"):
                 gone = frozenset(key for key, other in named.items() if token.id in (key, other.by))
-                self._save({key: other for key, other in named.items() if key not in gone})
-                for tell in self.on_end:
-                    tell(gone)
+                self._forget(named, gone)
                 return {"id": token.id, "name": token.name, "role": token.role}
         raise NotFound(f"there is no token {id}", "`ao token list` shows them")
 
@@ -261,6 +260,12 @@ class Tokens:
                 remedy = "remove it; named tokens must then be made anew"
                 raise machine_short(error) or AoError(f"{self._file} cannot be read: {error}", remedy) from None
         return self._named
+
+    def _forget(self, named: dict[str, _Named], gone: frozenset[str]) -> None:
+        """Keep these without those, whose streams and terminals end."""
+        self._save({key: other for key, other in named.items() if key not in gone})
+        for tell in self.on_end:
+            tell(gone)
 
     def _save(self, named: dict[str, _Named]) -> None:
         named = {key: token for key, token in named.items() if token.expiresAt is None or token.expiresAt > self._at()}

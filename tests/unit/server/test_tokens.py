@@ -10,7 +10,7 @@ import pytest
 
 from agent_orchestrator.errors import AoError, Conflict, NotFound, UsageError
 from agent_orchestrator.home import Home
-from agent_orchestrator.services.tokens import Identity, Tokens
+from agent_orchestrator.services.tokens import SIGN_INS, Identity, Tokens
 
 
 @pytest.fixture
@@ -102,6 +102,19 @@ def test_another_secret_for_a_known_id_opens_nothing(home: Home) -> None:
     tokens = Tokens(home)
     id_, _ = tokens.new("ci", "admin")
     assert tokens.check(f"aot_{id_}.guess") is None
+
+
+def test_whoever_signs_in_without_end_takes_his_own_places_alone(home: Home) -> None:
+    tokens = Tokens(home)
+    eyes, hands = (tokens.check(tokens.new(name, "viewer")[1]) for name in ("eyes", "hands"))
+    assert eyes and hands
+    ended: list[str] = []
+    tokens.on_end.append(ended.extend)
+    kept, _ = tokens.sign_in(hands)
+    cookies = [tokens.sign_in(eyes) for _ in range(SIGN_INS + 3)]
+    assert [tokens.check_sign_in(cookie) is not None for cookie, _ in cookies] == [False] * 3 + [True] * SIGN_INS
+    assert ended == [who.id for _, who in cookies[:3]]
+    assert tokens.check_sign_in(kept) and len(tokens.list()) == 2 + 1 + SIGN_INS
 
 
 def test_names_and_roles_are_checked(home: Home) -> None:
