@@ -144,6 +144,9 @@ _KEY_BEGINS, _KEY_ENDS = (
     for side in ("BEGIN", "END")
 )
 _SHORTEST_KEY, _LONGEST_KEY = 40, 20_000
+_KEY_CHARACTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=\\\r\n"
+"""What a key is written with, its ends of lines included."""
+_KEY_RUN = re.compile(rf"[{re.escape(_KEY_CHARACTERS)}]{{{_SHORTEST_KEY},{_LONGEST_KEY}}}")
 _BYTE_TOKEN, _BYTE_HOOK, _BYTE_PASSWORD, *_BYTE_JOINED = (
     re.compile(shape.pattern.encode(), re.ASCII)
     for shape in (_TOKEN, _HOOK, _PASSWORD, *(joined for _, joined in _JOINED_TOKENS))
@@ -417,7 +420,9 @@ def _runs(data: bytes) -> Iterator[tuple[int, int]]:
 
 def _without_shapes(text: str) -> str:
     text = "".join(map(_without_tokens, _pieces(text))) if len(text) > _PIECE else _without_tokens(text)
-    return _without_keys(text) if "-----BEGIN " in text else text
+    return (
+        _without_ends_of_keys(_without_keys(text)) if " PRIVATE KEY-----" in text or " KEY BLOCK-----" in text else text
+    )
 
 
 def _pieces(text: str) -> Iterator[str]:
@@ -449,7 +454,7 @@ def _password(found: re.Match[str]) -> str:
 
 
 def _without_keys(text: str) -> str:
-    """Each private key covered, from its beginning to the first end of its kind.
+    """Each private key covered, from its beginning to the first end of its kind; where that was cut off, as far as it looks like one.
 
     The ends are found once: whoever writes many beginnings has the text read no more often.
     """
@@ -457,12 +462,34 @@ def _without_keys(text: str) -> str:
     for end in _KEY_ENDS.finditer(text):
         ends.setdefault(end["kind"], []).append(end.start())
     pieces, at = [], 0
-    for begin in _KEY_BEGINS.finditer(text) if ends else ():
+    for begin in _KEY_BEGINS.finditer(text):
         key, of_kind = begin.end() + len("-----"), ends.get(begin["kind"], [])
         place = bisect_left(of_kind, key + _SHORTEST_KEY)
-        if begin.start() >= at and place < len(of_kind) and of_kind[place] <= key + _LONGEST_KEY:
-            pieces += [text[at:key], _KEY_LINE.sub(_key_line, text[key : of_kind[place]])]
-            at = of_kind[place]
+        if begin.start() < at:
+            continue
+        if place < len(of_kind) and of_kind[place] <= key + _LONGEST_KEY:
+            stop = of_kind[place]
+        elif run := _KEY_RUN.match(text, key):
+            stop = run.end()
+        else:
+            continue
+        pieces += [text[at:key], _KEY_LINE.sub(_key_line, text[key:stop])]
+        at = stop
+    return "".join([*pieces, text[at:]])
+
+
+def _without_ends_of_keys(text: str) -> str:
+    """Covers what stands before an end whose beginning was cut off, as far as it looks like a key."""
+    pieces: list[str] = []
+    at = last = 0
+    for end in _KEY_ENDS.finditer(text):
+        before = text[max(last, end.start() - _LONGEST_KEY) : end.start()]
+        last = end.end()
+        key = len(before) - len(before.rstrip(_KEY_CHARACTERS))
+        if key >= _SHORTEST_KEY:
+            begin = end.start() - key
+            pieces += [text[at:begin], _KEY_LINE.sub(_key_line, text[begin : end.start()])]
+            at = end.start()
     return "".join([*pieces, text[at:]])
 
 

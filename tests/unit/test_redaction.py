@@ -206,6 +206,17 @@ def test_a_private_key_is_covered_from_its_beginning_to_the_first_end_of_its_kin
     assert Redactor().text(text) == MODEL.sub(lambda found: Redactor().text(found[0]), text)
 
 
+@pytest.mark.parametrize("between", ["\n", "\r\n", "\\n", "\n+"])
+def test_a_private_key_of_which_an_end_was_cut_off_is_covered_as_far_as_it_is_there(between: str) -> None:
+    begin, *lines, end = RSA.split("\n")
+    first, last = between.join(["see:", begin, *lines]), between.join([*lines, end, "see: above"])
+    for text in (first, f"{first}{between}and so on", last, f"so: {last}"):
+        clean = Redactor().text(text)
+        assert "MIIE" not in clean and clean.count("[secret private key]") == len(lines), clean
+    for text in (first, last):
+        assert "see:" in Redactor().text(text)
+
+
 def test_two_keys_that_share_their_dashes_are_both_covered() -> None:
     kind, key = KINDS[1], "k3y!" * 20
     clean = Redactor().text(
