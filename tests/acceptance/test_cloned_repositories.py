@@ -10,7 +10,7 @@ import pytest
 
 from agent_orchestrator.testing.sandbox import Sandbox
 from tests.acceptance.saying import refused
-from tests.acceptance.test_trust import DEMO, commit, foreign
+from tests.acceptance.test_trust import DEMO, answer, commit, foreign
 
 POWERS = DEMO + "postCreate: [touch evil]\n"
 
@@ -124,3 +124,13 @@ def test_variables_that_a_shell_or_a_program_may_obey_are_not_set_for_an_agent(b
     commit(box, repo)
     box.ao("new", "[[wait]]", "--name", "plain", cwd=repo)
     assert box.ao("sh", "obeyed-plain", "--", "sh", "-c", "echo $APP_MODE", cwd=repo).stdout == "test\n"
+
+
+def test_a_branch_that_is_called_like_a_variable_is_only_called_so(box: Sandbox) -> None:
+    """The first configuration names it, which is the user's own: his token would be asked for at its server, as the name of a branch."""
+    repo, branch = box.folder / "called", "x${HOME}"
+    box.git("init", "-q", "-b", branch, str(repo))
+    commit(box, repo)
+    box.ao("init", cwd=repo)
+    made = answer(box, "new", "[[wait]]", cwd=repo)
+    assert made["base"] == branch and answer(box, "add-project", str(repo), cwd=repo)["defaultBranch"] == branch

@@ -274,8 +274,8 @@ def _value(text: str) -> Any:
 
 
 def _quoted(text: str | None) -> str:
-    """A text as a YAML value: plain where that is safe."""
-    value = text or ""
+    """A text as a YAML value, in which nothing is filled in from the environment: plain where that is safe."""
+    value = (text or "").replace("${", "$${")
     if re.fullmatch(r"[A-Za-z][A-Za-z0-9_./-]*( [A-Za-z0-9_./-]+)*", value) and value.lower() not in _WORDS:
         return value
     return json.dumps(value, ensure_ascii=False)
