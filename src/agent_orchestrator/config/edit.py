@@ -138,14 +138,16 @@ def initial(
 
 
 def _repo(found: Detected) -> list[str]:
-    """Where the repository is: what its host's name does not tell is left to a person, for a token would be sent there."""
+    """Where the repository is: what its host's name does not tell is left to a person, for a token would be sent there. That of an
+    enterprise's GitHub is for whichever host is called so, and anybody may call his own github.
+    """
     host, name = found.forge or "", found.remote or ""
     if not host or not name:
         return []
     if host in ("github.com", "ssh.github.com") and name.count("/") == 1:
         return [f"    repo: {_quoted(name)}"]
     address = _quoted(f"{host}/{name}")
-    if "." in host and ("gitlab" in host or ("github" in host and name.count("/") == 1) or host.endswith(".ghe.com")):
+    if "." in host and ("gitlab" in host or host.endswith(".ghe.com")):
         return [f"    repo: {address}"]
     return [f"    # repo: {address}   # and scm: {{plugin: github}} or {{plugin: gitlab}}: pull requests are there"]
 

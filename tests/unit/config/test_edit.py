@@ -125,7 +125,7 @@ def test_getting(file: Path) -> None:
     [
         ("github.com", "owner/app", "owner/app"),
         ("gitlab.com", "group/sub/app", "gitlab.com/group/sub/app"),
-        ("github.example.com", "owner/app", "github.example.com/owner/app"),
+        ("github.example.com", "owner/app", None),
         ("acme.ghe.com", "owner/app", "acme.ghe.com/owner/app"),
         ("bitbucket.org", "owner/app", None),
         ("git.example.com", "owner/app", None),
