@@ -134,3 +134,24 @@ def test_a_branch_that_is_called_like_a_variable_is_only_called_so(box: Sandbox)
     box.ao("init", cwd=repo)
     made = answer(box, "new", "[[wait]]", cwd=repo)
     assert made["base"] == branch and answer(box, "add-project", str(repo), cwd=repo)["defaultBranch"] == branch
+
+
+@pytest.mark.parametrize("attributes", ["", "*.yaml text eol=crlf", "*.yaml ident"])
+def test_what_is_left_of_a_pull_that_was_taken_back_is_not_the_users_own(box: Sandbox, attributes: str) -> None:
+    """After `git reset HEAD~1`, or a pull that was interrupted, its files are there, and Git tracks them no more."""
+    name = f"taken-back-{len(attributes)}"
+    repo = foreign(box, name, DEMO)
+    (repo / "agent-orchestrator.yaml").unlink()
+    commit(box, repo)
+    (repo / ".gitattributes").write_text(f"{attributes}\n")
+    (repo / "agent-orchestrator.yaml").write_text(f"{POWERS}# $Id$\n")
+    commit(box, repo)
+    (repo / "agent-orchestrator.yaml").unlink()
+    box.git("checkout", "-q", "--", "agent-orchestrator.yaml", cwd=repo)
+    box.git("reset", "-q", "HEAD~1", cwd=repo)
+    assert "?? agent-orchestrator.yaml" in box.git("status", "--porcelain", cwd=repo)
+    refused(box.ao("new", "[[wait]]", cwd=repo, check=False), 1, "ao trust")
+    box.git("rm", "-q", "-r", "--cached", "--ignore-unmatch", ".gitattributes", cwd=repo)
+    (repo / ".gitattributes").unlink()
+    (repo / "agent-orchestrator.yaml").write_text(f"{POWERS}# the user's own\n")
+    assert box.ao("new", "[[wait]]", "--name", "own", cwd=repo).returncode == 0

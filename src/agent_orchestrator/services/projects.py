@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import uuid
 from collections.abc import Callable, Iterable, Mapping
@@ -32,6 +33,7 @@ from agent_orchestrator.git_files import find_layout
 from agent_orchestrator.home import Home
 from agent_orchestrator.host import Host
 from agent_orchestrator.registry import Code, Registry, declared_in
+from agent_orchestrator.safe_files import read_plain
 from agent_orchestrator.watch import Watch
 
 T = TypeVar("T")
@@ -577,12 +579,32 @@ async def tracked(host: Host, file: Path, within: Path | None = None) -> bool:
     for root in roots:
         if not await _settled(root):
             return True
-        name = str(real.relative_to(root))
+        name, git = str(real.relative_to(root)), Git(host, root)
         env = {"GIT_LITERAL_PATHSPECS": "1"}
-        found = await Git(host, root).run("ls-files", "--error-unmatch", "--", name, env=env, ok=(0, 1))
-        if found.code == 0:
+        found = await git.run("ls-files", "--error-unmatch", "--", name, env=env, ok=(0, 1))
+        if found.code == 0 or await _brought(git, real, name):
             return True
     return False
+
+
+async def _brought(git: Git, file: Path, name: str) -> bool:
+    """Has a repository just this content, though not under that name now? So it is after a pull that was interrupted or taken back."""
+    attributes = await git.run("check-attr", "-z", "filter", "ident", "working-tree-encoding", "--", name)
+    if set(attributes.out.split(b"\0")[2::3]) - {b"unspecified", b"unset"}:
+        return True  # what Git writes of it is not what it has
+    try:
+        data = await asyncio.to_thread(read_plain, file.resolve())
+    except OSError:
+        return False
+    forms = [b"blob %d\0%b" % (len(form), form) for form in (data, data.replace(b"\r\n", b"\n"))]
+    objects = [new(form, usedforsecurity=False).hexdigest() for form in forms for new in (hashlib.sha1, hashlib.sha256)]
+    known = await git.run(
+        *("cat-file", "--batch-check=%(objecttype)"),
+        input="".join(f"{one}\n" for one in objects).encode(),
+        config=("protocol.allow=never",),  # nobody is asked for it
+        ok=(0, 128),
+    )
+    return b"blob" in known.out.split()
 
 
 async def _settled(root: Path) -> bool:
