@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import pty
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -155,3 +158,16 @@ def test_what_is_left_of_a_pull_that_was_taken_back_is_not_the_users_own(box: Sa
     (repo / ".gitattributes").unlink()
     (repo / "agent-orchestrator.yaml").write_text(f"{POWERS}# the user's own\n")
     assert box.ao("new", "[[wait]]", "--name", "own", cwd=repo).returncode == 0
+
+
+def test_whoever_reads_in_a_pager_what_would_be_trusted_is_asked_all_the_same(box: Sandbox) -> None:
+    """`ao trust | less`, and the person says no."""
+    repo = foreign(box, "paged", POWERS)
+    master, slave = pty.openpty()
+    os.write(master, b"n\n")
+    command = [sys.executable, "-m", "agent_orchestrator", "trust"]
+    done = subprocess.run(command, env=box.env, cwd=repo, stdin=slave, capture_output=True, text=True)
+    os.close(slave)
+    os.close(master)
+    assert done.returncode == 1 and "touch evil" in done.stdout and "nothing was trusted" in done.stderr
+    assert not box.request("GET", f"/api/projects/trust?path={repo}")["trusted"]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import Any
 
 import click
 
 from agent_orchestrator.cli import out
-from agent_orchestrator.cli.common import PROJECT, client, interactive, json_option
+from agent_orchestrator.cli.common import PROJECT, client, json_option
 from agent_orchestrator.cli.daemon import CLONE_TIMEOUT, project_body, show_project
 from agent_orchestrator.errors import Denied, UsageError
 from agent_orchestrator.wire import quote
@@ -85,7 +86,8 @@ def remove_project(project: str) -> None:
 def trust(path: str | None, yes: bool, as_json: bool) -> None:
     """Allow a repository's configuration to run its commands.
 
-    Shows them first. The trust holds for these commands as they are: changed ones are asked for again.
+    Shows them first, and asks whoever sits at the terminal; a script that says this has said it. The trust holds for these commands as
+    they are: changed ones are asked for again.
     """
     ao = client()
     where = None if path is None else os.path.abspath(os.path.expanduser(path))
@@ -95,7 +97,7 @@ def trust(path: str | None, yes: bool, as_json: bool) -> None:
         print(f"{found.get('project')} would run:" if commands else f"{found.get('project')} has no commands to trust.")
         out.show(f"  {out.one_line(_command_text(each))}" for each in commands)
     settled = found.get("trusted") or not found.get("commands")
-    if not yes and not settled and interactive() and not click.confirm("Trust them?"):
+    if not yes and not settled and sys.stdin.isatty() and not click.confirm("Trust them?", err=True):
         raise Denied("nothing was trusted", "the commands do not run")
     shown = {"digest": found.get("digest")} | ({} if where is None else {"path": where})
     trusted = ao.post("/api/projects/trust", shown)
