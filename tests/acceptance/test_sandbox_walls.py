@@ -86,6 +86,8 @@ echo '{"event": "ask", "question": "well?"}' >> "$AO_SPOOL"
 while :; do sleep 0.1; done
 """
 
+ASK = '{"event": "ask", "question": "well?"}'
+
 MAY = {"kept", "file", "commit", "tmp"}
 MAY_IN_A_CLONE = MAY | {"base", "pack", "worktreeconfig"}
 """What it has for itself there."""
@@ -187,6 +189,19 @@ def running(pid: int) -> str:
         name, _, rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")
         return "" if rest.split()[0] in "ZX" else name
     return ""
+
+
+def test_by_itself_it_has_a_clone_and_exchanges_no_object_of_the_repository(tmp_path: Path) -> None:
+    """Git believes an object's name: who may write the file of one decides what the base holds at its next checkout."""
+    with Sandbox(tmp_path, "process") as box:
+        repo = box.repository(config=CONFIG.replace(", workspace: {workspace}", "").format())
+        blob = box.git("rev-parse", "main:README.md")
+        file = repo / ".git" / "objects" / blob[:2] / blob[2:]
+        before = file.read_bytes()
+        box.start()
+        begin(box, "forger", f"rm -f {file}; echo forged > {file}; echo '{ASK}' >> $AO_SPOOL; sleep 600")
+        workspace = Path(asks(box, "app-forger")["workspacePath"])
+        assert (workspace / ".git").is_dir() and file.read_bytes() == before
 
 
 def test_without_bubblewrap_nothing_is_made(tmp_path: Path) -> None:
