@@ -20,6 +20,8 @@ LONGEST_LIST = 16 << 20
 LONGEST_INDEX = 512 << 20
 """Bytes of an index that we copy or save: about five million files."""
 _LONGEST_REF = 4096
+_LONGEST_POINTER = 1 << 14
+"""Bytes of the file that says where a worktree is."""
 _LONGEST_LINE = 8192
 _DEEPEST = 5
 """Refs that name another one after the other."""
@@ -289,3 +291,25 @@ def _packed(git_dir: Path) -> Iterator[_Packed]:
                 raise short from None
             found = _Packed(None)
         yield found
+
+
+def worktree_entries(common: Path, called: str = r".*") -> list[Path]:
+    """Git's folders of a repository's worktrees."""
+    try:
+        with os.scandir(common / "worktrees") as entries:
+            return [Path(entry.path) for entry in entries if re.fullmatch(called, entry.name) and entry.is_dir()]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def worktree_place(entry: Path) -> str | None:
+    """Where a registered worktree's folder is; one killed in its first moments does not say, nor one whose agent put a pipe there."""
+    try:
+        pointer = read_plain(entry / "gitdir", _LONGEST_POINTER).decode(errors="surrogateescape").strip()
+        return os.path.realpath((entry / pointer).parent)
+    except OSError as error:
+        if short := machine_short(error):
+            raise short from None
+        return None
+    except ValueError:  # no path has such a byte in it
+        return None

@@ -285,7 +285,10 @@ class Defaults(Model):
         default="auto", description="tmux, process, docker or ray; auto: tmux where it is, else process"
     )
     agent: Text = Field(default="claude-code", description="agent or profile")
-    workspace: Name = Field(default="worktree", description="worktree or clone; absent: what the agent needs, and a clone in a sandbox or a container")
+    workspace: Name = Field(
+        default="worktree",
+        description="worktree or clone; absent: what the agent needs, and a clone in a sandbox or a container",
+    )
     tracker: Plugin = Field(default=Plugin(), description="where issues are: local, github, gitlab, linear or jira")
     scm: Plugin = Field(default=Plugin(), description="where pull requests are: local, github or gitlab")
     notifiers: Texts = Field(default=("desktop",), description="who is told")

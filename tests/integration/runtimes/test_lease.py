@@ -90,7 +90,7 @@ async def test_everything_goes_when_it_is_over(process: Bench) -> None:
     )
     assert await process.runtime.ended(handle) == Gone(Exit(signal=9, reason="lease"))
     assert boot_time() * 1e9 >= int(path.read_text())
-    assert living(pids) == []
+    await eventually(lambda: living(pids) == [])  # killed by then; on a busy machine some die a moment later
     assert "not heard of for too long" in Path(handle.address["log"]).read_text()
     await eventually(lambda: LocalHost().process(int(handle.address["holder"])) is None)
     assert await process.runtime.probe([other]) == [Alive()]

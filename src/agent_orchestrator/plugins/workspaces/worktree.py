@@ -6,16 +6,12 @@ import os
 import re
 from pathlib import Path
 
-from agent_orchestrator.errors import Conflict, machine_short
+from agent_orchestrator.errors import Conflict
 from agent_orchestrator.git import Git, GitFailed, repository_lock
-from agent_orchestrator.git_files import Layout, find_layout
+from agent_orchestrator.git_files import Layout, find_layout, worktree_entries, worktree_place
 from agent_orchestrator.plugins.workspaces.base import Start
 from agent_orchestrator.plugins.workspaces.making import GitWorkspace, Source, remove_tree
 from agent_orchestrator.protocols import WorkspaceSpec
-from agent_orchestrator.safe_files import read_plain
-
-_LONGEST = 1 << 14
-"""Bytes of the file that says where a worktree is."""
 
 
 class Worktree(GitWorkspace):
@@ -42,7 +38,7 @@ class Worktree(GitWorkspace):
 
     def _check_place(self, spec: WorkspaceSpec, layout: Layout) -> None:
         for entry in _called(layout.common, spec.path.name):
-            if place_of(entry) == os.path.realpath(spec.path):
+            if worktree_place(entry) == os.path.realpath(spec.path):
                 raise Conflict(
                     f"{spec.path} is the place of a worktree whose folder is not there just now",
                     "bring it back, or let Git forget it: git worktree prune",
@@ -51,38 +47,16 @@ class Worktree(GitWorkspace):
     async def _unregister(self, spec: WorkspaceSpec, git: Git, layout: Layout) -> None:  # noqa: ARG002
         """Forget exactly this worktree. `git worktree prune` would also forget the user's own on disks not mounted just now."""
         async with repository_lock(layout.common):
-            for entry in registered(layout.common):
-                place = place_of(entry)
+            for entry in worktree_entries(layout.common):
+                place = worktree_place(entry)
                 if place == os.path.realpath(spec.path) or (place is None and entry.name == spec.path.name):
                     remove_tree(entry)
-
-
-def registered(common: Path, called: str = r".*") -> list[Path]:
-    """Git's folders of a repository's worktrees."""
-    try:
-        with os.scandir(common / "worktrees") as entries:
-            return [Path(entry.path) for entry in entries if re.fullmatch(called, entry.name) and entry.is_dir()]
-    except (FileNotFoundError, NotADirectoryError):
-        return []
 
 
 def _called(common: Path, name: str) -> list[Path]:
     """The worktrees that may have been made in a folder of this name: Git calls them so, with a number after the first."""
     plain = re.fullmatch(r"[\w-]+", name, re.ASCII)  # of other names it makes its own
-    return registered(common, re.escape(name) + r"\d*") if plain else registered(common)
-
-
-def place_of(entry: Path) -> str | None:
-    """Where a registered worktree's folder is; one killed in its first moments does not say, nor one whose agent put a pipe there."""
-    try:
-        pointer = read_plain(entry / "gitdir", _LONGEST).decode(errors="surrogateescape").strip()
-        return os.path.realpath((entry / pointer).parent)
-    except OSError as error:
-        if short := machine_short(error):
-            raise short from None
-        return None
-    except ValueError:  # no path has such a byte in it
-        return None
+    return worktree_entries(common, re.escape(name) + r"\d*") if plain else worktree_entries(common)
 
 
 async def _elsewhere(git: Git, spec: WorkspaceSpec, error: GitFailed) -> Exception:

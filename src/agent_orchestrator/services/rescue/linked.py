@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from agent_orchestrator.git import Git, GitFailed
-from agent_orchestrator.git_files import Layout, read_head, read_symbolic_head
+from agent_orchestrator.git_files import Layout, read_head, read_symbolic_head, worktree_entries, worktree_place
 from agent_orchestrator.host import Host
 from agent_orchestrator.plugins.workspaces.making import away
-from agent_orchestrator.plugins.workspaces.worktree import place_of, registered
 
 _IN_PROGRESS = {
     "rebase-merge": "rebase",
@@ -42,7 +41,7 @@ def in_progress(git_dir: Path) -> list[str]:
 
 
 def _places(common: Path) -> list[tuple[Path, str | None]]:
-    return [(entry, place_of(entry)) for entry in registered(common)]
+    return [(entry, worktree_place(entry)) for entry in worktree_entries(common)]
 
 
 async def linked(git: Git, layout: Layout, *, own: bool) -> Linked:
