@@ -14,10 +14,11 @@ from agent_orchestrator.flow.effects import Again
 from agent_orchestrator.flow.engine import Flow
 from agent_orchestrator.flow.events import Event
 from agent_orchestrator.flow.fold import reduce
+from agent_orchestrator.flow.reactions import Intent
 from agent_orchestrator.home import Home
 from agent_orchestrator.protocols import AgentLaunch
 from agent_orchestrator.services.launches import Begun, given_before, keep, kept
-from agent_orchestrator.services.lifecycle import Lifecycle
+from agent_orchestrator.services.lifecycle import FIRST_WORD_WITHIN, Lifecycle
 from tests.unit.flow.world import SESSION, Time, created
 
 
@@ -82,3 +83,33 @@ def test_a_message_that_may_have_been_read_on_a_lost_node_is_not_given_twice(tmp
     told = reduce(facts, event)
     assert told is not None and told.messages[0].state == "failed" and "may have read it" in told.messages[0].reason
     life._doubt_given(replace(told, moves=1), 1)
+
+
+@pytest.mark.anyio
+async def test_a_clock_that_jumps_gives_an_agent_no_less_time_for_its_first_word(tmp_path: Path) -> None:
+    """What is typed before it may answer a dialog."""
+    now, steady = Time(), Time()
+    facts = reduce(None, created(prompt="first"))
+    for number, body in enumerate(
+        (e.AgentLaunched({}), e.AgentActivity("active"), e.MessageQueued("m-1", "hello")), start=1
+    ):
+        source = "process" if isinstance(body, e.AgentActivity) else "daemon"
+        facts = reduce(facts, Event(body, now(), source, f"{number}", "app", SESSION, 1))
+    assert facts is not None
+    flow = cast(Flow, SimpleNamespace(clock=now, sessions={SESSION: facts}))
+
+    class Spoken(Exception):
+        """It came to be spoken to."""
+
+    def agent_of(_facts: object) -> None:
+        raise Spoken
+
+    plugins = SimpleNamespace(agent_of=agent_of)
+    life = Lifecycle(flow, Home(tmp_path), *cast(Any, (None, plugins, None, None, None)), steady=steady)
+    intent = Intent("deliver", "deliver:m-1:1", SESSION, 1, args={"message": "m-1"})
+    now.advance(60.0)
+    with pytest.raises(Again):
+        await life.deliver(intent, 0)
+    steady.advance(FIRST_WORD_WITHIN)
+    with pytest.raises(Spoken):
+        await life.deliver(intent, 0)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -88,7 +89,15 @@ class Lifecycle:
     """The effects of sessions."""
 
     def __init__(
-        self, flow: Flow, home: Home, host: Host, plugins: Plugins, tokens: Tokens, watch: Watch, output: Output
+        self,
+        flow: Flow,
+        home: Home,
+        host: Host,
+        plugins: Plugins,
+        tokens: Tokens,
+        watch: Watch,
+        output: Output,
+        steady: Callable[[], float] = time.monotonic,
     ) -> None:
         self.flow = flow
         self.home = home
@@ -107,6 +116,9 @@ class Lifecycle:
         self.carry: Callable[[SessionFacts], Awaitable[bool]] = _nowhere
         """Brings the agent's conversation to the session's node; false: it is lost."""
         self._submitting: set[asyncio.Task[None]] = set()
+        self._steady, self._began = steady, steady()
+        self._launched: dict[str, float] = {}
+        """By session: when this daemon started its agent, by a clock that does not jump."""
 
     def effects(self) -> dict[str, Effect]:
         """By kind of intent."""
@@ -271,6 +283,7 @@ class Lifecycle:
         if taken and plan.paste is None:
             await self._append_to_inbox(facts, taken)  # before the program can look for it
         handle = await self._start(facts, generation, plan, env)
+        self._launched[facts.id] = self._steady()
         launched = e.AgentLaunched(
             asdict(handle),
             resumed=not first,
@@ -516,7 +529,7 @@ class Lifecycle:
         if facts.launch.inbox:
             return
         unheard = facts.activity.source == "process" and facts.activity.state in IN_TURN
-        if unheard and 0.0 <= self.flow.clock() - facts.launch.at < FIRST_WORD_WITHIN:
+        if unheard and self._age(facts) < FIRST_WORD_WITHIN:
             raise Again(0.2, *self._held(facts, message, "the agent is not ready yet"))
         blocked = self.plugins.agent_of(facts).screen.blocked
         if blocked is not None and facts.activity.state in IN_TURN:
@@ -527,8 +540,7 @@ class Lifecycle:
     async def _until_ready(self, facts: SessionFacts, message: Message) -> None:
         """An agent that has not spoken yet may swallow what is typed: wait for its prompt, or for it to fall quiet."""
         assert facts.launch is not None
-        log, now = self.home.terminal_log(facts.id), self.flow.clock()
-        waited = now - facts.launch.at
+        log, waited = self.home.terminal_log(facts.id), self._age(facts)
         agent = self.plugins.agent_of(facts)
         rules, patience = agent.screen, KNOWN_READY_WITHIN if isinstance(agent, Listens) else READY_WITHIN
         if rules.ready is not None and waited < patience:
@@ -536,8 +548,12 @@ class Lifecycle:
                 raise Again(0.2, *self._held(facts, message, "the agent is not ready yet"))
         elif rules.ready is None and waited < READY_WITHIN / 4:
             status = log.stat()
-            if not status.st_size or now - status.st_mtime < QUIET_ENOUGH:
+            if not status.st_size or self.flow.clock() - status.st_mtime < QUIET_ENOUGH:
                 raise Again(0.1)
+
+    def _age(self, facts: SessionFacts) -> float:
+        """Seconds that an agent has had since its start, or since ours: a clock that was put forward gives it none."""
+        return self._steady() - self._launched.get(facts.id, self._began)
 
     def _held(self, facts: SessionFacts, message: Message, reason: str) -> list[Event]:
         if message.state == "held" and message.reason == reason:
