@@ -108,7 +108,8 @@ _HELD = re.compile(r"\.lock'?: File exists|could not lock|Unable to create .*\.l
 
 
 _SHORT = re.compile(
-    "No space left on device|Disk quota exceeded|Read-only file system|Too many open files|Cannot allocate memory"
+    "No space left on device|Out of diskspace|Disk quota exceeded|Read-only file system|Too many open files"
+    "|Cannot allocate memory|[Uu]nable to write new index file"
 )
 """What the machine lacks this moment: the same may work later."""
 

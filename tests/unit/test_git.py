@@ -214,6 +214,8 @@ async def test_one_lock_a_repository(repo: Path, tmp_path: Path) -> None:
     [
         ("fatal: unable to write loose object file: No space left on device", True),
         ("fatal: cannot create directory at 'x': Read-only file system", True),
+        ("fatal: sha1 file '/r/.git/index.lock' write error. Out of diskspace", True),
+        ("fatal: unable to write new index file", True),
         ("error: unable to create temporary file: Too many open files", True),
         ("fatal: not a valid object name HEAD", False),
     ],

@@ -105,7 +105,7 @@ async def test_a_clock_that_jumps_gives_an_agent_no_less_time_for_its_first_word
         raise Spoken
 
     plugins = SimpleNamespace(agent_of=agent_of)
-    life = Lifecycle(flow, Home(tmp_path), *cast(Any, (None, plugins, None, None, None)), steady=steady)
+    life = Lifecycle(flow, Home(tmp_path), *cast(Any, (None, plugins, None, None, None, steady)))
     intent = Intent("deliver", "deliver:m-1:1", SESSION, 1, args={"message": "m-1"})
     now.advance(60.0)
     with pytest.raises(Again):
