@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -174,6 +175,23 @@ def test_a_conflict_is_refused_and_sent_to_the_agent(forge: Sandbox) -> None:
     forge.until(lambda: "same.txt" in refused(forge.ao("merge", "b", check=False), 1), "the refusal", PLENTY)
     forge.until(lambda: any("same.txt" in text for text in messages(forge, "b")), "the agent to be told", PLENTY)
     assert (forge.repo / "same.txt").read_text() == "a\n"
+
+
+def test_the_agent_of_a_clone_is_told_a_command_that_reaches_the_base(forge: Sandbox) -> None:
+    """A clone has no branch of that name, and nothing of what landed since it was made."""
+    work(forge, "a", "[[write: same.txt|a]] [[commit: a]] [[done: a]]")
+    script = "[[write: same.txt|b]] [[commit: b]] [[done: b]]"
+    forge.request("POST", "/api/sessions", {"name": "b", "title": "b", "prompt": script, "workspace": "clone"})
+    for name in ("a", "b"):
+        status(forge, name, "review_pending")
+    forge.ao("merge", "a")
+    told = forge.until(lambda: [text for text in messages(forge, "b") if "same.txt" in text], "the conflict", PLENTY)
+    command = f"git fetch {forge.repo} main && git rebase FETCH_HEAD"
+    assert command in told[0]
+    tried = subprocess.run(
+        command, shell=True, cwd=forge.session("b")["workspacePath"], env=forge.env, capture_output=True, text=True
+    )
+    assert tried.returncode and "same.txt" in tried.stdout
 
 
 def test_a_landing_waits_for_the_checkout_and_shows_in_the_queue(forge: Sandbox) -> None:

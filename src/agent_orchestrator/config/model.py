@@ -287,7 +287,7 @@ class Defaults(Model):
     agent: Text = Field(default="claude-code", description="agent or profile")
     workspace: Name = Field(
         default="worktree",
-        description="worktree or clone; absent: what the agent needs, and a clone in a sandbox or a container",
+        description="worktree or clone; absent: what the agent needs, and a clone in a sandbox",
     )
     tracker: Plugin = Field(default=Plugin(), description="where issues are: local, github, gitlab, linear or jira")
     scm: Plugin = Field(default=Plugin(), description="where pull requests are: local, github or gitlab")

@@ -152,16 +152,16 @@ class Plugins:
         return self.site_of(facts).workspace(facts.spec.workspace, self._registry_of(facts))
 
     def workspace_name(
-        self, project: ProjectConfig, settings: AgentSettings, wanted: str | None, *, walled: bool
+        self, project: ProjectConfig, settings: AgentSettings, wanted: str | None, *, sandboxed: bool
     ) -> str:
         """The workspace that is asked for, else the one that the agent needs, else a worktree; `NotFound` for one there is not.
 
-        Within walls a clone: in a worktree an agent writes the repository's own objects, which no wall can keep from it.
+        In a sandbox a clone: in a worktree an agent writes the repository's own objects, which no sandbox can keep from it.
         """
         name = wanted or settings.workspace
         if name is None:
             agent = self.agent(project, settings)
-            name = agent.workspace if isinstance(agent, NeedsWorkspace) else "clone" if walled else "worktree"
+            name = agent.workspace if isinstance(agent, NeedsWorkspace) else "clone" if sandboxed else "worktree"
         self.registry(project).get("workspace", name)
         return name
 

@@ -252,8 +252,8 @@ class Sessions:
     ) -> str:
         wanted = request.get("workspace")
         if runtime != CLUSTER:
-            walled = runtime == "docker" or confinement.applies(project, runtime)
-            return self.plugins.workspace_name(project, settings, wanted, walled=walled)
+            sandboxed = confinement.applies(project, runtime)
+            return self.plugins.workspace_name(project, settings, wanted, sandboxed=sandboxed)
         if wanted not in (None, "clone"):
             raise UsageError(f"a session on a node works in a clone, not in a {wanted}", "leave --workspace out")
         return "clone"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
+from shlex import quote
 from typing import Any
 
 from agent_orchestrator.flow.authors import WRITES, Said, Words, free, held, kind_of
@@ -239,10 +240,13 @@ def _who(said: Comment | Review) -> str:
 
 
 def _update(facts: SessionFacts) -> str:
-    """The command that begins to bring a change up to date."""
+    """The command that begins to bring a change up to date; a clone has to fetch the base first, from where it lands."""
+    fetch, base = "", facts.base
+    if facts.place and not facts.place.shared:
+        fetch, base = f"git fetch {'origin' if facts.remote else quote(facts.spec.repo)} {base} && ", "FETCH_HEAD"
     if facts.pr and facts.pr.seen_by_person:
-        return f"git merge {facts.base}"
-    return f"git rebase --onto {facts.base} {facts.below}" if facts.below else f"git rebase {facts.base}"
+        return f"{fetch}git merge {base}"
+    return f"{fetch}git rebase --onto {base} {facts.below}" if facts.below else f"{fetch}git rebase {base}"
 
 
 def _files(pr: PullRequest | None, told: Mapping[str, Any]) -> str:
