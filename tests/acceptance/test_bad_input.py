@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from agent_orchestrator.errors import UsageError
 from agent_orchestrator.testing.sandbox import Sandbox
 from tests.acceptance.saying import refused
 
@@ -129,6 +130,28 @@ def test_odd_tasks_get_good_names(shared: Sandbox) -> None:
         assert made["title"].startswith(task[:20])
     refused(shared.ao("new", "", check=False), 2)
     refused(shared.ao("new", "  \n ", check=False), 2)
+
+
+HALF, MARK = "caf\udce9", "caf\ufffd"
+
+
+def test_half_a_character_is_marked_wherever_it_stands(shared: Sandbox) -> None:
+    made = _json(shared, "new", "[[wait]]", "--model", HALF, "--label", HALF)
+    spec = shared.events(made["id"])[0]["data"]
+    assert (spec["model"], spec["labels"]) == (MARK, [MARK])
+    body = {"prompt": f"[[wait]] {HALF}", "labels": [HALF], "files": [HALF], "group": HALF, "title": HALF}
+    told = shared.request("POST", "/api/sessions", {**body, "projectId": "app"})
+    assert told["title"] == MARK
+    with (
+        shared.client() as client,
+        client.stream("POST", f"/api/sessions/{made['id']}/run", {"command": ["echo", HALF]}) as said,
+    ):
+        assert json.loads(said.line() or "") == {"output": MARK}
+    deep: Any = []
+    for _ in range(700):
+        deep = [deep]
+    with pytest.raises(UsageError, match="nested too deeply"):
+        shared.request("PUT", "/api/config/value", {"key": "defaults", "value": deep})
 
 
 def test_folders_with_odd_names(shared: Sandbox) -> None:

@@ -9,6 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
 from agent_orchestrator.flow.authors import WRITES, Words
+from agent_orchestrator.plain import writable
+from agent_orchestrator.redaction import with_texts
 from agent_orchestrator.spool import clean_text
 
 
@@ -27,7 +29,10 @@ class Given(BaseModel):
                     near = difflib.get_close_matches(str(key), known, 1)
                     hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
                     raise ValueError(f"there is no key {str(key)[:80]!r}: {hint}")
-        return body
+        try:
+            return with_texts(body, writable)  # half a character can be neither recorded nor handed to a program
+        except RecursionError:
+            raise ValueError("it is nested too deeply") from None
 
     def as_given(self) -> dict[str, Any]:
         """What the caller said, and nothing he did not say."""
