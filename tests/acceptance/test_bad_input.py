@@ -6,10 +6,11 @@ import json
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
-from agent_orchestrator.errors import UsageError
+from agent_orchestrator.errors import NotFound, UsageError
 from agent_orchestrator.testing.sandbox import Sandbox
 from tests.acceptance.saying import refused
 
@@ -152,6 +153,23 @@ def test_half_a_character_is_marked_wherever_it_stands(shared: Sandbox) -> None:
         deep = [deep]
     with pytest.raises(UsageError, match="nested too deeply"):
         shared.request("PUT", "/api/config/value", {"key": "defaults", "value": deep})
+
+
+@pytest.mark.parametrize("path", ["/a\0b", f"/{'x' * 300}", "/x" * 3000, "~nobody-is-called-so/x"])
+def test_a_path_that_nothing_can_have_is_refused(shared: Sandbox, path: str) -> None:
+    for body in ({"path": path}, {"url": f"file://{path}"}):
+        with pytest.raises((UsageError, NotFound)):
+            shared.request("POST", "/api/projects", body)
+    with pytest.raises(UsageError):
+        shared.request("POST", "/api/projects/trust", {"path": path})
+    with pytest.raises(UsageError):
+        shared.request("GET", f"/api/projects/trust?path={quote(path)}")
+
+
+def test_what_cannot_be_cloned_is_said_in_gits_own_words(shared: Sandbox) -> None:
+    nothing = (shared.folder / "nothing").as_uri()
+    refused(shared.ao("start", nothing, check=False), 3, "git clone", "does not", "address")
+    assert not (shared.repo / "nothing").exists()
 
 
 def test_folders_with_odd_names(shared: Sandbox) -> None:

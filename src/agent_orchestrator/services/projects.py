@@ -23,15 +23,25 @@ from agent_orchestrator.config.model import Config
 from agent_orchestrator.config.schema import keep_schema
 from agent_orchestrator.config.scope import ConfigSet, repository_of, slug
 from agent_orchestrator.config.values import Quiet
-from agent_orchestrator.errors import AoError, ConfigError, Conflict, Denied, NotFound, UsageError
+from agent_orchestrator.errors import (
+    AoError,
+    ConfigError,
+    Conflict,
+    Denied,
+    NotFound,
+    Temporary,
+    UsageError,
+    machine_short,
+)
 from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.engine import Flow
 from agent_orchestrator.flow.events import Event
 from agent_orchestrator.flow.shell_words import visible
-from agent_orchestrator.git import Git
+from agent_orchestrator.git import Git, GitFailed
 from agent_orchestrator.git_files import find_layout
 from agent_orchestrator.home import Home
 from agent_orchestrator.host import Host
+from agent_orchestrator.plain import one_line
 from agent_orchestrator.registry import Code, Registry, declared_in
 from agent_orchestrator.safe_files import read_plain
 from agent_orchestrator.watch import Watch
@@ -439,9 +449,10 @@ class Projects:
                 "read it, then trust it: ao trust",
             )
 
-    async def trust(self, path: Path | None, context: Context, *, preview: bool, shown: str = "") -> dict[str, Any]:
+    async def trust(self, path: str | None, context: Context, *, preview: bool, shown: str = "") -> dict[str, Any]:
         """Show what a configuration would run and open, and let it: what was `shown`, by its digest, and nothing else."""
-        name = await self.resolve(Context(path or context.cwd, context.config), adopt=True)
+        folder = context.cwd if path is None else _folder(path, context)
+        name = await self.resolve(Context(folder, context.config), adopt=True)
         project = self.config.project(name or "")
         loaded = self.config.loaded(project.file) if project and project.file else None
         if project is None or project.file is None or loaded is None:
@@ -500,7 +511,7 @@ class Projects:
 
     async def add(self, path: str | None, url: str | None, context: Context, *, init: bool) -> dict[str, Any]:
         """Register a repository; a URL is cloned first; `init` writes a configuration if there is none."""
-        folder = await self._clone(url, context) if url else (context.cwd or Path("/")) / Path(path or ".").expanduser()
+        folder = await self._clone(url, context) if url else _folder(path or ".", context)
         root = repository_of(folder) if folder.is_dir() else None
         if root is None:
             problem = "is not a Git repository" if folder.is_dir() else "is not there"
@@ -542,9 +553,9 @@ class Projects:
 
     async def _clone(self, url: str, context: Context) -> Path:
         name = url.rstrip("/").rpartition("/")[2].rpartition(":")[2].removesuffix(".git")
-        if not name or name.startswith((".", "-")):
-            raise UsageError(f"{url} names no repository", "give its full URL")
-        target = (context.cwd or self.home.repositories) / name
+        if not name or name.startswith((".", "-")) or "\0" in url:
+            raise UsageError(f"{one_line(url)} names no repository", "give its full URL")
+        target = _possible((context.cwd or self.home.repositories) / name)
         if repository_of(target) == target:
             return target
         if target.exists():
@@ -552,7 +563,12 @@ class Projects:
                 f"{target} is in the way of the clone", "go to another folder, or register that one: ao start PATH"
             )
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        await Git(self.host, target.parent).run("clone", "--", url, str(target), timeout=600.0)
+        try:
+            await Git(self.host, target.parent).run("clone", "--", url, str(target), timeout=600.0)
+        except GitFailed as error:
+            if error.retryable:
+                raise Temporary(error.text, error.remedy) from None
+            raise NotFound(error.text, "see whether the address is right, and whether you may read it") from None
         return target
 
     async def remove(self, name: str) -> dict[str, Any]:
@@ -570,6 +586,26 @@ class Projects:
 
     def _event(self, body: e.Body, project: str | None = None, key: str | None = None) -> Event:
         return Event(body, self.flow.clock(), "person", key or uuid.uuid4().hex, project)
+
+
+def _folder(path: str, context: Context) -> Path:
+    """The folder that somebody named."""
+    try:
+        return _possible((context.cwd or Path("/")) / Path(path).expanduser())
+    except RuntimeError:
+        raise UsageError(f"{one_line(path)} names nobody's folder", "write the whole path") from None
+
+
+def _possible(path: Path) -> Path:
+    """The path, whether anything is there or not; refused if nothing can be."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return path
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise machine_short(error) or UsageError(f"{one_line(str(path))}: {why}", "name another folder") from None
+    return path
 
 
 async def tracked(host: Host, file: Path, within: Path | None = None) -> bool:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from fastapi import Response
 
 from agent_orchestrator.server import requests
@@ -32,21 +30,17 @@ async def add_project(services: TheServices, context: TheContext, body: requests
 @router.get("/trust", responses=gives("Trust"), dependencies=[admins_only])
 async def preview_trust(services: TheServices, context: TheContext, path: str | None = None) -> Response:
     """The commands that `POST` would trust; administrators only."""
-    return as_json(await services.projects.trust(_folder(path), context, preview=True))
+    return as_json(await services.projects.trust(path, context, preview=True))
 
 
 @router.post("/trust", responses=gives("Trust"), dependencies=[admins_only])
 async def trust_project(services: TheServices, context: TheContext, body: requests.Trusted) -> Response:
     """Let the commands that came with a repository run, as they are now; administrators only."""
     shown = body.digest or ""
-    return as_json(await services.projects.trust(_folder(body.path), context, preview=False, shown=shown))
+    return as_json(await services.projects.trust(body.path, context, preview=False, shown=shown))
 
 
 @router.delete("/{id}", dependencies=[admins_only])
 async def remove_project(services: TheServices, id: str) -> Response:  # noqa: A002 - the API's own name
     """Forget a project without live sessions; its repository stays as it is. Administrators only."""
     return as_json(await services.projects.remove(id))
-
-
-def _folder(path: str | None) -> Path | None:
-    return None if path is None else Path(path).expanduser()
