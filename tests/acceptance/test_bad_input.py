@@ -16,6 +16,7 @@ from tests.acceptance.saying import refused
 
 ODD_NAMES = ["a b", "a/b", "..", "ünï", "-x", "x" * 300, ".hidden", "a\tb"]
 ODD_BRANCHES = ["a b", "..", "-x", "a..b", "x.lock", "HEAD", "@", "a//b", "a~1", "ends/"]
+LONG_BRANCHES = ["x" * 300, f"feature/{'x' * 251}", "ü" * 126, "/".join(["x" * 200] * 6)]
 
 
 def _repository(box: Sandbox, name: str) -> Path:
@@ -110,11 +111,16 @@ def test_odd_names_are_refused(shared: Sandbox, name: str) -> None:
     assert _ids(shared) == before
 
 
-@pytest.mark.parametrize("branch", ODD_BRANCHES)
+@pytest.mark.parametrize("branch", [*ODD_BRANCHES, *LONG_BRANCHES])
 def test_odd_branches_are_refused(shared: Sandbox, branch: str) -> None:
     before = _ids(shared)
     refused(shared.ao("new", "x", f"--branch={branch}", check=False), 2, "branch's name")
     assert _ids(shared) == before
+
+
+def test_a_branch_as_long_as_can_be_serves(shared: Sandbox) -> None:
+    longest = "/".join(["x" * 249] * 4)
+    assert _json(shared, "new", "[[wait]]", f"--branch={longest}", "--name", "long")["branch"] == longest
 
 
 def test_odd_tasks_get_good_names(shared: Sandbox) -> None:

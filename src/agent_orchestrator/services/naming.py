@@ -13,6 +13,10 @@ from agent_orchestrator.plain import clean_text
 from agent_orchestrator.templates import render
 
 LONGEST_NAME = 40
+LONGEST_BRANCH = 1000
+"""Bytes of a branch's name: it is a path in Git's folder, below the repository's own."""
+LONGEST_PART = 250
+"""Bytes between two slashes of it: a file's name has 255 at most, and Git's lock beside it adds `.lock`."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 _ISSUE = re.compile(r"#?(\d+)|GH-(\d+)|([A-Z][A-Z0-9]+-\d+)", re.IGNORECASE | re.ASCII)
@@ -72,8 +76,7 @@ def free_name(wanted: str, taken: Collection[str]) -> str:
 
 def suggested_branch(branch: str | None) -> str | None:
     """The branch that a tracker suggests for an issue, if it can be one."""
-    fits = branch and valid_branch(branch) and not branch.startswith("-") and branch == clean_text(branch)
-    return branch if fits else None
+    return branch if branch and _can_be_branch(branch) else None
 
 
 def branch_for(name: str, issue: str | None, project: ProjectConfig) -> str:
@@ -88,9 +91,19 @@ def branch_for(name: str, issue: str | None, project: ProjectConfig) -> str:
 def checked_branch(branch: str) -> str:
     """A branch's name as given, if Git takes it; `refs/heads/` before it is left out."""
     branch = branch.removeprefix("refs/heads/")
-    if not valid_branch(branch) or branch != clean_text(branch):
-        raise UsageError(f"{branch!r} cannot be a branch's name", f"choose another, such as feature/{slug(branch)}")
+    if not _can_be_branch(branch):
+        raise UsageError(
+            f"{branch[:100]!r} cannot be a branch's name", f"choose another, such as feature/{slug(branch)}"
+        )
     return branch
+
+
+def _can_be_branch(name: str) -> bool:
+    """Does Git take it, a reader see all of it, and every file system have room for it?"""
+    if not valid_branch(name) or name != clean_text(name):
+        return False
+    whole = name.encode()
+    return len(whole) <= LONGEST_BRANCH and max(map(len, whole.split(b"/"))) <= LONGEST_PART
 
 
 def title_of(text: str) -> str:
