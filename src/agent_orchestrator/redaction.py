@@ -29,6 +29,8 @@ _TELLING = 4
 """Characters at the end of a terminal's output that are held back because a known value begins with them."""
 _LONGEST_TOKEN = 4096
 _PIECE = 1 << 16
+_MANY_LINES = 1 << 13
+"""Bytes of lines that are looked through at a time."""
 
 _STRONG = ("PASSWORD", "PASSWD", "PASSPHRASE", "SECRET", "TOKEN", "PASS", "PWD")
 _WORDS = re.compile(r"[A-Za-z]*(?:[-_. /:@+,][A-Za-z]*)*")
@@ -285,6 +287,10 @@ class Redactor:
         """For a terminal's output that comes piece by piece."""
         return Stream(self)
 
+    def lines(self, tell: Callable[[str], None]) -> Lines:
+        """For a program's output that comes line by line."""
+        return Lines(self, tell)
+
 
 KNOWN = Redactor()
 """What this process knows: the daemon's secrets, and those that its plugins found."""
@@ -375,6 +381,40 @@ class Stream:
                     break
                 at = tail.find(form[:_TELLING], at + 1)
         return longest
+
+
+class Lines:
+    """Lines of a program's output without secrets, also such as take several. They are looked through many at a time; a line whose end
+    may be the beginning of a secret is told with the next."""
+
+    def __init__(self, redactor: Redactor, tell: Callable[[str], None]) -> None:
+        self._secrets = redactor.stream()
+        self._tell = tell
+        self._given = bytearray()
+        self._line = b""
+
+    def feed(self, line: str) -> None:
+        """Take a line; it is told with others."""
+        self._given += f"{line}\n".encode(errors="replace")
+        if len(self._given) >= _MANY_LINES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Tell what there is now."""
+        given = bytes(self._given)
+        self._given.clear()
+        if given:
+            self._take(self._secrets.feed(given))
+
+    def rest(self) -> None:
+        """Tell what is held back, too: nothing more came."""
+        self.flush()
+        self._take(self._secrets.rest())
+
+    def _take(self, data: bytes) -> None:
+        *lines, self._line = (self._line + data).split(b"\n")
+        for line in lines:
+            self._tell(line.decode(errors="replace"))
 
 
 def _tokens(shown: bytes) -> Iterator[tuple[int, int]]:

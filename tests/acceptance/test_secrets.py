@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from websockets.asyncio.client import unix_connect
@@ -197,3 +199,26 @@ def test_a_forge_is_sent_none_but_its_own_token(
     box.ao("doctor", check=False)  # asks the forge, should nothing else have done so yet
     assert forge.sent
     assert not [one for sent in forge.sent for one in birds.found_in(canaries, sent, "what the forge was sent")]
+
+
+def test_a_private_key_is_covered_in_what_commands_print(tmp_path: Path) -> None:
+    """Line after line: those of a rule, and those that a person has run in a workspace."""
+    lines = [f"{number:03}{'MIIEpAIBAAKCAQEA7n5k' * 3}" for number in range(40)]
+    key = tmp_path / "key.pem"
+    key.write_text("\n".join(["see:", "-----BEGIN PRIVATE KEY-----", *lines]))
+    rule = f"agent-blocked: {{action: command, delay: 0s, command: 'cat {key}'}}"
+    with Sandbox(tmp_path / "box", "process") as box:
+        box.repository(config=f"defaults: {{agent: demo, runtime: process}}\nreactions: {{{rule}}}\n")
+        box.start()
+        session = box.json("new", "[[block: Allow rm?]]")["id"]
+
+        def finished() -> list[dict[str, Any]]:
+            return [one["data"] for one in box.events(session) if one["type"] == "command-finished"]
+
+        told = box.until(finished, "the rule's command")[0]
+        with box.client() as client:
+            ran = client.stream("POST", f"/api/sessions/{session}/run", {"command": ["cat", str(key)]}).read().decode()
+        log = Path(told["log"]).read_text()
+    for said in (log, ran, told["output"]):
+        assert "MIIE" not in said and "*" * 63 in said, said
+    assert log.startswith("see:\n-----BEGIN") and log.count("\n") == ran.count("output") == len(lines) + 2

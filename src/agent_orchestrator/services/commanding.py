@@ -127,20 +127,23 @@ class Commanding:
         code: int | None
         with log.open("w", encoding="utf-8", errors="replace") as file:
 
-            def report(line: str) -> None:
+            def keep(line: str) -> None:
                 nonlocal kept
                 last.append(clean_text(line)[:500])
                 kept += len(line) + 1
                 if kept <= LONGEST_LOG:
-                    file.write(KNOWN.text(f"{line}\n"))
+                    file.write(f"{line}\n")
 
+            said = KNOWN.lines(keep)
             try:
                 code = await site.host.stream(
-                    rule.command, report, cwd=Path(facts.place.path), env=env, timeout=rule.timeout, grace=2.0
+                    rule.command, said.feed, cwd=Path(facts.place.path), env=env, timeout=rule.timeout, grace=2.0
                 )
             except Temporary:
                 code = None
-                report(f"ended: it ran for over {rule.timeout:g} s")
+                said.feed(f"ended: it ran for over {rule.timeout:g} s")
+            finally:
+                said.rest()
         return e.CommandFinished(
             rule.name, code, "\n".join(last), str(log), round(loop.time() - begun, 3), repeated=repeated
         )

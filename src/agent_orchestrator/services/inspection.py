@@ -24,6 +24,7 @@ from agent_orchestrator.git import Git, GitFailed
 from agent_orchestrator.git_diff import show
 from agent_orchestrator.home import Home
 from agent_orchestrator.host import Host
+from agent_orchestrator.redaction import KNOWN
 from agent_orchestrator.services import prompting
 from agent_orchestrator.services.lifecycle import Lifecycle
 from agent_orchestrator.services.looking import at_its_work
@@ -177,10 +178,18 @@ class Inspection:
         path, env = self._workspace(facts), self.lifecycle.environment(facts)
         lines: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         host = self.plugins.site_of(facts).host
-        running = asyncio.ensure_future(
-            host.stream(command, lambda line: lines.put_nowait({"output": line}), cwd=path, env=env)
-        )
-        running.add_done_callback(lambda _: lines.put_nowait({}))
+        said, loop = KNOWN.lines(lambda line: lines.put_nowait({"output": line})), asyncio.get_running_loop()
+
+        def take(line: str) -> None:
+            said.feed(line)
+            loop.call_soon(said.flush)
+
+        def end(_: object) -> None:
+            said.rest()
+            lines.put_nowait({})
+
+        running = asyncio.ensure_future(host.stream(command, take, cwd=path, env=env))
+        running.add_done_callback(end)
         try:
             while line := await lines.get():
                 yield line
