@@ -6,6 +6,7 @@ import asyncio
 import errno
 import re
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -255,3 +256,88 @@ async def test_whoever_writes_on_after_an_agents_end_does_not_put_it_off(
     await asyncio.wait_for(flood.end(), 30)
     assert [number for turn in flood.turns for number in turn][: 3 * MAX_LINES] == [*range(3 * MAX_LINES)]
     assert flood.turns[-1] == [], "its end is told"
+
+
+class Branch:
+    """A session whose agent moves HEAD: what is told of it."""
+
+    def __init__(self, world: World) -> None:
+        self.observer, self.told = world.observer, list[str]()
+        self.changed: list[Callable[[], None]] = []
+        self.facts = self.observer.flow.sessions["app-a"]
+        self.git_dir = world.home.path / "git"
+        self.git_dir.mkdir()
+        self.observer.flow.append = self._append  # type: ignore[assignment, method-assign]
+        runtime = SimpleNamespace(ended=lambda _: asyncio.Event().wait())
+        self.observer.plugins = SimpleNamespace(runtime_of=lambda _: runtime, agent_of=world._no_agent)  # type: ignore[assignment]
+        self.observer.watch = SimpleNamespace(file=lambda *_: lambda: None, folder=self._watch)  # type: ignore[assignment]
+
+    def _watch(self, _path: Path, changed: Callable[[], None]) -> Callable[[], None]:
+        self.changed.append(changed)
+        return lambda: None
+
+    async def _append(self, *events: Any) -> list[Any]:
+        await asyncio.sleep(0)
+        self.told += [event.body.head for event in events if event.body.type == "head-moved"]
+        return []
+
+    def move(self, number: int) -> str:
+        (self.git_dir / "HEAD").write_text(f"{number:040x}\n")
+        self.changed[0]()
+        return f"{number:040x}"
+
+    async def settled(self) -> None:
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+    async def until_told(self, head: str) -> None:
+        async with asyncio.timeout(30):
+            while self.told[-1:] != [head]:
+                await asyncio.sleep(0)
+
+
+async def test_a_branch_that_moves_without_end_is_told_once_and_as_it_was_at_last(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(observing, "SPOOL_REST", 1e9)
+    monkeypatch.setattr(observing, "LONGEST_REST", 3600.0)
+    branch = Branch(world)
+    branch.observer.start()
+    try:
+        await branch.settled()
+        first = branch.move(1)
+        await branch.until_told(first)
+        for number in range(2, 60):
+            last = branch.move(number)
+            await branch.settled()
+        assert branch.told == [first], "whoever moves it again is not told of at once"
+        branch.facts.live = False  # type: ignore[misc]
+        branch.observer._look_at(branch.facts)
+        await branch.until_told(last)
+        assert branch.told == [first, last]
+    finally:
+        await branch.observer.close()
+
+
+async def test_each_move_of_a_branch_soon_after_another_waits_twice_as_long_and_is_told(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(observing, "LONGEST_REST", 0.05)
+    monkeypatch.setattr(observing, "BRANCH_QUIET", 3600.0)
+    branch = Branch(world)
+    branch.observer.start()
+    try:
+        await branch.settled()
+        eye, pauses = branch.observer._eyes["app-a"], list[float]()
+        for number in range(1, 12):
+            await branch.until_told(branch.move(number))
+            await branch.settled()
+            pauses.append(eye.branch_pause)
+        assert all(later >= min(0.05, 2 * pause) for pause, later in pairwise(pauses)) and pauses[-1] == 0.05
+        monkeypatch.setattr(observing, "BRANCH_QUIET", 0.0)
+        monkeypatch.setattr(observing, "SPOOL_REST", 0.0)
+        await branch.until_told(branch.move(12))
+        await branch.settled()
+        assert eye.branch_pause == 0.0, "after a while without moves the next ones are told as soon as ever"
+    finally:
+        await branch.observer.close()

@@ -43,6 +43,8 @@ SCREEN_PAUSE = 0.15
 SPOOL_REST = 4.0
 """How many times as long as a turn of a spool took is waited before the next one: who reports without end has no more than a fifth."""
 LONGEST_REST = 1.0
+BRANCH_QUIET = 10.0
+"""Seconds after which a branch that moves again has not been moving all the time."""
 SETTLED = 2.0
 """Seconds that a screen must have shown an idle agent until its turn counts as over."""
 RETRY_PAUSE = 1.0
@@ -68,6 +70,12 @@ class _Eye:
     changed: bool = False
     """The screen changed while it was looked at."""
     hearing: Hearing | None = None
+    branch_busy: bool = False
+    branch_changed: bool = False
+    """Something happened to its branch while that was looked at, or rested from."""
+    branch_rest: asyncio.TimerHandle | None = None
+    branch_pause: float = 0.0
+    branch_moved: float = float("-inf")
 
     def close(self) -> None:
         """Look no more."""
@@ -75,7 +83,7 @@ class _Eye:
             stop()
         for task in self.tasks:
             task.cancel()
-        for timer in (self.screen_timer, self.rest):
+        for timer in (self.screen_timer, self.rest, self.branch_rest):
             if timer:
                 timer.cancel()
         if self.hearing:
@@ -120,6 +128,8 @@ class Observer:
         if eye and (not facts.live or eye.generation != facts.generation):
             if eye.rest:  # somebody else told its end before it was read
                 self._spawn(self._read_to_the_end(facts.id, eye))
+            if eye.branch_changed:
+                self._spawn(self.look_at_head(facts.id))
             eye.close()
             del self._eyes[facts.id]
             eye = None
@@ -137,7 +147,7 @@ class Observer:
         eye.stops.append(self.watch.file(path, lambda: self._spawn(self._read_spool(facts.id, eye))))
         git_dir = Path(facts.place.git_dir)
         for folder in (git_dir, git_dir / "logs"):
-            eye.stops.append(self.watch.folder(folder, lambda: self._spawn(self.look_at_head(facts.id))))
+            eye.stops.append(self.watch.folder(folder, lambda: self._spawn(self._look_at_branch(facts.id, eye))))
         if isinstance(agent, Listens) and not (facts.launch and facts.launch.inbox):
             run = agent_run(facts, self.plugins, self.watch)
             eye.hearing = Hearing(
@@ -306,6 +316,28 @@ class Observer:
         remove_surely(left)
 
     # -- branch --------------------------------------------------------------------------------------------------------
+
+    async def _look_at_branch(self, session: str, eye: _Eye) -> None:
+        """A move is told at once; one that comes soon after another waits, each twice as long as the one before, up to a second."""
+        if eye.branch_busy:
+            eye.branch_changed = True
+            return
+        loop, before, rest = asyncio.get_running_loop(), self._heads.get(session), 0.0
+        eye.branch_busy, eye.branch_changed, began = True, False, loop.time()
+        try:
+            await self.look_at_head(session)
+        finally:
+            if self._heads.get(session) != before:
+                twice = 2 * eye.branch_pause if began - eye.branch_moved < BRANCH_QUIET else 0.0
+                rest = min(LONGEST_REST, max(SPOOL_REST * (loop.time() - began), twice))
+                eye.branch_moved, eye.branch_pause = began, rest
+            if not self._closed and self._eyes.get(session) is eye:
+                eye.branch_rest = loop.call_later(rest, self._branch_rested, session, eye)
+
+    def _branch_rested(self, session: str, eye: _Eye) -> None:
+        eye.branch_busy = False
+        if eye.branch_changed:
+            self._spawn(self._look_at_branch(session, eye))
 
     async def look_at_head(self, session: str) -> None:
         """Record where its branch is, if it has moved."""
