@@ -7,6 +7,7 @@ sessions and the dashboard's files never need it.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterable
 from importlib import import_module
 
@@ -33,6 +34,7 @@ class App:
         self.state.closing = asyncio.Event()
         self.state.refusals = Refusals(services.audit.tell_soon)
         self.state.url = url
+        self.state.terminals = Counter[str]()
         self._routes: ASGIApp | None = None
         self._gate = Gate(
             self._answer, services, self.state.refusals, trusted=trusted, hosts=hosts, body_limit=body_limit

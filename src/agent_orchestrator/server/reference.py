@@ -23,7 +23,7 @@ _TERMINAL = """\
 `WS /api/sessions/{id}/terminal?columns=120&rows=40` is a session's terminal: binary frames carry keystrokes in and output out;
 the text frame `{"resize": [columns, rows]}` sets the size. Typing needs the role `operator`; who has less only watches. Who sends
 `{"ack": bytes}` whenever so many more bytes have been shown is sent no more than 512 kB ahead of that.
-Closing it leaves the session as it is.
+Closing it leaves the session as it is. One caller has 32 open at once; more are refused with 503.
 """
 
 

@@ -18,17 +18,21 @@ import re
 import struct
 import sys
 import termios
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from fastapi import WebSocket
 from starlette.websockets import WebSocketDisconnect, WebSocketState
 
+from agent_orchestrator.errors import Temporary
 from agent_orchestrator.redaction import KNOWN
 
 CHUNK = 1 << 16
 WINDOW = 1 << 19
 """Bytes that may be on their way to somebody who says what he has shown."""
+MOST = 32
+"""Terminals that one caller has open at once: each is a process, and a client of tmux's."""
 _END_GRACE = 2.0
 _STUCK = 30.0
 """Seconds after which a command that reads no keystrokes is given up."""
@@ -48,6 +52,19 @@ _BY_ITSELF = re.compile(
 )
 """What a terminal says without anybody's pressing a key: who it is, its size and colours, whether it has the focus. To the letter: what
 else somebody puts between such marks is typed, and reaches the agent."""
+
+
+@contextlib.contextmanager
+def one_more(taken: Counter[str], caller: str) -> Iterator[None]:
+    """While a caller has one more terminal open."""
+    if taken[caller] >= MOST:
+        raise Temporary(f"you have {MOST} terminals open, and may have no more at once", "close one, and try again")
+    taken[caller] += 1
+    try:
+        yield
+    finally:
+        taken[caller] -= 1
+        taken += Counter()  # who has none is forgotten
 
 
 async def serve_terminal(

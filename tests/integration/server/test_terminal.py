@@ -180,6 +180,32 @@ async def test_who_may_not_gets_no_terminal(
     assert json.loads(refused.value.response.body or b"")["status"] == status
 
 
+async def test_one_caller_has_so_many_terminals_and_keeps_nobody_else_from_one(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent_orchestrator.server.terminal.MOST", 3)
+    eyes, others = (world.services.tokens.new(name, "viewer")[1] for name in ("eyes", "others"))
+    async with contextlib.AsyncExitStack() as open_:
+        first, *_ = [await open_.enter_async_context(terminal(world, eyes)) for _ in range(3)]
+        with pytest.raises(InvalidStatus) as refused:
+            async with terminal(world, eyes):
+                pass
+        assert refused.value.response.status_code == 503
+        assert "3 terminals" in json.loads(refused.value.response.body or b"")["detail"]
+        await open_.enter_async_context(terminal(world, others))
+        await first.close()
+
+        async def let_in() -> bool:
+            with contextlib.suppress(InvalidStatus):
+                await open_.enter_async_context(terminal(world, eyes))
+                return True
+            return False
+
+        async with asyncio.timeout(60):
+            while not await let_in():
+                await asyncio.sleep(0.05)
+
+
 async def test_a_session_that_is_not_there_has_none(world: World) -> None:
     with pytest.raises(InvalidStatus) as refused:
         async with unix_connect(str(world.unix.address), "ws://localhost/api/sessions/none/terminal"):

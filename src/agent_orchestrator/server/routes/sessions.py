@@ -323,13 +323,14 @@ async def open_terminal(
     rows: Annotated[int, Query(ge=1, le=1000)] = 40,
 ) -> None:
     """A session's terminal; viewers only watch it."""
-    from agent_orchestrator.server.terminal import serve_terminal
+    from agent_orchestrator.server.terminal import one_more, serve_terminal
 
     watches = not auth.has(identity, "operator")
-    command = await services.inspection.attach(session, watch=watches)
-    refuse = partial(websocket.app.state.refusals.note, websocket.scope) if watches else None
-    typed = partial(services.audit.tell, e.TerminalTaken("typed"), session)
-    await serve_terminal(websocket, command["argv"], command["env"], columns, rows, refuse, typed)
+    with one_more(websocket.app.state.terminals, identity.by or identity.kind):
+        command = await services.inspection.attach(session, watch=watches)
+        refuse = partial(websocket.app.state.refusals.note, websocket.scope) if watches else None
+        typed = partial(services.audit.tell, e.TerminalTaken("typed"), session)
+        await serve_terminal(websocket, command["argv"], command["env"], columns, rows, refuse, typed)
 
 
 @router.get("/tasks", responses=gives("Tasks"))
