@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from agent_orchestrator.host import LocalHost
 from agent_orchestrator.plugins.agents import cursor
 from agent_orchestrator.plugins.agents.cursor import Cursor, project_key, text_of
+from agent_orchestrator.plugins.agents.journals import MOST_BESIDE
 from agent_orchestrator.protocols import AgentContext
 from tests.unit.agents.playing import Play, kinds
 
@@ -82,3 +84,14 @@ async def test_how_it_is_started(context: AgentContext) -> None:
         "--force",
         "--continue",
     )
+
+
+async def test_of_chats_without_end_the_latest_are_looked_at(context: AgentContext) -> None:
+    folder = context.workspace / ".cursor/projects" / project_key(context.workspace) / "agent-transcripts"
+    for number in range(MOST_BESIDE + 50):
+        chat = folder / f"c{number}/c{number}.jsonl" if number % 2 else folder / f"c{number}.jsonl"
+        chat.parent.mkdir(parents=True, exist_ok=True)
+        chat.touch()
+        os.utime(chat, (number, number))
+    known = (await Cursor({}, LocalHost()).launch(context)).memo["before"].split("\n")
+    assert known == [f"c{number}" for number in range(50, MOST_BESIDE + 50)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from agent_orchestrator import reports as r
 from agent_orchestrator.host import LocalHost
+from agent_orchestrator.plugins.agents.journals import MOST_BESIDE
 from agent_orchestrator.plugins.agents.kimicode import KimiCode, Wire, folder_key, own_node
 from agent_orchestrator.protocols import Activity, AgentContext, Held
 from tests.unit.agents.playing import Play, kinds
@@ -199,3 +201,20 @@ async def test_nothing_is_typed_into_a_dialog(tmp_path: Path) -> None:
         assert isinstance(await agent.deliver(launch.run, "m", "x", interrupt=False), Held)
         launch.visible = "❯"
         assert await agent.deliver(launch.run, "m", "x", interrupt=False) is None
+
+
+async def test_of_sessions_without_end_the_latest_are_looked_at(context: AgentContext, tmp_path: Path) -> None:
+    folder = tmp_path / "home/.kimi-code/sessions" / folder_key(context.workspace)
+    for number in range(MOST_BESIDE + 50):
+        wire = folder / f"session_{number}/agents/main/wire.jsonl"
+        wire.parent.mkdir(parents=True)
+        wire.touch()
+        os.utime(wire, (number, number))
+    known = json.loads((await KimiCode({}, LocalHost()).launch(context)).memo["before"])
+    assert set(known) == {f"session_{number}" for number in range(50, MOST_BESIDE + 50)}
+
+
+async def test_a_session_that_began_in_another_folder_is_heard(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "home/sessions/wd_other" / SESSION / "agents/main/wire.jsonl"
+    async with replace(play(tmp_path), conversation=SESSION) as launch:
+        assert kinds(await launch.after(elsewhere, prompt("Fix it"))) == ["Took", "active"]

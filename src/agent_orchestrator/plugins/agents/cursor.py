@@ -14,7 +14,7 @@ from agent_orchestrator import reports as r
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.odd import forgiving
 from agent_orchestrator.plugins.agents import clis
-from agent_orchestrator.plugins.agents.journals import Journal
+from agent_orchestrator.plugins.agents.journals import Journal, entries_in, latest
 from agent_orchestrator.protocols import Activity, AgentContext, AgentLaunch, AgentRun, Found, Heard, Kept, ScreenRules
 
 if TYPE_CHECKING:
@@ -193,15 +193,8 @@ def _transcripts(env: Mapping[str, str], workspace: Path) -> Path:
 
 def _chats(folder: Path) -> list[Path]:
     """A chat's file, in a folder of its own or not, the latest last."""
-    found = {path.stem: path for path in (*folder.glob("*.jsonl"), *folder.glob("*/*.jsonl"))}
-    return sorted(found.values(), key=_changed)
-
-
-def _changed(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return 0.0
+    within = entries_in(folder)
+    return latest({path.stem: path for path in (*within, *entries_in(*within)) if path.suffix == ".jsonl"}.values())
 
 
 async def _screen(run: AgentRun) -> str:

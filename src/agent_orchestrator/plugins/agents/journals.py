@@ -6,10 +6,10 @@ import asyncio
 import glob
 import json
 import os
-from collections.abc import AsyncIterator, Collection, Iterator
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -82,13 +82,34 @@ def past_lines(path: Path, start: int = 0, end: int | None = None) -> Iterator[b
 
 def journals_in(folder: Path, known: Collection[Path] = ()) -> list[Path]:
     """The journals of a folder by their names, those that are known among them. An agent can make them without end: no more are told."""
-    try:
-        with os.scandir(folder) as entries:
-            listed = {folder / entry.name for entry in islice(entries, _MOST_ENTRIES) if entry.name.endswith(".jsonl")}
-    except OSError:
-        return []
+    listed = {path for path in entries_in(folder) if path.name.endswith(".jsonl")}
     new = sorted(listed.difference(known))[: max(0, MOST_BESIDE - len(known))]
     return sorted((*known, *new))
+
+
+def entries_in(*folders: Path) -> list[Path]:
+    """What folders have in them. An agent can fill them without end: no more is looked at."""
+    return list(islice(chain.from_iterable(map(_listed, folders)), _MOST_ENTRIES))
+
+
+def _listed(folder: Path) -> Iterator[Path]:
+    try:
+        with os.scandir(folder) as entries:
+            yield from (folder / entry.name for entry in entries)
+    except OSError:
+        return
+
+
+def latest(paths: Iterable[Path]) -> list[Path]:
+    """The journals that changed last, the latest at the end."""
+    return sorted(paths, key=_changed)[-MOST_BESIDE:]
+
+
+def _changed(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def in_pattern(conversation: str) -> str:

@@ -12,7 +12,6 @@ import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +22,7 @@ from agent_orchestrator.aside import aside
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.odd import forgiving
 from agent_orchestrator.plugins.agents import clis
-from agent_orchestrator.plugins.agents.journals import MOST_BESIDE, Journal, in_pattern, size_of
+from agent_orchestrator.plugins.agents.journals import MOST_BESIDE, Journal, entries_in, latest, size_of
 from agent_orchestrator.protocols import (
     Activity,
     AgentContext,
@@ -186,14 +185,20 @@ class _Ear:
 
     def _open(self) -> Iterator[tuple[str, Journal]]:
         if self._session:
-            agents = self._home.glob(f"sessions/*/{in_pattern(self._session)}/agents/*/wire.jsonl")
-            for path in islice(agents, MOST_BESIDE):
-                if path not in self._journals:
+            for path in self._agents(Path(self._session).name):
+                if len(self._journals) < MOST_BESIDE and path not in self._journals and path.exists():
                     journal = Journal(path, replace(self._run, cursors={}))
                     journal.place = f"{self._session}-{path.parent.name}"
                     self._journals[path] = journal
                     self._run.changes.watch(path.parent.parent)
         return ((path.parent.name, journal) for path, journal in self._journals.items())
+
+    def _agents(self, session: str) -> list[Path]:
+        """The wire logs that the session's agents would have: it may have begun in another folder."""
+        sessions = self._home / "sessions"
+        found = entries_in(sessions / folder_key(self._run.workspace) / session / "agents")
+        found = found or entries_in(*(folder / session / "agents" for folder in entries_in(sessions)))
+        return [agent / "wire.jsonl" for agent in found]
 
     def see(self, screen: str) -> Heard | None:
         """What it waits for before its first turn."""
@@ -366,7 +371,9 @@ def folder_key(workspace: Path) -> str:
 
 
 def _wires(home: Path, workspace: Path) -> Sequence[Path]:
-    return sorted(home.glob(f"sessions/{folder_key(workspace)}/session_*/agents/main/wire.jsonl"))
+    sessions = entries_in(home / "sessions" / folder_key(workspace))
+    wires = [one / "agents/main/wire.jsonl" for one in sessions if one.name.startswith("session_")]
+    return sorted(latest(wire for wire in wires if wire.exists()))
 
 
 def _trust(home: Path, workspace: Path) -> None:
