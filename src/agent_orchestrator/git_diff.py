@@ -6,10 +6,13 @@ Files above a size are not even opened: their names are told instead. A patch th
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from agent_orchestrator.git import Git
+from agent_orchestrator.host import Completed
 
 FILE_MOST = 8 << 20
 """Bytes of a file, before or after, that is still compared."""
@@ -20,6 +23,7 @@ _NAMED = 500
 _AT_ONCE = 500
 _SUBMODULE = "160000"
 _FILE = b"diff --git "
+_BINARY = b"\nGIT binary patch\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +57,12 @@ async def show(git: Git, base: str, head: str | None) -> Shown:
         paths = [f":(top,exclude,literal){path}" for path in large]
         names = (await compare("-M", "--name-status", paths=paths)).text
         stat = (await compare("-M", "--stat=120", paths=paths)).text
-        patch = (await compare("-M", "--patch", "--binary", paths=paths, most=PATCH_MOST + 1)).out
+        patch, cut = await _patch(partial(compare, "-M", "--patch", "--binary", paths=paths, most=PATCH_MOST + 1))
     files = [line.rpartition("\t")[2] for line in names.splitlines()]
-    cut = _whole_files(patch) if len(patch) > PATCH_MOST else patch
-    left = files[_files_in(cut) :] if cut is not patch else []
+    left = files[_files_in(patch) :] if cut else []
     omitted = [_shown(path) for path in large]
     stat += "".join(f" {path} | too large to be compared\n" for path in omitted)
-    return Shown(cut.decode(errors="replace"), stat, (*files, *omitted), (*left, *omitted))
+    return Shown(patch.decode(errors="replace"), stat, (*files, *omitted), (*left, *omitted))
 
 
 def _entries(raw: bytes) -> Iterator[_Entry]:
@@ -90,10 +93,35 @@ async def _large(git: Git, entries: Sequence[_Entry]) -> list[str]:
     return sorted(found)
 
 
+async def _patch(compare: Callable[..., Awaitable[Completed]]) -> tuple[bytes, bool]:
+    """A change in whole files, and whether there would be more. What is text is shown as text, whatever its attributes call it."""
+    whole = (await compare()).out
+    patch = _whole_files(whole)
+    if _BINARY not in patch:
+        return patch, patch != whole
+    text = (await compare("--text")).out
+    pairs = zip(_by_file(patch), _by_file(_whole_files(text)), strict=False)
+    shown = b"".join(_readable(*pair) for pair in pairs)
+    cut = patch != whole or len(text) > PATCH_MOST or len(shown) > PATCH_MOST
+    return _whole_files(shown), cut
+
+
 def _whole_files(patch: bytes) -> bytes:
-    """A patch that was cut off, without what there is of its last file."""
-    end = patch.rfind(b"\n" + _FILE)
+    """A patch within bounds: without what there is of the last file in it, where it is too long."""
+    if len(patch) <= PATCH_MOST:
+        return patch
+    end = patch.rfind(b"\n" + _FILE, 0, PATCH_MOST)
     return patch[: end + 1]
+
+
+def _by_file(patch: bytes) -> list[bytes]:
+    return re.split(rb"^(?=diff --git )", patch, flags=re.MULTILINE)
+
+
+def _readable(part: bytes, text: bytes) -> bytes:
+    """One file's part of a patch, as text if it has no byte that no text has; its attributes are the agent's word."""
+    same = part.partition(b"\n")[0] == text.partition(b"\n")[0]
+    return text if same and _BINARY in part and b"\0" not in text else part
 
 
 def _files_in(patch: bytes) -> int:

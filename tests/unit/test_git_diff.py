@@ -48,6 +48,35 @@ async def test_what_is_small_is_shown_whole_and_can_be_applied(git: Git, repo: P
     assert (copy / "data").read_bytes() == (repo / "data").read_bytes()
 
 
+@pytest.mark.parametrize("hidden", ["-diff", "binary"])
+@pytest.mark.parametrize("head", ["main", None])
+async def test_attributes_hide_no_text(git: Git, repo: Path, tmp_path: Path, hidden: str, head: str | None) -> None:
+    first = git_in(repo, "rev-parse", "HEAD").strip()
+    (repo / ".gitattributes").write_text(f"* {hidden}\n")
+    (repo / "a").write_text("import os\n")
+    (repo / "b").rename(repo / "c d")
+    (repo / "c d").write_text("b\n" * 99 + "evil\n")
+    (repo / "data").write_bytes(bytes(range(256)) * 10)
+    (repo / "z.py").write_bytes(b"evil = '\xff'\n")
+    if head:
+        git_in(repo, "add", ".")
+        git_in(repo, "commit", "-qm", "second")
+    shown = await show(git, first, head)
+    assert {"-a", "+import os", "-b", "+evil", "+evil = '\ufffd'"} <= set(shown.patch.splitlines())
+    assert shown.patch.count("GIT binary patch") == 1, "what is no text is none"
+    assert shown.omitted == ()
+
+
+async def test_what_is_hidden_behind_much_that_is_hidden_is_told_to_be_missing(git: Git, repo: Path) -> None:
+    (repo / ".gitattributes").write_text("* binary\n")
+    for number in range(5):
+        (repo / f"f{number}").write_text("x" * (3 << 20) + "\n")
+    (repo / "z.py").write_text("evil\n")
+    shown = await show(git, "main", None)
+    assert "GIT binary patch" not in shown.patch and len(shown.patch) <= PATCH_MOST
+    assert shown.omitted == ("f3", "f4", "z.py")
+
+
 async def test_a_file_of_300_gb_is_not_opened(git: Git, repo: Path) -> None:
     (repo / "b").unlink()  # what is new may be what is gone by another name: Git would read it to see
     (repo / ".gitattributes").write_text("* text\n")  # and this has Git read whatever it looks at
