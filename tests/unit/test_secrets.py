@@ -20,7 +20,10 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.types import Message
 
 from agent_orchestrator import keyrings
+from agent_orchestrator.config import trust
 from agent_orchestrator.config.load import load_text
+from agent_orchestrator.config.scope import ConfigSet
+from agent_orchestrator.config.tree import MAX_SECRETS
 from agent_orchestrator.daemon import set_up_log
 from agent_orchestrator.errors import AoError, UsageError
 from agent_orchestrator.flow import events as e
@@ -139,14 +142,23 @@ def test_an_environment_is_on_no_command_line(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def keyring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A real one that needs no desktop: a file."""
+def keyring(tmp_path: Path) -> Iterator[list[str]]:
+    """A real one that needs no desktop, a file; tells what it was asked for."""
     module = pytest.importorskip("keyring", reason="the extra `keyring` is not installed")
-    backend = pytest.importorskip("keyrings.alt.file", reason="keyrings.alt is not installed").PlaintextKeyring()
-    backend.file_path = str(tmp_path / "keyring.cfg")
+    kept = pytest.importorskip("keyrings.alt.file", reason="keyrings.alt is not installed").PlaintextKeyring
+    asked: list[str] = []
+
+    class Told(kept):  # type: ignore[misc, valid-type]
+        file_path = str(tmp_path / "keyring.cfg")
+
+        def get_password(self, service: str, username: str) -> str | None:
+            asked.append(username)
+            found: str | None = super().get_password(service, username)
+            return found
+
     before = module.get_keyring()
-    module.set_keyring(backend)
-    yield
+    module.set_keyring(Told())
+    yield asked
     module.set_keyring(before)
 
 
@@ -167,10 +179,45 @@ def test_the_configuration_takes_secrets_from_the_keyring(tmp_path: Path) -> Non
     keyrings.write("FORGE_TOKEN", SECRET)
     env = "{A: '${keyring:FORGE_TOKEN}', B: '${keyring:NONE:-other}', C: '${keyring:NONE}', D: '$${keyring:X}'}"
     text = f"projects: {{a: {{path: ., env: {env}}}}}\n"
-    loaded = load_text(text, tmp_path / "agent-orchestrator.yaml", {})
+    loaded = load_text(text, tmp_path / "agent-orchestrator.yaml", {}, keyrings.read)
     assert loaded.config.projects["a"].env == {"A": SECRET, "B": "other", "D": "${keyring:X}"}
     assert "keyring:NONE" in loaded.warnings[0]
-    assert loaded.variables == ("keyring:FORGE_TOKEN",)  # what came with a repository is asked about before it gets any
+    assert loaded.variables == ("keyring:FORGE_TOKEN",)
+
+
+def test_the_keyring_is_asked_for_no_file_that_nobody_stands_for(tmp_path: Path, keyring: list[str]) -> None:
+    keyrings.write("FORGE_TOKEN", SECRET)
+    keyring.clear()
+    file, own = tmp_path / "agent-orchestrator.yaml", tmp_path / "config.yaml"
+    file.write_text("projects: {a: {path: ., env: {A: '${keyring:FORGE_TOKEN}', B: '${keyring:NONE:-b}'}}}\n")
+    config, trusted = ConfigSet(own, {}), False
+    config.trusts = lambda _loaded: trusted
+    loaded = config.add(file)
+    assert keyring == [] and loaded.variables == ("keyring:FORGE_TOKEN", "keyring:NONE")
+    (one,) = config.projects()
+    assert one.env == {}
+    trusted, digested = True, trust.digest(trust.powers(loaded), file)
+    config.trust_changed()
+    (one,) = config.projects()
+    assert one.env == {"A": SECRET, "B": "b"} and keyring == ["FORGE_TOKEN", "NONE"]
+    after = config.loaded(file)
+    assert after and trust.digest(trust.powers(after), file) == digested, "trust is in what the file says"
+    keyring.clear()
+    trusted = False
+    own.write_text("agents: {x: {tool: demo, env: {A: '${keyring:FORGE_TOKEN}'}}}\n")
+    assert config.load_home().config.agents["x"].env == {"A": SECRET}, "the user's own file needs nobody's word"
+
+
+def test_one_file_asks_for_so_many_secrets_and_each_once(tmp_path: Path, keyring: list[str]) -> None:
+    def text(count: int) -> str:
+        env = ", ".join(f"{kind}{number}: '${{keyring:N{number}}}'" for kind in "AB" for number in range(count))
+        return f"projects: {{a: {{path: ., env: {{{env}}}}}}}\n"
+
+    load_text(text(MAX_SECRETS), tmp_path / "a.yaml", {}, keyrings.read)
+    assert sorted(keyring) == sorted(f"N{number}" for number in range(MAX_SECRETS))
+    for asked in (keyrings.read, None):
+        with pytest.raises(AoError, match="more than 50 secrets of the keyring"):
+            load_text(text(MAX_SECRETS + 1), tmp_path / "a.yaml", {}, asked)
 
 
 @pytest.mark.usefixtures("keyring")

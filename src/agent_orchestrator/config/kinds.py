@@ -72,7 +72,7 @@ def _pattern(value: str) -> str:
 
 
 def _database(value: str) -> str:
-    if value == "sqlite" or value.startswith(("postgresql://", "postgres://")):
+    if value == "sqlite" or value.startswith(("postgresql://", "postgres://", "${keyring:")):
         return value
     # Not quoted: there may be a password in it.
     raise ValueError("this is no database; accepted: sqlite, or postgresql://user:password@host/name")

@@ -17,7 +17,7 @@ from agent_orchestrator.config.compat import normalise
 from agent_orchestrator.config.kinds import known_trigger
 from agent_orchestrator.config.model import Config, keys_of
 from agent_orchestrator.config.problems import Notes, did_you_mean, nearest
-from agent_orchestrator.config.tree import Section, expand, locate, parse
+from agent_orchestrator.config.tree import Ask, Section, expand, locate, parse
 from agent_orchestrator.config.values import shown
 from agent_orchestrator.errors import ConfigError, machine_short
 from agent_orchestrator.safe_files import NotPlain, plain
@@ -49,15 +49,22 @@ class Loaded:
     warnings: tuple[str, ...] = ()
     variables: tuple[str, ...] = ()
     """Names that were filled in from the environment."""
+    unasked: bool = False
+    """Secrets of the keyring stand there by their names: nobody stands for the file yet."""
+    bare: Loaded | None = None
+    """The same before the keyring was asked, where it was: what trust is in."""
 
     def given(self, key: str) -> bool:
         """Whether the file itself sets a top-level field."""
         return key in self.config.model_fields_set
 
 
-def load(path: Path, environ: Mapping[str, str]) -> Loaded:
-    """Read and check a file. Raises `ConfigError`, which names file, line and key of everything that is wrong."""
-    return load_text(read(path), path, environ)
+def load(path: Path, environ: Mapping[str, str], keyring: Ask | None = None) -> Loaded:
+    """Read and check a file. Raises `ConfigError`, which names file, line and key of everything that is wrong.
+
+    `keyring` is asked for secrets, which may ask the user: it is given for files that somebody stands for.
+    """
+    return load_text(read(path), path, environ, keyring)
 
 
 def read(path: Path) -> str:
@@ -82,12 +89,12 @@ def read(path: Path) -> str:
         raise ConfigError(f"{path}:{line}: not UTF-8 text", "save the file as UTF-8") from None
 
 
-def load_text(text: str, path: Path, environ: Mapping[str, str]) -> Loaded:
+def load_text(text: str, path: Path, environ: Mapping[str, str], keyring: Ask | None = None) -> Loaded:
     """Check a configuration's text as if it stood in the file `path`."""
     notes = Notes(str(path))
     tree = parse(text, notes)
     notes.check()
-    expand(tree, environ, notes)
+    expand(tree, environ, notes, keyring)
     normalise(tree, notes)
     try:
         config = Config.model_validate(tree)
@@ -101,7 +108,7 @@ def load_text(text: str, path: Path, environ: Mapping[str, str]) -> Loaded:
         _check_paths(config, tree, notes)
         _check_triggers(config, tree, notes)
     notes.check()
-    return Loaded(path, config, notes.warnings, tuple(sorted(notes.variables)))
+    return Loaded(path, config, notes.warnings, tuple(sorted(notes.variables)), notes.unasked)
 
 
 def _check_owner(path: Path, status: os.stat_result) -> None:

@@ -50,6 +50,8 @@ class Notes:
         self._told: set[str] = set()
         self.variables: set[str] = set()
         """Names that were filled in from the environment."""
+        self.unasked = False
+        """Secrets of the keyring stand there by their names."""
 
     def problem(self, line: int, key: str, text: str, remedy: str = "") -> None:
         """Something is wrong."""

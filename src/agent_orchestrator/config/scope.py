@@ -9,15 +9,16 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import structlog
 
+from agent_orchestrator import keyrings
 from agent_orchestrator.config.effective import AgentSettings, ProjectConfig, agent_settings, project_config
-from agent_orchestrator.config.load import Loaded, expand_user, load
+from agent_orchestrator.config.load import Loaded, expand_user, load_text, read
 from agent_orchestrator.config.merge import overlay, rules
 from agent_orchestrator.config.model import DAEMON_KEYS, Cluster, Config, Power, Profile, Project, Tls
 from agent_orchestrator.config.trust import Around, harmless
@@ -300,7 +301,7 @@ class ConfigSet:
         key = _key(path)
         without = self._without.get(key, frozenset()) if without is None else without
         with self.answering(path):
-            loaded = self.noted(load(path, self.environ))
+            loaded = self.noted(self._read(path))
             entries = {name: e for name, e in self._entries_of(loaded).items() if name not in without}
             for name, entry in entries.items():
                 self._refuse_clash(name, key, entry.root)
@@ -308,6 +309,16 @@ class ConfigSet:
         self._without[key] = without
         self.broken.pop(key, None)
         return loaded
+
+    def _read(self, path: Path) -> Loaded:
+        """What a file says; the keyring is asked only for one that is the user's own, or trusted as it is."""
+        text = read(path)
+        if _key(path) == _key(self._home):
+            return load_text(text, path, self.environ, keyrings.read)
+        bare = load_text(text, path, self.environ)
+        if not bare.unasked or not self.trusts(bare):
+            return bare
+        return replace(load_text(text, path, self.environ, keyrings.read), bare=bare)
 
     def _put(self, key: Path, loaded: Loaded, entries: Mapping[str, _Entry]) -> None:
         """Put a file's content in force, if each of its projects can be worked out from it; else that of before stays."""
@@ -364,7 +375,7 @@ class ConfigSet:
         """What of a file is in force: without its powers, where nobody trusts it."""
         if key not in self._in_force:
             loaded = self._loaded[key]
-            trusted = self.trusts(loaded)
+            trusted = self.trusts(loaded) and not loaded.unasked
             self._in_force[key] = loaded.config if trusted else harmless(loaded, self.around(loaded))
         return self._in_force[key]
 
@@ -424,8 +435,12 @@ class ConfigSet:
         return tuple(self._force(p) for p in paths if p in self._loaded) or (Config(),)
 
     def trust_changed(self) -> None:
-        """What may be used is to be asked anew."""
+        """What may be used is to be asked anew, and the keyring for files that are trusted now."""
         self._changed()
+        for path, loaded in list(self._loaded.items()):
+            if loaded.unasked and self.trusts(loaded):
+                with suppress(AoError):  # which is told of that file, and leaves its powers out of force
+                    self._take(path)
 
     def _changed(self) -> None:
         self._cache.clear()

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from agent_orchestrator import keyrings
 from agent_orchestrator.config.problems import Notes
 from agent_orchestrator.config.values import shown
 
@@ -20,6 +19,8 @@ MAX_DEPTH = 60
 _TAG = "tag:yaml.org,2002:"
 _VARIABLE = re.compile(r"\$(\$\{)|\$\{((?:keyring:)?[A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _KEYRING = "keyring:"
+MAX_SECRETS = 50
+"""Of the keyring, in one file: each is a question to another program, which may ask the user."""
 _BRACKET = re.compile(r"[\[{\]}]")
 _MARK = re.compile(r"[,:](?=\s)|[-?]\s|[\[{&*]")
 MAX_MARKS = 10_000
@@ -255,13 +256,30 @@ def _line(node: Node) -> int:
     return mark.line + 1 if mark is not None else 1
 
 
-def expand(tree: Section, environ: Mapping[str, str], notes: Notes) -> None:
+Ask = Callable[[str], str | None]
+"""A name → what it stands for; nothing: it stands for nothing."""
+
+
+def expand(tree: Section, environ: Mapping[str, str], notes: Notes, keyring: Ask | None = None) -> None:
     """Replace `${NAME}`, `${keyring:NAME}` and `${NAME:-default}` in all texts, and `$${` by `${`.
 
     A variable that is not set leaves a plugin's option or an environment variable out, with a warning; anywhere else it
-    is a problem.
+    is a problem. Without a `keyring` that may be asked, its secrets stand there by their names.
     """
-    _expand_section(tree, environ, notes, ())
+    secrets: dict[str, str | None] = {}
+
+    def fill(name: str) -> str | None:
+        if not name.startswith(_KEYRING):
+            return environ.get(name)
+        if name not in secrets and len(secrets) == MAX_SECRETS:
+            notes.problem(1, "", f"more than {MAX_SECRETS} secrets of the keyring", "have fewer in one file")
+            return ""
+        if name not in secrets:
+            secrets[name] = keyring(name.removeprefix(_KEYRING)) if keyring else f"${{{name}}}"
+        return secrets[name]
+
+    _expand_section(tree, fill, notes, ())
+    notes.unasked = bool(secrets) and keyring is None
 
 
 _LEFT_OUT = (
@@ -270,32 +288,32 @@ _LEFT_OUT = (
 _MAY_BE_UNSET = frozenset({"env", "notifiers", "tracker", "scm", "terminal", "cluster", "options"})
 
 
-def _expand_section(section: Section, environ: Mapping[str, str], notes: Notes, path: tuple[str, ...]) -> None:
+def _expand_section(section: Section, fill: Ask, notes: Notes, path: tuple[str, ...]) -> None:
     optional = bool(_MAY_BE_UNSET & set(path))
     for key in list(section):
         value, here = section[key], (*path, key)
         if isinstance(value, str):
-            text, missing = _expanded(value, environ, notes)
+            text, missing = _expanded(value, fill, notes)
             if missing and optional:
                 notes.warn(section.lines[key], ".".join(here), _LEFT_OUT.format(missing))
                 section.drop(key)
                 continue
             section[key] = _required(text, missing, section.lines[key], here, notes)
         else:
-            _expand_inside(value, environ, notes, here)
+            _expand_inside(value, fill, notes, here)
 
 
-def _expand_inside(value: Any, environ: Mapping[str, str], notes: Notes, path: tuple[str, ...]) -> None:
+def _expand_inside(value: Any, fill: Ask, notes: Notes, path: tuple[str, ...]) -> None:
     if isinstance(value, Section):
-        _expand_section(value, environ, notes, path)
+        _expand_section(value, fill, notes, path)
     elif isinstance(value, Items):
         for position, item in enumerate(value):
             here = (*path, str(position))
             if isinstance(item, str):
-                text, missing = _expanded(item, environ, notes)
+                text, missing = _expanded(item, fill, notes)
                 value[position] = _required(text, missing, value.lines[position], here, notes)
             else:
-                _expand_inside(item, environ, notes, here)
+                _expand_inside(item, fill, notes, here)
 
 
 def _required(text: str, missing: str, line: int, path: tuple[str, ...], notes: Notes) -> str:
@@ -305,19 +323,18 @@ def _required(text: str, missing: str, line: int, path: tuple[str, ...], notes: 
     return text
 
 
-def _expanded(text: str, environ: Mapping[str, str], notes: Notes) -> tuple[str, str]:
+def _expanded(text: str, fill: Ask, notes: Notes) -> tuple[str, str]:
     missing: list[str] = []
 
     def replace(match: re.Match[str]) -> str:
         if match[1]:
             return "${"
-        name = match[2].removeprefix(_KEYRING)
-        found = environ.get(name) if name == match[2] else keyrings.read(name)
+        found = fill(match[2])
         value = found or match[3]
         if found:
             notes.variables.add(match[2])
         if value is None:
-            if match[2] in environ:
+            if found is not None:
                 return ""
             missing.append(match[2])
             return match[0]

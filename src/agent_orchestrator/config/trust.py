@@ -361,6 +361,7 @@ KEYS: Mapping[type[BaseModel], Mapping[str, str | Power]] = {
 
 def powers(loaded: Loaded, around: Around | None = None, *, waits: bool = False) -> dict[str, Any]:
     """Everything that a file would run or open, or what of it has sessions wait for trust; empty when there is nothing."""
+    loaded = loaded.bare or loaded
     around = _inside(loaded, around)
     found = _section(loaded.config, around, waits)
     for name in sorted(_daemon_keys()):
@@ -374,6 +375,7 @@ def _inside(loaded: Loaded, around: Around | None) -> Around:
 
 def started_with(loaded: Loaded) -> dict[str, Any]:
     """What a file would decide for the daemon as a whole, beside its port."""
+    loaded = loaded.bare or loaded
     dumped = loaded.config.model_dump(mode="json", by_alias=True, include=_daemon_keys(), exclude_unset=True)
     return _filled(dumped)
 
@@ -389,6 +391,7 @@ def digest(found: Mapping[str, Any], file: Path | None = None) -> str:
 
 def harmless(loaded: Loaded, around: Around | None = None) -> m.Config:
     """The same file without its powers, but for those that whoever uses them asks about."""
+    loaded = loaded.bare or loaded
     around = _inside(loaded, around)
     config = _without(loaded.config, around, told=not loaded.variables)
     assert isinstance(config, m.Config)

@@ -9,6 +9,7 @@ from dataclasses import replace as replace_field
 from pathlib import Path
 from typing import Any
 
+from agent_orchestrator import keyrings
 from agent_orchestrator.config import schema, trust
 from agent_orchestrator.config.edit import get_value, set_value, write_atomically
 from agent_orchestrator.config.importing import bring, merge
@@ -144,7 +145,10 @@ class Configuration:
                 raise NotFound(f"there is no file {file}", "name one, or make one: ao init")
             text = read(file)
         try:
-            loaded = self.projects.config.noted(load_text(text, file, os.environ))
+            loaded = load_text(text, file, os.environ)
+            if loaded.unasked and (self.projects.trusts(loaded) or await self._is_own(file)):
+                loaded = load_text(text, file, os.environ, keyrings.read)
+            loaded = self.projects.config.noted(loaded)
         except InvalidConfig as error:
             problems = [problem.told(str(file)) for problem in error.problems]
             return {"valid": False, "file": str(file), "errors": problems, "warnings": []}

@@ -9,6 +9,7 @@ import socket
 import stat
 from pathlib import Path
 
+from agent_orchestrator import keyrings
 from agent_orchestrator.client import alive
 from agent_orchestrator.config.load import load
 from agent_orchestrator.errors import AoError
@@ -111,7 +112,7 @@ def _configuration(repair: Repair) -> None:
             if repair.mend("configuration", f"{path} is no text any more", "put aside; defaults are in force"):
                 repair.put_aside(path)
             return
-        load(path, os.environ)
+        load(path, os.environ, keyrings.read)
     except (AoError, OSError) as error:
         # What a person wrote is for that person to correct.
         repair.tell("configuration", "warning", str(error), f"correct {path}; until then defaults are in force")
