@@ -356,12 +356,15 @@ class Projects:
 
         Code that a file of his names is his too, once: code that is tracked may be changed by any commit, and is asked about then.
         """
+        stamp = self._stamp(file)
         try:
             loaded = load(file, self.config.environ)
         except AoError:
             return  # whoever takes it up says what is wrong with it
         if not self._untrusted(loaded) or not await self._own(file):
             return
+        if self._stamp(file) != stamp:
+            return  # Git may just have taken it away: whose it was cannot be told any more
         around = self.config.around(loaded)
         new = {trust.digest(trust.powers(loaded, around), loaded.path): file}
         for path in trust.code(loaded, around):
