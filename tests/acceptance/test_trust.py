@@ -165,6 +165,48 @@ def test_what_a_pull_brings_waits_and_running_sessions_go_on_without_it(box: San
     box.until(lambda: (Path(made["workspacePath"]) / "evil").exists(), "what is trusted to run")
 
 
+def test_walls_that_were_trusted_are_taken_away_by_a_persons_word(box: Sandbox) -> None:
+    def text(more: str) -> str:
+        return f"defaults: {{agent: demo, runtime: process}}\nprojects: {{walled: {{path: ., postCreate: [true]{more}}}}}\n"
+
+    repo = foreign(box, "walled", text(", agentConfig: {permissions: default}"))
+    file = repo / "agent-orchestrator.yaml"
+    box.ao("trust", "--yes", cwd=repo)
+    made = answer(box, "new", "[[wait]]", cwd=repo)
+    file.write_text(text(", agentConfig: {permissions: plan}"))
+    commit(box, repo)
+    answer(box, "new", "[[wait]]", cwd=repo)
+    file.write_text(DEMO)
+    file.rename(file.with_suffix(".yml"))
+    commit(box, repo)
+    box.stop()
+    box.start()
+    refused(box.ao("new", "[[wait]]", cwd=repo, check=False), 1, "no longer permissions: default", "ao trust")
+    file.with_suffix(".yml").unlink()
+    file.write_text(text(""))
+    commit(box, repo)
+    box.stop()
+    box.start()
+    refused(box.ao("new", "[[wait]]", cwd=repo, check=False), 1, "no longer permissions: default", "ao trust")
+    box.ao("stop", made["id"], cwd=repo)
+    box.ao("restore", made["id"], "--no-wait", cwd=repo, check=False)
+    box.until(lambda: "trust" in str(box.session(made["id"])["waitingFor"]), "it to wait for trust")
+    assert "takes away: permissions: default" in box.ao("trust", "--yes", cwd=repo).stdout
+    answer(box, "new", "[[wait]]", cwd=repo)
+
+
+def test_walls_in_a_file_of_his_own_are_the_users_to_take_away(box: Sandbox) -> None:
+    first = box.repo
+    repo = box.repository(
+        "own-walls", config=DEMO + "projects: {own-walls: {path: ., agentConfig: {permissions: plan}}}\n"
+    )
+    box.repo = first
+    box.ao("trust", "--yes", cwd=repo)
+    answer(box, "new", "[[wait]]", cwd=repo)
+    (repo / "agent-orchestrator.yaml").write_text(DEMO + "projects: {own-walls: {path: .}}\n")
+    answer(box, "new", "[[wait]]", cwd=repo)
+
+
 def test_a_secret_of_the_keyring_is_filled_in_once_it_is_trusted_by_name(tmp_path: Path) -> None:
     pytest.importorskip("keyrings.alt.file", reason="keyrings.alt is not installed")
     kept = {"PYTHON_KEYRING_BACKEND": "keyrings.alt.file.PlaintextKeyring", "XDG_DATA_HOME": str(tmp_path / "kept")}

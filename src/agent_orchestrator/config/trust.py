@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -371,6 +371,63 @@ def powers(loaded: Loaded, around: Around | None = None, *, waits: bool = False)
 
 def _inside(loaded: Loaded, around: Around | None) -> Around:
     return replace(around or Around(loaded.path.absolute().parent), profiles=tuple(loaded.config.agents))
+
+
+def walls(loaded: Loaded, own: m.Config | None = None) -> dict[str, bool]:
+    """The walls that a file could put around agents, and whether it does; with `own`, where it says nothing the user's own file does."""
+    config = (loaded.bare or loaded).config
+    defaults = [config.defaults, *([own.defaults] if own else [])]
+    sections = config.projects or {"": config.project or m.Project()}
+    projects = {
+        f"projects.{name}.": {
+            **_kept((config.agents.get(str(_first("agent", project, *defaults)), project), project, *defaults)),
+            "sandbox: bwrap": project.sandbox == "bwrap",
+        }
+        for name, project in sections.items()
+    }
+    weakest = {wall: all(found[wall] for found in projects.values()) for wall in next(iter(projects.values()))}
+    profiles = {
+        f"agents.{name}.": {
+            wall: held if _said(wall, profile) else weakest[wall] for wall, held in _kept((profile,)).items()
+        }
+        for name, profile in config.agents.items()
+    }
+    places = {**projects, **profiles}
+    everywhere = {wall: all(found.get(wall, True) for found in places.values()) for wall in weakest}
+    named = places if config.projects else profiles
+    return {
+        f"{place}{wall}": held for place, found in {"": everywhere, **named}.items() for wall, held in found.items()
+    }
+
+
+def _kept(sections: Sequence[BaseModel]) -> dict[str, bool]:
+    """The walls, beside a sandbox, by the first of these sections that says something."""
+    runtime, permissions = _first("runtime", *sections), _permissions(*sections)
+    within = RANKS.index(permissions) if permissions else len(RANKS)
+    return {
+        "runtime: docker": runtime == "docker",
+        "permissions: plan": within == 0,
+        "permissions: default": within <= 1,
+    }
+
+
+def _said(wall: str, profile: m.Profile) -> bool:
+    return bool(getattr(profile, wall.partition(":")[0]))
+
+
+def _permissions(*sections: BaseModel) -> Any:
+    return _first("permissions", *(getattr(one, "agent_config", one) for one in sections))
+
+
+def _first(name: str, *sections: BaseModel) -> Any:
+    """What the first section that says something says."""
+    given = (getattr(one, name) for one in sections if name in one.model_fields_set)
+    return next((value for value in given if value), None)
+
+
+def wall_digests(wall: str, file: Path) -> tuple[str, str]:
+    """What stands for a wall that a trusted file of that folder put up, and for a person's word that it may go without."""
+    return digest({"wall": wall}, file.parent), digest({"without": wall}, file.parent)
 
 
 def started_with(loaded: Loaded) -> dict[str, Any]:

@@ -90,6 +90,8 @@ class _Powers:
     powers: dict[str, Any]
     digests: tuple[str, str]
     """As they were once written down, and as they are now."""
+    unwalled: tuple[str, ...]
+    """The walls that it does not put around agents."""
 
 
 class Projects:
@@ -326,14 +328,26 @@ class Projects:
         stood_for = self.flow.home.trusted.get(before) == str(loaded.path)  # as it was once written down
         digests = [] if stood_for else [now]
         digests += [trust.content(path) for path in trust.code(loaded, self.config.around(loaded))]
+        digests += [] if own else self._taken_away(loaded)
         return [one for one in digests if one and one not in self.flow.home.trusted]
+
+    def _taken_away(self, loaded: Loaded) -> dict[str, str]:
+        """The walls that a file put around agents when a person trusted it, and does not now, by what trust to go without is in."""
+        trusted = self.flow.home.trusted
+        if str(loaded.path.parent) not in map(os.path.dirname, trusted.values()):
+            return {}
+        pairs = {trust.wall_digests(wall, loaded.path): wall for wall in self._looked_at(loaded).unwalled}
+        return {
+            without: wall for (put_up, without), wall in pairs.items() if put_up in trusted and without not in trusted
+        }
 
     def _looked_at(self, loaded: Loaded) -> _Powers:
         around, known = self.config.around(loaded), self._found.get(loaded.path)
         if known is None or known.loaded is not loaded or known.own is not around.own:
             powers = trust.powers(loaded, around)
             digests = (trust.digest(powers), trust.digest(powers, loaded.path))
-            known = self._found[loaded.path] = _Powers(loaded, around.own, powers, digests)
+            unwalled = tuple(wall for wall, held in trust.walls(loaded, around.own).items() if not held)
+            known = self._found[loaded.path] = _Powers(loaded, around.own, powers, digests, unwalled)
         return known
 
     def admits(self, path: Path, data: bytes) -> bool:
@@ -370,7 +384,7 @@ class Projects:
         for path in trust.code(loaded, around):
             if str(path) not in self.flow.home.trusted.values() or await self._own(path):
                 new[trust.content(path)] = path
-        await self._trust(new, "own")
+        await self._trust({**new, **dict.fromkeys(self._taken_away(loaded), file)}, "own")
         self._keep_for_daemon(loaded)
 
     async def _trust(self, digests: Mapping[str, Path], by: str = "person") -> None:
@@ -431,6 +445,7 @@ class Projects:
         used |= {"reactions"} if reactions and "reactions" in found else set()
         used |= {"coordinator"} if coordinator and "coordinator" in found.get("orchestrator", {}) else set()
         used |= {path.name for path in trust.code(loaded, around) if trust.content(path) in digests}
+        used |= {f"no longer {wall}" for wall in self._taken_away(loaded).values()}
         return ", ".join(sorted(used))
 
     async def check_trust(
@@ -465,22 +480,26 @@ class Projects:
             )
         around = self.config.around(loaded)
         powers, code = self._looked_at(loaded).powers, trust.code(loaded, around)
+        taken = self._taken_away(loaded)
         digests = {trust.digest(powers, loaded.path): project.file, **{trust.content(one): one for one in code}}
-        whole = trust.digest({"all": sorted(digests)}) if powers or code else ""
+        digests |= dict.fromkeys(taken, project.file)
+        whole = trust.digest({"all": sorted(digests)}) if powers or code or taken else ""
         trusted = not self._untrusted(loaded)
         if not preview:
             if shown and shown != whole:
                 raise Conflict(
                     f"{project.file}, or code that it names, changed since it was shown", "read it again: ao trust"
                 )
-            await self._trust(digests)
+            walls = [wall for wall, held in trust.walls(loaded).items() if held]
+            put_up = {trust.wall_digests(wall, loaded.path)[0]: project.file for wall in walls}
+            await self._trust({**digests, **put_up})
             self._keep_for_daemon(loaded)
             trusted = True
             await self._take_again(project.file)
         return {
             "project": project.id,
             "file": str(project.file),
-            "commands": told(powers, code),
+            "commands": [*told(powers, code), *told({"takes away": list(taken.values())} if taken else {}, ())],
             "digest": whole,
             "trusted": trusted,
         }

@@ -16,7 +16,18 @@ from agent_orchestrator.config import model as m
 from agent_orchestrator.config.detect import detect
 from agent_orchestrator.config.load import Loaded, load, load_text
 from agent_orchestrator.config.scope import ConfigSet
-from agent_orchestrator.config.trust import KEYS, Around, Power, code, content, digest, harmless, powers, started_with
+from agent_orchestrator.config.trust import (
+    KEYS,
+    Around,
+    Power,
+    code,
+    content,
+    digest,
+    harmless,
+    powers,
+    started_with,
+    walls,
+)
 from agent_orchestrator.errors import ConfigError
 
 
@@ -172,6 +183,51 @@ def _models(annotation: Any) -> list[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
     return [model for argument in typing.get_args(annotation) for model in _models(argument)]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "gone"),
+    [
+        ("project: {sandbox: bwrap}", "project: {}", "sandbox: bwrap"),
+        ("projects: {a: {sandbox: bwrap}}", "projects: {b: {}}", "sandbox: bwrap"),
+        (
+            "projects: {a: {path: a, sandbox: bwrap}, b: {path: b}}",
+            "projects: {a: {path: a}, b: {path: b}}",
+            "projects.a.sandbox: bwrap",
+        ),
+        ("defaults: {runtime: docker}", "{}", "runtime: docker"),
+        ("defaults: {runtime: docker}", "defaults: {runtime: docker}\nproject: {runtime: tmux}", "runtime: docker"),
+        (
+            "defaults: {runtime: docker}",
+            "defaults: {runtime: docker}\nagents: {x: {tool: demo, runtime: tmux}}",
+            "runtime: docker",
+        ),
+        (
+            "agents: {x: {tool: demo, runtime: docker}, y: {tool: demo}}",
+            "agents: {x: {tool: demo}, y: {tool: demo}}",
+            "agents.x.runtime: docker",
+        ),
+        ("project: {agentConfig: {permissions: plan}}", "project: {}", "permissions: plan"),
+        (
+            "projects: {a: {agentConfig: {permissions: plan}}}\nagents: {x: {tool: demo, permissions: auto-edit}}",
+            "projects: {a: {agent: x, agentConfig: {permissions: plan}}}\nagents: {x: {tool: demo, permissions: auto-edit}}",
+            "projects.a.permissions: plan",
+        ),
+    ],
+)
+def test_walls_that_a_file_no_longer_puts_up_are_known(before: str, after: str, gone: str) -> None:
+    put_up = walls(loaded(before))
+    assert put_up[gone]
+    assert not walls(loaded(after), m.Config())[gone]
+    still = walls(loaded(before), m.Config())
+    assert all(still[wall] for wall, held in put_up.items() if held)
+
+
+def test_walls_that_the_users_own_file_puts_up_need_no_other() -> None:
+    own = loaded("defaults: {runtime: docker, agentConfig: {permissions: plan}}").config
+    assert not any(walls(loaded("{}")).values()), "a file that never had any is asked about none"
+    held = walls(loaded("{}"), own)
+    assert held["runtime: docker"] and held["permissions: plan"] and held["permissions: default"]
 
 
 def test_trust_holds_for_content() -> None:
