@@ -417,3 +417,25 @@ def test_a_change_that_cannot_be_compared_with_its_base_is_compared_as_soon_as_i
         assert box.session("m")["pr"]["mergeable"] == "unknown"
         fails.unlink()
         until(box, "m", lambda now: now["pr"]["mergeable"] == "yes", "to be compared")
+
+
+def test_a_landing_that_was_cut_short_right_after_it_moved_the_base_leaves_no_lock(tmp_path: Path) -> None:
+    failed, programs = tmp_path / "failed", tmp_path / "programs"
+    programs.mkdir()
+    real, git, repo = shutil.which("git"), programs / "git", tmp_path / "box" / "app"
+    git.write_text(
+        f'#!/bin/sh\ncase " $* " in *" HEAD^{{commit}} "*) if [ -e {repo}/.git/index.lock ] && [ $(cat {failed} | wc -l) -lt 3 ] && '
+        f"[ $({real} -C {repo} rev-list --count main) -gt 1 ]; then echo x >> {failed}; kill -9 $$; fi ;; esac\n"
+        f'exec {real} "$@"\n'
+    )
+    git.chmod(0o755)
+    failed.touch()
+    with Sandbox(tmp_path / "box", "process") as box:
+        box.env["PATH"] = f"{programs}:{box.env['PATH']}"
+        box.repository(config="defaults: {agent: demo, runtime: process}\n")
+        box.start()
+        work(box, "m", DONE.format("m"))
+        status(box, "m", "review_pending")
+        box.ao("merge", "m")
+        assert failed.read_text() and (box.repo / "m.txt").exists()
+        assert not (box.repo / ".git" / "index.lock").exists()

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from agent_orchestrator.errors import Temporary
 from agent_orchestrator.git import GitFailed
 from agent_orchestrator.host import Completed, LocalHost
 from agent_orchestrator.services.landing import Landed, Waits, checkout, land, settle
@@ -559,3 +560,30 @@ async def test_a_git_that_was_killed_on_the_way_is_tried_again(world: World) -> 
         await world.land(built)
     assert killed.value.retryable and (world.main(), world.status(), world.litter()) == (before, "", [])
     assert isinstance(await world.land(built), Landed) and world.show("x.txt") == "x"
+
+
+class LackingOnceMoved(LocalHost):
+    """There is no descriptor for a Git from when the ref has moved, for a while."""
+
+    lacking = False
+
+    async def run(self, argv: Sequence[str], **options: Any) -> Completed:
+        if self.lacking:
+            raise Temporary("git could not be started: Too many open files")
+        done = await super().run(argv, **options)
+        self.lacking = "update-ref" in argv and "--stdin" in argv
+        return done
+
+
+async def test_a_checkout_that_a_landing_left_locked_is_set_right_as_soon_as_it_can(world: World) -> None:
+    world.commit({"x.txt": "x\n"})
+    built = await world.built()
+    world.host = host = LackingOnceMoved()
+    with pytest.raises(Temporary):
+        await world.land(built)
+    assert world.main() == built.commit and world.litter() != []
+    with pytest.raises(Temporary):
+        await settle(host, world.repo)
+    host.lacking = False
+    await settle(host, world.repo)
+    assert (world.status(), world.litter()) == ("", []) and world.show("x.txt") == "x"

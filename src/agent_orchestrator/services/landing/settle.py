@@ -32,6 +32,8 @@ async def settle_checkouts(repository: Repository) -> tuple[Path, ...]:
         try:
             await _set_right(repository, checkout, marker)
         except AoError as error:  # an agent in whose checkout it lies may have written it
+            if error.retryable:
+                raise
             log.warning("a checkout could not be set right", checkout=str(checkout.top), error=str(error))
             continue
         checkout.unlock()

@@ -90,6 +90,8 @@ class MergeQueue:
         outcome: Outcome | None = await landing.find_landing(self.host, spec)
         if outcome is None:
             outcome = await self._wait(intent, spec, self._lane(facts.project, spec))
+        else:  # and may have been cut short right after, with a checkout still locked
+            await landing.settle(self.host, spec.repo)
         return await self.telling.outcome(self.flow.sessions[intent.session], intent.key, outcome)
 
     async def _wait(self, intent: Intent, spec: landing.LandingSpec, lane: Lane) -> Outcome:
