@@ -102,7 +102,12 @@ def text_of(words: tuple[str, ...], file: str | None, what: str) -> str:
 
 def interactive() -> bool:
     """Whether a person sits at both ends."""
-    return sys.stdin.isatty() and sys.stdout.isatty()
+    return can_answer() and sys.stdout.isatty()
+
+
+def can_answer() -> bool:
+    """Whether a person can be asked, wherever the words go."""
+    return sys.stdin.isatty()
 
 
 def editor() -> str | None:

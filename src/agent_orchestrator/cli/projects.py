@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 from typing import Any
 
 import click
 
 from agent_orchestrator.cli import out
-from agent_orchestrator.cli.common import PROJECT, client, json_option
+from agent_orchestrator.cli.common import PROJECT, can_answer, client, json_option
 from agent_orchestrator.cli.daemon import CLONE_TIMEOUT, project_body, show_project
 from agent_orchestrator.errors import Denied, UsageError
 from agent_orchestrator.wire import quote
@@ -97,7 +96,7 @@ def trust(path: str | None, yes: bool, as_json: bool) -> None:
         print(f"{found.get('project')} would run:" if commands else f"{found.get('project')} has no commands to trust.")
         out.show(f"  {out.one_line(_command_text(each))}" for each in commands)
     settled = found.get("trusted") or not found.get("commands")
-    if not yes and not settled and sys.stdin.isatty() and not click.confirm("Trust them?", err=True):
+    if not yes and not settled and can_answer() and not click.confirm("Trust them?", err=True):
         raise Denied("nothing was trusted", "the commands do not run")
     shown = {"digest": found.get("digest")} | ({} if where is None else {"path": where})
     trusted = ao.post("/api/projects/trust", shown)

@@ -275,8 +275,7 @@ async def test_a_burst_is_one_frame_and_its_first_change_goes_out_at_once(stage:
     await stage.tell("app-x", e.SessionAdmitted())
     viewer._take(await waiting)
     assert asyncio.get_running_loop().time() - began < module.MOMENT * 0.8
-    for number in range(20):
-        await stage.tell("app-x", e.AgentUsage(input=number + 1))
+    await stage.tell("app-x", *(e.AgentUsage(input=number + 1) for number in range(20)))
     viewer._take(await anext(line))
     assert viewer.frames[-1]["sessions"][0]["usage"]["input"] == sum(range(21))
     await viewer.close()
