@@ -109,7 +109,7 @@ _HELD = re.compile(r"\.lock'?: File exists|could not lock|Unable to create .*\.l
 
 _SHORT = re.compile(
     "No space left on device|Out of diskspace|Disk quota exceeded|Read-only file system|Too many open files"
-    "|Cannot allocate memory|[Uu]nable to write new index file"
+    "|Cannot allocate memory|[Uu]nable to write new index file|cannot open shared object file: Error 24"
 )
 """What the machine lacks this moment: the same may work later."""
 
@@ -303,9 +303,10 @@ class Git:
 
     async def resolve(self, ref: str, kind: str = "commit") -> str | None:
         """The commit (or other kind of object) that a name stands for; none if it stands for nothing."""
-        done = await self.run(
-            "rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{{kind}}}", ok=(0, 1, 128)
-        )
+        words = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{{kind}}}")
+        done = await self.run(*words, ok=(0, 1, 128))
+        if done.code == 128 and (failed := GitFailed(words, self.repo, done)).retryable:
+            raise failed
         return done.text.strip() or None if not done.code else None
 
     async def branch_exists(self, name: str) -> bool:

@@ -217,12 +217,24 @@ async def test_one_lock_a_repository(repo: Path, tmp_path: Path) -> None:
         ("fatal: sha1 file '/r/.git/index.lock' write error. Out of diskspace", True),
         ("fatal: unable to write new index file", True),
         ("error: unable to create temporary file: Too many open files", True),
+        ("git: error while loading shared libraries: libz: cannot open shared object file: Error 24", True),
         ("fatal: not a valid object name HEAD", False),
     ],
 )
 def test_what_the_machine_lacks_may_be_there_later(said: str, later: bool) -> None:
     assert GitFailed(["hash-object"], Path("repo"), Completed(128, b"", said.encode())).retryable is later
     assert GitFailed(["hash-object"], Path("repo"), Completed(-9, b"", said.encode())).retryable
+
+
+class Lacking(LocalHost):
+    async def run(self, *_args: Any, **_options: Any) -> Completed:
+        return Completed(128, b"", b"fatal: unable to open .git/HEAD: Too many open files\n")
+
+
+async def test_a_name_that_cannot_be_looked_up_just_now_is_not_said_to_be_none(repo: Path) -> None:
+    with pytest.raises(GitFailed) as failed:
+        await Git(Lacking(), repo).resolve("main")
+    assert failed.value.retryable
 
 
 @pytest.mark.parametrize("packed", [False, True])

@@ -261,10 +261,7 @@ class Creation:
     async def _check_base(self, repo: Path, base: str) -> None:
         """A base that nobody knows is told at once; where there is a remote, it may know it."""
         git = Git(self.host, repo)
-        found = await git.run(
-            "rev-parse", "--verify", "--quiet", "--end-of-options", f"{base}^{{commit}}", ok=(0, 1, 128)
-        )
-        if found.code and not (await git.run("remote")).out.strip():
+        if await git.resolve(base) is None and not (await git.run("remote")).out.strip():
             raise UsageError(f"{repo} has no base {base!r}", "git branch --all lists what there is")
 
     async def _not_checked_out(self, repo: Path, branch: str) -> None:

@@ -568,22 +568,28 @@ class LackingOnceMoved(LocalHost):
     lacking = False
 
     async def run(self, argv: Sequence[str], **options: Any) -> Completed:
-        if self.lacking:
+        if self.lacking and "worktree" not in argv:
             raise Temporary("git could not be started: Too many open files")
         done = await super().run(argv, **options)
-        self.lacking = "update-ref" in argv and "--stdin" in argv
+        self.lacking |= "update-ref" in argv and "--stdin" in argv
         return done
 
 
-async def test_a_checkout_that_a_landing_left_locked_is_set_right_as_soon_as_it_can(world: World) -> None:
+@pytest.mark.parametrize("named", ["by its path", "by a symlink"])
+async def test_a_checkout_that_a_landing_left_locked_is_set_right_as_soon_as_it_can(
+    world: World, named: str, tmp_path: Path
+) -> None:
     world.commit({"x.txt": "x\n"})
     built = await world.built()
+    if named == "by a symlink":
+        (tmp_path / "alias").symlink_to(world.repo)
+    repo = tmp_path / "alias" if named == "by a symlink" else world.repo
     world.host = host = LackingOnceMoved()
     with pytest.raises(Temporary):
         await world.land(built)
     assert world.main() == built.commit and world.litter() != []
     with pytest.raises(Temporary):
-        await settle(host, world.repo)
+        await settle(host, repo)
     host.lacking = False
-    await settle(host, world.repo)
+    await settle(host, repo)
     assert (world.status(), world.litter()) == ("", []) and world.show("x.txt") == "x"

@@ -321,6 +321,11 @@ async def test_a_submodule_with_work_of_its_own_keeps_the_workspace(world: World
     assert not saved.clean and any("lib" in reason for reason in saved.unsafe)
     git(world.path / "lib", "commit", "-qam", "not pushed", env={"GIT_AUTHOR_DATE": "2020-01-01T00:00:00Z"})
     assert any("lib" in reason for reason in await is_safe(world.host, world.spec.repo, world.path, "app-task"))
+    git(world.path / "lib", "switch", "-q", "-c", "work")
+    git(world.path / "lib", "switch", "-q", "--orphan", "begun")
+    git(world.path, "update-index", "--assume-unchanged", "lib")
+    reasons = await is_safe(world.host, world.spec.repo, world.path, "app-task")
+    assert "submodule lib has commits that are not pushed" in reasons
 
 
 async def test_a_submodule_that_is_none_any_more_keeps_its_workspace(world: World) -> None:

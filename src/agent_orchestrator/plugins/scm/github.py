@@ -39,7 +39,14 @@ from agent_orchestrator.plugins.forges.refusals import allowed, told
 from agent_orchestrator.plugins.scm import github_documents as documents
 from agent_orchestrator.plugins.scm.github_landing import call_off, land
 from agent_orchestrator.plugins.scm.github_polling import Poll
-from agent_orchestrator.plugins.scm.github_reading import Node, base_has_checks, complete, people_of, pull_state
+from agent_orchestrator.plugins.scm.github_reading import (
+    MOST_PAGES,
+    Node,
+    base_has_checks,
+    complete,
+    people_of,
+    pull_state,
+)
 
 BATCH = 20
 """Pull requests that one query asks for."""
@@ -293,7 +300,7 @@ class GitHub:
         """The id of our answer with this key in a discussion."""
         us = await self._at.login()
         after: str | None = None
-        while True:
+        for _ in range(MOST_PAGES):
             data, _ = await self._at.graphql(documents.MORE["thread"], {"id": thread, "after": after})
             page = (data.get("node") or {}).get("page")
             if page is None:
@@ -302,8 +309,9 @@ class GitHub:
                 if bears(str(note.get("body")), key) and same(us, str((note.get("author") or {}).get("login"))):
                     return str(note["id"])
             if not page["pageInfo"]["hasNextPage"]:
-                return None
+                break
             after = page["pageInfo"]["endCursor"]
+        return None
 
     async def resolve(self, thread: str) -> None:
         """A discussion is settled."""

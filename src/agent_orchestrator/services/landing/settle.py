@@ -33,7 +33,8 @@ async def settle_checkouts(repository: Repository) -> tuple[Path, ...]:
         try:
             await _set_right(repository, checkout, marker)
         except AoError as error:  # an agent in whose checkout it lies may have written it
-            if error.retryable and marker.pid == os.getpid() and checkout.top == repository.git.repo:
+            of_user = os.path.realpath(checkout.top) == os.path.realpath(repository.git.repo)
+            if error.retryable and marker.pid == os.getpid() and of_user:
                 raise  # our own landing's, in the user's checkout: it is set right as soon as it can be
             log.warning("a checkout could not be set right", checkout=str(checkout.top), error=str(error))
             continue

@@ -394,7 +394,7 @@ async def _look_again(git: Git, manifest: Manifest) -> None:
 async def _restore_stashes(git: Git, manifest: Manifest) -> None:
     if not manifest.stashes:
         return
-    present = (await git.run("stash", "list", "--format=%H", ok=(0, 128))).text.split()
+    present = (await git.text("stash", "list", "--format=%H")).split()
     for sha, message in reversed(manifest.stashes):
         if sha not in present:
             await git.run("stash", "store", "--quiet", "-m", message, sha)

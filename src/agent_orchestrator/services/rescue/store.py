@@ -149,10 +149,8 @@ async def _stored(main: Git, ref: str) -> str | None:
 
 async def state_commit(main: Git, ref: str) -> str | None:
     """The commit that holds a rescue's state: its last parent."""
-    done = await main.run("rev-parse", "--verify", "--quiet", "--end-of-options", ref, ok=(0, 1, 128))
-    if done.code:
-        return None
-    return next(iter((await main.text("show", "-s", "--format=%P", done.text.strip())).split()[::-1]), None)
+    commit = await main.resolve(ref)
+    return next(iter((await main.text("show", "-s", "--format=%P", commit)).split()[::-1]), None) if commit else None
 
 
 async def _save(found: Survey, ref: str, session: str, folder: Path, about: str, earlier: Sequence[str]) -> str:

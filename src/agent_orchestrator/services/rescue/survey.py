@@ -388,7 +388,8 @@ async def _submodule(host: Host, path: Path, name: str) -> list[str]:
     git = Git(host, path)
     if await git.status() or in_progress(layout.git_dir):
         return [f"submodule {name} has uncommitted work"]
-    if (await git.run("rev-list", "-n1", "HEAD", "--all", "--not", "--remotes", ok=(0, 128))).out:
+    head = ("HEAD",) if await git.resolve("HEAD") else ()
+    if (await git.run("rev-list", "-n1", *head, "--all", "--not", "--remotes")).out:
         return [f"submodule {name} has commits that are not pushed"]
     return []
 
@@ -482,7 +483,7 @@ def _objects_in(file: Path) -> set[str]:
 
 async def _stashes(found: Survey) -> list[tuple[str, str]]:
     """The stash entries: a clone's all, of a worktree (where the whole repository shares one list) those made on its branch."""
-    done = await found.git.run("stash", "list", "-z", "--format=%H %gs", ok=(0, 128))
+    done = await found.git.run("stash", "list", "-z", "--format=%H %gs")
     entries = [line.partition(" ")[::2] for line in done.out.decode(errors="surrogateescape").split("\0") if line]
     if found.own_objects:
         return entries
