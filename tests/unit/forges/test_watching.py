@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from agent_orchestrator.errors import Denied
 from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.engine import Flow
 from agent_orchestrator.flow.events import Event
@@ -121,6 +123,34 @@ async def test_a_discussion_that_is_settled_meanwhile_is_not_taken_up_again(tmp_
     await watch.close()
     told = [one.body for one in await flow.store.events(0, 100, kind="thread-settled")]
     assert told == [e.ThreadSettled("t1", True)] and comments() == [True]
+    await flow.stop()
+
+
+class Refusing(Forge):
+    """Two pull requests; the first is about to land what may not, and the forge does not let it be called off."""
+
+    async def read(self, ids: Sequence[str]) -> list[PullState]:
+        return [
+            PullState(number, f"PR_{number}", "", "New", "open", True, "b", "h1", "main", "", queued=number == 7)
+            for number in (7, 8)
+            if f"PR_{number}" in ids
+        ]
+
+    async def call_off(self, _pull: PullState) -> None:
+        raise Denied("this token may not")
+
+
+async def test_a_pull_request_that_cannot_be_told_keeps_no_other_from_being_told(tmp_path: Path) -> None:
+    flow, watch = await watched(tmp_path, Refusing(), 0.01)
+    await flow.append(
+        happened(e.MergeRequested(), "merge"),
+        created("app-other", scm="github"),
+        Event(replace(OPENED, number=8, node="PR_8"), 1.0, "github", "opened-8", "app", "app-other"),
+    )
+    for session in (SESSION, "app-other"):
+        watch.want(flow.sessions[session])
+    await until(lambda: (pr := flow.sessions["app-other"].pr) and pr.title == "New")
+    await watch.close()
     await flow.stop()
 
 

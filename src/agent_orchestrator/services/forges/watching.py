@@ -261,8 +261,14 @@ class ForgeWatch:
         try:
             known = self.flow.seq
             pulls = await scm.read(list(sessions))
+            failed: AoError | None = None
             for pull in pulls:
-                await self._tell(scm, sessions[pull.id], pull, known)
+                try:
+                    await self._tell(scm, sessions[pull.id], pull, known)
+                except AoError as error:  # the others are told all the same
+                    failed = error
+            if failed:
+                raise failed
         except BaseException:
             self._wanted[place] |= numbers
             raise
