@@ -81,7 +81,7 @@ async def test_what_a_receivers_answer_means(
     chat.fail(fault)
     with monkeypatch.context() as impatient, pytest.raises(kind) as raised:
         if fault.status == "hang":
-            impatient.setattr(posting, "WITHIN", 0.5)
+            impatient.setattr(posting, "WITHIN", 2.0)
         await MAKES[name](chat).notify(PLAIN)
     assert type(raised.value) is kind
     assert getattr(raised.value, "until", None) == until
