@@ -182,3 +182,27 @@ def test_a_change_of_what_agents_are_started_by_is_approved_by_no_agent(tmp_path
         assert (judged["verdict"], judged["counts"], judged["kind"]) == ("approved", False, "agent")
         assert ".claude/hook" in judged["body"]
         assert box.session("sly")["pr"]["review"] == "pending"
+
+
+def test_an_agents_approval_is_for_the_commit_that_it_had_before_it(tmp_path: Path) -> None:
+    """Neither for what is committed later, unseen, nor where its reviewer, started by what the change put there, turned to the base."""
+    import sys
+
+    away = f"git checkout -q --detach main; {sys.executable} -m agent_orchestrator review app-sly --approve -m fine"
+    with Sandbox(tmp_path, "process") as box:
+        box.repository(config=HOOKED)
+        box.start()
+        start(
+            box, "later", "[[write: a|x]] [[commit: a]] [[done: a]] [[wait]] [[write: b|x]] [[commit: b]] [[done: b]]"
+        )
+        start(box, "sly", f"[[write: .claude/hook|{away}]] [[commit: a]] [[done: a]] [[wait]]")
+        for name, agent in (("later", "calm"), ("sly", "hooked")):
+            box.until(lambda name=name: reviewable(box, name), "the pull request", PATIENCE)  # type: ignore[misc]
+            box.ao("review", f"app-{name}", "--agent", agent)
+            box.until(lambda name=name: reviews(box, name), "its judgement", PATIENCE)  # type: ignore[misc]
+        assert box.session("sly")["pr"]["review"] == "pending"
+        assert box.session("later")["pr"]["review"] == "approved"
+        box.ao("send", "app-later", "go on")
+        box.until(lambda: box.session("later")["pr"]["review"] == "pending", "a commit that nobody judged", PATIENCE)
+        box.ao("review", "app-later", "--approve")
+        assert box.session("later")["pr"]["review"] == "approved"

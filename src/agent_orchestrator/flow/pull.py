@@ -222,10 +222,14 @@ class PullRequest:
         return next((one for one in reversed(self.reviews) if one.kind == "agent" and one.verdict != "commented"), None)
 
     def verdict(self, head: str | None) -> str:
-        """`none`, `pending`, `approved` or `changes_requested`: the last judgement, as far as it is about this commit."""
-        judged = self.judgements
+        """`none`, `pending`, `approved` or `changes_requested`: the last judgement, as far as it is about this commit.
+
+        A person's approval holds for what is committed later, an agent's for the very commit that it had before it.
+        """
+        given = self.judgements
+        judged = [one for one in given if one.kind == "person" or one.verdict != "approved" or one.stands_at == head]
         if not judged:
-            return "none"
+            return "pending" if given else "none"
         last = judged[-1]
         return "pending" if last.verdict == "changes_requested" and last.stands_at != head else last.verdict
 
