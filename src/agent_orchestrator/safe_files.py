@@ -255,3 +255,14 @@ def leads_out(root: Path, name: str, *, writing: bool = False) -> bool:
     if stat.S_ISDIR(about.st_mode):
         return False
     return not stat.S_ISREG(about.st_mode) or (writing and about.st_nlink > 1)
+
+
+def mounted_below(folder: Path) -> list[Path]:
+    """What is mounted somewhere in a folder, where the system tells (Linux): whoever removes the folder would empty it."""
+    inside = f"{os.path.realpath(folder)}/"
+    try:
+        lines = Path("/proc/self/mountinfo").read_text(errors="surrogateescape").splitlines()
+    except FileNotFoundError:
+        return []
+    points = [re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), line.split(" ")[4]) for line in lines]
+    return [Path(point) for point in points if point.startswith(inside)]

@@ -479,3 +479,25 @@ async def test_an_index_of_an_agents_own_making_has_nothing_removed_elsewhere(wo
     await rescue(world.host, world.spec.repo, world.path, "app-task")
     await world.make_again()
     assert elsewhere.read_text() == "precious\n"
+
+
+async def test_what_is_mounted_in_a_workspace_keeps_it_and_is_not_emptied(world: World, tmp_path: Path) -> None:
+    """A folder of somebody's own, ignored in the workspace: Git says nothing of it."""
+    await world.make()
+    theirs, here = tmp_path / "theirs", world.path / "data to see"
+    theirs.mkdir()
+    (theirs / "gold").write_text("gold\n")
+    here.mkdir()
+    (world.path / ".gitignore").write_text("data*\n")
+    if subprocess.run(["mount", "--bind", str(theirs), str(here)], capture_output=True, check=False).returncode:
+        pytest.skip("a folder can only be mounted by root")
+    try:
+        reasons = (f"something is mounted in it: {here}",)
+        assert (await rescue(world.host, world.spec.repo, world.path, "app-task")).unsafe == reasons
+        assert await is_safe(world.host, world.spec.repo, world.path, "app-task") == reasons
+        with pytest.raises(OSError, match="something is mounted there"):
+            await world.plugin.remove(world.spec)
+    finally:
+        subprocess.run(["umount", "-l", str(here)], check=True)
+    assert (theirs / "gold").exists() and world.path.is_dir()
+    assert await is_safe(world.host, world.spec.repo, world.path, "app-task") == ()

@@ -28,6 +28,7 @@ from agent_orchestrator.plugins.workspaces.isolation import forget_hooks, git_en
 from agent_orchestrator.plugins.workspaces.record import Record, forget_record, read_record, write_record
 from agent_orchestrator.plugins.workspaces.submodules import fill_submodules
 from agent_orchestrator.protocols import Report, WorkspaceInfo, WorkspaceSpec
+from agent_orchestrator.safe_files import mounted_below
 
 CONFIG_FRESH_FOR = 10.0
 """Seconds for which a configuration whose files did not change is believed."""
@@ -284,16 +285,23 @@ def away(path: Path) -> Path:
 
 def _put_away(path: Path) -> None:
     if os.path.lexists(path):
+        _refuse_mounts(path)
         remove_tree(away(path))
         path.rename(away(path))
 
 
+def _refuse_mounts(path: Path) -> None:
+    if mounted := mounted_below(path):
+        raise OSError(errno.EBUSY, "something is mounted there", str(mounted[0]))
+
+
 def remove_tree(path: Path) -> None:
-    """Remove a folder whatever its permissions; nothing that a symlink in it leads to is touched."""
+    """Remove a folder whatever its permissions; nothing that a symlink in it leads to, or that is mounted in it, is touched."""
     if path.is_symlink() or path.is_file():
         path.unlink()
     if not path.exists():
         return
+    _refuse_mounts(path)
     if _too_deep(path):
         _open_up(path)
     for attempt in range(5):

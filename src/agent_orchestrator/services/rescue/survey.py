@@ -16,7 +16,7 @@ from agent_orchestrator.errors import NotFound, UsageError
 from agent_orchestrator.git import SPARSE_MARK, Change, Git
 from agent_orchestrator.git_files import LONGEST_INDEX, Layout, find_layout, read_head, read_symbolic_head
 from agent_orchestrator.host import Host
-from agent_orchestrator.safe_files import NotPlain, plain
+from agent_orchestrator.safe_files import NotPlain, mounted_below, plain
 from agent_orchestrator.services.rescue.linked import in_progress, linked
 from agent_orchestrator.services.rescue.unborn import is_there, why_it_stays, without_commits
 
@@ -149,6 +149,7 @@ async def survey(host: Host, repo: Path, workspace: Path, named: Sequence[str], 
     found.in_progress = in_progress(layout.git_dir)
     found.git_files = _git_files(layout.git_dir, own=found.own_objects)
     await asyncio.to_thread(_leave_large_ones, found)
+    found.unsafe += [f"something is mounted in it: {place}" for place in mounted_below(workspace)]
     await _look_at_commits(found)
     return found
 
