@@ -9,6 +9,7 @@ import pytest
 
 from agent_orchestrator.services.checks import Checks, Limits
 from tests.integration.checks.stage import Stage
+from tests.integration.rescue.world import git
 
 pytestmark = pytest.mark.anyio
 
@@ -122,3 +123,37 @@ async def test_two_at_once_get_a_checkout_each(stage: Stage) -> None:
     results = await asyncio.gather(*(stage.checks.run(spec) for spec in specs))
     assert [result.state for result in results] == ["success", "success"]
     assert len(set(stage.lines("places"))) == 2
+
+
+async def test_no_change_makes_the_set_up_that_others_are_checked_by(stage: Stage) -> None:
+    """Nor that of its own next commit: by what the set-up goes by, and nobody can name."""
+    stage.commit({"package-lock.json": "1\n", "set-up.sh": "sh ./helper.sh\n", "helper.sh": "echo good >tool\n"})
+    spec = stage.spec("cat tool", base="main", post_create=("sh ./set-up.sh",))
+
+    async def seen(files: dict[str, str]) -> str:
+        lines: list[str] = []
+        await stage.checks.run(replace(spec, commit=stage.commit(files)), lines.append)
+        return lines[-1]
+
+    git(stage.repo, "switch", "-qc", "sly")
+    await seen({"helper.sh": "echo evil >tool\n"})
+    git(stage.repo, "switch", "-q", "main")
+    assert await seen({"a.txt": "another's\n"}) == "good"
+    git(stage.repo, "switch", "-q", "sly")
+    assert await seen({"package-lock.json": "2\n"}) == "evil"
+    assert await seen({"helper.sh": "echo good >tool\n"}) == "good"
+    assert len(stage.work()) == 3
+
+
+async def test_a_set_up_that_a_change_changes_is_made_for_that_change(stage: Stage) -> None:
+    stage.commit({"set-up.sh": "sh ./helper.sh\n", "Makefile": "tool:\n\techo made >tool\n"})
+    git(stage.repo, "switch", "-qc", "change")
+    for files, command, told in (
+        ({"set-up.sh": "echo named >tool\n"}, "sh ./set-up.sh", "named"),
+        ({"Makefile": "tool:\n\techo anew >tool\n"}, "make tool", "anew"),
+        ({"set-up.sh": "sh ./helper.sh\n", "helper.sh": "echo mended >tool\n"}, "sh ./set-up.sh", "mended"),
+    ):
+        lines: list[str] = []
+        spec = stage.spec("cat tool", base="main", post_create=(command,), commit=stage.commit(files))
+        assert (await stage.checks.run(spec, lines.append)).state == "success", lines
+        assert lines[-1] == told

@@ -2,7 +2,8 @@
 
 It is a repository of its own that borrows the user's objects: nothing is registered in his repository, and nothing that a check does
 with Git reaches it. Where the project has set-up commands, the folder is kept for the next check with the same lock files
-and commands (`prepared.py`), and all but what the set-up made is taken away and written anew.
+and commands (`prepared.py`), and all but what the set-up made is taken away and written anew. What several changes use is made on their
+base: no change's own scripts make what another one, or its own next commit, is checked by.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import posixpath
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agent_orchestrator.errors import NotFound
@@ -30,9 +32,11 @@ from agent_orchestrator.services.checks.spec import CheckSpec, Limits, digest, f
 _LOCK_FILES = re.compile(
     r"(?:.*/)?(?:package-lock\.json|npm-shrinkwrap\.json|pnpm-lock\.yaml|yarn\.lock|bun\.lockb?|deno\.lock|uv\.lock|poetry\.lock|pdm\.lock"
     r"|Pipfile\.lock|[^/]{0,255}requirements[^/]{0,255}\.(?:txt|in|lock)|pyproject\.toml|setup\.(?:py|cfg)|package\.json|Cargo\.lock|go\.(?:sum|mod)"
-    r"|Gemfile\.lock|composer\.lock|mix\.lock|gradle\.lockfile|flake\.lock|[^/]*\.lock)"
+    r"|Gemfile\.lock|composer\.lock|mix\.lock|gradle\.lockfile|flake\.lock|[^/]*\.lock|(?:GNU)?[Mm]akefile|[Jj]ustfile)"
 )
-"""Files that decide what a set-up makes: lock files, and what stands in for them where there is none."""
+"""Files that decide what a set-up makes: lock files, what stands in for them where there is none, and what commands go by."""
+_BETWEEN_WORDS = re.compile(r"(?:>+\s*[^\s;&|]*|[\s;&|<()'\"=])+")
+"""In a command; what it writes to counts as such."""
 
 SetUp = Callable[[Path], Awaitable[None]]
 """Runs the project's set-up commands in a checkout's `tree`; takes the folder around it."""
@@ -48,6 +52,14 @@ class Asked:
     tree: str
     set_up: str
     """Stands for everything that the project adds to the commit."""
+
+
+@dataclass(frozen=True, slots=True)
+class SetUpAt:
+    """The commit that a set-up is made at, and what it is known by to those who may use it."""
+
+    commit: str
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,19 +88,42 @@ async def find(host: Host, spec: CheckSpec) -> Asked:
         raise NotFound(
             f"{spec.repo} has no commit {spec.commit!r}", "it may have been collected; check the branch's head"
         )
-    locks = await _lock_files(git, found[1]) if spec.post_create else []
+    return Asked(git, layout, found[0], found[1], await _added(spec, git, layout, found[1]))
+
+
+async def _added(spec: CheckSpec, git: Git, layout: Layout, tree: str) -> str:
+    """Stands for everything that the project adds to a tree."""
+    locks = await _lock_files(git, tree, spec.post_create) if spec.post_create else []
     copied = await asyncio.to_thread(_copied, layout.top, spec.copy) if layout.top and spec.copy else []
-    return Asked(git, layout, found[0], found[1], digest(spec.post_create, spec.symlinks, spec.copy, locks, copied))
+    return digest(spec.post_create, spec.symlinks, spec.copy, locks, copied)
 
 
-async def _lock_files(git: Git, tree: str) -> list[str]:
+async def _lock_files(git: Git, tree: str, commands: tuple[str, ...]) -> list[str]:
+    """With the files that the set-up's commands name."""
     listing = (await git.run("ls-tree", "-r", "-z", "--full-tree", tree)).out
+    named = {posixpath.normpath(word) for command in commands for word in _BETWEEN_WORDS.split(command)}
 
     def chosen() -> list[str]:
         entries = listing.decode(errors="backslashreplace").split("\0")
-        return [entry for entry in entries if _LOCK_FILES.fullmatch(entry.partition("\t")[2])]
+        pairs = ((entry, entry.partition("\t")[2]) for entry in entries)
+        return [entry for entry, name in pairs if name in named or _LOCK_FILES.fullmatch(name)]
 
     return await asyncio.to_thread(chosen)
+
+
+async def made_at(spec: CheckSpec, asked: Asked) -> SetUpAt:
+    """Where a check's set-up is made: on the base, if that has the same lock files; else for this content alone."""
+    if not spec.post_create or spec.base is None:
+        return SetUpAt(asked.commit, asked.set_up)
+    base = await asked.git.resolve(f"refs/heads/{spec.base}")
+    if base and await _added(spec, asked.git, asked.layout, base) == asked.set_up:
+        return SetUpAt(base, digest(asked.set_up, spec.base))
+    return alone(asked)
+
+
+def alone(asked: Asked) -> SetUpAt:
+    """A set-up that nothing but this content uses."""
+    return SetUpAt(asked.commit, digest(asked.set_up, asked.tree))
 
 
 def _copied(top: Path, patterns: tuple[str, ...]) -> list[str]:
@@ -112,9 +147,9 @@ class Checkouts:
         self._limits = limits
         self._used: set[Path] = set()
 
-    async def take(self, spec: CheckSpec, asked: Asked, set_up: SetUp, report: Report) -> Checkout:
+    async def take(self, spec: CheckSpec, asked: Asked, at: SetUpAt, set_up: SetUp, report: Report) -> Checkout:
         """A clean checkout of the commit, set up; nobody else gets it until it is given back."""
-        name = f"{asked.set_up[:12]}-"
+        name = f"{at.name[:12]}-"
         ready = self._prepared(spec.project) if spec.post_create else []
         for checkout in [Checkout(beside) for beside in ready if beside.name.startswith(name)]:
             if checkout.beside in self._used:
@@ -127,7 +162,7 @@ class Checkouts:
             await self.discard(checkout)
         checkout = Checkout(self._fresh(spec.project, name))
         async with self._taking(checkout):
-            await self._filled(checkout, spec, asked, report)
+            await self._filled(checkout, spec, replace(asked, commit=at.commit), report)
             await self._shared(checkout, spec, asked, report)
             if spec.post_create:
                 await set_up(checkout.beside)

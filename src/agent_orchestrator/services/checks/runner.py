@@ -18,7 +18,7 @@ from agent_orchestrator.host import Host
 from agent_orchestrator.protocols import Clock, Report
 from agent_orchestrator.safe_files import new_file
 from agent_orchestrator.services.checks import junit, summary
-from agent_orchestrator.services.checks.checkout import Asked, Checkout, Checkouts, find
+from agent_orchestrator.services.checks.checkout import Asked, Checkout, Checkouts, alone, find, made_at
 from agent_orchestrator.services.checks.execute import Ended, execute
 from agent_orchestrator.services.checks.log import Log
 from agent_orchestrator.services.checks.results import Result, Results, State, TestCounts
@@ -225,8 +225,15 @@ class Checks:
                 if ended.code != 0 or ended.timed_out:
                     raise _SetUpFailed(text, ended)
 
+        at = await made_at(spec, asked)
         try:
-            checkout = await self._checkouts.take(spec, asked, set_up, log.say)
+            try:
+                checkout = await self._checkouts.take(spec, asked, at, set_up, log.say)
+            except _SetUpFailed:
+                if at.commit == asked.commit:
+                    raise
+                log.say(f"the set-up fails on {spec.base}: it is made at this commit")
+                checkout = await self._checkouts.take(spec, asked, alone(asked), set_up, log.say)
         except _SetUpFailed as error:
             said = f"the set-up {_quoted(error.command)} {_how(error.ended, self._limits.set_up)}"
             told = await asyncio.to_thread(_told, said, log, Path())

@@ -19,7 +19,7 @@ from agent_orchestrator.config.effective import ProjectConfig
 from agent_orchestrator.errors import Conflict
 from agent_orchestrator.git import Git
 from agent_orchestrator.host import Host
-from agent_orchestrator.services.checks.checkout import Checkouts, find
+from agent_orchestrator.services.checks.checkout import Checkouts, alone, find
 from agent_orchestrator.services.checks.spec import CheckSpec, Limits
 
 
@@ -56,7 +56,8 @@ class Scratches:
         """A copy of the project's base as it is now."""
         branch, commit = await self._base(project)
         spec = CheckSpec(project.id, project.path, commit, "plan", "", base=branch)
-        checkout = await self._checkouts.take(spec, await find(self.host, spec), _nothing, lambda _line: None)
+        asked = await find(self.host, spec)
+        checkout = await self._checkouts.take(spec, asked, alone(asked), _nothing, lambda _line: None)
         try:
             git = Git(self.host, checkout.tree)
             private = checkout.beside / "private"
