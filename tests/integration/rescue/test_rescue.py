@@ -501,3 +501,34 @@ async def test_what_is_mounted_in_a_workspace_keeps_it_and_is_not_emptied(world:
         subprocess.run(["umount", "-l", str(here)], check=True)
     assert (theirs / "gold").exists() and world.path.is_dir()
     assert await is_safe(world.host, world.spec.repo, world.path, "app-task") == ()
+
+
+async def test_what_takes_the_place_of_what_was_once_copied_is_saved(world: World, tmp_path: Path) -> None:
+    """Git does not show it, for a project's `copy` of earlier: neither a file nor what is in a folder."""
+    repo = world.spec.repo
+    for name in ("settings[1].json", *(f"conf/{number}" for number in range(120))):
+        (repo / name).parent.mkdir(exist_ok=True)
+        (repo / name).write_text("copied\n")
+    first = replace(
+        world.spec,
+        session="app-first",
+        path=tmp_path / "worktrees" / "first",
+        private=tmp_path / "sessions" / "app-first",
+        branch="feature/first",
+        copy=("settings[1].json", "conf"),
+    )
+    await world.plugin.create(first, lambda _: None)
+    assert git(first.path, "status", "--porcelain") == ""
+    assert await is_safe(world.host, repo, first.path, "app-first") == (), "nothing but copies"
+    await world.plugin.remove(first)
+    await world.make()
+    (world.path / "conf").mkdir()
+    for name in ("settings[1].json", "conf/mine"):
+        (world.path / name).write_text("work\n")
+    exclude = repo / ".git" / "info" / "exclude"
+    if exclude.exists():  # an agent may have written to it, too
+        exclude.write_text(exclude.read_text() + "/../../up\n//etc/passwd\n/.git\n")
+    files = files_of(world.path)
+    await rescue(world.host, repo, world.path, "app-task")
+    await world.make_again()
+    assert files_of(world.path) == files

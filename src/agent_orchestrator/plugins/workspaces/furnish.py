@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import tempfile
 import threading
 from collections import deque
@@ -18,7 +19,7 @@ from agent_orchestrator.git_files import Layout, find_layout
 from agent_orchestrator.host import Host
 from agent_orchestrator.plugins.workspaces.copying import Copier, Stopped, make_folder
 from agent_orchestrator.protocols import Report, WorkspaceSpec
-from agent_orchestrator.safe_files import NotPlain, read_plain
+from agent_orchestrator.safe_files import NotPlain, parts_of, read_plain
 
 SETUP_LIMIT = 1800.0
 """Seconds that one set-up command may take."""
@@ -26,6 +27,8 @@ _LONGEST = 50
 """Parts of a path that `copy` or `symlinks` names."""
 _MANY = 100
 """Files of a folder that are excluded one by one."""
+COPIED = b"# Agent Orchestrator: copied into workspaces\n"
+"""Stands in `info/exclude` before such files: what an agent puts in their place later is work like any other."""
 
 
 def check_link(spec: WorkspaceSpec) -> None:
@@ -73,8 +76,8 @@ def _leads_to(link: Path, path: Path) -> bool:
     return link.is_symlink() and Path(os.path.normpath(link.parent / link.readlink())) == path
 
 
-def exclude(layout: Layout, patterns: list[str]) -> None:
-    """Add patterns to the repository's `info/exclude`, once, keeping what the user has there."""
+def exclude(layout: Layout, patterns: list[str], about: bytes = b"") -> None:
+    """Add patterns to the repository's `info/exclude`, once, keeping what the user has there; `about` is a line before them."""
     file = (layout.common / "info" / "exclude").resolve()
     try:
         content = read_plain(file)
@@ -93,7 +96,7 @@ def exclude(layout: Layout, patterns: list[str]) -> None:
     descriptor, fresh = tempfile.mkstemp(dir=file.parent, prefix=".exclude-")
     try:
         with os.fdopen(descriptor, "wb") as stream:
-            stream.write(content + b"".join(pattern + b"\n" for pattern in missing))
+            stream.write(content + about + b"".join(pattern + b"\n" for pattern in missing))
         Path(fresh).chmod(mode)
         Path(fresh).replace(file)
     except BaseException:
@@ -120,7 +123,26 @@ async def share(git: Git, spec: WorkspaceSpec, layout: Layout, notes: list[str])
     if placed:
         patterns = await shown(git, placed)
         own = await _not_for_folders(Git(git.host, layout.top), spec.symlinks)
-        exclude(find_layout(spec.path) or layout, [*patterns, *own])
+        links = {_as_pattern(str(PurePosixPath(name))) for name in spec.symlinks}
+        inside = find_layout(spec.path) or layout
+        exclude(inside, [*(pattern for pattern in patterns if pattern in links), *own])
+        exclude(inside, [pattern for pattern in patterns if pattern not in links], COPIED)
+
+
+def copied_before(layout: Layout, top: Path) -> list[str]:
+    """What is in a workspace, and Git does not show because it was copied into some at some time: by the lines of `info/exclude`."""
+    try:
+        lines = read_plain((layout.common / "info" / "exclude").resolve()).splitlines()
+    except OSError:
+        return []
+    found, ours = [], False
+    for line in lines:
+        ours = line == COPIED.rstrip() or (ours and line.startswith(b"/"))
+        if ours and line.startswith(b"/"):
+            with contextlib.suppress(NotPlain):  # an agent may have written it
+                parts = parts_of(re.sub(r"\\(.)", r"\1", os.fsdecode(line[1:])))
+                found += ["/".join(parts)] if os.path.lexists(top.joinpath(*parts)) else []
+    return found
 
 
 async def _not_for_folders(git: Git, symlinks: Sequence[str]) -> list[str]:

@@ -16,6 +16,7 @@ from agent_orchestrator.errors import NotFound, UsageError
 from agent_orchestrator.git import SPARSE_MARK, Change, Git
 from agent_orchestrator.git_files import LONGEST_INDEX, Layout, find_layout, read_head, read_symbolic_head
 from agent_orchestrator.host import Host
+from agent_orchestrator.plugins.workspaces.furnish import copied_before
 from agent_orchestrator.safe_files import NotPlain, mounted_below, plain
 from agent_orchestrator.services.rescue.linked import in_progress, linked
 from agent_orchestrator.services.rescue.unborn import is_there, why_it_stays, without_commits
@@ -186,7 +187,8 @@ async def _look_at_files(found: Survey, origin: Layout, named: Sequence[str]) ->
     known_absent = {*found.absent, *present}
     found.absent += [path for path, skipped in hidden.items() if not skipped and path not in known_absent]
     known = {*found.files, *found.hidden, *found.nested}
-    wanted = await asyncio.to_thread(_named, root, origin.top, named, ignored)
+    before = await asyncio.to_thread(copied_before, found.layout, root)
+    wanted = await asyncio.to_thread(_named, root, origin.top, (*named, *before), ignored)
     fresh = [name for name in wanted if name not in known]
     found.named = [name for name in fresh if not _is_repository(root / name)]
     found.nested = sorted([*found.nested, *(name for name in fresh if _is_repository(root / name))])
