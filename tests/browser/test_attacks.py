@@ -39,7 +39,7 @@ import json, os
 os.makedirs("src")
 name = "src/<img src=x onerror=stolen=1>.html"
 open(name, "w").write({MARKUP!r} + "\\n")
-open("src/\\u202e.js", "w").write("stolen = 1 // " + {MARKUP!r} + "\\n")
+open("src/\\u202e.js", "w").write("stolen = 1 // \\u202e" + {MARKUP!r} + "\\n")
 open("src/a.svg", "w").write("<svg xmlns='http://www.w3.org/2000/svg' onload='stolen=1'><script>stolen=1</script></svg>\\n")
 os.write(1, {BYTES!r}.encode())
 with open(os.environ["AO_SPOOL"], "a") as spool:
@@ -134,6 +134,8 @@ def test_nothing_that_others_write_runs_or_asks_anybody(planted: Sandbox, visit:
             page.wait_for_load_state("load")
             if path.endswith("/changes"):
                 expect(page.get_by_text("onerror").first).to_be_visible(timeout=PATIENCE)
+                expect(page.get_by_text("src/⟦U+202E⟧.js").first).to_be_visible()
+                expect(page.get_by_text("// ⟦U+202E⟧").first).to_be_visible(timeout=PATIENCE)
             elif path.endswith("/checks"):
                 page.get_by_role("button", name="lint").click(timeout=PATIENCE)
                 expect(page.get_by_text("the end of it")).to_be_visible(timeout=PATIENCE)

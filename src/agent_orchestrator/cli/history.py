@@ -76,7 +76,7 @@ def diff(session: str, stat: bool, as_json: bool) -> None:
         return
     text: str = found["stat"] if stat else found["diff"]
     if sys.stdout.isatty():
-        _page(_coloured(out.clean(text)))
+        _page(_coloured(out.seen(text)))
     else:
         sys.stdout.write(text if not text or text.endswith("\n") else f"{text}\n")
     if omitted := found.get("omitted"):

@@ -48,6 +48,12 @@ def one_line(text: object) -> str:
     return " ".join(str(text).translate(_CONTROL_ONE_LINE).split())
 
 
+def seen(text: str) -> str:
+    """Text from outside in which nothing is hidden: what nobody sees is written as its number. Ends of lines are ends of lines."""
+    text = text.replace("\r\n", "\n")
+    return text.translate({ord(one): f"⟦U+{ord(one):04X}⟧" for one in set(text) if ord(one) in _CONTROL})
+
+
 def coloured() -> bool:
     """Whether standard output is to have colours."""
     return "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb" and sys.stdout.isatty()

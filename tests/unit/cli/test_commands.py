@@ -129,6 +129,18 @@ def test_diff(daemon: Daemon, run: Run) -> None:
     assert json.loads(run("diff", "s", "--json").out)["files"] == ["a"]
 
 
+def test_a_change_hides_nothing_from_who_reads_it(daemon: Daemon, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = '+if level != "user\u202e \u2066// only admins\u2069 \u2066":\u200b\x1b[2K\r\n+é 👩\u200d💻\n'
+    daemon.route("GET", "/api/sessions/s/diff", {"diff": text, "stat": "", "base": "b", "head": "h", "files": ["a"]})
+    assert run("diff", "s").out == text, "a program gets it as it is"
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("GIT_PAGER", "cat")
+    first, second = run("diff", "s").out.splitlines()
+    assert first == '+if level != "user⟦U+202E⟧ ⟦U+2066⟧// only admins⟦U+2069⟧ ⟦U+2066⟧":⟦U+200B⟧⟦U+001B⟧[2K'
+    assert second == "+é 👩\u200d💻"
+
+
 def test_events(daemon: Daemon, run: Run) -> None:
     later = EVENT | {"seq": 2}
     daemon.route("GET", r"/api/events\?limit=1000", {"events": [EVENT, later]})

@@ -232,7 +232,14 @@ async def test_a_change_is_read_and_judged(daemon: Daemon) -> None:
     async with board.run_test(size=(100, 30)) as pilot:
         await shown(pilot, "In review (1)")
         await pilot.press("right", "right", "d")
-        await shown(pilot, "#7 Write the [docs]", "  | Hm[2J", "not committed yet: b.py", "+new [bold]]0;x", "big.bin")
+        await shown(
+            pilot,
+            "#7 Write the [docs]",
+            "  | Hm[2J",
+            "not committed yet: b.py",
+            "+new [bold]⟦U+001B⟧]0;x⟦U+0007⟧",
+            "big.bin",
+        )
         await pilot.press("A")
         await shown(pilot, "Approve the change of app-docs?", "#7 green Write the docs")
         await pilot.press("y")

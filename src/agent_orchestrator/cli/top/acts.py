@@ -98,7 +98,7 @@ def change(ao: Client, session: str) -> list[tuple[str, str]]:
         lines.append((f"too large to be shown: {', '.join(map(out.one_line, omitted))}", "yellow"))
     lines += [(line, "") for line in lines_of(found["stat"])]
     lines += [("", "")] if lines else []
-    shown = [(line, _style(line)) for line in lines_of(found["diff"])]
+    shown = [(line, _style(line)) for line in lines_of(out.seen(found["diff"]))]
     return [*lines, *shown] if shown else [*lines, ("No change yet.", "")]
 
 

@@ -15,7 +15,7 @@ import { ProblemNote } from "../../../ui/problem";
 import { useDraft, without, written, type DraftComment } from "./draft";
 import { ChangedFile, Counts, fileId, type Layout } from "./file";
 import { Notes } from "./notes";
-import { filesOf, openAtFirst, type FileChange } from "./patch";
+import { filesOf, openAtFirst, seen, type FileChange } from "./patch";
 import { ReviewBar } from "./review_bar";
 import { lastSeen, saw } from "./seen";
 import { THEMES } from "./themes";
@@ -215,9 +215,9 @@ function FileList({ files, onOpen }: { files: readonly FileChange[]; onOpen: (pa
       <ul>
         {files.map((file) => (
           <li key={file.path}>
-            <button type="button" onClick={() => show(file)} className="flex min-h-7 w-full min-w-0 items-center gap-2 rounded px-2 text-left hover:bg-raised pointer-coarse:min-h-9" title={file.path}>
+            <button type="button" onClick={() => show(file)} className="flex min-h-7 w-full min-w-0 items-center gap-2 rounded px-2 text-left hover:bg-raised pointer-coarse:min-h-9" title={seen(file.path)}>
               <span className="min-w-0 flex-1 truncate font-mono text-xs [direction:rtl]">
-                <bdi>{file.path}</bdi>
+                <bdi>{seen(file.path)}</bdi>
               </span>
               <Counts file={file} />
             </button>

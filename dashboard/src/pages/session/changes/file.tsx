@@ -11,7 +11,7 @@ import type { DraftComment } from "./draft";
 import { bundledLanguages } from "./languages";
 import { Notes } from "./notes";
 import { linesOf, placed, type Note } from "./place";
-import type { FileChange } from "./patch";
+import { seen, type FileChange } from "./patch";
 import { THEMES } from "./themes";
 
 export type Layout = "split" | "unified";
@@ -54,9 +54,9 @@ export const ChangedFile = memo(function ChangedFile(props: Props) {
             <span aria-hidden className={cx("text-xs text-ink-faint transition-transform", open && "rotate-90")}>
               ▶
             </span>
-            <span className="min-w-0 truncate font-mono text-xs" title={file.before ? `${file.before} → ${file.path}` : file.path}>
-              {file.before && <span className="text-ink-faint">{file.before} → </span>}
-              {file.path}
+            <span className="min-w-0 truncate font-mono text-xs" title={seen(file.before ? `${file.before} → ${file.path}` : file.path)}>
+              {file.before && <span className="text-ink-faint">{seen(file.before)} → </span>}
+              {seen(file.path)}
             </span>
             {word && <span className="shrink-0 text-xs text-ink-faint">{word}</span>}
           </button>
@@ -120,7 +120,7 @@ function AskLine({ file, onWrite, onDone }: Props & { onDone: () => void }) {
 
 /** Its lines, in a language that is known here. */
 function read(file: FileChange): FileDiffMetadata | undefined {
-  const parsed = file.kind === "binary" ? undefined : processFile(file.text, { isGitDiff: true });
+  const parsed = file.kind === "binary" ? undefined : processFile(seen(file.text), { isGitDiff: true });
   return parsed && !Object.hasOwn(bundledLanguages, getFiletypeFromFileName(file.path)) ? setLanguageOverride(parsed, "text") : parsed;
 }
 

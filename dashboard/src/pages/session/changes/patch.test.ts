@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 
-import { filesOf, openAtFirst, type FileChange } from "./patch";
+import { filesOf, openAtFirst, seen, type FileChange } from "./patch";
 
 const PATCH = `diff --git a/shop/price.py b/shop/price.py
 index 1..2 100644
@@ -52,6 +52,11 @@ test("a patch is cut into its files", () =>
   ]));
 
 test("nothing changed has no files", () => expect(filesOf("")).toEqual([]));
+
+test("what nobody sees is written as its number, and all else stays", () => {
+  expect(seen('"user\u202e \u2066// admins\u2069"\u200b\u{e0041}\r;')).toBe('"user⟦U+202E⟧ ⟦U+2066⟧// admins⟦U+2069⟧"⟦U+200B⟧⟦U+E0041⟧⟦U+000D⟧;');
+  expect(seen("\tשלום, 👩‍💻 café ✔️\r\n")).toBe("\tשלום, 👩‍💻 café ✔️\r\n");
+});
 
 const file = (path: string, added: number, kind: FileChange["kind"] = "changed"): FileChange => ({ path, before: null, kind, added, removed: 0, text: "" });
 

@@ -74,6 +74,13 @@ function unquoted(name: string): string {
   return new TextDecoder().decode(new Uint8Array(bytes));
 }
 
+/* Control characters, those that turn the direction of text, zero widths, fillers, tags: as `ao diff` has them. */
+const UNSEEN =
+  /[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff0-\ufffb\u{1bca0}-\u{1bca3}\u{1d173}-\u{1d17a}\u{e0000}-\u{e0fff}]|\r(?!\n)/gu;
+
+/** Text of somebody else's in which nothing is hidden from who judges it: what nobody sees is written as its number. */
+export const seen = (text: string): string => text.replace(UNSEEN, (one) => `⟦U+${(one.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, "0")}⟧`);
+
 const MOST_OPEN_LINES = 1500;
 const MOST_LINES_OF_ONE = 500;
 
