@@ -98,6 +98,15 @@ def test_what_people_and_their_tokens_change_is_theirs(one: Sandbox) -> None:
     assert "aot_" not in json.dumps(found)
 
 
+def test_what_is_seen_while_somebody_looks_is_not_his_doing(one: Sandbox) -> None:
+    eyes = made(one, "eyes", "viewer")
+    for name in ("here", "there"):
+        one.ao("new", "--name", name, f"[[write: a.txt|{name}]] [[commit: {name}]] [[wait]]")
+    one.until(lambda: ask(one, eyes, "GET", "/api/conflicts?fresh=true") and one.json("conflicts")["pairs"])
+    assert {entry["actor"] for entry in entries(one, "--kind", "conflict-predicted")} == {"daemon"}
+    assert entries(one, "--actor", "token eyes") == []
+
+
 def test_a_rules_doing_names_the_rule_and_what_it_answers(one: Sandbox) -> None:
     box = one
     rule = "reactions: {agent-needs-input: {action: notify, delay: 0s}}\n"

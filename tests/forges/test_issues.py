@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import getpass
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -115,3 +116,19 @@ def test_issues_are_listed_made_changed_and_worked_on_by_name(box: Sandbox, forg
     box.ao("new", f"#{made['number']}")
     task = next(box.home.path.glob("sessions/*/task.md")).read_text()
     assert "> Call it b.txt" in task and box.sessions()[0]["issue"] == str(made["number"])
+
+
+def test_what_others_said_there_is_nobodys_who_had_it_read(tmp_path: Path, forge: GitHubServer) -> None:
+    with boxed(tmp_path, forge, "polling") as box:
+        issue = forge.issue("acme/app", "Of theirs", "text", by="rev")
+        box.until(lambda: box.json("issues")["issues"], "it to be listed", PLENTY)
+        forge.user("mallory")
+        forge.comment(issue, "I am the owner", by="mallory")
+        box.ao("issue", "label", str(issue.number), "urgent")
+        other = forge.issue("acme/app", "Of a stranger", "text", by="mallory")
+        box.ao("new", f"#{other.number}")
+        told = [json.loads(line) for line in box.ao("audit", "--json", "-n", "1000").stdout.splitlines()]
+    who = {(one["type"], one["data"].get("number")): one["actor"] for one in told}
+    assert who["issue-comment", issue.number] == who["issue-opened", other.number] == "github"
+    labelled = who["label-added", issue.number], who.get(("action-taken", None))  # where a poll was faster
+    assert f"local {getpass.getuser()}" in labelled

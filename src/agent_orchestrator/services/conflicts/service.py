@@ -17,6 +17,7 @@ import structlog
 
 from agent_orchestrator.errors import AoError, Temporary
 from agent_orchestrator.flow import events as e
+from agent_orchestrator.flow.behalf import DAEMON
 from agent_orchestrator.flow.engine import Change, Flow
 from agent_orchestrator.flow.events import Event
 from agent_orchestrator.flow.facts import SessionFacts
@@ -336,7 +337,7 @@ class Conflicts:
                 pairs = {pair.a: pair for pair in ground.outlook.pairs if pair.b == facts.id}
                 for body in news(facts, pairs):
                     key = f"{body.type}:{facts.id}:{body.other}:{now:.6f}"
-                    told.append(Event(body, now, "conflicts", key, facts.project, facts.id))
+                    told.append(Event(body, now, "conflicts", key, facts.project, facts.id, actor=DAEMON))
         if told:
             await self.flow.append(*told)
 

@@ -9,12 +9,14 @@ import asyncio
 import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 
 import structlog
 
 from agent_orchestrator.config.effective import ProjectConfig
 from agent_orchestrator.errors import AoError, NotFound
 from agent_orchestrator.flow import events as e
+from agent_orchestrator.flow.behalf import acting, current
 from agent_orchestrator.flow.effects import Effect, patient
 from agent_orchestrator.flow.engine import Flow
 from agent_orchestrator.flow.events import Event
@@ -42,6 +44,24 @@ HINTED = 30
 LONGEST_PAUSE = 900.0
 
 log = structlog.get_logger()
+
+
+def _nothing(_body: e.Body) -> bool:
+    return False
+
+
+def _is_wanted(change: IssueChange, body: e.Body) -> bool:
+    """Is it what was changed, and not what was found changed besides?"""
+    match body:
+        case e.LabelAdded(label=label):
+            return label in change.add_labels
+        case e.LabelRemoved(label=label):
+            return label in change.remove_labels
+        case e.IssueChanged(title=title, body=text, state=state, assignee=assignee):
+            wanted = (change.title, change.body, change.state, change.assignee)
+            told = (title, text, state, assignee)
+            return any(None not in pair for pair in zip(wanted, told, strict=True))
+    return False
 
 
 class Tracking:
@@ -155,8 +175,10 @@ class Tracking:
             tracker = await self.repositories.reach_tracker(project.id, name)
             await self.tell(project.id, name, await tracker.get(issue), whole=True)
 
-    async def tell(self, project: str, tracker: str, issue: Issue, *, whole: bool) -> None:
-        """What is new about an issue."""
+    async def tell(
+        self, project: str, tracker: str, issue: Issue, *, whole: bool, done: Callable[[e.Body], bool] = _nothing
+    ) -> None:
+        """What is new about an issue. What was not done here is the tracker's word, whoever had it read."""
         async with self._telling:
             number = issue_number(issue.id)
             known = self.flow.home.issues.get(issue_key(project, number)) if number is not None else None
@@ -167,8 +189,11 @@ class Tracking:
                     (*issue_news(known, issue, tracker, whole=whole), *self.planned(project, issue, known))
                 )
             ]
-            if events:
-                await self.flow.append(*events)
+            if ours := [event for event in events if done(event.body)]:
+                await self.flow.append(*ours)
+            if theirs := [event for event in events if not done(event.body)]:
+                with acting(tracker) if current() else contextlib.nullcontext():
+                    await self.flow.append(*theirs)
 
     async def _loop(self, project: str) -> None:
         pause, name = 0.0, "tracker"
@@ -258,7 +283,7 @@ class Tracking:
         if name == LOCAL:
             return None
         made = await (await self.repositories.reach_tracker(project, name)).create(title, body, labels)
-        await self.tell(project, name, made, whole=True)
+        await self.tell(project, name, made, whole=True, done=lambda _: True)
         return issue_number(made.id)
 
     async def change(self, project: str, issue: str, change: IssueChange) -> bool:
@@ -268,7 +293,7 @@ class Tracking:
             return False
         tracker = await self.repositories.reach_tracker(project, name)
         await tracker.change(issue, change)
-        await self.tell(project, name, await tracker.get(issue), whole=True)
+        await self.tell(project, name, await tracker.get(issue), whole=True, done=partial(_is_wanted, change))
         return True
 
     async def comment(self, project: str, issue: str, text: str, key: str) -> None:
