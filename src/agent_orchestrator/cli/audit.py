@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
@@ -206,22 +207,39 @@ def _follow(ao: Client, query: Query, last: int, as_json: bool) -> None:
 def _export(ao: Client, query: Query, file: str) -> None:
     count, last = 0, None
     try:
-        if file == "-":
-            target = sys.stdout
-        else:
-            target = os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8")
-        try:
+        with _private(file) as target:
             for entry in _all(ao, query):
                 target.write(json.dumps(entry, ensure_ascii=False, separators=(",", ":")) + "\n")
                 count, last = count + 1, entry
-        finally:
-            target.flush() if file == "-" else target.close()
+            target.flush()
     except OSError as error:
         raise UsageError(f"{file} cannot be written: {error.strerror}", "name another file") from None
     whole = not any(query.values())
     told = f"; head {last['seq']}:{last['digest']}" if last and whole else ""
     part = "" if whole else "; a part of the log, which cannot be verified by itself"
     out.note(f"{out.plural(count, 'entry') if count == 1 else f'{count} entries'} exported{told}{part}")
+
+
+@contextlib.contextmanager
+def _private(file: str) -> Iterator[TextIO]:
+    """A file that only whoever runs this can read, in the place of whatever had its name; what is no file is written to."""
+    if file == "-":
+        yield sys.stdout
+        return
+    if os.path.exists(file) and not os.path.isfile(file):
+        with open(file, "w", encoding="utf-8") as target:
+            yield target
+        return
+    import tempfile
+
+    descriptor, draft = tempfile.mkstemp(prefix=".ao-", dir=os.path.dirname(file) or ".")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as target:
+            yield target
+        os.replace(draft, file)
+    except BaseException:
+        os.unlink(draft)
+        raise
 
 
 def _verify(file: str, kept: str | None, as_json: bool) -> int:

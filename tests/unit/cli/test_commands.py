@@ -129,6 +129,24 @@ def test_diff(daemon: Daemon, run: Run) -> None:
     assert json.loads(run("diff", "s", "--json").out)["files"] == ["a"]
 
 
+def test_an_exported_log_is_nobody_elses_to_read_whatever_had_its_name(
+    daemon: Daemon, run: Run, tmp_path: Path
+) -> None:
+    daemon.route("GET", "/api/audit.*", {"entries": [{"seq": 1, "digest": "d"}]})
+    there, mine, link = tmp_path / "there", tmp_path / "mine", tmp_path / "link"
+    there.write_text("before")
+    there.chmod(0o666)
+    mine.write_text("mine")
+    link.symlink_to(mine)
+    with there.open() as opened_before:
+        for file in (there, link):
+            assert run("audit", "--export", str(file)).code == 0
+            assert (file.is_symlink(), file.stat().st_mode & 0o777) == (False, 0o600)
+            assert json.loads(file.read_text())["seq"] == 1
+        assert (opened_before.read(), mine.read_text()) == ("before", "mine")
+    assert sorted(one.name for one in tmp_path.iterdir() if one.name.startswith(".ao-")) == []
+
+
 def test_a_change_hides_nothing_from_who_reads_it(daemon: Daemon, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     text = '+if level != "user\u202e \u2066// only admins\u2069 \u2066":\u200b\x1b[2K\r\n+é 👩\u200d💻\n'
     daemon.route("GET", "/api/sessions/s/diff", {"diff": text, "stat": "", "base": "b", "head": "h", "files": ["a"]})
