@@ -547,11 +547,9 @@ def address_parts(address: str) -> list[str]:
 
 
 def _parts(value: str) -> list[str]:
-    """A value of several lines is as many secrets: whoever shows it may show it line by line."""
+    """A value of several lines is as many secrets: whoever shows it may show it line by line. Short ones count where none is long."""
     lines = [line.strip() for line in value.strip().splitlines()]
-    if len(lines) < 2:
-        return lines
-    return [line for line in lines if len(line) >= 16 and not line.startswith("-----")]
+    return [line for line in lines if len(line) >= 16 and not line.startswith("-----")] or lines
 
 
 def _forms(value: str) -> set[str]:

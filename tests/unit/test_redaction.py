@@ -144,6 +144,19 @@ def test_a_value_is_found_as_json_and_addresses_write_it() -> None:
         assert redactor.text(f"<{form}>") == "<[secret ODD_SECRET]>"
 
 
+def test_a_value_of_short_lines_is_one_however_it_is_shown() -> None:
+    redactor = Redactor({"DB_PASSWORD": "hunter-2x\nother+pw99\n", "A_TOKEN": "long-enough-to-be-one\nshort-1x"})
+    for shown in (
+        "hunter-2x\nother+pw99",
+        "+hunter-2x\n+other+pw99",
+        json.dumps("hunter-2x\nother+pw99"),
+        "other+pw99",
+    ):
+        clean = redactor.text(shown)
+        assert "hunter" not in clean and "pw99" not in clean, clean
+    assert redactor.text("short-1x") == "short-1x"
+
+
 def test_the_longer_of_two_values_goes_first() -> None:
     redactor = Redactor({"SHORT_TOKEN": TOKEN[:16], "LONG_TOKEN": TOKEN})
     assert redactor.text(f"{TOKEN} {TOKEN[:16]}") == "[secret LONG_TOKEN] [secret SHORT_TOKEN]"
