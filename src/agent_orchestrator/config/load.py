@@ -138,7 +138,8 @@ def _tell(error: Any, tree: Section, notes: Notes) -> None:
     elif kind == "missing":
         notes.problem(line, key, "is missing")
     elif kind in _EXPECTED:
-        notes.problem(line, key, f"{shown(value)} is not accepted", f"write {_EXPECTED[kind]}")
+        whole = isinstance(value, str) and _EXPECTED[kind] == _MAPPING  # which may be variables with their values
+        notes.problem(line, key, f"{'a text' if whole else shown(value)} is not accepted", f"write {_EXPECTED[kind]}")
     elif kind == "value_error":
         text, _, remedy = str(context.get("error", error["msg"])).partition("; ")
         notes.problem(line, key, text, remedy)
@@ -148,6 +149,7 @@ def _tell(error: Any, tree: Section, notes: Notes) -> None:
         notes.problem(line, key, f"{shown(value)} is not accepted: {str(error['msg']).lower()}")
 
 
+_MAPPING = "a mapping of keys"
 _EXPECTED = {
     "string_type": "a text",
     "string_unicode": "a text",
@@ -159,9 +161,9 @@ _EXPECTED = {
     "int_parsing_size": "a smaller number",
     "float_type": "a number",
     "float_parsing": "a number",
-    "dict_type": "a mapping of keys",
-    "model_type": "a mapping of keys",
-    "model_attributes_type": "a mapping of keys",
+    "dict_type": _MAPPING,
+    "model_type": _MAPPING,
+    "model_attributes_type": _MAPPING,
     "tuple_type": "a list",
     "list_type": "a list",
     "finite_number": "a finite number",

@@ -351,6 +351,10 @@ def test_a_command_reaction() -> None:
         ("port: many\n", 'ao.yaml:1: port: "many" is not accepted: write a whole number'),
         ("port: 70000\n", "ao.yaml:1: port: 70000 is not accepted: write a number up to 65535"),
         ("projects: 3\n", "ao.yaml:1: projects: 3 is not accepted: write a mapping of keys"),
+        (
+            "projects: {a: {path: ., env: DB_PASSWORD=hunter22}}\n",
+            "ao.yaml:1: projects.a.env: a text is not accepted: write a mapping of keys",
+        ),
         ("- a\n", "ao.yaml:1: the file is not a mapping of keys: begin with a key such as projects:"),
         ("a: [\n", "ao.yaml:2: not valid YAML at column 1:"),
         ("a:\n\tb: 1\n", "ao.yaml:2: not valid YAML at column 1: found character '\\t' that cannot start any token"),
