@@ -196,6 +196,15 @@ def test_nobody_else_writes_into_its_home_whatever_it_was_started_with(off: Sand
     assert [str(one) for one in found if one.stat().st_mode & 0o002] == []
 
 
+def test_nobody_else_reads_a_configuration_that_it_writes_into_its_home(off: Sandbox, tmp_path: Path) -> None:
+    off.home.path.chmod(0o755)
+    off.start()
+    off.home.config.unlink()
+    off.ao("config", "set", "notifiers.slack", '{"plugin": "slack", "token": "xoxb-of-mine"}', cwd=tmp_path)
+    assert "xoxb-of-mine" in off.home.config.read_text()
+    assert off.home.config.stat().st_mode & 0o777 == 0o600
+
+
 def test_with_too_few_descriptors_it_says_so_in_a_line(off: Sandbox) -> None:
     done = subprocess.run([sys.executable, "-c", WITH_FEW], env=off.env, stdout=subprocess.PIPE, check=True)
     starts = [json.loads(line) for line in done.stdout.splitlines()]

@@ -62,7 +62,8 @@ def split_key(key: str) -> list[str]:
 def write_atomically(path: Path, text: str, within: Path | None = None) -> None:
     """Replace a file's content in one step; a symlink stays one, and so do the permissions.
 
-    `within`: the folder that no symlink may lead out of, nor into Git's own there.
+    `within`: the folder that no symlink may lead out of, nor into Git's own there. Without one a new file is the user's alone: it may
+    hold tokens, and stand in a home that others may enter.
     """
     target = path.resolve()
     if within is not None:
@@ -74,7 +75,7 @@ def write_atomically(path: Path, text: str, within: Path | None = None) -> None:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        Path(name).chmod(target.stat().st_mode & 0o777 if target.exists() else 0o644)
+        Path(name).chmod(target.stat().st_mode & 0o777 if target.exists() else 0o644 if within else 0o600)
         Path(name).replace(target)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):

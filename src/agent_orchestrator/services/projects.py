@@ -556,7 +556,8 @@ class Projects:
         if file.is_symlink():  # the repository's word on where in the user's home a file is made
             raise Conflict(f"{file} is a symlink to what is not there", "remove it, or make what it leads to")
         keep_schema(self.home.schema)
-        write_atomically(file, initial(slug(root.name), detect(root), self.default_agent(), schema=self.home.schema))
+        text = initial(slug(root.name), detect(root), self.default_agent(), schema=self.home.schema)
+        write_atomically(file, text, root)
         return file
 
     def default_agent(self) -> str:
