@@ -160,6 +160,7 @@ review: {approval: agent}
 agents:
   hooked: {tool: command, prompt: file, command: [sh, -c, "sh ./.claude/hook; exec sleep 600"]}
   calm: {tool: demo, script: "[[review: approved|good]] [[wait]]"}
+  thorough: {tool: demo, script: "[[review: approved|good]] [[wait]] [[review: approved|good again]] [[wait]]"}
 """
 
 
@@ -206,3 +207,19 @@ def test_an_agents_approval_is_for_the_commit_that_it_had_before_it(tmp_path: Pa
         box.until(lambda: box.session("later")["pr"]["review"] == "pending", "a commit that nobody judged", PATIENCE)
         box.ao("review", "app-later", "--approve")
         assert box.session("later")["pr"]["review"] == "approved"
+
+
+def test_who_approved_a_change_looks_again_at_what_is_committed_later(tmp_path: Path) -> None:
+    with Sandbox(tmp_path, "process") as box:
+        box.repository(config=HOOKED)
+        box.start()
+        start(box, "one", WORK)
+        box.until(lambda: reviewable(box, "one"), "the pull request", PATIENCE)
+        box.ao("review", "app-one", "--agent", "thorough")
+        box.until(lambda: reviews(box, "one"), "its judgement", PATIENCE)
+        box.ao("send", "app-one", "go on")
+        box.until(lambda: len(reviews(box, "one")) == 2, "another look", PATIENCE)
+        assert reviews(box, "one")[1]["head"] == box.session("one")["head"] != reviews(box, "one")[0]["head"]
+        assert box.session("one")["pr"]["review"] == "approved"
+        box.ao("merge", "app-one")
+        box.until(lambda: box.session("review-one")["status"] in ("stopped", "done"), "the reviewer's end", PATIENCE)

@@ -203,10 +203,13 @@ class AgentReviews:
             return [over]
         now = self.flow.sessions[target.id]
         done = rounds(now.pr) if now.pr else 0
-        if verdict != "changes_requested":
+        last = _last(now.pr, reviewer) if now.pr else None
+        if verdict == "commented" or last is None or not _holds_for_one_commit(last):
             return [over]
         if done < self._most(target):
             return []
+        if verdict == "approved":
+            return [over]
         text = f"{done} rounds of review by {_name(reviewer)} did not end in its approval: judge it yourself, ao review {target.id}"
         told = e.Notified("changes-requested", f"{target.id}: {done} rounds of review", text, "urgent")
         return [
@@ -303,13 +306,24 @@ def due_again(target: SessionFacts, reviewer: SessionFacts) -> Review | None:
     pr, head = target.pr, target.head
     if pr is None or pr.draft or reviewer.activity.state in IN_TURN or reviewer.place is None:
         return None
-    mine = [one for one in pr.reviews if one.reviewer == reviewer.id and one.verdict != "commented"]
-    if not mine or mine[-1].verdict != "changes_requested" or mine[-1].head == head:
+    last = _last(pr, reviewer)
+    if last is None or not _holds_for_one_commit(last) or last.head == head:
         return None
     at_rest = not target.live or (target.activity.state not in IN_TURN and target.done is not None)
     good = pr.green(head) or pr.by_hand == head
     asked = any(message.id == message_id(f"review-again:{reviewer.id}:{head}") for message in reviewer.messages)
-    return mine[-1] if at_rest and good and not asked else None
+    return last if at_rest and good and not asked else None
+
+
+def _last(pr: PullRequest, reviewer: SessionFacts) -> Review | None:
+    """Its last judgement of a change."""
+    mine = [one for one in pr.reviews if one.reviewer == reviewer.id and one.verdict != "commented"]
+    return mine[-1] if mine else None
+
+
+def _holds_for_one_commit(review: Review) -> bool:
+    """A request for changes; or an approval that is enough to land: the next commit is to be judged anew."""
+    return review.verdict == "changes_requested" or review.counts
 
 
 def _name(facts: SessionFacts) -> str:

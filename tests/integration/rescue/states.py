@@ -133,6 +133,10 @@ def detached(root: Path) -> None:
     (root / "a.txt").write_text("and dirty\n")
 
 
+def narrowed(root: Path) -> None:
+    git(root, "sparse-checkout", "set", "--no-cone", "/a.txt")
+
+
 def orphan(root: Path) -> None:
     git(root, "checkout", "-q", "--orphan", "fresh")
     git(root, "rm", "-rqf", ".")
@@ -225,6 +229,7 @@ SCENARIOS: dict[str, Scenario] = {
         empty_folders,
         file_becomes_folder,
         folder_becomes_link,
+        narrowed,
         line_endings,
         hidden_changes,
         stashed,

@@ -58,6 +58,8 @@ class Survey:
     named: list[str] = field(default_factory=list)
     hidden: list[str] = field(default_factory=list)
     absent: list[str] = field(default_factory=list)
+    narrowed: bool = False
+    """Files of Git's are left out, by a sparse checkout that is not ours."""
     nested: list[str] = field(default_factory=list)
     filled: list[str] = field(default_factory=list)
     """Submodules that are checked out."""
@@ -99,6 +101,7 @@ class Survey:
             _counted(len(self.stashes), "stash entry", "stash entries"),
             _counted(len(self.unreachable), "commit that no branch has", "commits that no branch has"),
             "detached HEAD" if self.head_ref is None and self.head else "",
+            "sparse checkout" if self.narrowed else "",
             f"branch {self.elsewhere} checked out" if self.elsewhere else "",
             *(f"{what} in progress" for what in self.in_progress),
         ]
@@ -185,6 +188,8 @@ async def _look_at_files(found: Survey, origin: Layout, named: Sequence[str]) ->
     present = await asyncio.to_thread(_present, root, hidden)
     found.hidden += present
     known_absent = {*found.absent, *present}
+    ours = (found.layout.git_dir / SPARSE_MARK).exists()
+    found.narrowed = not ours and any(skipped and path not in known_absent for path, skipped in hidden.items())
     found.absent += [path for path, skipped in hidden.items() if not skipped and path not in known_absent]
     known = {*found.files, *found.hidden, *found.nested}
     before = await asyncio.to_thread(copied_before, found.layout, root)
