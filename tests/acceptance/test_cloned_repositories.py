@@ -129,6 +129,15 @@ def test_variables_that_a_shell_or_a_program_may_obey_are_not_set_for_an_agent(b
     assert box.ao("sh", "obeyed-plain", "--", "sh", "-c", "echo $APP_MODE", cwd=repo).stdout == "test\n"
 
 
+def test_it_takes_no_wall_away_from_an_agent_of_the_users_own(box: Sandbox) -> None:
+    """His word that an agent only looks, given in his own file, is not changed by who wrote the repository."""
+    box.home.config.write_text("agents: {careful: {tool: demo, permissions: plan}}\n")
+    repo = foreign(box, "loosening", "agents: {careful: {permissions: auto-edit}}\n")
+    refused(box.ao("new", "[[wait]]", "--agent", "careful", cwd=repo, check=False), 1, "agents.careful", "ao trust")
+    box.ao("trust", "--yes", cwd=repo)
+    assert box.ao("new", "[[wait]]", "--agent", "careful", cwd=repo).returncode == 0
+
+
 def test_a_branch_that_is_called_like_a_variable_is_only_called_so(box: Sandbox) -> None:
     """The first configuration names it, which is the user's own: his token would be asked for at its server, as the name of a branch."""
     repo, branch = box.folder / "called", "x${HOME}"

@@ -22,12 +22,15 @@ from pydantic import BaseModel
 from agent_orchestrator.config import model as m
 from agent_orchestrator.config.detect import parse_remote, remote
 from agent_orchestrator.config.load import BUILT_IN, Loaded, expand_user
+from agent_orchestrator.config.merge import rules
 from agent_orchestrator.errors import ConfigError
 from agent_orchestrator.safe_files import LONGEST, read_plain
 
 _BY_ITSELF = ("hold", "spawn")
 """What rules do that concerns more than a session that a person started. In a repository of somebody else's, whoever wrote it writes its
 issues too."""
+_TEXTS = {"message", "priority", "include_summary"}
+"""What of a rule says how something is told, not when what is done."""
 RANKS = ("plan", "default", "auto-edit", "full")
 """Permissions, the least first."""
 _OF_GITHUB = re.compile(r"(https://|git@|ssh://git@)github\.com[/:][\w./~-]*", re.IGNORECASE)
@@ -89,8 +92,15 @@ def _third(slot: str) -> Find:
 
 
 def _agent(value: Any, section: Any, around: Around) -> Any:
-    profiles = (*around.profiles, *around.own.agents)
-    return None if value in profiles else _third("agent")(value, section, around)
+    """No agent of ours, or a profile of the user's that has fewer walls than his agents: it is for his own word."""
+    if value in around.own.agents:
+        return value if _less_walled(around.own.agents[value], around) else None
+    return None if value in around.profiles else _third("agent")(value, section, around)
+
+
+def _less_walled(profile: m.Profile, around: Around) -> bool:
+    bare = around.own.defaults.runtime == "docker" and profile.runtime not in (None, "docker")
+    return bare or bool(_more_than_own(profile.permissions, profile, around))
 
 
 def _runtime(value: Any, section: Any, around: Around) -> Any:
@@ -164,11 +174,28 @@ def _only(*values: Any) -> Find:
     return lambda value, _section, _around: value if value in values else None
 
 
-def _rules(value: Any, _section: Any, _around: Around) -> Any:
+def _rules(value: Any, _section: Any, around: Around) -> Any:
     """What rules would run, start or hold back for all projects. What else they do is the project's own affair: nothing untested
     lands, and strangers are held back.
     """
-    return _filled({name: rule.command or (rule.action in _BY_ITSELF and rule.action) for name, rule in value.items()})
+    return _filled(
+        {
+            name: rule.command or (rule.action in _BY_ITSELF and rule.action) or _moved(name, rule, around)
+            for name, rule in value.items()
+        }
+    )
+
+
+def _moved(name: str, rule: m.Reaction, around: Around) -> dict[str, Any]:
+    """What it changes of a rule of the user's, or a default one, that runs, starts or holds something: when that is done, and by whom."""
+    base = next((one for one in rules(around.own.reactions) if one.name == name), None)
+    if base is None or not (base.command or base.action in _BY_ITSELF):
+        return {}
+    said = around.own.reactions[name].model_fields_set if name in around.own.reactions else set()
+    same = {key for key in ("action", "trigger") if getattr(rule, key) in (None, getattr(base, key))}
+    widened = {"agent", "trigger", *(("action",) if rule.action == "command" else ())}
+    given = (rule.model_fields_set & (said | widened)) - _TEXTS - same
+    return rule.model_dump(mode="json", by_alias=True, include=given)
 
 
 def _steering(value: Any, _section: Any, _around: Around) -> Any:
@@ -210,7 +237,7 @@ _ENV = Power(
 _RULES = Power(
     "runs, starts agents by itself, or holds your account for all projects",
     _rules,
-    "`command`, `action: spawn`, `action: hold`",
+    "`command`, `action: spawn`, `action: hold`, or another trigger, condition and the like of a rule of yours that does so",
 )
 _WHO = Power("tells somebody else", _routed, "neither `desktop` nor one of yours", waits=False)
 
@@ -218,7 +245,11 @@ _STARTED: dict[str, str | Power] = {
     "runtime": Power(
         "code of others, or less of a wall than you want", _runtime, "not ours, or none where you have `docker`"
     ),
-    "agent": Power("code of others", _agent, "no agent of ours and no profile"),
+    "agent": Power(
+        "code of others, or fewer walls than your agents have",
+        _agent,
+        "no agent of ours and no profile, or a profile of yours that asks less or is no container",
+    ),
     "workspace": Power("code of others", _third("workspace"), "not ours"),
     "tracker": Power(
         "sends tokens", _forge("tracker"), "another host, a token, a webhook's secret, or not ours", guarded=True
@@ -328,7 +359,7 @@ KEYS: Mapping[type[BaseModel], Mapping[str, str | Power]] = {
         "engine": _HOW,
     },
     m.Coordinator: {
-        "agent": "a profile or an agent of ours",
+        "agent": Power("code of others, or fewer walls than your agents have", _agent, "as in `defaults`"),
         "auto": Power("starts by itself", _only(True), "`true`"),
         "model": _HOW,
         "permissions": Power("asks you less", _only("auto-edit", "full"), "`auto-edit` or `full`"),
@@ -345,7 +376,10 @@ KEYS: Mapping[type[BaseModel], Mapping[str, str | Power]] = {
         "coordinator": _INNER,
         "planner": _INNER,
     },
-    m.Planner: dict.fromkeys(("agent", "model", "max_tasks", "attempts", "timeout"), _HOW),
+    m.Planner: {
+        "agent": Power("code of others, or fewer walls than your agents have", _agent, "as in `defaults`"),
+        **dict.fromkeys(("model", "max_tasks", "attempts", "timeout"), _HOW),
+    },
     m.Review: {
         "max_rounds": _LIMIT,
         "approval": Power("an agent's approval is enough", _only("agent"), "`agent`", waits=False),
@@ -513,11 +547,21 @@ def _section(section: BaseModel, around: Around, waits: bool) -> dict[str, Any]:
             if told.waits or not waits:
                 found[_shown(section, name)] = _plain(told.find(value, section, around))
         elif told is _INNER:
-            inner = _filled({key: _section(one, around, waits) for key, one in _sections(value)})
+            inner = _filled(
+                {key: _of_own(key, one, around) or _section(one, around, waits) for key, one in _sections(value)}
+            )
             found[_shown(section, name)] = inner.get("", inner)
     if isinstance(section, m.AgentConfig) and section.options:
         found["options"] = section.options
     return _filled(found)
+
+
+def _of_own(name: str, section: BaseModel, around: Around) -> dict[str, Any]:
+    """All that a profile says, if it says it over one of the user's: its walls, its tool and what it may spend are his word."""
+    if not isinstance(section, m.Profile) or name not in around.own.agents:
+        return {}
+    over = section.model_fields_set - {"rules", "skills", "model"}
+    return section.model_dump(mode="json", by_alias=True, include=over)
 
 
 def _sections(value: Any) -> Iterator[tuple[str, BaseModel]]:
@@ -542,7 +586,7 @@ def _without(section: BaseModel, around: Around, told: bool) -> BaseModel:
         elif not isinstance(entry, Power):
             kept[name] = _inner_without(value, around, told) if entry is _INNER else value
         elif entry.find is _rules and told:
-            kept[name] = {key: _telling(rule) for key, rule in value.items()}
+            kept[name] = {key: _telling(rule) for key, rule in value.items() if not _moved(key, rule, around)}
         elif isinstance(value, m.Plugin) and entry.guarded:
             kept[name] = m.Plugin() if entry.find(value, section, around).get("plugin") else _unsigned(value)
         elif entry.guarded or not (entry.find is _rules or entry.find(value, section, around)):
@@ -557,7 +601,11 @@ def _inner_without(value: Any, around: Around, told: bool) -> Any:
     if isinstance(value, BaseModel):
         return _without(value, around, told)
     if isinstance(value, Mapping):
-        return {key: _without(one, around, told) if isinstance(one, BaseModel) else one for key, one in value.items()}
+        return {
+            key: _without(one, around, told) if isinstance(one, BaseModel) else one
+            for key, one in value.items()
+            if not (isinstance(one, BaseModel) and _of_own(key, one, around))
+        }
     return value
 
 

@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from agent_orchestrator.config import model as m
 from agent_orchestrator.config.detect import detect
 from agent_orchestrator.config.load import Loaded, load, load_text
+from agent_orchestrator.config.merge import rules
 from agent_orchestrator.config.scope import ConfigSet
 from agent_orchestrator.config.trust import (
     KEYS,
@@ -250,6 +251,53 @@ def test_less_than_the_users_own_file_wants_needs_trust() -> None:
     assert found("agents: {a: {runtime: tmux}}", "defaults: {runtime: docker}")
     assert found("defaults: {notifiers: [chat]}", "notifiers: {chat: {plugin: slack}}") == {}
     assert found("defaults: {agent: mine}", "agents: {mine: {tool: codex}}") == {}
+
+
+@pytest.mark.parametrize(
+    ("own", "text"),
+    [
+        ("agents: {mine: {tool: codex, permissions: plan}}", "agents: {mine: {permissions: auto-edit}}"),
+        ("agents: {mine: {tool: codex, runtime: docker}}", "agents: {mine: {runtime: process}}"),
+        ("agents: {mine: {command: [walled-codex]}}", "agents: {mine: {tool: codex}}"),
+        (
+            "agents: {mine: {tool: codex, budget: {perSession: 1 USD}}}",
+            "agents: {mine: {budget: {perSession: 99 USD}}}",
+        ),
+        (
+            "defaults: {agentConfig: {permissions: plan}}\nagents: {mine: {tool: codex, permissions: default}}",
+            "defaults: {agent: mine}",
+        ),
+        ("defaults: {runtime: docker}\nagents: {mine: {tool: codex, runtime: tmux}}", "project: {agent: mine}"),
+        (
+            "defaults: {runtime: docker}\nagents: {mine: {tool: codex, runtime: tmux}}",
+            "orchestrator: {coordinator: {agent: mine}, planner: {agent: mine}}",
+        ),
+        ("{}", "orchestrator: {planner: {agent: somebodys}}"),
+        ("reactions: {take: {trigger: label-added, action: spawn, auto: false}}", "reactions: {take: {auto: true}}"),
+        (
+            "reactions: {take: {trigger: label-added, action: spawn, condition: label == 'agent'}}",
+            "project: {reactions: {take: {condition: label == 'bug', action: spawn}}}",
+        ),
+        ("reactions: {tidy: {trigger: pr-merged, command: make tidy}}", "reactions: {tidy: {trigger: agent-idle}}"),
+        ("reactions: {tidy: {trigger: pr-merged, command: make tidy}}", "reactions: {tidy: {action: command}}"),
+        ("reactions: {tidy: {trigger: pr-merged, action: spawn}}", "reactions: {tidy: {agent: codex}}"),
+        ("{}", "reactions: {usage-limit: {trigger: agent-exited}}"),
+    ],
+)
+def test_what_the_users_own_file_says_of_an_agent_or_a_rule_is_changed_by_trust_alone(own: str, text: str) -> None:
+    mine = loaded(own).config
+    assert found(text, own)
+    around = Around(Path("/repo"), mine)
+    left = Loaded(Path("/repo/ao.yaml"), harmless(loaded(text), around))
+    assert powers(left, around) == {}
+    for reactions in (left.config.reactions, (left.config.project or m.Project()).reactions):
+        assert rules(mine.reactions, reactions) == rules(mine.reactions)
+
+
+def test_words_for_an_agent_or_a_rule_of_the_users_are_in_force_at_once() -> None:
+    own = "agents: {mine: {tool: codex, permissions: plan}}\nreactions: {take: {trigger: label-added, action: spawn}}"
+    assert found("agents: {mine: {rules: Be kind.}}\nreactions: {take: {message: Look at it.}}", own) == {}
+    assert found("reactions: {usage-limit: {priority: urgent, trigger: usage-limit, action: notify}}") == {}
 
 
 @pytest.mark.parametrize(
