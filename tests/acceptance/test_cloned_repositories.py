@@ -15,6 +15,7 @@ from agent_orchestrator.testing.sandbox import Sandbox
 from tests.acceptance.saying import refused
 from tests.acceptance.test_trust import DEMO, answer, commit, foreign
 
+OWN = DEMO + "agents: {careful: {tool: demo, permissions: plan}}\n"
 POWERS = DEMO + "postCreate: [touch evil]\n"
 
 
@@ -22,6 +23,8 @@ POWERS = DEMO + "postCreate: [touch evil]\n"
 def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
     with Sandbox(tmp_path_factory.mktemp("cloned")) as sandbox:
         sandbox.repository()
+        sandbox.home.path.mkdir(mode=0o700)
+        sandbox.home.config.write_text(OWN)
         sandbox.start()
         yield sandbox
 
@@ -131,7 +134,6 @@ def test_variables_that_a_shell_or_a_program_may_obey_are_not_set_for_an_agent(b
 
 def test_it_takes_no_wall_away_from_an_agent_of_the_users_own(box: Sandbox) -> None:
     """His word that an agent only looks, given in his own file, is not changed by who wrote the repository."""
-    box.home.config.write_text("agents: {careful: {tool: demo, permissions: plan}}\n")
     repo = foreign(box, "loosening", "agents: {careful: {permissions: auto-edit}}\n")
     refused(box.ao("new", "[[wait]]", "--agent", "careful", cwd=repo, check=False), 1, "agents.careful", "ao trust")
     box.ao("trust", "--yes", cwd=repo)

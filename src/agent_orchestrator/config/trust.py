@@ -29,6 +29,8 @@ from agent_orchestrator.safe_files import LONGEST, read_plain
 _BY_ITSELF = ("hold", "spawn")
 """What rules do that concerns more than a session that a person started. In a repository of somebody else's, whoever wrote it writes its
 issues too."""
+_SCRIPTED = "demo"
+"""The agent of ours that does what texts say, commands too: a file's rules and messages would be its script."""
 _TEXTS = {"message", "priority", "include_summary"}
 """What of a rule says how something is told, not when what is done."""
 RANKS = ("plan", "default", "auto-edit", "full")
@@ -92,10 +94,15 @@ def _third(slot: str) -> Find:
 
 
 def _agent(value: Any, section: Any, around: Around) -> Any:
-    """No agent of ours, or a profile of the user's that has fewer walls than his agents: it is for his own word."""
+    """No agent of ours, the scripted one, or a profile of the user's that has fewer walls than his agents: it is for his own word."""
     if value in around.own.agents:
         return value if _less_walled(around.own.agents[value], around) else None
-    return None if value in around.profiles else _third("agent")(value, section, around)
+    return None if value in around.profiles else _tool(value, section, around)
+
+
+def _tool(value: Any, section: Any, around: Around) -> Any:
+    scripted = value == _SCRIPTED != around.own.defaults.agent
+    return value if scripted else _third("agent")(value, section, around)
 
 
 def _less_walled(profile: m.Profile, around: Around) -> bool:
@@ -248,7 +255,7 @@ _STARTED: dict[str, str | Power] = {
     "agent": Power(
         "code of others, or fewer walls than your agents have",
         _agent,
-        "no agent of ours and no profile, or a profile of yours that asks less or is no container",
+        "no agent of ours and no profile, `demo`, or a profile of yours that asks less or is no container",
     ),
     "workspace": Power("code of others", _third("workspace"), "not ours"),
     "tracker": Power(
@@ -323,7 +330,7 @@ KEYS: Mapping[type[BaseModel], Mapping[str, str | Power]] = {
         "mcp": "its own tools, for its own session",
     },
     m.Profile: {
-        "tool": Power("code of others", _third("agent"), "not ours"),
+        "tool": Power("code of others, or does what texts say", _tool, "not ours, or `demo`"),
         "role": _HOW,
         "runtime": Power("code of others, or less of a wall than you want", _runtime, "as in `defaults`"),
         "workspace": Power("code of others", _third("workspace"), "not ours"),

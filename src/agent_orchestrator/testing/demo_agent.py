@@ -17,6 +17,8 @@ import time
 from collections.abc import Callable
 
 DIRECTIVE = re.compile(r"\[\[\s*([a-z]+)\s*(?::((?:(?!\[\[).)*?))?\]\]", re.DOTALL)
+OTHERS = re.compile(r"^(?:>|Issue \S+:).*", re.MULTILINE)
+"""What others wrote: quoted lines, and an issue's title."""
 PASTE_ON, PASTE_OFF = b"\x1b[200~", b"\x1b[201~"
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 UNSHOWN = bytes(set(range(32)) - set(b"\t\n")) + b"\x7f"
@@ -84,6 +86,18 @@ def lines_of(path: str) -> list[dict[str, str]]:
     except OSError:
         return []
     return [line for line in found if isinstance(line, dict)]
+
+
+def steps_of(text: str) -> list[Step]:
+    """What a text says is to be done; of what others wrote in it no command is run."""
+    others = [range(*found.span()) for found in OTHERS.finditer(text)]
+    found = [(one.start(), one[1], one[2] or "") for one in DIRECTIVE.finditer(text)]
+    return [
+        ("say", f"not run, for others wrote it: {argument}")
+        if name == "sh" and any(start in lines for lines in others)
+        else (name, argument)
+        for start, name, argument in found
+    ]
 
 
 class Keyboard:
@@ -264,7 +278,7 @@ class Agent:
         report("activity", state="active")
         self.note_comment(text)
         try:
-            self.perform([(name, argument or "") for name, argument in DIRECTIVE.findall(text)] or self.default(text))
+            self.perform(steps_of(text) or self.default(text))
         except Interrupted:
             self.end_child()
             show("\n[interrupted]\n")

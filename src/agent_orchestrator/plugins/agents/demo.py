@@ -14,6 +14,7 @@ import agent_orchestrator
 from agent_orchestrator import reports as r
 from agent_orchestrator.errors import UsageError
 from agent_orchestrator.protocols import AgentContext, AgentLaunch, Found, ScreenRules, Turn, TurnLine
+from agent_orchestrator.safe_files import new_file
 from agent_orchestrator.spool import parse
 
 if TYPE_CHECKING:
@@ -45,8 +46,14 @@ class Demo:
         return ()
 
     async def launch(self, context: AgentContext) -> AgentLaunch:
-        """It reads its task from the task file itself; a resumed one does not begin it again, and is typed what it is for."""
-        env = {"AO_TASK_FILE": str(context.task_file)}
+        """It reads its task from a file itself; a resumed one does not begin it again, and is typed what it is for.
+
+        Rules are not for it: it does what it is told, and these came with the repository.
+        """
+        file = context.private / "demo-task.md"
+        with new_file(file, 0o600) as writing:
+            writing.write((context.task or context.prompt).encode())
+        env = {"AO_TASK_FILE": str(file)}
         if self._script:
             env["AO_DEMO_SCRIPT"] = self._script
         if self._log:
