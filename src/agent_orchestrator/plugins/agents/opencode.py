@@ -241,7 +241,7 @@ class OpenCode:
         """`opencode run`, which reads its prompt from standard input; what it is not allowed it does without."""
         argv = [self._program(context), "run", "--format", "json"]
         if model := self._model_of(context):
-            argv += ["--model", model]
+            argv.append(f"--model={model}")  # by itself it would be an option where it begins like one
         if context.permissions == "plan":
             argv += ["--agent", "plan"]
         if conversation:
