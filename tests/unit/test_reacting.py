@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any, cast
@@ -116,6 +117,18 @@ async def test_the_clock_of_an_earlier_episode_calls_nobody_in_the_next(stage: S
     assert await stage.levels() == [], "65 s after the first request, 15 s after the second"
     await stage.passes(50.0)
     assert await stage.levels() == ["urgent"]
+
+
+@played(Rule("r", "merge-conflicts", action="send-to-agent", message="{{update}}"))
+async def test_a_branch_in_a_command_for_an_agent_is_a_branch(stage: Stage) -> None:
+    """Git lets a branch be called by a command, and whoever made the repository named its base."""
+    base = "main;touch${IFS}owned"
+    place = e.WorkspaceCreated("/w", "b", base, "c0", "c0", "/g")
+    await stage.tell(place, e.HeadMoved(HEAD), e.PrOpened(1, "x", base, draft=False), e.BaseMoved("b1"))
+    await stage.tell(e.AgentTurnEnded("Done."), e.ConflictsSeen(HEAD, "b1", ("file",)))
+    await stage.passes(1.0)
+    [said] = [body.text for body in await stage.bodies("message-queued") if isinstance(body, e.MessageQueued)]
+    assert said == f"git rebase {shlex.quote(base)}" != f"git rebase {base}"
 
 
 @played(Rule("r", "approved-and-green", auto=False, action="merge", priority="action"))

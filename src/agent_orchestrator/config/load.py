@@ -9,6 +9,7 @@ import typing
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -121,7 +122,7 @@ def _check_owner(path: Path, status: os.stat_result) -> None:
             f"if you mean it, make it yours: chown {os.geteuid()}",
         )
     if status.st_mode & 0o002:
-        raise ConfigError(f"{path} can be written by everybody: nothing in it is used", f"chmod o-w {path}")
+        raise ConfigError(f"{path} can be written by everybody: nothing in it is used", f"chmod o-w {quote(str(path))}")
 
 
 # -- errors ------------------------------------------------------------------------------------------------------------

@@ -204,7 +204,7 @@ class Reviews:
         if facts.unlanded and not await self._said(unique, key):
             raise Conflict(
                 f"{session} has landed, but not what was committed since: {facts.unlanded[:8]}",
-                f"let that land as a change of its own: ao stop {session}, then ao new --branch {facts.branch} TASK",
+                f"let that land as a change of its own: ao stop {session}, then ao new --branch {shlex.quote(facts.branch)} TASK",
             )
         if pr.state == "merged" or on_its_way or await self._said(unique, key):
             return self.sessions.view(session)

@@ -241,7 +241,7 @@ def _who(said: Comment | Review) -> str:
 
 def _update(facts: SessionFacts) -> str:
     """The command that begins to bring a change up to date; a clone has to fetch the base first, from where it lands."""
-    fetch, base = "", facts.base
+    fetch, base = "", quote(facts.base)
     if facts.place and not facts.place.shared:
         fetch, base = f"git fetch {'origin' if facts.remote else quote(facts.spec.repo)} {base} && ", "FETCH_HEAD"
     if facts.pr and facts.pr.seen_by_person:

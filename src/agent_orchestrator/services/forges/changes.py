@@ -12,6 +12,7 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from agent_orchestrator.config.effective import ProjectConfig
@@ -331,9 +332,10 @@ def _why(error: GitFailed, facts: SessionFacts, known: str | None, there: str | 
     if there is None and known is not None:
         return Conflict(f"somebody deleted {facts.branch} at the forge", "restore it there, then it is pushed again")
     if there is not None and there != known:
+        pull = quote(f"git pull --rebase origin {quote(facts.branch)}")
         return Conflict(
             f"somebody pushed {there[:12]} to {facts.branch}",
-            f"let the agent take it in: ao send {facts.id} 'git pull --rebase origin {facts.branch}', then it is pushed again",
+            f"let the agent take it in: ao send {facts.id} {pull}, then it is pushed again",
         )
     return error
 

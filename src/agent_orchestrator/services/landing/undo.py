@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from shlex import quote
+
 from agent_orchestrator.errors import Conflict
 from agent_orchestrator.git import ABSENT
 from agent_orchestrator.git_files import ref_safe
@@ -30,7 +32,7 @@ async def undo(host: Host, spec: UndoSpec) -> Reverted | Conflicted:
     if merge.conflicts:
         return Conflicted(merge.conflicts, base)
     if merge.tree == await repository.tree(base):
-        raise Conflict(f"the landing of {spec.session} is undone already", f"see `git log {spec.base}`")
+        raise Conflict(f"the landing of {spec.session} is undone already", f"see `git log {quote(spec.base)}`")
     writer = Writer(repository.git, await repository.git.config(), spec.work)
     subject = (await read_commits(repository.git, "-1", landed))[0].subject
     author = spec.author or writer.user or ("Agent Orchestrator", "ao@localhost")
