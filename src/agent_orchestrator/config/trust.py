@@ -31,6 +31,7 @@ _BY_ITSELF = ("hold", "spawn")
 issues too."""
 _SCRIPTED = "demo"
 """The agent of ours that does what texts say, commands too: a file's rules and messages would be its script."""
+_WHEN = {"trigger", "auto", "condition", "approval_after", "agent"}
 _TEXTS = {"message", "priority", "include_summary"}
 """What of a rule says how something is told, not when what is done."""
 RANKS = ("plan", "default", "auto-edit", "full")
@@ -58,6 +59,8 @@ class Around:
     environ: Mapping[str, str] = field(default_factory=dict)
     profiles: Collection[str] = ()
     """The file's own."""
+    reactions: Mapping[str, m.Reaction] = field(default_factory=dict)
+    """The file's own, for all its projects."""
 
 
 Find = Callable[[Any, Any, Around], Any]
@@ -181,24 +184,30 @@ def _only(*values: Any) -> Find:
     return lambda value, _section, _around: value if value in values else None
 
 
-def _rules(value: Any, _section: Any, around: Around) -> Any:
+def _rules(value: Any, section: Any, around: Around) -> Any:
     """What rules would run, start or hold back for all projects. What else they do is the project's own affair: nothing untested
     lands, and strangers are held back.
     """
-    return _filled(
-        {
-            name: rule.command or (rule.action in _BY_ITSELF and rule.action) or _moved(name, rule, around)
-            for name, rule in value.items()
-        }
-    )
+    return _filled({name: _done(rule) or _moved(name, rule, section, around) for name, rule in value.items()})
 
 
-def _moved(name: str, rule: m.Reaction, around: Around) -> dict[str, Any]:
-    """What it changes of a rule of the user's, or a default one, that runs, starts or holds something: when that is done, and by whom."""
-    base = next((one for one in rules(around.own.reactions) if one.name == name), None)
+def _done(rule: m.Reaction) -> Any:
+    """What a rule runs, starts or holds, with what it says on when: without asking, for which label, by which agent."""
+    what = rule.command or (rule.action if rule.action in _BY_ITSELF else None)
+    when = rule.model_dump(mode="json", by_alias=True, include=rule.model_fields_set & _WHEN)
+    return [what, when] if what and when else what
+
+
+def _moved(name: str, rule: m.Reaction, section: Any, around: Around) -> dict[str, Any]:
+    """What it changes of a rule below it (the user's, a default one, of a project or a profile also the file's) that runs, starts or
+    holds something: when that is done, and by whom.
+    """
+    levels = (around.own.reactions, {} if isinstance(section, m.Config) else around.reactions)
+    below = [{name: level[name]} for level in levels if name in level]
+    base = next((one for one in rules(*below) if one.name == name), None)
     if base is None or not (base.command or base.action in _BY_ITSELF):
         return {}
-    said = around.own.reactions[name].model_fields_set if name in around.own.reactions else set()
+    said = {key for level in below for key in level[name].model_fields_set}
     same = {key for key in ("action", "trigger") if getattr(rule, key) in (None, getattr(base, key))}
     widened = {"agent", "trigger", *(("action",) if rule.action == "command" else ())}
     given = (rule.model_fields_set & (said | widened)) - _TEXTS - same
@@ -411,7 +420,10 @@ def powers(loaded: Loaded, around: Around | None = None, *, waits: bool = False)
 
 
 def _inside(loaded: Loaded, around: Around | None) -> Around:
-    return replace(around or Around(loaded.path.absolute().parent), profiles=tuple(loaded.config.agents))
+    given = loaded.config
+    return replace(
+        around or Around(loaded.path.absolute().parent), profiles=tuple(given.agents), reactions=given.reactions
+    )
 
 
 def walls(loaded: Loaded, own: m.Config | None = None) -> dict[str, bool]:
@@ -593,7 +605,7 @@ def _without(section: BaseModel, around: Around, told: bool) -> BaseModel:
         elif not isinstance(entry, Power):
             kept[name] = _inner_without(value, around, told) if entry is _INNER else value
         elif entry.find is _rules and told:
-            kept[name] = {key: _telling(rule) for key, rule in value.items() if not _moved(key, rule, around)}
+            kept[name] = {key: _telling(rule) for key, rule in value.items() if not _moved(key, rule, section, around)}
         elif isinstance(value, m.Plugin) and entry.guarded:
             kept[name] = m.Plugin() if entry.find(value, section, around).get("plugin") else _unsigned(value)
         elif entry.guarded or not (entry.find is _rules or entry.find(value, section, around)):

@@ -243,6 +243,14 @@ def test_trust_holds_for_content() -> None:
     assert digest(one) != digest(found(text.replace("npm ci", "npm ci; evil")))
     resumed = [found(f"agents: {{a: {{command: [cli], resume: [{word}]}}}}") for word in ("x", "y")]
     assert digest(resumed[0]) != digest(resumed[1])
+    rule = (
+        "reactions: {take: {trigger: label-added, action: spawn, auto: false, condition: label == 'agent', message: a}}"
+    )
+    for before, after in (("auto: false", "auto: true"), ("'agent'", "'bug'"), ("label-added", "issue-assigned")):
+        assert digest(found(rule)) != digest(found(rule.replace(before, after)))
+    assert digest(found(rule)) == digest(found(rule.replace("message: a", "message: b")))
+    for over in ("project: {reactions: {take: {auto: true}}}", "agents: {a: {reactions: {take: {agent: codex}}}}"):
+        assert digest(found(rule)) != digest(found(f"{rule}\n{over}"))
 
 
 def test_less_than_the_users_own_file_wants_needs_trust() -> None:
