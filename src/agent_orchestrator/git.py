@@ -504,8 +504,10 @@ class Git:
 
     async def remote_head(self, url: str, branch: str, *, env: Mapping[str, str], timeout: float) -> str | None:
         """The commit that a branch is at elsewhere; none: it is not there."""
-        done = await self.run("ls-remote", "--end-of-options", url, f"refs/heads/{branch}", env=env, timeout=timeout)
-        return done.text.split("\t")[0].strip() or None
+        ref = f"refs/heads/{branch}"
+        done = await self.run("ls-remote", "--end-of-options", url, ref, env=env, timeout=timeout)
+        told = (line.partition("\t") for line in done.text.splitlines())  # a branch a/refs/heads/b ends like b
+        return next((commit for commit, _, name in told if name == ref), None)
 
     async def status(self, *, ignored: bool = False) -> list[Change]:
         """What differs from HEAD and index; every untracked file; a folder that ends in `/` is a repository of its own."""

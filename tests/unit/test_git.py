@@ -156,6 +156,16 @@ async def test_what_a_diff_needs_is_made_where_the_workspace_is(repo: Path, tmp_
     assert not list(there.temporary.iterdir())
 
 
+async def test_of_a_branch_elsewhere_no_other_that_ends_alike_is_told(git: Git, repo: Path) -> None:
+    git_in(repo, "commit", "-q", "--allow-empty", "-m", "another")
+    git_in(repo, "branch", "feature/x", "HEAD~1")
+    git_in(repo, "branch", "a/refs/heads/feature/x", "HEAD")
+    git_in(repo, "branch", "a/refs/heads/gone", "HEAD")
+    own = git_in(repo, "rev-parse", "HEAD~1")
+    assert await git.remote_head(str(repo), "feature/x", env={}, timeout=60) == own
+    assert await git.remote_head(str(repo), "gone", env={}, timeout=60) is None
+
+
 async def test_status_names_every_file(git: Git, repo: Path) -> None:
     (repo / "a").write_text("changed\n")
     (repo / "d").mkdir()
