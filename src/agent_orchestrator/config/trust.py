@@ -180,6 +180,10 @@ def _more_than_own(value: Any, _section: Any, around: Around) -> Any:
     return value if value == "full" or (value and RANKS.index(value) > RANKS.index(own)) else None
 
 
+def _more_than_coordinator(value: Any, _section: Any, around: Around) -> Any:
+    return value if RANKS.index(value) > RANKS.index(around.own.orchestrator.coordinator.permissions) else None
+
+
 def _only(*values: Any) -> Find:
     return lambda value, _section, _around: value if value in values else None
 
@@ -378,7 +382,9 @@ KEYS: Mapping[type[BaseModel], Mapping[str, str | Power]] = {
         "agent": Power("code of others, or fewer walls than your agents have", _agent, "as in `defaults`"),
         "auto": Power("starts by itself", _only(True), "`true`"),
         "model": _HOW,
-        "permissions": Power("asks you less", _only("auto-edit", "full"), "`auto-edit` or `full`"),
+        "permissions": Power(
+            "asks you less", _more_than_coordinator, "more than `default`, or than your own file says"
+        ),
         "rules": _FREE_AGENT,
         "may": Power("decides for you"),
         "max_sessions": _LIMIT,
