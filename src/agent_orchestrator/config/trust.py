@@ -184,6 +184,11 @@ def _more_than_coordinator(value: Any, _section: Any, around: Around) -> Any:
     return value if RANKS.index(value) > RANKS.index(around.own.orchestrator.coordinator.permissions) else None
 
 
+def _more_sessions(value: Any, _section: Any, around: Around) -> Any:
+    own = around.own.orchestrator.coordinator
+    return value if "max_sessions" in own.model_fields_set and value > own.max_sessions else None
+
+
 def _only(*values: Any) -> Find:
     return lambda value, _section, _around: value if value in values else None
 
@@ -387,7 +392,7 @@ KEYS: Mapping[type[BaseModel], Mapping[str, str | Power]] = {
         ),
         "rules": _FREE_AGENT,
         "may": Power("decides for you"),
-        "max_sessions": _LIMIT,
+        "max_sessions": Power("starts more than you let it", _more_sessions, "more than your own file says"),
         "digest": _HOW,
         "conversation": _HOW,
     },

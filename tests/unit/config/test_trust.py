@@ -284,6 +284,7 @@ def test_less_than_the_users_own_file_wants_needs_trust() -> None:
             "orchestrator: {coordinator: {agent: mine}, planner: {agent: mine}}",
         ),
         ("{}", "orchestrator: {planner: {agent: somebodys}}"),
+        ("orchestrator: {coordinator: {maxSessions: 2}}", "project: {coordinator: {maxSessions: 50}}"),
         ("orchestrator: {coordinator: {permissions: plan}}", "project: {coordinator: {permissions: default}}"),
         ("reactions: {take: {trigger: label-added, action: spawn, auto: false}}", "reactions: {take: {auto: true}}"),
         (
