@@ -210,7 +210,7 @@ def test_what_is_refused_says_what_to_do(box: Sandbox) -> None:
     box.repository("theirs", config="defaults: {agent: demo}\nproject:\n  fix: {commands: [touch never]}\n")
     box.git("add", "-f", "agent-orchestrator.yaml")
     box.git("commit", "-q", "-m", "theirs")
-    assert "(agent, fix): read it, then trust it: ao trust" in refused()
+    assert "(fix): read it, then trust it: ao trust" in refused()
     # Where changes land elsewhere, what fails can be seen and not be fixed.
     text = "defaults: {agent: demo}\nproject:\n  repo: owner/name\n  scm: {plugin: github}\n"
     box.repository("forged", config=text)

@@ -24,8 +24,6 @@ from tests.acceptance.test_trust import DEMO, foreign
 def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
     with Sandbox(tmp_path_factory.mktemp("foreign")) as sandbox:
         sandbox.repository()
-        sandbox.home.path.mkdir(mode=0o700)
-        sandbox.home.config.write_text(DEMO)
         sandbox.start()
         yield sandbox
 

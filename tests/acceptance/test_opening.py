@@ -86,8 +86,6 @@ def test_a_file_of_the_repositorys_opens_nothing_before_trust(tmp_path: Path) ->
         copy = tmp_path / "copy"
         subprocess.run(["git", "clone", "-q", str(box.repo), str(copy)], env=box.env, check=True)
         box.repo = copy
-        box.home.path.mkdir(mode=0o700)
-        box.home.config.write_text("defaults: {agent: demo}\n")
         box.start()
         box.ao("start", "--no-open")
         box.ao("new", "--name", "x", "[[ask: well?]]")

@@ -29,8 +29,8 @@ from agent_orchestrator.safe_files import LONGEST, read_plain
 _BY_ITSELF = ("hold", "spawn")
 """What rules do that concerns more than a session that a person started. In a repository of somebody else's, whoever wrote it writes its
 issues too."""
-_SCRIPTED = "demo"
-"""The agent of ours that does what texts say, commands too: a file's rules and messages would be its script."""
+_SCRIPT = re.compile(r"\[(?:\s|\{\{.*?\}\})*\[", re.DOTALL)
+"""What the scripted agent, `demo`, obeys in a message; whatever a template puts between the brackets."""
 _WHEN = {"trigger", "auto", "condition", "approval_after", "agent"}
 _TEXTS = {"message", "priority", "include_summary"}
 """What of a rule says how something is told, not when what is done."""
@@ -97,15 +97,10 @@ def _third(slot: str) -> Find:
 
 
 def _agent(value: Any, section: Any, around: Around) -> Any:
-    """No agent of ours, the scripted one, or a profile of the user's that has fewer walls than his agents: it is for his own word."""
+    """No agent of ours, or a profile of the user's that has fewer walls than his agents: it is for his own word."""
     if value in around.own.agents:
         return value if _less_walled(around.own.agents[value], around) else None
-    return None if value in around.profiles else _tool(value, section, around)
-
-
-def _tool(value: Any, section: Any, around: Around) -> Any:
-    scripted = value == _SCRIPTED != around.own.defaults.agent
-    return value if scripted else _third("agent")(value, section, around)
+    return None if value in around.profiles else _third("agent")(value, section, around)
 
 
 def _less_walled(profile: m.Profile, around: Around) -> bool:
@@ -202,9 +197,13 @@ def _rules(value: Any, section: Any, around: Around) -> Any:
 
 def _done(rule: m.Reaction) -> Any:
     """What a rule runs, starts or holds, with what it says on when: without asking, for which label, by which agent."""
-    what = rule.command or (rule.action if rule.action in _BY_ITSELF else None)
+    what = rule.command or (rule.action if rule.action in _BY_ITSELF else None) or _script(rule)
     when = rule.model_dump(mode="json", by_alias=True, include=rule.model_fields_set & _WHEN)
     return [what, when] if what and when else what
+
+
+def _script(rule: m.Reaction) -> str | None:
+    return rule.message if rule.message and _SCRIPT.search(rule.message) else None
 
 
 def _moved(name: str, rule: m.Reaction, section: Any, around: Around) -> dict[str, Any]:
@@ -262,7 +261,8 @@ _ENV = Power(
 _RULES = Power(
     "runs, starts agents by itself, or holds your account for all projects",
     _rules,
-    "`command`, `action: spawn`, `action: hold`, or another trigger, condition and the like of a rule of yours that does so",
+    "`command`, `action: spawn`, `action: hold`, a message with `[[…]]`, or another trigger, condition and the like of"
+    " a rule of yours that does so",
 )
 _WHO = Power("tells somebody else", _routed, "neither `desktop` nor one of yours", waits=False)
 
@@ -273,7 +273,7 @@ _STARTED: dict[str, str | Power] = {
     "agent": Power(
         "code of others, or fewer walls than your agents have",
         _agent,
-        "no agent of ours and no profile, `demo`, or a profile of yours that asks less or is no container",
+        "no agent of ours and no profile, or a profile of yours that asks less or is no container",
     ),
     "workspace": Power("code of others", _third("workspace"), "not ours"),
     "tracker": Power(
@@ -348,7 +348,7 @@ KEYS: Mapping[type[BaseModel], Mapping[str, str | Power]] = {
         "mcp": "its own tools, for its own session",
     },
     m.Profile: {
-        "tool": Power("code of others, or does what texts say", _tool, "not ours, or `demo`"),
+        "tool": Power("code of others", _third("agent"), "not ours"),
         "role": _HOW,
         "runtime": Power("code of others, or less of a wall than you want", _runtime, "as in `defaults`"),
         "workspace": Power("code of others", _third("workspace"), "not ours"),
@@ -646,9 +646,11 @@ def _unsigned(value: m.Plugin) -> m.Plugin:
 
 def _telling(rule: m.Reaction) -> m.Reaction:
     """A rule without what it would run: its default does."""
-    if not rule.command and rule.action not in _BY_ITSELF:
+    given = rule.model_fields_set - ({"message"} if _script(rule) else set())
+    if rule.command or rule.action in _BY_ITSELF:
+        given -= {"auto", "action", "command", "agent", "timeout"}
+    if given == rule.model_fields_set:
         return rule
-    given = rule.model_fields_set - {"auto", "action", "command", "agent", "timeout"}
     return m.Reaction.model_construct(given, **{key: getattr(rule, key) for key in given})
 
 

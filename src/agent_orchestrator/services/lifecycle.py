@@ -372,7 +372,9 @@ class Lifecycle:
             task_file=private / "task.md",
             private=private,
             repo=Path(facts.spec.repo),
-            task=facts.spec.prompt if prompt == KNOWN.text(prompting.first_prompt(facts.spec)) else prompt,
+            task=KNOWN.text(prompting.task_of(facts.spec))
+            if prompt == KNOWN.text(prompting.first_prompt(facts.spec))
+            else prompt,
             system=KNOWN.text(prompting.system_of(facts, project)),
             commands=commands,
             allowed=tuple(Permission(*rule) for rule in self.flow.home.allowed.get(facts.project, ())),

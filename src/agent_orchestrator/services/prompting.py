@@ -113,6 +113,11 @@ def _described(repo: Path, skill: str) -> str | None:
     return next((place for place in places if (repo / place).is_file()), None)
 
 
+def task_of(spec: SessionCreated) -> str:
+    """The task alone."""
+    return clean_text(spec.prompt)
+
+
 def first_prompt(spec: SessionCreated) -> str:
     """The task with the standing rules behind it; nothing where there is no task yet."""
     return clean_text("\n\n".join(part for part in (spec.prompt, spec.rules) if part)) if spec.prompt else ""

@@ -1,8 +1,8 @@
 """The scripted agent: a program that behaves like a coding agent's terminal interface and does what directives tell it.
 
-It reads its task from `$AO_TASK_FILE` (or a script from `$AO_DEMO_SCRIPT`), obeys `[[name: argument]]` in it, reports to `$AO_SPOOL`
-and takes messages from its terminal, each a turn of its own. docs/agents/demo.md lists the directives. It runs by itself, on
-the standard library alone, so that it starts as fast as Python does.
+It reads its task from `$AO_TASK_FILE`, the first `$AO_DEMO_TASK` characters (or a script from `$AO_DEMO_SCRIPT`), obeys
+`[[name: argument]]` in it, reports to `$AO_SPOOL` and takes messages from its terminal, each a turn of its own. docs/agents/demo.md
+lists the directives. It runs by itself, on the standard library alone, so that it starts as fast as Python does.
 """
 
 from __future__ import annotations
@@ -253,7 +253,7 @@ class Agent:
             return script
         try:
             with open(os.environ.get("AO_TASK_FILE", ""), encoding="utf-8", errors="replace") as file:  # noqa: PTH123
-                return file.read().strip()
+                return file.read(int(os.environ.get("AO_DEMO_TASK", -1))).strip()
         except OSError:
             return ""
 

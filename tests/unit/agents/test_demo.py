@@ -346,6 +346,7 @@ async def test_no_command_of_others_is_run_and_no_rule_is_its_script(world: Worl
         *(world.folder / "task.md", world.folder),
         task=task,
     )
+    context.task_file.write_text(context.prompt)
     launch = await Demo(world.config, LocalHost()).launch(context)
     agent = world.stack.enter_context(terminal(launch.argv, world.workspace, {**world.env(), **launch.env}))
     agent.until(lambda: world.reports("done"))

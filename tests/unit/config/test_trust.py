@@ -110,8 +110,8 @@ POWERS = [
     "agents: {a: {reactions: {agent-idle: {action: command, command: make tidy}}}}",
     "defaults: {agentConfig: {permissions: skip}}",
     "defaults: {agent: somebodys}",
-    "defaults: {agent: demo}",
-    "agents: {a: {tool: demo, rules: '[[sh: touch evil]]'}}",
+    "reactions: {ci-failed: {message: '[[sh: touch evil]]'}}",
+    "project: {reactions: {review-comment: {message: '[{{ theirs }} [ sh: touch evil]]'}}}",
     "defaults: {runtime: somebodys}",
     "defaults: {workspace: somebodys}",
     "defaults: {terminal: somebodys}",
@@ -261,7 +261,7 @@ def test_less_than_the_users_own_file_wants_needs_trust() -> None:
     assert found("agents: {a: {runtime: tmux}}", "defaults: {runtime: docker}")
     assert found("defaults: {notifiers: [chat]}", "notifiers: {chat: {plugin: slack}}") == {}
     assert found("defaults: {agent: mine}", "agents: {mine: {tool: codex}}") == {}
-    assert found("defaults: {agent: demo}", "defaults: {agent: demo}") == {}
+    assert found("defaults: {agent: demo}\nreactions: {ci-failed: {message: 'see [1], [2]'}}", "") == {}
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ import agent_orchestrator
 from agent_orchestrator import reports as r
 from agent_orchestrator.errors import UsageError
 from agent_orchestrator.protocols import AgentContext, AgentLaunch, Found, ScreenRules, Turn, TurnLine
-from agent_orchestrator.safe_files import new_file
 from agent_orchestrator.spool import parse
 
 if TYPE_CHECKING:
@@ -46,14 +45,8 @@ class Demo:
         return ()
 
     async def launch(self, context: AgentContext) -> AgentLaunch:
-        """It reads its task from a file itself; a resumed one does not begin it again, and is typed what it is for.
-
-        Rules are not for it: it does what it is told, and these came with the repository.
-        """
-        file = context.private / "demo-task.md"
-        with new_file(file, 0o600) as writing:
-            writing.write((context.task or context.prompt).encode())
-        env = {"AO_TASK_FILE": str(file)}
+        """It reads its task from the task file itself; a resumed one does not begin it again, and is typed what it is for."""
+        env = {"AO_TASK_FILE": str(context.task_file), **_without_rules(context, context.prompt)}
         if self._script:
             env["AO_DEMO_SCRIPT"] = self._script
         if self._log:
@@ -78,7 +71,9 @@ class Demo:
             return Turn((sys.executable, "-I", "-S", str(PLANNER), state, *again), stdin=prompt)
         file = context.private / "demo-turn.md"
         file.write_text(prompt, encoding="utf-8")
-        return Turn((sys.executable, "-I", "-S", str(PROGRAM)), {"AO_TASK_FILE": str(file)})
+        return Turn(
+            (sys.executable, "-I", "-S", str(PROGRAM)), {"AO_TASK_FILE": str(file), **_without_rules(context, prompt)}
+        )
 
     def read_turn(self, line: str) -> TurnLine:
         """What the planner says; of the other program what it shows, for it reports by itself."""
@@ -95,6 +90,11 @@ class Demo:
             case "report":
                 return TurnLine(reports=(parse(json.dumps(data["report"]).encode()),))
         return TurnLine(str(data.get("text") or ""))
+
+
+def _without_rules(context: AgentContext, prompt: str) -> dict[str, str]:
+    """How much of a prompt is its task. What is behind it are rules, which come with a repository, and are no script."""
+    return {"AO_DEMO_TASK": str(len(context.task))} if context.task and prompt.startswith(context.task) else {}
 
 
 def _text(config: Mapping[str, Any], key: str) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
-from agent_orchestrator.errors import AoError, Conflict, UsageError
+from agent_orchestrator.errors import AoError, Conflict, UsageError, machine_short
 from agent_orchestrator.git import Git, clean_environment
 from agent_orchestrator.git_files import Layout, find_layout
 from agent_orchestrator.host import Host
@@ -133,7 +133,9 @@ def copied_before(layout: Layout, top: Path) -> list[str]:
     """What is in a workspace, and Git does not show because it was copied into some at some time: by the lines of `info/exclude`."""
     try:
         lines = read_plain((layout.common / "info" / "exclude").resolve()).splitlines()
-    except OSError:
+    except OSError as error:
+        if short := machine_short(error):
+            raise short from None
         return []
     found, ours = [], False
     for line in lines:

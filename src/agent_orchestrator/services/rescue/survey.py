@@ -12,7 +12,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from agent_orchestrator.errors import NotFound, UsageError
+from agent_orchestrator.errors import NotFound, UsageError, machine_short
 from agent_orchestrator.git import SPARSE_MARK, Change, Git
 from agent_orchestrator.git_files import LONGEST_INDEX, Layout, find_layout, read_head, read_symbolic_head
 from agent_orchestrator.host import Host
@@ -153,7 +153,10 @@ async def survey(host: Host, repo: Path, workspace: Path, named: Sequence[str], 
     found.in_progress = in_progress(layout.git_dir)
     found.git_files = _git_files(layout.git_dir, own=found.own_objects)
     await asyncio.to_thread(_leave_large_ones, found)
-    found.unsafe += [f"something is mounted in it: {place}" for place in mounted_below(workspace)]
+    try:
+        found.unsafe += [f"something is mounted in it: {place}" for place in mounted_below(workspace)]
+    except OSError as error:
+        raise (machine_short(error) or error) from None
     await _look_at_commits(found)
     return found
 
