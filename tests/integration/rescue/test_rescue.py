@@ -328,6 +328,19 @@ async def test_a_submodule_with_work_of_its_own_keeps_the_workspace(world: World
     assert "submodule lib has commits that are not pushed" in reasons
 
 
+async def test_a_submodule_that_a_sparse_checkout_leaves_out_comes_back_if_it_was_there(world: World) -> None:
+    library = make_repository(world.spec.path.parent / "library")
+    await world.make()
+    git(world.path, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(library), "lib")
+    git(world.path, "sparse-checkout", "set", "--no-cone", "/a.txt")
+    files = files_of(world.path)
+    assert b"lib/a.txt" in files and b".gitmodules" not in files
+    saved = await rescue(world.host, world.spec.repo, world.path, "app-task")
+    assert not saved.unsafe
+    await world.make_again()
+    assert files_of(world.path) == files
+
+
 async def test_a_submodule_that_is_none_any_more_keeps_its_workspace(world: World) -> None:
     """Its commits are in the workspace's own Git folder, and nowhere else."""
     library = make_repository(world.spec.path.parent / "library")

@@ -23,8 +23,10 @@ TIME_LIMIT = 300.0
 async def fill_submodules(
     git: Git, source: Layout, config: Config, notes: list[str], only: Collection[str] | None = None
 ) -> None:
-    """Check out every submodule below `git`'s checkout, or `only` some; `source` is the repository that may have their objects already."""
-    if not (git.repo / ".gitmodules").is_file():
+    """Check out every submodule below `git`'s checkout, or `only` some (also where a sparse checkout leaves `.gitmodules` out); `source` is
+    the repository that may have their objects already.
+    """
+    if only is None and not (git.repo / ".gitmodules").is_file():
         return
     for name, path, url in await _declared(git):
         if only is not None and path not in only:
@@ -46,9 +48,8 @@ async def fill_submodules(
 
 async def _declared(git: Git) -> list[tuple[str, str, str]]:
     """(name, path, URL) of each submodule that the commit really has, and a sparse checkout not left out."""
-    text = (await git.run("config", "--file", ".gitmodules", "--list", "-z", ok=(0, 1, 128))).out.decode(
-        errors="surrogateescape"
-    )
+    where = ("--file", ".gitmodules") if (git.repo / ".gitmodules").is_file() else ("--blob", ":.gitmodules")
+    text = (await git.run("config", *where, "--list", "-z", ok=(0, 1, 128))).out.decode(errors="surrogateescape")
     keys: dict[str, dict[str, str]] = {}
     for entry in text.split("\0"):
         key, _, value = entry.partition("\n")

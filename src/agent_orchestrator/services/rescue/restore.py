@@ -169,6 +169,10 @@ async def _restore(saved: _Saved) -> list[str]:
     if empty := [path for path in saved.manifest.filled if find_layout(workspace / path) is None]:
         source = await saved.main.layout()
         assert source is not None
+        for path in empty:  # Git looks at what is there, also where a sparse checkout leaves it out
+            if not _through_link(workspace, workspace / path):
+                with contextlib.suppress(OSError):
+                    (workspace / path).mkdir(parents=True, exist_ok=True)
         await fill_submodules(git, source, await saved.main.config(), notes, empty)
     return notes
 
