@@ -328,10 +328,14 @@ async def test_a_submodule_with_work_of_its_own_keeps_the_workspace(world: World
     assert "submodule lib has commits that are not pushed" in reasons
 
 
-async def test_a_submodule_that_a_sparse_checkout_leaves_out_comes_back_if_it_was_there(world: World) -> None:
+async def test_a_submodule_that_a_sparse_checkout_leaves_out_comes_back_if_it_was_there(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gitconfig").write_text('[include]\npath = ~/.gitconfig\n[protocol "file"]\nallow = always\n')
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "gitconfig"))
     library = make_repository(world.spec.path.parent / "library")
     await world.make()
-    git(world.path, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(library), "lib")
+    git(world.path, "submodule", "--quiet", "add", str(library), "lib")
     git(world.path, "sparse-checkout", "set", "--no-cone", "/a.txt")
     files = files_of(world.path)
     assert b"lib/a.txt" in files and b".gitmodules" not in files
