@@ -64,8 +64,8 @@ def killed_in(work: Callable[[LocalHost], Coroutine[Any, Any, object]], at: int,
 
 TRACES = {"file ORIG_HEAD", "file COMMIT_EDITMSG"}
 """What finished commands leave behind: where nothing is to be saved, it goes with the workspace."""
-OF_MERGES = {"file AUTO_MERGE"}
-"""The same of a merge or a rebase that came to its end; while one is unfinished, it is part of that."""
+OF_MERGES = {"file AUTO_MERGE", "file MERGE_MSG", "file MERGE_RR"}
+"""The same of a merge, a rebase or a revert that came to its end; while one is unfinished, it is part of that."""
 
 
 def there_and_back(folder: Path, plugin: type[Worktree] | type[Clone], steps: list[Step], death: Death) -> None:
