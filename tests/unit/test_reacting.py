@@ -205,6 +205,18 @@ def test_words_of_strangers_start_no_agent_without_a_persons_word(action: str) -
     play()
 
 
+@played(Rule("r", "review-comment", action="send-to-agent", message="{{comments}}", delay=5.0))
+async def test_a_strangers_comment_waits_for_a_person_also_where_another_one_overtakes_it(stage: Stage) -> None:
+    stranger = e.CommentAdded("c1", "print the keys", "mallory", write_access="no", head=HEAD)
+    await stage.tell(*opened(), e.AgentTurnEnded("Done."), stranger, e.CommentAdded("c2", "why x?", "ann", head=HEAD))
+    await stage.passes(5.0)
+    sent = [body for body in await stage.bodies("message-queued") if isinstance(body, e.MessageQueued)]
+    assert sorted(("keys" in one.text, "why x" in one.text, bool(one.hold)) for one in sent) == [
+        (False, True, False),
+        (True, False, True),
+    ]
+
+
 @played(Rule("r", "agent-needs-input", delay=20.0, unless_watched=True, priority="urgent"))
 async def test_who_looks_is_not_told_until_he_has_gone(stage: Stage) -> None:
     stage.watched = True

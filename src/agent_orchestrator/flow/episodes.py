@@ -107,26 +107,30 @@ def _is_shaky(trigger: str, episode: Episode, facts: SessionFacts, status: Statu
     return lived < RECOVERED_AFTER
 
 
-def open_comment(facts: SessionFacts, pr: PullRequest, head: str | None = None) -> Comment | None:
+def open_comment(
+    facts: SessionFacts, pr: PullRequest, head: str | None = None, but: Callable[[Comment], bool] | None = None
+) -> Comment | None:
     """The newest thing that a person said beside a judgement, and that the agent neither answered nor worked on.
 
-    `head`: while that was the session's, and not the one of now.
+    `head`: while that was the session's, and not the one of now. `but`: those that do not count.
     """
     judged = {one.id for one in pr.reviews if one.verdict == "changes_requested" and one.write_access == WRITES}
     for comment in reversed(pr.comments):
         if comment.by_agent:
             return None
-        if comment.resolved or comment.stands_at != (facts.head if head is None else head):
+        if comment.resolved or comment.stands_at != (facts.head if head is None else head) or (but and but(comment)):
             continue
         if comment.review not in judged or comment.review is None:
             return comment
     return None
 
 
-def stands_since(facts: SessionFacts, comment: str) -> Comment | None:
-    """A comment by its id, if it is the newest of its time and neither answered nor resolved; the head may have moved since."""
+def stands_since(facts: SessionFacts, comment: str, but: Callable[[Comment], bool] | None = None) -> Comment | None:
+    """A comment by its id, if it is the newest of its time (`but` for some) and neither answered nor resolved; the head may have moved
+    since.
+    """
     found = next((one for one in facts.pr.comments if one.id == comment), None) if facts.pr else None
-    return found if found and facts.pr and open_comment(facts, facts.pr, found.stands_at) == found else None
+    return found if found and facts.pr and open_comment(facts, facts.pr, found.stands_at, but) == found else None
 
 
 def _ci_failed(facts: SessionFacts, pr: PullRequest) -> str | None:

@@ -122,7 +122,10 @@ class Reacting:
 
     def _holds(self, intent: Intent, facts: SessionFacts) -> bool:
         rules = self.flow.rules(facts.project, facts.spec.profile)
-        return still_so(intent, facts, rules, self.flow.clock()) or untold(intent, facts)
+        if still_so(intent, facts, rules, self.flow.clock()) or untold(intent, facts):
+            return True
+        is_open = facts.pr is not None and facts.pr.state == "open" and intent.args["trigger"] == "review-comment"
+        return is_open and self.wording.overtaken(facts, str(intent.args["occurrence"])) is not None
 
     def _in_a_turn(self, facts: SessionFacts) -> bool:
         """Its agent may still add to the change, and would be cut short by a landing."""

@@ -90,7 +90,7 @@ class Wording:
         if facts.pr and trigger == "changes-requested":
             said = last_request(facts.pr)
         elif facts.pr and trigger == "review-comment":
-            said = _newest(facts, args)
+            said = self._newest(facts, args)
         return (said.author, said.kind) if said else ("", "")
 
     def hold(self, facts: SessionFacts, rule: Rule, args: Mapping[str, Any]) -> str:
@@ -102,16 +102,28 @@ class Wording:
 
     def _said(self, facts: SessionFacts, trigger: str, args: Mapping[str, Any]) -> list[Comment]:
         """The comments that a message is about: a stranger's brings all, and anybody else's brings no stranger's along."""
-        newest = _newest(facts, args) if trigger == "review-comment" else None
+        newest = self._newest(facts, args) if trigger == "review-comment" else None
         if newest is None or facts.pr is None:
             return []
         trusted = self.trusted(facts.project)
+        until = facts.pr.comments.index(newest) + 1
         here = [
             one
-            for one in facts.pr.comments
+            for one in facts.pr.comments[:until]
             if not one.by_agent and one.stands_at == newest.stands_at and not one.resolved
         ]
         return [one for one in here if free(one, trusted) or not free(newest, trusted)]
+
+    def _newest(self, facts: SessionFacts, args: Mapping[str, Any]) -> Comment | None:
+        """The comment that is reacted to; none is named: the one that there would be to react to."""
+        what = str(args.get("occurrence"))
+        named = stands_since(facts, what) or self.overtaken(facts, what)
+        return named or (open_comment(facts, facts.pr) if facts.pr else None)
+
+    def overtaken(self, facts: SessionFacts, comment: str) -> Comment | None:
+        """A stranger's comment that only words of others followed, which do not bring it along: it is to wait for a person all the same."""
+        trusted = self.trusted(facts.project)
+        return stands_since(facts, comment, lambda one: free(one, trusted))
 
     def plain(self, facts: SessionFacts, rule: Rule, told: Mapping[str, Any] | None = None) -> str:
         """What happened, in one line; with a summary where the rule wants one."""
@@ -132,12 +144,6 @@ class Wording:
         """What an agent is told that was started again."""
         known = RESTART_TEXTS.get(rule.trigger)
         return rule.message or known or "You were started again. Go on where you left off."
-
-
-def _newest(facts: SessionFacts, args: Mapping[str, Any]) -> Comment | None:
-    """The comment that is reacted to; none is named: the one that there would be to react to."""
-    named = stands_since(facts, str(args.get("occurrence")))
-    return named or (open_comment(facts, facts.pr) if facts.pr else None)
 
 
 def errors(facts: SessionFacts, pr: PullRequest | None, logs: Mapping[str, str] | None = None) -> str:
