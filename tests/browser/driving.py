@@ -52,6 +52,11 @@ def launched(path: str) -> Iterator[Any]:
         browser.close()
 
 
+_STILL = """() => Promise.allSettled(document.getAnimations()
+    .filter((one) => one.effect?.getComputedTiming().iterations !== Infinity).map((one) => one.finished))"""
+"""What fades in or out is looked at when it has done so."""
+
+
 class Person:
     """One browser window, signed in to one daemon."""
 
@@ -94,6 +99,7 @@ class Person:
         """What axe finds that would keep people out (WCAG 2.2 AA)."""
         if not self.page.evaluate("() => 'axe' in window"):
             self.page.evaluate(AXE.read_text())
+        self.page.evaluate(_STILL)
         found = self.page.evaluate("(rules) => axe.run({runOnly: {type: 'tag', values: rules}})", _RULES)
         return [
             f"{one['id']}: {one['help']} ({one['nodes'][0]['target']}: {one['nodes'][0].get('failureSummary')})"
