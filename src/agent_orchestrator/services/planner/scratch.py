@@ -19,7 +19,7 @@ from agent_orchestrator.config.effective import ProjectConfig
 from agent_orchestrator.errors import Conflict
 from agent_orchestrator.git import Git
 from agent_orchestrator.host import Host
-from agent_orchestrator.services.checks.checkout import Checkouts, alone, find
+from agent_orchestrator.services.checks.checkout import Checkouts, find, made_at
 from agent_orchestrator.services.checks.spec import CheckSpec, Limits
 
 
@@ -57,7 +57,7 @@ class Scratches:
         branch, commit = await self._base(project)
         spec = CheckSpec(project.id, project.path, commit, "plan", "", base=branch)
         asked = await find(self.host, spec)
-        checkout = await self._checkouts.take(spec, asked, alone(asked), _nothing, lambda _line: None)
+        checkout = await self._checkouts.take(spec, asked, await made_at(spec, asked), _nothing, lambda _line: None)
         try:
             git = Git(self.host, checkout.tree)
             private = checkout.beside / "private"
