@@ -80,6 +80,24 @@ def test_no_agent_is_started_by_a_repository_that_was_only_looked_at(box: Sandbo
     box.until(lambda: [one for one in box.sessions() if one["project"] == "eager"], "what is trusted to be taken")
 
 
+def test_no_rule_of_it_lands_what_nobody_approved(box: Sandbox) -> None:
+    """A change lands by a person's approval or by his word; by any other trigger he would not have seen it."""
+    repo = foreign(box, "landing", DEMO + "reactions: {land: {trigger: conflicts-seen, action: merge}}\n")
+    task = "[[write: a.txt|x]] [[commit: a]] [[done: a]]"
+    assert "ao trust" in box.ao("new", task, "--name", "one", cwd=repo).stderr
+    told = box.until(lambda: _reacted(box, "landing-one", "land"), "its rule to be followed")
+    assert set(told) == {"notify"} and box.session("landing-one")["pr"]["state"] == "open"
+    assert "reactions.land: merge" in box.ao("trust", "--yes", cwd=repo).stdout
+    rules = box.request("GET", "/api/reactions?project=landing")["rules"]
+    assert [one["action"] for one in rules if one["name"] == "land"] == ["merge"]
+
+
+def _reacted(box: Sandbox, session: str, rule: str) -> list[str]:
+    """What a rule has done."""
+    events = box.request("GET", f"/api/sessions/{session}/events")["events"]
+    return [one["data"]["action"] for one in events if one["type"] == "reacted" and one["data"]["rule"] == rule]
+
+
 def test_no_workspace_is_put_where_a_symlink_of_it_leads(box: Sandbox) -> None:
     """What lies in `~/.vim/pack/x/start`, or beside the user's own Python packages, is run."""
     elsewhere = box.folder / "elsewhere"

@@ -31,9 +31,11 @@ _BY_ITSELF = ("hold", "spawn")
 issues too."""
 _SCRIPT = re.compile(r"\[(?:\s|\{\{.*?\}\})*\[", re.DOTALL)
 """What the scripted agent, `demo`, obeys in a message; whatever a template puts between the brackets."""
+_APPROVED = "approved-and-green"
+"""The trigger that a person's word has set off: what lands by any other, nobody has seen."""
 _WHEN = {"trigger", "auto", "condition", "approval_after", "agent"}
-_TEXTS = {"message", "priority", "include_summary"}
-"""What of a rule says how something is told, not when what is done."""
+_TEXTS = {"message", "priority", "include_summary", "strategy", "delete_after"}
+"""What of a rule says how something is told or landed, not when what is done."""
 RANKS = ("plan", "default", "auto-edit", "full")
 """Permissions, the least first."""
 _OF_GITHUB = re.compile(r"(https://|git@|ssh://git@)github\.com[/:][\w./~-]*", re.IGNORECASE)
@@ -61,6 +63,8 @@ class Around:
     """The file's own."""
     reactions: Mapping[str, m.Reaction] = field(default_factory=dict)
     """The file's own, for all its projects."""
+    of_projects: Sequence[Mapping[str, m.Reaction]] = ()
+    """Those of its projects, which a profile's are laid over."""
 
 
 Find = Callable[[Any, Any, Around], Any]
@@ -189,17 +193,22 @@ def _only(*values: Any) -> Find:
 
 
 def _rules(value: Any, section: Any, around: Around) -> Any:
-    """What rules would run, start or hold back for all projects. What else they do is the project's own affair: nothing untested
-    lands, and strangers are held back.
+    """What rules would run, start, land unseen or hold back for all projects. What else they do is the project's own affair: what a
+    person approved lands, tested, and strangers are held back.
     """
-    return _filled({name: _done(rule) or _moved(name, rule, section, around) for name, rule in value.items()})
+    return _filled({name: _done(name, rule) or _moved(name, rule, section, around) for name, rule in value.items()})
 
 
-def _done(rule: m.Reaction) -> Any:
-    """What a rule runs, starts or holds, with what it says on when: without asking, for which label, by which agent."""
-    what = rule.command or (rule.action if rule.action in _BY_ITSELF else None) or _script(rule)
+def _done(name: str, rule: m.Reaction) -> Any:
+    """What a rule runs, starts, lands or holds, with what it says on when: without asking, for which label, by which agent."""
+    what = rule.command or (rule.action if _decides(name, rule) else None) or _script(rule)
     when = rule.model_dump(mode="json", by_alias=True, include=rule.model_fields_set & _WHEN)
     return [what, when] if what and when else what
+
+
+def _decides(name: str, rule: m.Reaction) -> bool:
+    """Does it start or hold something by itself, or land what nobody approved?"""
+    return rule.action in _BY_ITSELF or (rule.action == "merge" and (rule.trigger or name) != _APPROVED)
 
 
 def _script(rule: m.Reaction) -> str | None:
@@ -207,13 +216,18 @@ def _script(rule: m.Reaction) -> str | None:
 
 
 def _moved(name: str, rule: m.Reaction, section: Any, around: Around) -> dict[str, Any]:
-    """What it changes of a rule below it (the user's, a default one, of a project or a profile also the file's) that runs, starts or
-    holds something: when that is done, and by whom.
+    """What it changes of a rule below it (the user's, a default one, of a project or a profile also the file's) that runs, starts,
+    lands or holds something: when that is done, and by whom.
     """
     levels = (around.own.reactions, {} if isinstance(section, m.Config) else around.reactions)
+    ways = around.of_projects if isinstance(section, m.Profile) else ()
+    return {key: value for way in ways or ({},) for key, value in _laid_over(name, rule, (*levels, way)).items()}
+
+
+def _laid_over(name: str, rule: m.Reaction, levels: Sequence[Mapping[str, m.Reaction]]) -> dict[str, Any]:
     below = [{name: level[name]} for level in levels if name in level]
     base = next((one for one in rules(*below) if one.name == name), None)
-    if base is None or not (base.command or base.action in _BY_ITSELF):
+    if base is None or not (base.command or base.action in (*_BY_ITSELF, "merge")):
         return {}
     said = {key for level in below for key in level[name].model_fields_set}
     same = {key for key in ("action", "trigger") if getattr(rule, key) in (None, getattr(base, key))}
@@ -259,10 +273,10 @@ _ENV = Power(
     " of these too such as end in `…_URL`, `…_PATH` or `…_CMD`",
 )
 _RULES = Power(
-    "runs, starts agents by itself, or holds your account for all projects",
+    "runs, starts agents by itself, lands what nobody approved, or holds your account for all projects",
     _rules,
-    "`command`, `action: spawn`, `action: hold`, a message with `[[…]]`, or another trigger, condition and the like of"
-    " a rule of yours that does so",
+    "`command`, `action: spawn`, `action: hold`, `action: merge` by another trigger than `approved-and-green`, a message with"
+    " `[[…]]`, or another trigger, condition and the like of a rule of yours that does so",
 )
 _WHO = Power("tells somebody else", _routed, "neither `desktop` nor one of yours", waits=False)
 
@@ -432,8 +446,12 @@ def powers(loaded: Loaded, around: Around | None = None, *, waits: bool = False)
 
 def _inside(loaded: Loaded, around: Around | None) -> Around:
     given = loaded.config
+    projects = [*given.projects.values(), *([given.project] if given.project else [])]
     return replace(
-        around or Around(loaded.path.absolute().parent), profiles=tuple(given.agents), reactions=given.reactions
+        around or Around(loaded.path.absolute().parent),
+        profiles=tuple(given.agents),
+        reactions=given.reactions,
+        of_projects=tuple(one.reactions for one in projects),
     )
 
 
@@ -616,7 +634,9 @@ def _without(section: BaseModel, around: Around, told: bool) -> BaseModel:
         elif not isinstance(entry, Power):
             kept[name] = _inner_without(value, around, told) if entry is _INNER else value
         elif entry.find is _rules and told:
-            kept[name] = {key: _telling(rule) for key, rule in value.items() if not _moved(key, rule, section, around)}
+            kept[name] = {
+                key: _telling(key, rule) for key, rule in value.items() if not _moved(key, rule, section, around)
+            }
         elif isinstance(value, m.Plugin) and entry.guarded:
             kept[name] = m.Plugin() if entry.find(value, section, around).get("plugin") else _unsigned(value)
         elif entry.guarded or not (entry.find is _rules or entry.find(value, section, around)):
@@ -644,10 +664,10 @@ def _unsigned(value: m.Plugin) -> m.Plugin:
     return m.Plugin(plugin=value.plugin, **{key: one for key, one in value.options.items() if key != "webhook"})
 
 
-def _telling(rule: m.Reaction) -> m.Reaction:
+def _telling(name: str, rule: m.Reaction) -> m.Reaction:
     """A rule without what it would run: its default does."""
     given = rule.model_fields_set - ({"message"} if _script(rule) else set())
-    if rule.command or rule.action in _BY_ITSELF:
+    if rule.command or _decides(name, rule):
         given -= {"auto", "action", "command", "agent", "timeout"}
     if given == rule.model_fields_set:
         return rule

@@ -124,6 +124,9 @@ POWERS = [
     "notifiers: {slack: {plugin: slack, webhookUrl: 'https://evil.example'}}",
     "reactions: {agent-idle: {action: command, command: make tidy}}",
     "reactions: {agent-idle: {action: hold}}",
+    "reactions: {land: {trigger: conflicts-seen, action: merge}}",
+    "project: {reactions: {agent-done: {action: auto-merge}}}",
+    "agents: {a: {reactions: {approved-and-green: {trigger: conflicts-seen, auto: true}}}}",
     "orchestrator: {coordinator: {auto: true}}",
     "project: {agentConfig: {'': 0, args: [--settings, evil.json]}}",
     "agents: {a: {options: {'': 0, args: [--yolo]}}}",
@@ -295,6 +298,8 @@ def test_less_than_the_users_own_file_wants_needs_trust() -> None:
         ("reactions: {tidy: {trigger: pr-merged, command: make tidy}}", "reactions: {tidy: {action: command}}"),
         ("reactions: {tidy: {trigger: pr-merged, action: spawn}}", "reactions: {tidy: {agent: codex}}"),
         ("{}", "reactions: {usage-limit: {trigger: agent-exited}}"),
+        ("{}", "reactions: {approved-and-green: {trigger: conflicts-seen, auto: true}}"),
+        ("reactions: {approved-and-green: {auto: false}}", "reactions: {approved-and-green: {auto: true}}"),
     ],
 )
 def test_what_the_users_own_file_says_of_an_agent_or_a_rule_is_changed_by_trust_alone(own: str, text: str) -> None:
@@ -305,6 +310,15 @@ def test_what_the_users_own_file_says_of_an_agent_or_a_rule_is_changed_by_trust_
     assert powers(left, around) == {}
     for reactions in (left.config.reactions, (left.config.project or m.Project()).reactions):
         assert rules(mine.reactions, reactions) == rules(mine.reactions)
+
+
+def test_a_profile_lands_nothing_unseen_by_a_rule_of_its_files_project() -> None:
+    land = "reactions: {land: {trigger: approved-and-green, action: merge}}"
+    over = "agents: {a: {reactions: {land: {trigger: conflicts-seen}}}}"
+    assert found(f"project: {{{land}}}") == {} == found(f"project: {{{land.replace('land:', 'other:')}}}\n{over}")
+    for text in (f"project: {{{land}}}\n{over}", f"projects: {{b: {{path: x, {land}}}, c: {{path: y}}}}\n{over}"):
+        assert found(text)["agents"]["a"]["reactions"] == {"land": {"trigger": "conflicts-seen"}}
+        assert harmless(loaded(text)).agents["a"].reactions == {}
 
 
 def test_words_for_an_agent_or_a_rule_of_the_users_are_in_force_at_once() -> None:
