@@ -158,6 +158,24 @@ def test_it_takes_no_wall_away_from_an_agent_of_the_users_own(box: Sandbox) -> N
     assert box.ao("new", "[[wait]]", "--agent", "careful", cwd=repo).returncode == 0
 
 
+def test_it_names_no_agent_with_fewer_walls_than_the_users_usual_one(tmp_path: Path) -> None:
+    """Neither by its name, nor for an issue that a profile of it takes."""
+    with Sandbox(tmp_path, "process") as box:
+        box.repository()
+        box.home.path.mkdir(mode=0o700)
+        box.home.config.write_text("defaults: {agent: careful, runtime: process}\n" + OWN.partition("\n")[2])
+        box.start()
+        repo = foreign(box, "barer", "defaults: {agent: demo}\n")
+        refused(box.ao("new", "[[wait]]", cwd=repo, check=False), 1, "(agent)", "ao trust")
+        box.ao("trust", "--yes", cwd=repo)
+        assert box.ao("new", "[[wait]]", cwd=repo).returncode == 0
+        repo = foreign(box, "taking", "agents: {theirs: {tool: demo, filters: {labels: [bug]}}}\n")
+        box.ao("issue", "new", "Mend it", "--label", "bug", cwd=repo)
+        assert "ao trust" in box.ao("new", "1", "--name", "one", cwd=repo).stderr
+        assert box.session("taking-one")["profile"] == "careful"
+        assert "agents.theirs.permissions: auto-edit" in box.ao("trust", "--yes", cwd=repo).stdout
+
+
 def test_a_branch_that_is_called_like_a_variable_is_only_called_so(box: Sandbox) -> None:
     """The first configuration names it, which is the user's own: his token would be asked for at its server, as the name of a branch."""
     repo, branch = box.folder / "called", "x${HOME}"

@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -59,7 +59,7 @@ class Around:
     own: m.Config = field(default_factory=m.Config)
     """The user's own file."""
     environ: Mapping[str, str] = field(default_factory=dict)
-    profiles: Collection[str] = ()
+    profiles: Mapping[str, m.Profile] = field(default_factory=dict)
     """The file's own."""
     reactions: Mapping[str, m.Reaction] = field(default_factory=dict)
     """The file's own, for all its projects."""
@@ -101,10 +101,33 @@ def _third(slot: str) -> Find:
 
 
 def _agent(value: Any, section: Any, around: Around) -> Any:
-    """No agent of ours, or a profile of the user's that has fewer walls than his agents: it is for his own word."""
-    if value in around.own.agents:
-        return value if _less_walled(around.own.agents[value], around) else None
-    return None if value in around.profiles else _third("agent")(value, section, around)
+    """No agent of ours, or one with fewer walls than the user's agents, or the one that he would have here: it is for his own word."""
+    own, theirs = around.own.agents.get(value), around.profiles.get(value)
+    less = (own and _less_walled(own, around)) or _barer(own or theirs or m.Profile(), _usual(section, around), around)
+    return value if less else None if own or theirs else _third("agent")(value, section, around)
+
+
+def _usual(section: Any, around: Around) -> m.Profile | None:
+    """The profile that the user has for this where no other file speaks, if it is one."""
+    own = around.own.orchestrator
+    part = own.coordinator if isinstance(section, m.Coordinator) else own.planner
+    named = part.agent if isinstance(section, type(part)) else None
+    return around.own.agents.get(named or around.own.defaults.agent)
+
+
+def _barer(profile: m.Profile, usual: m.Profile | None, around: Around) -> bool:
+    """Has it fewer walls than the usual one puts up by itself?"""
+    if usual is None:
+        return False
+    walled, allowed = usual.runtime == "docker", usual.permissions
+    runtime, permissions = _comes_to(profile, around)
+    return (walled and runtime != "docker") or bool(allowed and RANKS.index(permissions) > RANKS.index(allowed))
+
+
+def _comes_to(profile: m.Profile, around: Around) -> tuple[str, str]:
+    """Runtime and permissions of a profile where only the user's own file says more."""
+    defaults = around.own.defaults
+    return profile.runtime or defaults.runtime, profile.permissions or defaults.agent_config.permissions
 
 
 def _less_walled(profile: m.Profile, around: Around) -> bool:
@@ -287,7 +310,8 @@ _STARTED: dict[str, str | Power] = {
     "agent": Power(
         "code of others, or fewer walls than your agents have",
         _agent,
-        "no agent of ours and no profile, or a profile of yours that asks less or is no container",
+        "no agent of ours and no profile, one of yours that asks less or is no container, or whatever has fewer walls than the profile"
+        " that your own file names there",
     ),
     "workspace": Power("code of others", _third("workspace"), "not ours"),
     "tracker": Power(
@@ -449,7 +473,7 @@ def _inside(loaded: Loaded, around: Around | None) -> Around:
     projects = [*given.projects.values(), *([given.project] if given.project else [])]
     return replace(
         around or Around(loaded.path.absolute().parent),
-        profiles=tuple(given.agents),
+        profiles=given.agents,
         reactions=given.reactions,
         of_projects=tuple(one.reactions for one in projects),
     )
@@ -605,11 +629,18 @@ def _section(section: BaseModel, around: Around, waits: bool) -> dict[str, Any]:
 
 
 def _of_own(name: str, section: BaseModel, around: Around) -> dict[str, Any]:
-    """All that a profile says, if it says it over one of the user's: its walls, its tool and what it may spend are his word."""
-    if not isinstance(section, m.Profile) or name not in around.own.agents:
+    """All that a profile says, if it says it over one of the user's: its walls, its tool and what it may spend are his word.
+
+    So is one with fewer walls than his usual agent: a profile takes issues without being named.
+    """
+    if not isinstance(section, m.Profile):
         return {}
     over = section.model_fields_set - {"rules", "skills", "model"}
-    return section.model_dump(mode="json", by_alias=True, include=over)
+    said = section.model_dump(mode="json", by_alias=True, include=over)
+    if name in around.own.agents:
+        return said
+    bare = _barer(section, _usual(section, around), around)
+    return {**said, **dict(zip(("runtime", "permissions"), _comes_to(section, around), strict=True))} if bare else {}
 
 
 def _sections(value: Any) -> Iterator[tuple[str, BaseModel]]:

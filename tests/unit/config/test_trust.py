@@ -264,7 +264,14 @@ def test_less_than_the_users_own_file_wants_needs_trust() -> None:
     assert found("agents: {a: {runtime: tmux}}", "defaults: {runtime: docker}")
     assert found("defaults: {notifiers: [chat]}", "notifiers: {chat: {plugin: slack}}") == {}
     assert found("defaults: {agent: mine}", "agents: {mine: {tool: codex}}") == {}
+    assert found("defaults: {agent: mine}", WALLED) == {}
+    walled = "{tool: claude-code, runtime: docker, permissions: plan}"
+    assert found(f"defaults: {{agent: theirs}}\nagents: {{theirs: {walled}}}", WALLED) == {}
+    assert found("agents: {theirs: {tool: codex}}\ndefaults: {agent: theirs}", "defaults: {runtime: docker}") == {}
     assert found("defaults: {agent: demo}\nreactions: {ci-failed: {message: 'see [1], [2]'}}", "") == {}
+
+
+WALLED = "defaults: {agent: mine}\nagents: {mine: {tool: codex, runtime: docker, permissions: plan}}"
 
 
 @pytest.mark.parametrize(
@@ -285,6 +292,15 @@ def test_less_than_the_users_own_file_wants_needs_trust() -> None:
         (
             "defaults: {runtime: docker}\nagents: {mine: {tool: codex, runtime: tmux}}",
             "orchestrator: {coordinator: {agent: mine}, planner: {agent: mine}}",
+        ),
+        (WALLED, "defaults: {agent: claude-code}"),
+        (WALLED, "agents: {theirs: {}}\nproject: {agent: theirs}"),
+        (WALLED, "agents: {theirs: {runtime: docker, filters: {labels: [bug]}}}"),
+        (WALLED, "agents: {theirs: {permissions: plan}}"),
+        (WALLED, "orchestrator: {coordinator: {agent: claude-code}, planner: {agent: codex}}"),
+        (
+            "orchestrator: {coordinator: {agent: mine}}\nagents: {mine: {tool: codex, runtime: docker}}",
+            "project: {coordinator: {agent: codex}}",
         ),
         ("{}", "orchestrator: {planner: {agent: somebodys}}"),
         ("orchestrator: {coordinator: {maxSessions: 2}}", "project: {coordinator: {maxSessions: 50}}"),
