@@ -176,6 +176,18 @@ def test_it_names_no_agent_with_fewer_walls_than_the_users_usual_one(tmp_path: P
         assert "agents.theirs.permissions: auto-edit" in box.ao("trust", "--yes", cwd=repo).stdout
 
 
+def test_it_spends_no_more_than_a_budget_of_the_users_own(tmp_path: Path) -> None:
+    with Sandbox(tmp_path, "process") as box:
+        box.repository()
+        box.home.path.mkdir(mode=0o700)
+        box.home.config.write_text("orchestrator: {budget: {perDay: 100 tokens}}\n")
+        box.start()
+        repo = foreign(box, "spending", DEMO + "reactions: {budget-exceeded: {action: notify}}\n")
+        box.ao("new", "[[usage: input=500 output=1]] [[wait]]", "--name", "one", cwd=repo)
+        told = box.until(lambda: _reacted(box, "spending-one", "budget-exceeded"), "its budget to be spent")
+        assert told == ["stop"]
+
+
 def test_a_branch_that_is_called_like_a_variable_is_only_called_so(box: Sandbox) -> None:
     """The first configuration names it, which is the user's own: his token would be asked for at its server, as the name of a branch."""
     repo, branch = box.folder / "called", "x${HOME}"

@@ -240,21 +240,26 @@ def _script(rule: m.Reaction) -> str | None:
 
 def _moved(name: str, rule: m.Reaction, section: Any, around: Around) -> dict[str, Any]:
     """What it changes of a rule below it (the user's, a default one, of a project or a profile also the file's) that runs, starts,
-    lands or holds something: when that is done, and by whom.
+    lands or holds something: when that is done, and by whom; or that stops whoever spent a budget of the user's.
     """
     levels = (around.own.reactions, {} if isinstance(section, m.Config) else around.reactions)
     ways = around.of_projects if isinstance(section, m.Profile) else ()
-    return {key: value for way in ways or ({},) for key, value in _laid_over(name, rule, (*levels, way)).items()}
+    own = (around.own.orchestrator.budget, *(one.budget for one in around.own.agents.values()))
+    spends = any(budget.model_fields_set for budget in own)
+    return {key: value for way in ways or ({},) for key, value in _over(name, rule, (*levels, way), spends).items()}
 
 
-def _laid_over(name: str, rule: m.Reaction, levels: Sequence[Mapping[str, m.Reaction]]) -> dict[str, Any]:
+def _over(name: str, rule: m.Reaction, levels: Sequence[Mapping[str, m.Reaction]], spends: bool) -> dict[str, Any]:
     below = [{name: level[name]} for level in levels if name in level]
     base = next((one for one in rules(*below) if one.name == name), None)
-    if base is None or not (base.command or base.action in (*_BY_ITSELF, "merge")):
+    stops = spends and base is not None and (base.trigger, base.action) == ("budget-exceeded", "stop")
+    if base is None or not (base.command or base.action in (*_BY_ITSELF, "merge") or stops):
         return {}
     said = {key for level in below for key in level[name].model_fields_set}
-    same = {key for key in ("action", "trigger") if getattr(rule, key) in (None, getattr(base, key))}
-    widened = {"agent", "trigger", *(("action",) if rule.action == "command" else ())}
+    same = {key for key in ("action", "trigger", "auto") if getattr(rule, key) in (None, getattr(base, key))}
+    widened = (
+        rule.model_fields_set if stops else {"agent", "trigger", *(("action",) if rule.action == "command" else ())}
+    )
     given = (rule.model_fields_set & (said | widened)) - _TEXTS - same
     return rule.model_dump(mode="json", by_alias=True, include=given)
 
@@ -296,10 +301,11 @@ _ENV = Power(
     " of these too such as end in `…_URL`, `…_PATH` or `…_CMD`",
 )
 _RULES = Power(
-    "runs, starts agents by itself, lands what nobody approved, or holds your account for all projects",
+    "runs, starts agents by itself, lands what nobody approved, holds your account for all projects, or spends more than you let it",
     _rules,
     "`command`, `action: spawn`, `action: hold`, `action: merge` by another trigger than `approved-and-green`, a message with"
-    " `[[…]]`, or another trigger, condition and the like of a rule of yours that does so",
+    " `[[…]]`, or another trigger, condition and the like of a rule of yours that does so, or of `budget-exceeded` where your own"
+    " file has a budget",
 )
 _WHO = Power("tells somebody else", _routed, "neither `desktop` nor one of yours", waits=False)
 

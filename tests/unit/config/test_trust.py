@@ -314,6 +314,12 @@ WALLED = "defaults: {agent: mine}\nagents: {mine: {tool: codex, runtime: docker,
         ("reactions: {tidy: {trigger: pr-merged, command: make tidy}}", "reactions: {tidy: {action: command}}"),
         ("reactions: {tidy: {trigger: pr-merged, action: spawn}}", "reactions: {tidy: {agent: codex}}"),
         ("{}", "reactions: {usage-limit: {trigger: agent-exited}}"),
+        ("orchestrator: {budget: {perDay: 5 USD}}", "reactions: {budget-exceeded: {action: notify}}"),
+        ("orchestrator: {budget: {perDay: 5 USD}}", "project: {reactions: {budget-exceeded: {auto: false}}}"),
+        (
+            "agents: {mine: {tool: codex, budget: {perDay: 5 USD}}}",
+            "reactions: {budget-exceeded: {condition: attempt > 9}}",
+        ),
         ("{}", "reactions: {approved-and-green: {trigger: conflicts-seen, auto: true}}"),
         ("reactions: {approved-and-green: {auto: false}}", "reactions: {approved-and-green: {auto: true}}"),
     ],
@@ -341,6 +347,9 @@ def test_words_for_an_agent_or_a_rule_of_the_users_are_in_force_at_once() -> Non
     own = "agents: {mine: {tool: codex, permissions: plan}}\nreactions: {take: {trigger: label-added, action: spawn}}"
     assert found("agents: {mine: {rules: Be kind.}}\nreactions: {take: {message: Look at it.}}", own) == {}
     assert found("reactions: {usage-limit: {priority: urgent, trigger: usage-limit, action: notify}}") == {}
+    assert found("reactions: {budget-exceeded: {action: notify}}") == {}
+    told = "reactions: {budget-exceeded: {auto: true, action: stop, priority: warning}}"
+    assert found(told, "orchestrator: {budget: {perDay: 5 USD}}") == {}
 
 
 @pytest.mark.parametrize(
