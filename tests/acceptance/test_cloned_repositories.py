@@ -176,6 +176,15 @@ def test_it_names_no_agent_with_fewer_walls_than_the_users_usual_one(tmp_path: P
         assert "agents.theirs.permissions: auto-edit" in box.ao("trust", "--yes", cwd=repo).stdout
 
 
+def test_it_opens_no_issues_and_no_repository_of_the_users_elsewhere(box: Sandbox) -> None:
+    """His token reads more than one team's issues, and a repository of his may be called as this one is at its own host."""
+    repo = foreign(box, "asking", DEMO + "tracker: {plugin: linear, team: PAY}\n")
+    refused(box.ao("new", "1", cwd=repo, check=False), 1, "(tracker)", "ao trust")
+    repo = foreign(box, "pushing", DEMO + "repo: acme/secret\n")
+    box.git("remote", "add", "origin", "https://evil.example/acme/secret.git", cwd=repo)
+    refused(box.ao("new", "[[wait]]", cwd=repo, check=False), 1, "(repo)", "ao trust")
+
+
 def test_it_spends_no_more_than_a_budget_of_the_users_own(tmp_path: Path) -> None:
     with Sandbox(tmp_path, "process") as box:
         box.repository()

@@ -53,10 +53,10 @@ def default_branch(root: Path) -> str | None:
     return _default_branch(git) if git else None
 
 
-def remote(root: Path) -> str | None:
-    """owner/name at the forge; none without a remote at one."""
+def remote(root: Path) -> tuple[str | None, str | None]:
+    """owner/name at the forge, and the forge's host; none without a remote at one."""
     git = git_folder(root)
-    return _remote(git)[0] if git else None
+    return _remote(git) if git else (None, None)
 
 
 def git_folder(root: Path) -> Path | None:

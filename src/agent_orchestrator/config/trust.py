@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel
 
@@ -39,6 +40,8 @@ _TEXTS = {"message", "priority", "include_summary", "strategy", "delete_after"}
 RANKS = ("plan", "default", "auto-edit", "full")
 """Permissions, the least first."""
 _OF_GITHUB = re.compile(r"(https://|git@|ssh://git@)github\.com[/:][\w./~-]*", re.IGNORECASE)
+_PLACES = ("project", "projectKey", "team", "teamId")
+"""Which of the issues a token opens that are at Jira or Linear: of these no checkout says that they are its own."""
 _PLAIN = re.compile(r"(APP|FEATURE|TEST)_\w+|CI|DEBUG|FORCE_COLOR|LOG_LEVEL|NO_COLOR|PORT")
 """Names of variables that by custom only the repository's own programs read. Nobody knows all the others: `PS0` runs in your shell."""
 _STEERING = re.compile(
@@ -59,6 +62,8 @@ class Around:
     own: m.Config = field(default_factory=m.Config)
     """The user's own file."""
     environ: Mapping[str, str] = field(default_factory=dict)
+    defaults: m.Defaults = field(default_factory=m.Defaults)
+    """The file's own."""
     profiles: Mapping[str, m.Profile] = field(default_factory=dict)
     """The file's own."""
     reactions: Mapping[str, m.Reaction] = field(default_factory=dict)
@@ -141,14 +146,14 @@ def _runtime(value: Any, section: Any, around: Around) -> Any:
 
 
 def _forge(slot: str) -> Find:
-    """Where a token of the user's would be sent because the file says so, and what a webhook is known by."""
+    """Where a token of the user's would be sent because the file says so, what it would open there, and what a webhook is known by."""
 
     def find(value: Any, section: Any, around: Around) -> Any:
-        given = value.options
-        named = [str(given[key]) for key in ("apiUrl", "url", "host") if given.get(key)]
-        hosts = [one for one in dict.fromkeys(named) if not _OF_GITHUB.fullmatch(one)]
+        given, own = value.options, getattr(around.own.defaults, slot)
+        hosts = [one for one in _named(value) if _named(own) or not _OF_GITHUB.fullmatch(one)]
         held = {key: given[key] for key in ("token", "email", "fork", "webhook") if given.get(key)}
-        repo = _other_repository(str(given["repo"]), section, around) if given.get("repo") else None
+        held |= {key: given[key] for key in _PLACES if given.get(key) and given[key] != own.options.get(key)}
+        repo = _other_repository(str(given["repo"]), section, around, value) if given.get("repo") else None
         return _filled({"plugin": _third(slot)(value, section, around), "hosts": hosts, "repo": repo, **held})
 
     return find
@@ -161,16 +166,41 @@ def _terminal(value: Any, section: Any, around: Around) -> Any:
 
 def _repo(value: Any, section: Any, around: Around) -> Any:
     """A repository that the checkout did not come from, or a host that tokens are not for."""
-    return None if value is None else _other_repository(value, section, around)
+    sections = (section, around.defaults, around.own.defaults)
+    forge, tracker = _first("scm", *sections) or m.Plugin(), _first("tracker", *sections)
+    both = (forge, tracker) if tracker and tracker.plugin != "auto" else (forge,)
+    return None if value is None else _other_repository(value, section, around, *both)
 
 
-def _other_repository(value: str, section: Any, around: Around) -> str | None:
+def _other_repository(value: str, section: Any, around: Around, *forges: m.Plugin) -> str | None:
     root = _at(around.folder, getattr(section, "path", None) or ".", around)
-    origin = remote(root) if root.is_dir() else None
+    origin, host = remote(root) if root.is_dir() else (None, None)
     written = parse_remote(value)[0] if "://" in value or "@" in value else value
     if origin and written and written.casefold() != origin.casefold():
         return value
-    return value if _elsewhere(value) else None
+    return value if _elsewhere(value) or (host and _from_elsewhere(host, forges, around)) else None
+
+
+def _from_elsewhere(host: str, forges: Sequence[m.Plugin], around: Around) -> bool:
+    """Did the checkout come from another host than its name is looked for at? One without a dot is a name that only your SSH knows."""
+    own = (around.own.defaults.scm, around.own.defaults.tracker)
+    for forge in forges:
+        usual = "gitlab.com" if forge.plugin == "gitlab" else "github.com"
+        named = [
+            urlsplit(one if "://" in one else f"//{one}").hostname or ""
+            for part in (forge, *own)
+            for one in _named(part)
+        ]
+        known = {name.removeprefix("api.") for name in (usual, *named)}
+        if "." in host and not {host, host.removeprefix("ssh."), host.removeprefix("altssh.")} & known:
+            return forge.plugin in ("auto", "github", "gitlab")
+    return False
+
+
+def _named(forge: m.Plugin) -> list[str]:
+    """The hosts that it names."""
+    given = [str(forge.options[key]) for key in ("apiUrl", "url", "host") if forge.options.get(key)]
+    return list(dict.fromkeys(given))
 
 
 def _at(folder: Path, text: str, around: Around) -> Path:
@@ -309,6 +339,10 @@ _RULES = Power(
 )
 _WHO = Power("tells somebody else", _routed, "neither `desktop` nor one of yours", waits=False)
 
+_FORGE = (
+    "another host, a token, a webhook's secret, a `project` or `team` that your own file does not name, or not ours"
+)
+
 _STARTED: dict[str, str | Power] = {
     "runtime": Power(
         "code of others, or less of a wall than you want", _runtime, "not ours, or none where you have `docker`"
@@ -320,10 +354,8 @@ _STARTED: dict[str, str | Power] = {
         " that your own file names there",
     ),
     "workspace": Power("code of others", _third("workspace"), "not ours"),
-    "tracker": Power(
-        "sends tokens", _forge("tracker"), "another host, a token, a webhook's secret, or not ours", guarded=True
-    ),
-    "scm": Power("sends tokens", _forge("scm"), "another host, a token, a webhook's secret, or not ours", guarded=True),
+    "tracker": Power("sends tokens, or opens issues of yours", _forge("tracker"), _FORGE, guarded=True),
+    "scm": Power("sends tokens, or opens issues of yours", _forge("scm"), _FORGE, guarded=True),
     "notifiers": Power("tells somebody else", _told, "neither `desktop` nor one of yours", waits=False),
     "terminal": Power("runs on your screen", _terminal, "not ours, or with options such as a `command`", waits=False),
     "agent_config": _INNER,
@@ -352,7 +384,9 @@ KEYS: Mapping[type[BaseModel], Mapping[str, str | Power]] = {
     m.Project: {
         **_STARTED,
         "name": _NAME,
-        "repo": Power("pushes and comments there", _repo, "not the checkout's own remote", guarded=True),
+        "repo": Power(
+            "pushes and comments there", _repo, "not the checkout's own remote, by its name and host", guarded=True
+        ),
         "path": Power("another repository of yours", _outside, "outside the folder in which the file lies"),
         "default_branch": "what lands there, lands by your word",
         "session_prefix": _NAME,
@@ -479,6 +513,7 @@ def _inside(loaded: Loaded, around: Around | None) -> Around:
     projects = [*given.projects.values(), *([given.project] if given.project else [])]
     return replace(
         around or Around(loaded.path.absolute().parent),
+        defaults=given.defaults,
         profiles=given.agents,
         reactions=given.reactions,
         of_projects=tuple(one.reactions for one in projects),

@@ -136,6 +136,8 @@ POWERS = [
     "project: {tracker: {plugin: github, repo: evil.example/o/a}}",
     "project: {repo: 'https://github.com:x@evil.example/o/a'}",
     "project: {repo: evil.example/o/a}",
+    "project: {tracker: {plugin: linear, team: PAY}}",
+    "defaults: {tracker: {plugin: jira, project: HR}}",
 ]
 
 
@@ -152,7 +154,7 @@ def _only_guarded(left: dict[str, Any]) -> bool:
     """What stays is refused where it would be used: `Projects.check_trust`."""
     names = {name for part in left.values() for name in _names(part)}
     guarded = {_alias(section, key) for section, keys in KEYS.items() for key, told in keys.items() if _guarded(told)}
-    return names <= guarded | {"docker", "default", "hosts", "projects", "a", "fix"}
+    return names <= guarded | {"docker", "default", "hosts", "projects", "project", "team", "a", "fix"}
 
 
 def _guarded(told: str | Power) -> bool:
@@ -359,6 +361,11 @@ def test_words_for_an_agent_or_a_rule_of_the_users_are_in_force_at_once() -> Non
         ("https://github.com/O/A", "https://github.com/o/a", False),
         ("git@github.com:o/a.git", "mallory/copy", True),
         ("/srv/git/a.git", "o/a", False),
+        ("https://evil.example/o/a.git", "o/a", True),
+        ("https://evil.example/o/a.git", "https://github.com/o/a", True),
+        ("git@gitlab.com:o/a.git", "o/a", True),
+        ("ssh://git@ssh.github.com:443/o/a.git", "o/a", False),
+        ("git@github-work:o/a.git", "o/a", False),
     ],
 )
 def test_a_repository_that_is_not_the_checkouts_own_needs_trust(
@@ -370,6 +377,25 @@ def test_a_repository_that_is_not_the_checkouts_own_needs_trust(
     assert bool(powers(file)) == asked
     tracked = load_text(f"project: {{tracker: {{plugin: github, repo: '{repo}'}}}}", tmp_path / "ao.yaml", {})
     assert bool(powers(tracked)) == asked
+
+
+def test_a_repository_is_looked_for_where_its_forge_is(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+
+    def asked(origin: str, text: str, own: str = "{}") -> bool:
+        (tmp_path / ".git" / "config").write_text(f'[remote "origin"]\n\turl = {origin}\n')
+        file = load_text(text, tmp_path / "ao.yaml", {})
+        return bool(powers(file, Around(tmp_path, loaded(own).config)))
+
+    ours = "defaults: {scm: {plugin: github, apiUrl: 'https://git.example.com/api/v3'}}"
+    assert not asked("git@git.example.com:o/a.git", "project: {repo: o/a}", ours)
+    assert not asked("git@gitlab.com:o/a.git", "defaults: {scm: gitlab}\nproject: {repo: o/a}")
+    assert not asked("git@gitlab.com:o/a.git", "project: {repo: o/a, scm: gitlab, tracker: gitlab}")
+    assert asked("git@gitlab.com:o/a.git", "project: {repo: o/a, scm: gitlab, tracker: github}")
+    assert asked("git@github.com:o/a.git", "project: {scm: {plugin: github, apiUrl: 'https://github.com/'}}", ours)
+    theirs, jira = "project: {tracker: {plugin: jira, project: APP}}", "{plugin: jira, url: 'https://j.example'"
+    assert not asked("", theirs, f"defaults: {{tracker: {jira}, project: APP}}}}")
+    assert asked("", theirs, f"defaults: {{tracker: {jira}, project: HR}}}}")
 
 
 STEERING = (
