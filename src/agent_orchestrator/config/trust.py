@@ -121,9 +121,11 @@ def _usual(section: Any, around: Around) -> m.Profile | None:
 
 
 def _barer(profile: m.Profile, usual: m.Profile | None, around: Around) -> bool:
-    """Has it fewer walls than the usual one puts up by itself?"""
-    if usual is None:
+    """Has it fewer walls than the usual one puts up by itself, or is it another one than has a budget?"""
+    if usual is None or profile is usual:
         return False
+    if usual.budget.model_fields_set:
+        return True
     walled, allowed = usual.runtime == "docker", usual.permissions
     runtime, permissions = _comes_to(profile, around)
     return (walled and runtime != "docker") or bool(allowed and RANKS.index(permissions) > RANKS.index(allowed))
@@ -351,7 +353,7 @@ _STARTED: dict[str, str | Power] = {
         "code of others, or fewer walls than your agents have",
         _agent,
         "no agent of ours and no profile, one of yours that asks less or is no container, or whatever has fewer walls than the profile"
-        " that your own file names there",
+        " that your own file names there, or another one where that has a budget",
     ),
     "workspace": Power("code of others", _third("workspace"), "not ours"),
     "tracker": Power("sends tokens, or opens issues of yours", _forge("tracker"), _FORGE, guarded=True),

@@ -266,7 +266,7 @@ def test_less_than_the_users_own_file_wants_needs_trust() -> None:
     assert found("agents: {a: {runtime: tmux}}", "defaults: {runtime: docker}")
     assert found("defaults: {notifiers: [chat]}", "notifiers: {chat: {plugin: slack}}") == {}
     assert found("defaults: {agent: mine}", "agents: {mine: {tool: codex}}") == {}
-    assert found("defaults: {agent: mine}", WALLED) == {}
+    assert found("defaults: {agent: mine}", WALLED) == found("project: {agent: mine}", BOUNDED) == {}
     walled = "{tool: claude-code, runtime: docker, permissions: plan}"
     assert found(f"defaults: {{agent: theirs}}\nagents: {{theirs: {walled}}}", WALLED) == {}
     assert found("agents: {theirs: {tool: codex}}\ndefaults: {agent: theirs}", "defaults: {runtime: docker}") == {}
@@ -274,6 +274,7 @@ def test_less_than_the_users_own_file_wants_needs_trust() -> None:
 
 
 WALLED = "defaults: {agent: mine}\nagents: {mine: {tool: codex, runtime: docker, permissions: plan}}"
+BOUNDED = "defaults: {agent: mine}\nagents: {mine: {tool: codex, budget: {perDay: 5 USD}}}"
 
 
 @pytest.mark.parametrize(
@@ -296,6 +297,8 @@ WALLED = "defaults: {agent: mine}\nagents: {mine: {tool: codex, runtime: docker,
             "orchestrator: {coordinator: {agent: mine}, planner: {agent: mine}}",
         ),
         (WALLED, "defaults: {agent: claude-code}"),
+        (BOUNDED, "defaults: {agent: codex}"),
+        (BOUNDED, "agents: {theirs: {tool: codex, budget: {perDay: 5 USD}}}"),
         (WALLED, "agents: {theirs: {}}\nproject: {agent: theirs}"),
         (WALLED, "agents: {theirs: {runtime: docker, filters: {labels: [bug]}}}"),
         (WALLED, "agents: {theirs: {permissions: plan}}"),
