@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -64,6 +65,21 @@ async def test_commits_come_back(clone: Clone, spec: WorkspaceSpec) -> None:
     second = git_in(spec.path, "rev-parse", "HEAD")
     await clone.publish(spec)
     assert git_in(spec.repo, "rev-parse", spec.branch) == second, "what we published ourselves may be rewritten"
+
+
+async def test_large_files_come_back_too(clone: Clone, spec: WorkspaceSpec) -> None:
+    """Git LFS puts what they hold beside Git's objects; what is not what its name says stays away."""
+    await clone.create(spec, silent)
+    held, other = b"large", "0" * 64
+    name = hashlib.sha256(held).hexdigest()
+    for one in (name, other):
+        file = spec.path / ".git" / "lfs" / "objects" / one[:2] / one[2:4] / one
+        file.parent.mkdir(parents=True)
+        file.write_bytes(held)
+    await clone.remove(spec)
+    kept = [file for file in (spec.repo / ".git" / "lfs").rglob("*") if file.is_file()]
+    assert [(file.name, file.read_bytes()) for file in kept] == [(name, held)]
+    assert kept[0].parent == spec.repo / ".git" / "lfs" / "objects" / name[:2] / name[2:4]
 
 
 async def test_a_branch_that_went_another_way_is_not_overwritten(clone: Clone, spec: WorkspaceSpec) -> None:

@@ -7,6 +7,7 @@ too; `publish` brings it up to what the clone has (`publishing.py`).
 
 from __future__ import annotations
 
+import asyncio
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -16,7 +17,14 @@ from agent_orchestrator.git import ABSENT, SPARSE, Config, Git, GitFailed
 from agent_orchestrator.git_files import Layout, find_layout
 from agent_orchestrator.plugins.workspaces.base import Start
 from agent_orchestrator.plugins.workspaces.making import GitWorkspace, Source
-from agent_orchestrator.plugins.workspaces.publishing import brought_ref, follow, forget, keep_ref, published_ref
+from agent_orchestrator.plugins.workspaces.publishing import (
+    bring_large_files,
+    brought_ref,
+    follow,
+    forget,
+    keep_ref,
+    published_ref,
+)
 from agent_orchestrator.plugins.workspaces.record import read_record
 from agent_orchestrator.protocols import WorkspaceSpec
 from agent_orchestrator.safe_files import NotPlain, read_plain
@@ -37,9 +45,12 @@ class Clone(GitWorkspace):
 
     async def publish(self, spec: WorkspaceSpec) -> None:
         """Bring the clone's commits into the main repository's branch; raises `Conflict` if that has gone another way."""
-        if find_layout(spec.path) is None:
+        layout = find_layout(spec.path)
+        if layout is None:
             return
         main, inside = Git(self._host, spec.repo), Git(self._host, spec.path)
+        if (layout.git_dir / "lfs").is_dir() and (origin := await main.layout()):
+            await asyncio.to_thread(bring_large_files, layout.git_dir, origin.common)
         new = await inside.resolve(f"refs/heads/{spec.branch}")
         if new is None:
             return

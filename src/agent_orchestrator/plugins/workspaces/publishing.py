@@ -7,11 +7,20 @@ refs/ao/keep/<session>        the commit that a clone with borrowed objects bega
 
 from __future__ import annotations
 
+import hashlib
+import re
+import tempfile
 from pathlib import Path
 
-from agent_orchestrator.errors import Conflict
+from agent_orchestrator.errors import Conflict, machine_short
 from agent_orchestrator.git import ABSENT, Git
 from agent_orchestrator.git_files import ref_safe
+from agent_orchestrator.safe_files import NotPlain, plain
+
+_LARGE_FILE = re.compile(r"[0-9a-f]{64}")
+_LARGEST = 4 << 30
+"""Bytes of all that is brought at once."""
+_PIECE = 1 << 20
 
 
 def keep_ref(session: str) -> str:
@@ -65,3 +74,36 @@ async def forget(main: Git, session: str) -> None:
     found = await main.refs(keep_ref(session), brought_ref(session), published_ref(session))
     if found:
         await main.update_refs([f"delete {name} {sha}" for name, sha in found.items()])
+
+
+def bring_large_files(clone: Path, repository: Path) -> None:
+    """Copy what Git LFS keeps in a clone's Git folder to the repository's, if it is what its name says. Raises `Conflict`."""
+    left, store = _LARGEST, repository / "lfs" / "objects"
+    for file in sorted((clone / "lfs" / "objects").glob("??/??/*")):
+        place = store / file.name[:2] / file.name[2:4] / file.name
+        if _LARGE_FILE.fullmatch(file.name) and not place.exists():
+            try:
+                left -= _copy(file, place, left)
+            except NotPlain:
+                continue
+            except OSError as error:
+                raise (machine_short(error) or Conflict(f"{file} cannot be kept: {error.strerror}")) from None
+
+
+def _copy(file: Path, place: Path, most: int) -> int:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    digest, size = hashlib.sha256(), file.lstat().st_size
+    with plain(file) as reading, tempfile.NamedTemporaryFile(dir=place.parent, delete=False) as writing:
+        try:
+            while size <= most and (piece := reading.read(_PIECE)):
+                digest.update(piece)
+                writing.write(piece)
+                size = max(size, reading.tell())
+            if size > most:
+                raise Conflict(f"{file} is too large to be kept", f"copy it to {place} by hand")
+            writing.close()
+            if digest.hexdigest() == file.name:
+                Path(writing.name).replace(place)
+        finally:
+            Path(writing.name).unlink(missing_ok=True)
+    return size
