@@ -161,6 +161,11 @@ agents:
   hooked: {tool: command, prompt: file, command: [sh, -c, "sh ./.claude/hook; exec sleep 600"]}
   calm: {tool: demo, script: "[[review: approved|good]] [[wait]]"}
   thorough: {tool: demo, script: "[[review: approved|good]] [[wait]] [[review: approved|good again]] [[wait]]"}
+  asking:
+    tool: demo
+    script: >-
+      [[review: changes_requested|more]] [[wait]] [[block: Run it?]] [[review: approved|good]] [[wait]]
+      [[review: approved|good again]] [[wait]]
 """
 
 
@@ -223,3 +228,26 @@ def test_who_approved_a_change_looks_again_at_what_is_committed_later(tmp_path: 
         assert box.session("one")["pr"]["review"] == "approved"
         box.ao("merge", "app-one")
         box.until(lambda: box.session("review-one")["status"] in ("stopped", "done"), "the reviewer's end", PATIENCE)
+
+
+def test_who_waits_for_an_answer_while_it_judges_keeps_what_it_has_before_it(tmp_path: Path) -> None:
+    """What is committed meanwhile is judged afterwards: no approval is for a commit that was put there unseen."""
+    with Sandbox(tmp_path, "process") as box:
+        box.repository(config=HOOKED)
+        box.start()
+        start(box, "one", WORK)
+        box.until(lambda: reviewable(box, "one"), "the pull request", PATIENCE)
+        box.ao("review", "app-one", "--agent", "asking")
+        box.until(lambda: box.session("review-one")["status"] == "blocked", "the question in its midst", PATIENCE)
+        judged = box.session("one")["head"]
+        box.ao("send", "app-one", "go on")
+        box.until(lambda: events(box, "one", "agent-done")[2:], "more work", PATIENCE)
+        box.until(lambda: box.session("one")["head"] != judged, "a later commit", PATIENCE)
+        later = box.session("one")["head"]
+        box.until(
+            lambda: later in [one["head"] for one in events(box, "one", "checks-settled")], "its checks", PATIENCE
+        )
+        box.ao("answer", "app-review-one", "--allow")
+        box.until(lambda: len(reviews(box, "one")) == 3, "all of its judgements", PATIENCE)
+        assert [one["head"] for one in reviews(box, "one")][1:] == [judged, later]
+        assert box.session("one")["pr"]["review"] == "approved"

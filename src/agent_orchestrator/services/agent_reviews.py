@@ -304,7 +304,7 @@ def rounds(pr: PullRequest) -> int:
 def due_again(target: SessionFacts, reviewer: SessionFacts) -> Review | None:
     """The judgement that a reviewing agent is to give anew: the change moved on since, is done again, and its checks are good."""
     pr, head = target.pr, target.head
-    if pr is None or pr.draft or reviewer.activity.state in IN_TURN or reviewer.place is None:
+    if pr is None or pr.draft or _judges(reviewer) or reviewer.place is None:
         return None
     last = _last(pr, reviewer)
     if last is None or not _holds_for_one_commit(last) or last.head == head:
@@ -313,6 +313,12 @@ def due_again(target: SessionFacts, reviewer: SessionFacts) -> Review | None:
     good = pr.green(head) or pr.by_hand == head
     asked = any(message.id == message_id(f"review-again:{reviewer.id}:{head}") for message in reviewer.messages)
     return last if at_rest and good and not asked else None
+
+
+def _judges(reviewer: SessionFacts) -> bool:
+    """Is it at it, or about to be? Until it has judged what is before it, nothing else is put there."""
+    waits = any(one.pending and one.sender == "review" for one in reviewer.messages)
+    return waits or reviewer.activity.state in {*IN_TURN, "blocked", "limited", "waiting_input"}
 
 
 def _last(pr: PullRequest, reviewer: SessionFacts) -> Review | None:
