@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from agent_orchestrator.errors import AoError
 from agent_orchestrator.testing.sandbox import Sandbox
 from tests.acceptance.saying import acknowledged, refused
 
@@ -105,6 +106,35 @@ def test_a_broken_file_leaves_the_last_good_one_in_force(shared: Sandbox) -> Non
     _write(repo, good.replace("bk", "bb"))
     done = shared.ao("new", "--json", "--no-wait", "three", cwd=repo)
     assert (json.loads(done.stdout)["id"], done.stderr) == ("bb-three", "")
+
+
+def test_nothing_starts_or_lands_by_a_file_that_a_new_daemon_cannot_read(one: Sandbox) -> None:
+    """What it demands, checks and walls, is not known; once it is right, all goes on."""
+    good = DEMO + "projects:\n  app:\n    path: .\n    ci: {command: test ! -e bad.txt}\n"
+    _write(one.repo, good)
+    work = "[[write: bad.txt|x]] [[commit: bad]] [[done: bad]] [[wait]]"
+    one.ao("new", work, "--name", "bad")
+    one.ao("new", "[[wait]]", "--name", "idle")
+    one.until(lambda: one.session("bad")["status"] == "ci_failed", "its red check")
+    one.ao("stop", "app-idle")
+    one.stop()
+    _write(one.repo, good + "projects: [\n")
+    one.start()
+    head = one.session("bad")["head"]
+    one.ao("send", "app-bad", "[[edit: bad.txt|y]] [[commit: more]] [[done: more]] [[wait]]")
+    one.until(lambda: one.session("bad")["head"] != head and one.session("bad")["pr"], "another commit")
+    one.ao("review", "app-bad", "--approve")
+    asked = one.ao("merge", "app-bad", check=False)
+    assert asked.returncode == 1 and "did not land: nothing starts or lands in app" in asked.stderr
+    assert "bad.txt" not in one.git("ls-tree", "--name-only", "main")
+    with pytest.raises(AoError, match="nothing starts or lands in app"):
+        wanted = {"projectId": "app", "name": "more", "prompt": "[[wait]]"}
+        one.request("POST", "/api/sessions", wanted, **{"X-AO-Cwd": str(one.home.path)})
+    one.ao("restore", "app-idle", check=False)
+    one.until(lambda: one.session("idle")["status"] == "failed", "its agent not to be started")
+    _write(one.repo, good)
+    one.until(lambda: one.session("bad")["status"] == "ci_failed", "its red check again", 90)
+    one.ao("restore", "app-idle")
 
 
 def test_a_broken_file_and_a_new_daemon(one: Sandbox) -> None:

@@ -285,6 +285,7 @@ one and keeps its comments, `ao config schema` prints its JSON Schema.
   {", ".join(f"`{key}`" for key in DAEMON_KEYS)} count only in `$AO_HOME/config.yaml` or in the file the daemon was started
   with. A file without `projects` is about the repository in which it lies: keys of a project may then stand at its top.
   A project's id belongs to one file. A changed file takes effect at once; a broken one leaves the last good one in force.
+  Where a daemon that starts finds it broken, nothing starts or lands in its projects until it is right.
 - **Warnings** of a file are said once, by the first command in its folder, and again when it changes or the daemon is started;
   `ao start`, `ao doctor` and `ao config validate` say them whenever they are asked.
 - **Workspaces.** A file inside a session's workspace is never read.

@@ -23,7 +23,7 @@ from agent_orchestrator.config.merge import overlay, rules
 from agent_orchestrator.config.model import DAEMON_KEYS, Cluster, Config, Power, Profile, Project, Tls
 from agent_orchestrator.config.trust import Around, harmless
 from agent_orchestrator.config.values import Amount, shown
-from agent_orchestrator.errors import AoError, ConfigError, machine_short
+from agent_orchestrator.errors import AoError, ConfigError, Conflict, machine_short
 from agent_orchestrator.flow.rules import Rule
 
 log = structlog.get_logger()
@@ -205,6 +205,13 @@ class ConfigSet:
             found = project_config("", Project(), self._home.parent, file, configs, self.environ)
             self._cache[""] = found
         return found
+
+    def refuse_unread(self, project: ProjectConfig) -> None:
+        """Raises `Conflict` where a project's file is there, but was never right since the daemon began: what it demands is not known."""
+        file = project.file
+        if file is not None and _key(file) not in self._loaded and file.exists():
+            wrong = self.broken.get(_key(file)) or f"{file} could not be read"
+            raise Conflict(f"nothing starts or lands in {project.id}, which has no good configuration: {wrong}")
 
     def projects(self) -> tuple[ProjectConfig, ...]:
         """All projects, by id."""

@@ -260,6 +260,7 @@ class Lifecycle:
         """Start the agent: at first with its task, later with the message it is started for, or where it left off."""
         facts, generation = self._facts(intent), intent.generation
         assert facts.place is not None
+        self.plugins.in_force(facts.project)  # without that it would start without its walls
         if not await self.plugins.site_of(facts).present(Path(facts.place.path)):
             raise Conflict(
                 f"the workspace {facts.place.path} is not there any more",

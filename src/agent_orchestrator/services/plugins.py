@@ -57,9 +57,15 @@ class Plugins:
             raise Conflict(f"the project {project_id} is not registered any more", "add it again: ao add-project PATH")
         return project
 
+    def in_force(self, project_id: str) -> ProjectConfig:
+        """The same, for who starts or lands something: `Conflict` where its file is there and what it demands is not known."""
+        project = self.project(project_id)
+        self.config.refuse_unread(project)
+        return project
+
     def checks(self, facts: SessionFacts) -> dict[str, Check]:
         """Every check that a session's change must pass, by name."""
-        return {**self.project(facts.project).ci, **self.own_checks(facts)}
+        return {**self.in_force(facts.project).ci, **self.own_checks(facts)}
 
     def registry(self, project: ProjectConfig) -> Registry:
         """The plugins that a project may use."""

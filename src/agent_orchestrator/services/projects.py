@@ -123,11 +123,13 @@ class Projects:
             if project.removed:
                 continue
             file = Path(project.config) if project.config else None
-            if file and file.exists() and self.config.loaded(file) is None:
+            file = file if file and file.exists() else None
+            if file and self.config.loaded(file) is None:
                 await self._try(file, partial(self.config.add, file, removed))
                 self._watch(file)
             if self.config.project(project.id) is None:
-                await self._try(None, partial(self.config.add_adhoc, project.id, Path(project.path)))
+                unread = file if file and self.config.loaded(file) is None else None
+                await self._try(None, partial(self.config.add_adhoc, project.id, Path(project.path), unread))
 
     async def take(self, file: Path) -> None:
         """Take up the file that the daemon is started with. Raises what is wrong with it."""
@@ -457,7 +459,11 @@ class Projects:
         reactions: bool = False,
         coordinator: bool = False,
     ) -> None:
-        """Refuse to use what came with the repository and nobody trusted; checks only what this session would use."""
+        """Refuse to use what came with the repository and nobody trusted; checks only what this session would use.
+
+        And to use nothing of a file that is there and cannot be read: it may demand walls.
+        """
+        self.config.refuse_unread(project)
         asked = partial(self.distrust, project, profile, ci=ci, reactions=reactions, coordinator=coordinator)
         if asked() and project.file:
             await self._note_own(project.file)  # the user may have edited code of his own since the file was read
