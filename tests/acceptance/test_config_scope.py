@@ -137,6 +137,18 @@ def test_nothing_starts_or_lands_by_a_file_that_a_new_daemon_cannot_read(one: Sa
     one.ao("restore", "app-idle")
 
 
+def test_nothing_starts_by_an_own_file_that_a_new_daemon_cannot_read(one: Sandbox) -> None:
+    _write(one.repo, DEMO)
+    one.ao("new", "[[wait]]", "--name", "first")
+    one.stop()
+    one.home.config.write_text("defaults: [\n")
+    one.start()
+    asked = one.ao("new", "[[wait]]", "--name", "second", check=False)
+    assert asked.returncode == 1 and "nothing starts or lands in app" in asked.stderr
+    one.home.config.write_text("defaults: {runtime: process}\n")
+    one.until(lambda: one.ao("new", "[[wait]]", "--name", "second", check=False).returncode == 0, "the file to count")
+
+
 def test_a_broken_file_and_a_new_daemon(one: Sandbox) -> None:
     good = DEMO + "projects:\n  app: {path: ., sessionPrefix: bk}\n"
     _write(one.repo, good)

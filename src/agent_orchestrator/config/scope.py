@@ -102,6 +102,7 @@ class ConfigSet:
         """Called when other content is in force."""
         self.broken: dict[Path, str] = {}
         """Files that are wrong now, with what is wrong; their last good content is in force."""
+        self._unread: set[Path] = set()
 
     # -- files ---------------------------------------------------------------------------------------------------------
 
@@ -206,12 +207,17 @@ class ConfigSet:
             self._cache[""] = found
         return found
 
+    def note_unread(self, path: Path) -> None:
+        """A file that is there was not right when the daemon began: what it demands, checks and walls for one, is not known."""
+        if path.exists() and _key(path) not in self._loaded:
+            self._unread.add(_key(path))
+
     def refuse_unread(self, project: ProjectConfig) -> None:
-        """Raises `Conflict` where a project's file is there, but was never right since the daemon began: what it demands is not known."""
-        file = project.file
-        if file is not None and _key(file) not in self._loaded and file.exists():
-            wrong = self.broken.get(_key(file)) or f"{file} could not be read"
-            raise Conflict(f"nothing starts or lands in {project.id}, which has no good configuration: {wrong}")
+        """Raises `Conflict` where that holds for the user's own file or the project's."""
+        for file in (self._home, project.file):
+            if file is not None and _key(file) in self._unread and file.exists():
+                wrong = self.broken.get(_key(file)) or f"{file} could not be read"
+                raise Conflict(f"nothing starts or lands in {project.id}, which has no good configuration: {wrong}")
 
     def projects(self) -> tuple[ProjectConfig, ...]:
         """All projects, by id."""
@@ -315,6 +321,7 @@ class ConfigSet:
             self._put(key, loaded, entries)
         self._without[key] = without
         self.broken.pop(key, None)
+        self._unread.discard(key)
         return loaded
 
     def _read(self, path: Path) -> Loaded:

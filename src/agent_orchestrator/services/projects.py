@@ -117,6 +117,7 @@ class Projects:
     async def start(self) -> None:
         """Take up the projects that the log knows. A file that is wrong now does not keep the daemon from starting."""
         await self._try(self.home.config, self.config.load_home)
+        self.config.note_unread(self.home.config)
         self._watch(self.home.config)
         removed = {project.id for project in self.flow.home.projects.values() if project.removed}
         for project in self.flow.home.projects.values():
@@ -126,6 +127,7 @@ class Projects:
             file = file if file and file.exists() else None
             if file and self.config.loaded(file) is None:
                 await self._try(file, partial(self.config.add, file, removed))
+                self.config.note_unread(file)
                 self._watch(file)
             if self.config.project(project.id) is None:
                 unread = file if file and self.config.loaded(file) is None else None
