@@ -144,6 +144,22 @@ def test_a_workspace_with_unsaved_work_in_the_way_follows_once_it_is_out_of_the_
     status(box, "high", "review_pending")
 
 
+def test_a_workspace_stays_as_it_is_while_its_agent_waits_for_a_permission(box: Sandbox) -> None:
+    """What it was about to write was made for the files that it saw: written over others, it would take back what they brought."""
+    change(box, "low")
+    begin(box, "high", "[[edit: high.txt|high]] [[commit: high]] [[block: Write low.txt?]] [[wait]]", "low")
+    before = status(box, "high", "blocked")
+    change(box, "beside", "low")
+    box.ao("review", "low", "--approve")
+    box.ao("merge", "low")
+    until(box, "high", lambda now: now["base"] == "main", "its base")
+    followed(box, "beside")
+    assert box.session("high")["head"] == before["head"]
+    assert not [event for event in box.events("app-high") if event["type"] in ("branch-rebased", "rebase-refused")]
+    box.ao("answer", "high", "--allow")
+    followed(box, "high")
+
+
 def test_what_conflicts_is_the_agents_matter(box: Sandbox) -> None:
     low = change(box, "low")
     solve = "git rebase --onto main HEAD~1; echo both > high.txt; git add -A; git -c core.editor=true rebase --continue"

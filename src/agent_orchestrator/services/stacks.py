@@ -105,7 +105,7 @@ class Stacks:
         facts = self.flow.sessions[intent.session]
         place, below = facts.place, facts.below
         assert place is not None and below is not None
-        if facts.live and facts.activity.state in IN_TURN:
+        if facts.live and facts.activity.state in {*IN_TURN, "blocked"}:
             raise Again(LOOK_AGAIN)
         onto = await Git(self.host, Path(facts.spec.repo)).resolve(f"refs/heads/{facts.base}")
         if onto is None:
