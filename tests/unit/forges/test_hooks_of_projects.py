@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 
 from agent_orchestrator.forge import Hint
+from agent_orchestrator.services.forges import hooks
 from agent_orchestrator.services.forges.hooks import Unsigned, Webhooks
 from agent_orchestrator.services.forges.repositories import Repositories
 
@@ -111,3 +112,13 @@ async def test_a_number_of_thousands_of_digits_has_nothing_read(digits: int) -> 
     else:
         assert await world.webhooks.receive("github", headers, text)
     assert world.hinted == []
+
+
+async def test_so_many_deliveries_are_known_when_they_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hooks, "REMEMBERED", 3)
+    world = World("github", a={"secret": "of a"})
+    for number in range(20):
+        assert await world.send(b"of a", str(number))
+        for before in range(max(0, number - 2), number + 1):
+            assert not await world.send(b"of a", str(before)), (number, before)
+    assert await world.send(b"of a", "0"), "no longer"
