@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -214,13 +215,20 @@ def test_an_agents_approval_is_for_the_commit_that_it_had_before_it(tmp_path: Pa
         assert box.session("later")["pr"]["review"] == "approved"
 
 
-def test_who_approved_a_change_looks_again_at_what_is_committed_later(tmp_path: Path) -> None:
-    with Sandbox(tmp_path, "process") as box:
+@contextmanager
+def reviewed(folder: Path, agent: str) -> Iterator[Sandbox]:
+    """A change that an agent is asked to judge, whose word is enough."""
+    with Sandbox(folder, "process") as box:
         box.repository(config=HOOKED)
         box.start()
         start(box, "one", WORK)
         box.until(lambda: reviewable(box, "one"), "the pull request", PATIENCE)
-        box.ao("review", "app-one", "--agent", "thorough")
+        box.ao("review", "app-one", "--agent", agent)
+        yield box
+
+
+def test_who_approved_a_change_looks_again_at_what_is_committed_later(tmp_path: Path) -> None:
+    with reviewed(tmp_path, "thorough") as box:
         box.until(lambda: reviews(box, "one"), "its judgement", PATIENCE)
         box.ao("send", "app-one", "go on")
         box.until(lambda: len(reviews(box, "one")) == 2, "another look", PATIENCE)
@@ -232,12 +240,7 @@ def test_who_approved_a_change_looks_again_at_what_is_committed_later(tmp_path: 
 
 def test_who_waits_for_an_answer_while_it_judges_keeps_what_it_has_before_it(tmp_path: Path) -> None:
     """What is committed meanwhile is judged afterwards: no approval is for a commit that was put there unseen."""
-    with Sandbox(tmp_path, "process") as box:
-        box.repository(config=HOOKED)
-        box.start()
-        start(box, "one", WORK)
-        box.until(lambda: reviewable(box, "one"), "the pull request", PATIENCE)
-        box.ao("review", "app-one", "--agent", "asking")
+    with reviewed(tmp_path, "asking") as box:
         box.until(lambda: box.session("review-one")["status"] == "blocked", "the question in its midst", PATIENCE)
         judged = box.session("one")["head"]
         box.ao("send", "app-one", "go on")

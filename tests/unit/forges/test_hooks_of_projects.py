@@ -122,3 +122,6 @@ async def test_so_many_deliveries_are_known_when_they_come_again(monkeypatch: py
         for before in range(max(0, number - 2), number + 1):
             assert not await world.send(b"of a", str(before)), (number, before)
     assert await world.send(b"of a", "0"), "no longer"
+    assert [await world.send(b"of a", "\ud800") for _ in range(2)] == [True, False], (
+        "half a character is a name as well"
+    )

@@ -97,7 +97,7 @@ class Webhooks:
 
 def _short(*parts: str) -> int:
     """Stands for a text among thousands, in little room."""
-    return int.from_bytes(hashlib.blake2b("\0".join(parts).encode(), digest_size=8).digest())
+    return int.from_bytes(hashlib.blake2b("\0".join(parts).encode(errors="surrogatepass"), digest_size=8).digest())
 
 
 def _genuine(
