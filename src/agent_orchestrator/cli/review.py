@@ -25,12 +25,14 @@ from agent_orchestrator.cli.common import (
     session_path,
 )
 from agent_orchestrator.client import Client
-from agent_orchestrator.errors import AoError, UsageError
+from agent_orchestrator.errors import AoError, NotFound, UsageError
 from agent_orchestrator.wire import quote, with_query
 
 Pull = dict[str, Any]
 
 _LINE = re.compile(r"(?P<path>[^:]+):(?P<line>[1-9]\d*):(?P<body>.+)", re.DOTALL)
+_SHOWN_TESTS = 20
+"""Failing tests of a check that are listed."""
 _LOOK = 2.0
 """Seconds after which a merge that waits says what for."""
 
@@ -185,11 +187,51 @@ def _review_lines(found: Pull) -> list[str]:
     return [*lines, ""]
 
 
-def _check_lines(found: Pull) -> list[str]:
-    lines = [f"  check {out.one_line(each['name'])}: {each['state']}" for each in found["checks"]] or ["  no checks"]
-    for each in found["failing"]:
-        lines.append(f"  {out.one_line(each['name'])} says:")
-        lines += _quoted(each["summary"], "    ")
+def _check_lines(found: Pull, only: str | None = None) -> list[str]:
+    explained = {each["name"]: each for each in found["failing"]}
+    lines: list[str] = []
+    for check in found["checks"]:
+        if only in (None, check["name"]):
+            more = explained.get(check["name"])
+            lines += [f"  check {out.one_line(check['name'])}: {_check_state(check)}"]
+            lines += _explanation(found, more) if more else []
+    return lines or ["  no checks"]
+
+
+def _check_state(check: dict[str, Any]) -> str:
+    """Return a check's state with its counts: `failure, 257 passed, 40 failed (2 new, 38 known on main)`."""
+    counts = [f"{check[kind]} {kind}" for kind in ("passed", "failed", "skipped") if check[kind]]
+    compared = [f"{check['new']} new"] if check["new"] and check["known"] else []
+    compared += [f"{check['known']} known on the base branch"] if check["known"] else []
+    state = check["state"].replace("not_set_up", "environment not set up")
+    reason = f": {out.one_line(check['reason'])}" if check["reason"] else ""
+    return ", ".join([state, *counts]) + (f" ({', '.join(compared)})" if compared else "") + reason
+
+
+def _explanation(found: Pull, check: dict[str, Any]) -> list[str]:
+    """Return the failing tests by kind, the relevant output, and the command that runs it by hand."""
+    rows = [("new", each["name"], each["message"]) for each in check["newFailures"]]
+    known = set(check["knownFailures"]) - set(check["ownedFailures"])
+    rows += [("to fix", name, "") for name in check["ownedFailures"]]
+    rows += [("known", name, "") for name in check["knownFailures"] if name in known]
+    rows += [("gone", name, "") for name in check["vanished"]] + [
+        ("skipped", name, "") for name in check["newlySkipped"]
+    ]
+    lines = [
+        f"    {kind:<8}{out.one_line(name)}{f': {out.one_line(message)}' if message else ''}"
+        for kind, name, message in rows[:_SHOWN_TESTS]
+    ]
+    if len(rows) > _SHOWN_TESTS:
+        lines.append(f"    and {len(rows) - _SHOWN_TESTS} more: --json lists all")
+    lines += _quoted(check["summary"], "    ")
+    if check["remedy"]:
+        lines.append(f"    {out.one_line(check['remedy'])}")
+    if check["command"]:
+        import shlex
+
+        lines.append(
+            f"    run it by hand: ao sh {found['session']} -- sh -c {shlex.quote(out.one_line(check['command']))}"
+        )
     return lines
 
 
@@ -210,29 +252,41 @@ def _next(found: Pull) -> list[str]:
 
 @click.command()
 @session_argument
-@click.option("--run", is_flag=True, help="Run them now, whatever is known.")
+@click.argument("only", metavar="[NAME]", required=False)
+@click.option("--run", is_flag=True, help="Run them now, even if their results are known.")
 @click.option("--log", "name", metavar="NAME", help="Print the whole output of this check.")
 @click.option("-f", "--follow", is_flag=True, help="Print its output as it comes, until it has ended.")
 @json_option
-def checks(session: str, run: bool, name: str | None, follow: bool, as_json: bool) -> None:
-    """Show a session's checks, run them, or print what one says.
+def checks(session: str, only: str | None, run: bool, name: str | None, follow: bool, as_json: bool) -> None:
+    """Show a session's checks: failing tests, counts, the relevant output, and the command to run by hand.
 
-    With -f a check that waits for its place is waited for. Where there is only one, it need not be named.
+    NAME shows one check. With -f a check that waits for its place is waited for; the only check need not be named.
     """
     ao = client()
     found: Pull = ao.post(session_path(session, "/checks")) if run else ao.get(session_path(session, "/review"))
+    if only is not None:
+        _refuse_unknown_check(found, only)
     if name is not None or follow:
-        _print_log(ao, session, name or _only_check(found), follow)
+        _print_log(ao, session, name or only or _only_check(found), follow)
         return
     if as_json:
-        out.print_json({"checks": found["checks"], "failing": found["failing"]})
+        shown = [each for each in found["checks"] if only in (None, each["name"])]
+        explained = [each for each in found["failing"] if only in (None, each["name"])]
+        out.print_json({"checks": shown, "failing": explained})
         return
-    out.show([out.paint(f"{found['session']}  #{found['number']}", "bold"), *_check_lines(found)])
+    out.show([out.paint(f"{found['session']}  #{found['number']}", "bold"), *_check_lines(found, only)])
     if failing := found["failing"]:
         import shlex
 
         names = [shlex.quote(out.one_line(each["name"])) for each in failing]  # of strangers, at a forge
         out.show(f"  ao checks {found['session']} --log {name}" for name in names)
+
+
+def _refuse_unknown_check(found: Pull, name: str) -> None:
+    names = [str(each["name"]) for each in found["checks"]]
+    if name not in names:
+        known = f"it has {', '.join(map(out.one_line, names))}" if names else "it has none yet"
+        raise NotFound(f"{found['session']} has no check {out.one_line(name)}", known)
 
 
 def _only_check(found: Pull) -> str:

@@ -65,6 +65,7 @@ class ProjectConfig:
     copy: tuple[str, ...]
     sparse: tuple[str, ...]
     post_create: tuple[str, ...]
+    red_base: str
     ports: Ports | None
     env: Mapping[str, str]
     worktree_dir: Path | None
@@ -177,6 +178,7 @@ def project_config(
         copy=settings.copy_,
         sparse=settings.sparse,
         post_create=settings.post_create,
+        red_base=settings.red_base,
         ports=settings.ports,
         env=settings.env,
         worktree_dir=_below(root, settings.worktree_dir, environ),

@@ -45,6 +45,7 @@ from agent_orchestrator.config.kinds import (
     PromptBy,
     QuietHours,
     Rate,
+    RedBase,
     Role,
     Sandbox,
     Size,
@@ -323,6 +324,10 @@ class Project(Defaults):
         default=(), description="the only folders that a workspace gets (Git's sparse checkout); absent: all"
     )
     post_create: Texts = Field(default=(), description="shell commands run in a new workspace")
+    red_base: RedBase = Field(
+        default="allow-known",
+        description="whether failures that the base branch has too hold a merge: allow-known, forbid",
+    )
     ports: Ports | None = Field(default=None, description="each session its own block of ports")
     env: Environment = Field(default={}, description="environment of its agents")
     worktree_dir: PlainPath | None = Field(

@@ -9,7 +9,8 @@ from dataclasses import replace
 from agent_orchestrator.flow.authors import WRITES
 from agent_orchestrator.flow.facts import Message, Offer, SessionFacts
 from agent_orchestrator.flow.pull import Comment, Episode, PullRequest
-from agent_orchestrator.flow.status import Status
+from agent_orchestrator.flow.rules import CHECK_NOT_SET_UP
+from agent_orchestrator.flow.status import IN_TURN, Status
 
 STATUS_TRIGGERS = {
     "needs_input": "agent-needs-input",
@@ -145,6 +146,13 @@ def _ci_failed(facts: SessionFacts, pr: PullRequest) -> str | None:
     return f"{what}@{facts.activity.at:.3f}" if in_vain else episode.occurrence
 
 
+def _check_not_set_up(facts: SessionFacts, pr: PullRequest) -> str | None:
+    """The check and what its environment lacks: the same for every session of the project."""
+    runs = pr.not_set_up(facts.head)
+    at_rest = not facts.live or facts.activity.state not in IN_TURN
+    return f"{runs[0].name}:{runs[0].reason}" if runs and pr.state == "open" and at_rest else None
+
+
 def _ended_a_turn(facts: SessionFacts, since: float) -> bool:
     """A rule has spoken to the agent since then, and the turn that took up the last message is over."""
 
@@ -190,6 +198,7 @@ def _approved_and_green(facts: SessionFacts, pr: PullRequest) -> str | None:
 
 _OF_CHANGE: Mapping[str, Callable[[SessionFacts, PullRequest], str | None]] = {
     "ci-failed": _ci_failed,
+    CHECK_NOT_SET_UP: _check_not_set_up,
     "changes-requested": _changes_requested,
     "review-comment": _review_comment,
     "merge-conflicts": _merge_conflicts,

@@ -771,12 +771,31 @@ class CheckFinished(Body):
     tree: str = ""
     passed: int | None = None
     failed: int | None = None
+    skipped: int | None = None
     on_base: bool = False
-    """It fails on the base branch too."""
-    mended: bool = False
-    """The base branch has it mended since the branch left it."""
-    broken: bool = False
-    """It could not be run to its end, on the base branch neither: nobody's change mends that, and it is never green."""
+    """Everything that fails also fails on the base branch, or at the commit where the branch left it."""
+    compared: bool = False
+    """The result was compared with the base branch, test by test."""
+    new: Mapping[str, str] = field(default_factory=dict)
+    """The failures that the base branch does not have: name and message."""
+    known: tuple[str, ...] = ()
+    """The failures that the base branch has too."""
+    owned: tuple[str, ...] = ()
+    """Those of them that the session's task is about."""
+    vanished: tuple[str, ...] = ()
+    """Tests that pass on the base branch and do not exist any more."""
+    newly_skipped: tuple[str, ...] = ()
+    """Tests that pass on the base branch and are skipped."""
+    fewer: int = 0
+    """How many tests fewer are run than on the base branch, where they cannot be named."""
+    forbidden: bool = False
+    """Known failures hold a merge as well (`redBase: forbid`)."""
+    reason: str = ""
+    """What the environment lacks, for a check that is `not_set_up`."""
+    remedy: str = ""
+    """How to set the environment up."""
+    command: str = ""
+    """The command that runs the check by hand."""
     url: str = ""
 
 

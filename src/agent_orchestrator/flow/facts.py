@@ -22,7 +22,7 @@ CLUSTER = "ray"
 
 STEADY = 600.0
 """Seconds after which a launch is not to blame for the end of its machine."""
-VERSION = 11
+VERSION = 12
 """Raised when the meaning of a fold changes: stored facts are then folded anew from the log."""
 
 

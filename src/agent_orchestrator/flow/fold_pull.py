@@ -94,20 +94,35 @@ def _check_started(facts: SessionFacts, _event: Event, body: e.CheckStarted) -> 
     )
 
 
-def _check_finished(facts: SessionFacts, _event: Event, body: e.CheckFinished) -> SessionFacts:
-    run = CheckRun(
+def check_run(body: e.CheckFinished) -> CheckRun:
+    """Return a finished check as the facts keep it."""
+    return CheckRun(
         name=body.name,
         head=body.head,
         state=body.state,
         summary=body.summary,
         log=body.log,
         tree=body.tree,
-        on_base=body.on_base,
         passed=body.passed,
-        broken=body.broken,
+        failed=body.failed,
+        skipped=body.skipped,
+        new=body.new,
+        known=body.known,
+        owned=body.owned,
+        vanished=body.vanished,
+        newly_skipped=body.newly_skipped,
+        fewer=body.fewer,
+        forbidden=body.forbidden,
+        reason=body.reason,
+        remedy=body.remedy,
+        command=body.command,
         url=body.url,
+        outdated=body.on_base and not body.compared,
     )
-    return _checked(facts, run)
+
+
+def _check_finished(facts: SessionFacts, _event: Event, body: e.CheckFinished) -> SessionFacts:
+    return _checked(facts, check_run(body))
 
 
 def _checked(facts: SessionFacts, run: CheckRun) -> SessionFacts:
@@ -127,6 +142,8 @@ def _check_gone(facts: SessionFacts, _event: Event, body: e.CheckGone) -> Sessio
 
 
 def _settled(facts: SessionFacts, _event: Event, body: e.ChecksSettled) -> SessionFacts:
+    if facts.pr and any(run.outdated for run in facts.pr.runs(body.head)):
+        return _with(facts, asked=facts.pr.asked + 1)
     return _with(facts, settled=body.head, unchecked=body.none)
 
 

@@ -10,13 +10,15 @@ from agent_orchestrator.flow.authors import WRITES
 GOOD = frozenset({"success", "flaky", "skipped"})
 BAD = frozenset({"failure", "timed_out", "cancelled"})
 UNDER_WAY = frozenset({"queued", "running"})
+NOT_SET_UP = "not_set_up"
+"""The state of a check whose environment lacks something: neither good nor bad, and nothing merges through it."""
 DEPENDENCY_ENDED = "dependency-ended"
 """What a person is asked for: what a session comes after has ended without landing, and it may go on without."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckRun:
-    """One check at one commit."""
+    """One check at one commit; the fields that `CheckFinished` has too mean the same."""
 
     name: str
     head: str
@@ -24,10 +26,53 @@ class CheckRun:
     summary: str = ""
     log: str = ""
     tree: str = ""
-    on_base: bool = False
     passed: int | None = None
-    broken: bool = False
+    failed: int | None = None
+    skipped: int | None = None
+    new: Mapping[str, str] = field(default_factory=dict)
+    known: tuple[str, ...] = ()
+    owned: tuple[str, ...] = ()
+    vanished: tuple[str, ...] = ()
+    newly_skipped: tuple[str, ...] = ()
+    fewer: int = 0
+    forbidden: bool = False
+    reason: str = ""
+    remedy: str = ""
+    command: str = ""
     url: str = ""
+    outdated: bool = False
+    """An earlier version took the failure for the base branch's without comparing tests: the check runs again."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether everything that fails also fails on the base branch and is not the session's task."""
+        return self.state == "failure" and bool(self.known) and not self.new and not self.owned
+
+    @property
+    def fails(self) -> bool:
+        """Whether it fails through the session's own change, or with failures that its task is to fix."""
+        return self.state in BAD and not self.is_known and not self.outdated
+
+    @property
+    def drops_tests(self) -> bool:
+        """Whether tests that pass on the base branch are not run any more."""
+        return bool(self.vanished or self.newly_skipped or self.fewer)
+
+    @property
+    def dropped(self) -> str:
+        """The tests that are not run any more, in words; an empty string if there are none."""
+        named = [*self.vanished, *(f"{name} (skipped)" for name in self.newly_skipped)]
+        some = ", ".join(named[:3]) + (f" and {len(named) - 3} more" if len(named) > 3 else "")
+        fewer = f"{self.fewer} fewer tests than before" if self.fewer else ""
+        return "; ".join(filter(None, (some, fewer)))
+
+    @property
+    def compared(self) -> str:
+        """How its failures compare with the base branch's, in words: `1 new, 3 known`; an empty string if that was not compared."""
+        owned = f"{len(self.owned)} to fix" if self.owned else ""
+        known = len(self.known) - len(self.owned)
+        parts = [f"{len(self.new)} new" if self.new else "", owned, f"{known} known" if known else ""]
+        return ", ".join(filter(None, parts)) if self.known else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,21 +211,52 @@ class PullRequest:
         """`draft`, `open`, `merged` or `closed`."""
         return "draft" if self.draft and self.state == "open" else self.state
 
-    def failing(self, head: str | None) -> list[CheckRun]:
-        """Checks that fail at this commit through the change's own fault."""
-        return [run for run in self.checks.values() if run.head == head and run.state in BAD and not run.on_base]
+    def runs(self, head: str | None) -> list[CheckRun]:
+        """The checks at this commit."""
+        return [run for run in self.checks.values() if run.head == head]
 
-    def broken(self, head: str | None) -> list[CheckRun]:
-        """Checks that could not be run to their end: a person's matter."""
-        return [run for run in self.checks.values() if run.head == head and run.broken]
+    def failing(self, head: str | None) -> list[CheckRun]:
+        """Checks at this commit whose failures are the session's to fix."""
+        return [run for run in self.runs(head) if run.fails]
+
+    def not_set_up(self, head: str | None) -> list[CheckRun]:
+        """Checks at this commit that have no verdict, because their environment is not set up."""
+        return [run for run in self.runs(head) if run.state == NOT_SET_UP]
+
+    def forbidden(self, head: str | None) -> list[CheckRun]:
+        """Checks whose failures the base branch has too, in a project in which these hold a merge."""
+        return [run for run in self.runs(head) if run.is_known and run.forbidden]
+
+    def dropping(self, head: str | None) -> list[CheckRun]:
+        """Checks that do not run tests any more that they run on the base branch, which no person has approved at this commit."""
+        if self.person_approved(head):
+            return []
+        return [run for run in self.runs(head) if run.drops_tests and not run.outdated]
 
     def red(self, head: str | None) -> list[CheckRun]:
-        """Checks that stand in the way of landing this commit."""
-        return self.failing(head) + self.broken(head)
+        """Checks that hold the merge of this commit, whatever a reviewer says."""
+        return [*self.failing(head), *self.not_set_up(head), *self.forbidden(head)]
+
+    def merge_blocker(self, head: str | None) -> str:
+        """Why the checks at this commit hold its merge, or an empty string if they do not."""
+        if failing := self.failing(head):
+            return f"checks fail: {', '.join(run.name for run in failing)}"
+        if lacking := self.not_set_up(head):
+            return f"{lacking[0].name}: environment not set up: {lacking[0].reason}"
+        if known := self.forbidden(head):
+            return f"{known[0].name} fails on {self.base} too, and redBase is forbid"
+        if dropping := self.dropping(head):
+            return f"{dropping[0].name} does not run tests that pass on {self.base}: {dropping[0].dropped}"
+        return ""
+
+    def person_approved(self, head: str | None) -> bool:
+        """Whether a person's last review approves exactly this commit."""
+        given = [one for one in self.judgements if one.kind == "person"]
+        return bool(given) and given[-1].verdict == "approved" and given[-1].stands_at == head
 
     def running(self, head: str | None) -> bool:
         """Some check at this commit has no result yet."""
-        return any(run.head == head and run.state in UNDER_WAY for run in self.checks.values())
+        return any(run.state in UNDER_WAY or (run.outdated and self.state == "open") for run in self.runs(head))
 
     def awaited(self, head: str | None) -> bool:
         """Nothing is known of the checks at this commit, and something will be."""
@@ -190,9 +266,8 @@ class PullRequest:
         """Every check that is to run has run at this commit, and passed. Not reported is not green."""
         if self.settled != head:
             return False
-        return self.unchecked or all(
-            run.state in GOOD or (run.on_base and not run.broken) for run in self.checks.values() if run.head == head
-        )
+        passed = all(run.state in GOOD or (run.is_known and not run.forbidden) for run in self.runs(head))
+        return self.unchecked or (passed and not self.dropping(head))
 
     @property
     def judgements(self) -> list[Review]:

@@ -37,7 +37,7 @@ from agent_orchestrator.flow.events import (
 )
 from agent_orchestrator.flow.facts import SessionFacts
 from agent_orchestrator.flow.pull import Episode, issue_number
-from agent_orchestrator.flow.rules import Rule
+from agent_orchestrator.flow.rules import CHECK_NOT_SET_UP, Rule
 from agent_orchestrator.flow.status import STUCK_AFTER, WATCHING, derive
 from agent_orchestrator.flow.verdicts import review_in
 
@@ -389,7 +389,8 @@ def untold(intent: Intent, facts: SessionFacts) -> bool:
 def _follow(rule: Rule, facts: SessionFacts, episode: Episode, what: str, now: float) -> list[Intent]:
     attempt = episode.attempts + 1
     args = {"rule": rule.name, "trigger": rule.trigger, "occurrence": what, "attempt": attempt}
-    name = f"{rule.name}:{facts.id}:{what}"
+    about = facts.project if rule.trigger == CHECK_NOT_SET_UP and rule.action == "notify" else facts.id
+    name = f"{rule.name}:{about}:{what}"
     intents = []
     exhausted = rule.retries is not None and attempt > rule.retries
     if not exhausted:

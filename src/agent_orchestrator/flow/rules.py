@@ -155,6 +155,9 @@ What you did:
 Begin with: {{update}}
 Keep what both sides meant, run the checks, and finish with everything committed."""
 
+CHECK_NOT_SET_UP = "check-not-set-up"
+"""The trigger that a person hears of once per project and cause, however many sessions it stops."""
+
 DEFAULT_RULES: tuple[Rule, ...] = (
     Rule(
         "ci-failed",
@@ -201,6 +204,7 @@ DEFAULT_RULES: tuple[Rule, ...] = (
     Rule("agent-blocked", "agent-blocked", priority="urgent", delay=20.0, unless_watched=True),
     Rule("agent-stuck", "agent-stuck", priority="urgent", threshold=600.0),
     Rule("agent-exited", "agent-exited", priority="warning"),
+    Rule(CHECK_NOT_SET_UP, CHECK_NOT_SET_UP, priority="action"),
     Rule("usage-limit", "usage-limit", action="hold", priority="warning"),
     Rule("budget-exceeded", "budget-exceeded", action="stop", priority="urgent"),
     Rule("pr-merged", "pr-merged", action="clean-up", priority="info"),

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from agent_orchestrator.flow.events import rfc3339
 from agent_orchestrator.flow.facts import SessionFacts
-from agent_orchestrator.flow.pull import DEPENDENCY_ENDED
+from agent_orchestrator.flow.pull import DEPENDENCY_ENDED, CheckRun
 
 STUCK_AFTER = 600.0
 """Seconds of silence in a turn after which a session counts as stuck, unless its rules say otherwise."""
@@ -22,6 +22,7 @@ COLUMNS = {
     "failed": "Needs you",
     "stuck": "Needs you",
     "interrupted": "Needs you",
+    "not_set_up": "Needs you",
     "merging": "Working",
     "working": "Working",
     "limited": "Working",
@@ -55,6 +56,7 @@ STATES = {
     "interrupted": "error",
     "failed": "error",
     "stuck": "error",
+    "not_set_up": "waiting",
     "queued": "working",
     "starting": "working",
     "merging": "working",
@@ -97,6 +99,7 @@ def derive(facts: SessionFacts, now: float, stuck_after: float = STUCK_AFTER) ->
         _ended(facts)
         or _before_launch(facts)
         or _needs_you(facts, now, stuck_after)
+        or _not_set_up(facts)
         or _at_work(facts, now)
         or _of_change(facts)
         or _quiet(facts)
@@ -205,6 +208,19 @@ def _needs_you(facts: SessionFacts, now: float, stuck_after: float) -> Status | 
     return None
 
 
+def _not_set_up(facts: SessionFacts) -> Status | None:
+    """A check has no verdict because its environment lacks something; said once the agent's turn has ended."""
+    pr = facts.pr
+    if pr is None or pr.state != "open" or pr.landing or (facts.live and facts.activity.state in IN_TURN):
+        return None
+    runs = pr.not_set_up(facts.head)
+    if not runs:
+        return None
+    remedy = f". {runs[0].remedy}" if runs[0].remedy else ""
+    why = f"{runs[0].name}: environment not set up: {runs[0].reason}{remedy}"
+    return Status("not_set_up", "checks", facts.updated_at, why, runs[0].remedy or "a working set-up: ao init --check")
+
+
 def _ended_badly(facts: SessionFacts) -> Status | None:
     launch, activity = facts.launch, facts.activity
     assert launch is not None
@@ -267,16 +283,19 @@ def _of_change(facts: SessionFacts) -> Status | None:
             facts, "conflicted", "merge-conflicts", f"conflicts with {pr.base} in {', '.join(pr.conflicts[:3])}"
         )
     if failing := pr.failing(head):
-        return _trouble(facts, "ci_failed", "ci-failed", f"checks fail: {', '.join(run.name for run in failing)}")
-    if broken := pr.broken(head):
-        why = f"checks cannot be run: {', '.join(run.name for run in broken)}"
-        return Status("ci_failed", "checks", at, f"{why} ({broken[0].summary.partition(chr(10))[0]})", "you", True)
+        return _trouble(facts, "ci_failed", "ci-failed", f"checks fail: {', '.join(map(_check_text, failing))}")
+    if known := pr.forbidden(head):
+        why = f"checks fail as they do on {pr.base}, and redBase is forbid: {', '.join(map(_check_text, known))}"
+        return Status("ci_failed", "checks", at, why, f"a green {pr.base}", True)
     if verdict == "changes_requested":
         return _trouble(facts, "changes_requested", "changes-requested", "a reviewer asks for changes")
     if pr.running(head):
         return Status("ci_running", "checks", at, "its checks run", "its checks")
     if pr.draft:
         return Status("pr_open", "pr", at, f"pull request #{pr.number} is a draft", "the agent to be done")
+    if dropping := pr.dropping(head):
+        why = f"{dropping[0].name} does not run tests that pass on {pr.base}: {dropping[0].dropped}"
+        return Status("review_pending", "checks", at, why, f"your approval: ao review {facts.id} --approve")
     if verdict == "approved":
         if facts.stacked and pr.green(head):
             return Status("approved", "pr", at, f"approved and green, on top of {facts.spec.stack}", "that to land")
@@ -294,6 +313,10 @@ def _of_change(facts: SessionFacts) -> Status | None:
     return Status(
         "review_pending", "pr", at, f"pull request #{pr.number} waits for a review{said}", "your review: ao review"
     )
+
+
+def _check_text(run: CheckRun) -> str:
+    return f"{run.name} ({run.compared})" if run.compared else run.name
 
 
 def _trouble(facts: SessionFacts, name: str, trigger: str, why: str) -> Status:

@@ -37,7 +37,9 @@ class Check(Shown):
     """One check."""
 
     name: str
-    state: Literal["queued", "running", "success", "failure", "flaky", "cancelled", "timed_out", "skipped"]
+    state: Literal[
+        "queued", "running", "success", "failure", "flaky", "cancelled", "timed_out", "skipped", "not_set_up"
+    ]
     url: str | None
 
 
@@ -45,7 +47,16 @@ class ChangeCheck(Check):
     """One check of a pull request."""
 
     on_base: bool
-    """It fails without the change too: on the base branch, or where the branch left that."""
+    """Everything that fails also fails on the base branch, or at the commit where the branch left it."""
+    passed: int | None
+    failed: int | None
+    skipped: int | None
+    new: int
+    """How many failures the base branch does not have."""
+    known: int
+    """How many failures the base branch has too."""
+    reason: str | None
+    """What the environment lacks, or which tests are not run any more."""
 
 
 class PullRequest(Shown):
@@ -422,13 +433,35 @@ class Event(Shown):
     data: dict[str, Any]
 
 
-class FailingCheck(Shown):
-    """A check that fails by the change's own fault, with the relevant part of its output."""
+class NamedFailure(Shown):
+    """One failing test, or one error."""
 
     name: str
-    state: str
+    message: str
+
+
+class FailingCheck(ChangeCheck):
+    """A check that is not simply green, with what explains it."""
+
     summary: str
+    """The relevant part of its output."""
     log: str
+    new_failures: list[NamedFailure]
+    """Those that the base branch does not have."""
+    known_failures: list[str]
+    """Those that the base branch has too."""
+    owned_failures: list[str]
+    """Those of them that the session's task is to fix."""
+    vanished: list[str]
+    """Tests that pass on the base branch and are gone."""
+    newly_skipped: list[str]
+    """Tests that pass on the base branch and are skipped."""
+    fewer: int
+    """How many tests fewer are run than on the base branch, where they cannot be named."""
+    remedy: str | None
+    """How to set the environment up."""
+    command: str | None
+    """The command that runs it by hand, in the workspace."""
 
 
 class Review(Shown):

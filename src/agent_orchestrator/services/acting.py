@@ -178,8 +178,8 @@ def unfit(facts: SessionFacts) -> str:
         return "it is landing already"
     if facts.stacked:
         return f"{facts.spec.stack}, which it stands on, has not landed"
-    if red := pr.red(head):
-        return f"checks fail: {', '.join(run.name for run in red)}"
+    if blocker := pr.merge_blocker(head):
+        return blocker
     if not pr.green(head):
         return "its checks are not known to be good"
     if pr.mergeable(head, facts.base_head) != "yes":

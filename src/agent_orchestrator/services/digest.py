@@ -14,6 +14,7 @@ from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.authors import WRITES
 from agent_orchestrator.flow.events import Event, rfc3339
 from agent_orchestrator.flow.facts import SessionFacts
+from agent_orchestrator.flow.pull import NOT_SET_UP
 from agent_orchestrator.flow.reactions import COORDINATOR
 from agent_orchestrator.flow.status import derive
 
@@ -207,9 +208,11 @@ def _closed(_body: e.PrClosed, _facts: SessionFacts | None, _me: SessionFacts) -
 
 
 def _check(body: e.CheckFinished, _facts: SessionFacts | None, _me: SessionFacts) -> Line | None:
+    if body.state == NOT_SET_UP:
+        return f"check {body.name}: environment not set up: {body.reason}", ""
     if body.state not in ("failure", "timed_out"):
         return None
-    where = ", on the base branch too" if body.on_base else "; its agent is told, you need not"
+    where = ", as on the base branch" if body.on_base else "; the agent has the failures"
     return f"check {body.name} {'failed' if body.state == 'failure' else 'took too long'}{where}", ""
 
 

@@ -24,7 +24,8 @@ from agent_orchestrator.git import Git
 from agent_orchestrator.home import Home
 from agent_orchestrator.host import Host
 from agent_orchestrator.services import landing
-from agent_orchestrator.services.checks import Checks, CheckSpec, Result
+from agent_orchestrator.services.check_events import check_finished, check_not_started, task_text
+from agent_orchestrator.services.checks import Checks, CheckSpec, assess
 from agent_orchestrator.services.lifecycle import Lifecycle
 from agent_orchestrator.services.plugins import Plugins
 from agent_orchestrator.services.projects import Projects
@@ -128,9 +129,9 @@ class Pulls:
         except AoError as error:
             if error.retryable:
                 raise
-            body = e.CheckFinished(name, head, "failure", f"it could not be run: {error}", on_base=True, broken=True)
+            body = check_not_started(name, head, error)
         events = [self._event(facts, body, f"{key}:{name}:finished", "checks")]
-        if body.on_base and not body.mended:
+        if body.on_base:
             events.append(self._notice(self.flow.sessions[facts.id], body))
         await self.flow.append(*events)
         return body.state
@@ -153,47 +154,19 @@ class Pulls:
         telling: list[asyncio.Future[list[Event]]] = []
         await self.flow.append(self._event(facts, e.CheckStarted(name, head), f"{key}:{name}:started", "checks"))
         await self.projects.check_trust(project, None, ci=True)
-        result = await self.checks.verdict(spec, again=again, started=started)
+        base = self.flow.sessions[facts.id].base_head
+        left = await Git(self.host, spec.repo).merge_base(head, base) if base else None
+        found = await assess(self.checks, spec, base, left, again=again, started=started)
         await asyncio.gather(*telling)
-        blamed = await self._fails_without_it(facts.id, spec, result) if result.state == "failure" else ""
-        tests = result.tests
-        return e.CheckFinished(
-            name,
-            head,
-            result.state,
-            summary="" if result.state == "success" else result.summary,
-            log=str(result.log),
-            tree=result.tree,
-            passed=tests.passed if tests else None,
-            failed=tests.failed if tests else None,
-            on_base=bool(blamed),
-            mended=blamed == "before" and result.about_content,
-            broken=bool(blamed) and not result.about_content,
-        )
+        task = "" if spec.own or self.plugins.own_checks(facts) else task_text(facts)
+        return await check_finished(facts, project, found, name, head, check.command, task=task)
 
     def _notice(self, facts: SessionFacts, body: e.CheckFinished) -> Event:
-        """A person is told once for each commit of the base: no agent's change mends it."""
-        how = body.summary.partition("\n")[0]
-        told = f"{how}; it is run again by: ao checks {facts.id} --run" if body.broken else f"it fails there too: {how}"
+        """A person hears once for each commit of the base that a check fails there."""
+        first = ", ".join(body.known[:3]) + (f" and {len(body.known) - 3} more" if len(body.known) > 3 else "")
         where = f"{facts.project}:{body.name}:{facts.base_head}"
-        notice = e.Notified(
-            "ci-failed",
-            f"the check {body.name} cannot be run" if body.broken else f"the check {body.name} fails on {facts.base}",
-            told,
-            "urgent" if body.broken else "warning",
-        )
-        return self._event(facts, self.gate(facts.project, notice), f"base-fails:{where}:{body.broken}", "checks")
-
-    async def _fails_without_it(self, session: str, spec: CheckSpec, result: Result) -> str:
-        """Does the check fail on the base too: `now`, or only as that was `before`, where the branch left it? Nothing: neither."""
-        base_head = self.flow.sessions[session].base_head  # that of this moment: the check may have taken long
-        if not base_head:
-            return ""
-        if await self.checks.base_fails(spec, base_head, result):
-            return "now"
-        left = await Git(self.host, spec.repo).merge_base(spec.commit, base_head)
-        before = left is not None and left != base_head and await self.checks.base_fails(spec, left, result)
-        return "before" if before else ""
+        notice = e.Notified("ci-failed", f"{body.name} fails on {facts.base}", f"Also fails there: {first}", "warning")
+        return self._event(facts, self.gate(facts.project, notice), f"base-fails:{where}", "checks")
 
     def check_spec(
         self, facts: SessionFacts, project: ProjectConfig, name: str, check: Check, commit: str

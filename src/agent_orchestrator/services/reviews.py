@@ -18,7 +18,7 @@ from agent_orchestrator.flow.authors import A_PERSON, WRITES, Words, free, held,
 from agent_orchestrator.flow.engine import Change, Flow
 from agent_orchestrator.flow.events import Event, rfc3339
 from agent_orchestrator.flow.facts import SessionFacts
-from agent_orchestrator.flow.pull import UNDER_WAY, CheckRun, Comment, PullRequest, Review
+from agent_orchestrator.flow.pull import GOOD, UNDER_WAY, CheckRun, Comment, PullRequest, Review
 from agent_orchestrator.flow.reactions import CHANGELESS
 from agent_orchestrator.flow.shell_words import visible
 from agent_orchestrator.flow.steering import steers
@@ -28,7 +28,7 @@ from agent_orchestrator.host import Host
 from agent_orchestrator.services import checks, landing
 from agent_orchestrator.services.projects import NOWHERE
 from agent_orchestrator.services.sessions import Sessions
-from agent_orchestrator.services.view import Views, pr_json
+from agent_orchestrator.services.view import Views, check_json, pr_json
 from agent_orchestrator.spool import clean_text
 from agent_orchestrator.watch import Watch
 
@@ -60,8 +60,7 @@ class Reviews:
             "refused": pr.refused or None,
             "conflicts": list(pr.conflicts),
             "failing": [
-                {"name": run.name, "state": run.state, "summary": run.summary, "log": run.log}
-                for run in pr.red(facts.head)
+                _explained(run) for run in pr.runs(facts.head) if run.state not in GOOD | UNDER_WAY or run.drops_tests
             ],
             "reviews": [
                 {
@@ -214,11 +213,10 @@ class Reviews:
                 f"{session} stands on {facts.spec.stack}, which has not landed",
                 f"land that first: ao merge {facts.spec.stack}",
             )
-        red = [run.name for run in pr.red(facts.head)]
-        if red and not force:
-            raise Conflict(
-                f"{session} is red: {', '.join(red)}", "let the agent mend it, or land it all the same: --force"
-            )
+        if (blocker := pr.merge_blocker(facts.head)) and not force:
+            red = ", ".join(run.name for run in pr.failing(facts.head))
+            problem = f"{session} is red: {red}" if red else f"{session} cannot be merged: {blocker}"
+            raise Conflict(problem, _unblock(facts, pr))
         if pr.mergeable(facts.head, facts.base_head) == "no":
             raise Conflict(
                 f"{session} conflicts with {pr.base} in {', '.join(pr.conflicts)}",
@@ -380,9 +378,38 @@ def settled(comments: Sequence[Comment]) -> bool:
     return comments[0].resolved and all(one.resolved for one in comments if not one.by_agent)
 
 
+def _unblock(facts: SessionFacts, pr: PullRequest) -> str:
+    """Return what a person can do about what holds a merge."""
+    anyway = f"merge it anyway: ao merge {facts.id} --force"
+    if pr.failing(facts.head):
+        return f"the agent is to fix it, or {anyway}"
+    if lacking := pr.not_set_up(facts.head):
+        return f"{lacking[0].remedy}; or {anyway}" if lacking[0].remedy else anyway
+    if pr.forbidden(facts.head):
+        return f"fix {pr.base} first, or {anyway}"
+    return f"look at it and approve: ao review {facts.id} --approve; or {anyway}"
+
+
 def _body(said: Review | Comment, trusted: Collection[str] | None) -> str:
     """What somebody said; where an agent asks, nothing of who is neither `trusted` nor may write to the repository."""
     return said.body if trusted is None or free(said, trusted) else f"(left out: {held([said], trusted)})"
+
+
+def _explained(run: CheckRun) -> dict[str, Any]:
+    """Return a check that is not simply green, with what a person needs to understand it."""
+    return {
+        **check_json(run),
+        "summary": run.summary,
+        "log": run.log,
+        "newFailures": [{"name": name, "message": message} for name, message in run.new.items()],
+        "knownFailures": list(run.known),
+        "ownedFailures": list(run.owned),
+        "vanished": list(run.vanished),
+        "newlySkipped": list(run.newly_skipped),
+        "fewer": run.fewer,
+        "remedy": run.remedy or None,
+        "command": run.command or None,
+    }
 
 
 def _threads(pr: PullRequest, trusted: Collection[str] | None) -> list[dict[str, Any]]:

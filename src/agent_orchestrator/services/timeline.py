@@ -12,8 +12,8 @@ from typing import Any, Literal
 from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.events import Event, rfc3339
 from agent_orchestrator.flow.facts import Message, SessionFacts, hold_key
-from agent_orchestrator.flow.pull import BAD, GOOD
-from agent_orchestrator.flow.rules import Rule
+from agent_orchestrator.flow.pull import BAD, GOOD, NOT_SET_UP
+from agent_orchestrator.flow.rules import CHECK_NOT_SET_UP, Rule
 from agent_orchestrator.flow.status import Status
 from agent_orchestrator.services.acting import message_id
 
@@ -239,15 +239,14 @@ def _check(body: e.CheckFinished) -> Entry | None:
         return _entry(
             "seen", f"{body.name} is flaky: it failed, and passed on the same commit", body.summary, by="checks"
         )
+    if body.state == NOT_SET_UP:
+        return _entry(
+            "seen", f"{body.name}: environment not set up: {body.reason}", body.summary, CHECK_NOT_SET_UP, by="checks"
+        )
     if body.state not in BAD or body.state == "cancelled":
         return None
-    if body.broken:
-        return _entry("seen", f"{body.name} could not be run", body.summary, by="checks")
     if body.on_base:
-        how = (
-            "it did where the branch left the base, which has it mended since" if body.mended else "it does on the base"
-        )
-        return _entry("seen", f"CI failed on {body.name}, as {how}", body.summary, by="checks")
+        return _entry("seen", f"CI failed on {body.name}, as on the base branch", body.summary, by="checks")
     how = "CI timed out on" if body.state == "timed_out" else "CI failed on"
     return _entry("seen", f"{how} {body.name}", body.summary, "ci-failed", by="checks")
 

@@ -181,9 +181,21 @@ def session_json(facts: SessionFacts, status: Status, met: Met) -> dict[str, Any
     }
 
 
-def _check_json(run: CheckRun) -> dict[str, Any]:
+def check_json(run: CheckRun) -> dict[str, Any]:
+    """Return one check of a pull request in the shape that the API promises."""
     url = run.url or (f"file://{run.log}" if run.log else None)
-    return {"name": run.name, "state": run.state, "url": url, "onBase": run.on_base and not run.broken}
+    return {
+        "name": run.name,
+        "state": run.state,
+        "url": url,
+        "onBase": run.is_known,
+        "passed": run.passed,
+        "failed": run.failed,
+        "skipped": run.skipped,
+        "new": len(run.new),
+        "known": len(run.known),
+        "reason": run.reason or run.dropped or None,
+    }
 
 
 def tests_passed(facts: SessionFacts) -> int | None:
@@ -206,7 +218,7 @@ def pr_json(facts: SessionFacts) -> dict[str, Any] | None:
         "state": pr.shown_state,
         "head": head,
         "base": pr.base,
-        "checks": [_check_json(run) for run in pr.checks.values() if run.head == head],
+        "checks": [check_json(run) for run in pr.checks.values() if run.head == head],
         "review": "pending" if verdict == "none" and not pr.draft else verdict,
         "mergeable": pr.mergeable(head, facts.base_head),
     }

@@ -51,8 +51,9 @@ def _issue(data: dict[str, Any]) -> str:
 
 def _check(data: dict[str, Any]) -> str:
     if data.get("onBase"):
-        where = "where it left main, which has it mended since" if data.get("mended") else "on main too"
-        return f"fails {where}, so it is not this change's"
+        return f"{len(data.get('known') or ())} known failures on main, none new"
+    if data["state"] == "not_set_up":
+        return f"environment not set up: {data.get('reason')}"
     tests = f" ({data['passed']} test{'s' * (data['passed'] != 1)} passing)" if data.get("passed") else ""
     return f"{data['state']}{tests}"
 

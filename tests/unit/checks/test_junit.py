@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent_orchestrator.services.checks import junit
-from agent_orchestrator.services.checks.results import TestCounts
+from agent_orchestrator.services.checks.outcome import TestCounts
 
 REPORT = """<?xml version="1.0"?>
 <testsuites tests="99"><testsuite name="outer" tests="99"><testsuite name="inner" tests="4">

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent_orchestrator.services.checks.results import TestCounts
+from agent_orchestrator.services.checks.outcome import TestCounts
 from agent_orchestrator.services.checks.summary import LONGEST, counted, plain, relevant
 
 PYTEST = """\

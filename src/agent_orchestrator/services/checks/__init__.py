@@ -8,9 +8,22 @@ follows.
     $AO_HOME/checks/work/<project>/<digest>-<n>/                  a checkout: `tree/`, and our own files beside it
 """
 
+from agent_orchestrator.services.checks.assess import Assessment, assess
 from agent_orchestrator.services.checks.following import follow
-from agent_orchestrator.services.checks.results import Result, TestCounts
+from agent_orchestrator.services.checks.outcome import TestCounts
+from agent_orchestrator.services.checks.ownership import owned_failures
+from agent_orchestrator.services.checks.results import Result
 from agent_orchestrator.services.checks.runner import Checks
 from agent_orchestrator.services.checks.spec import CheckSpec, Limits
 
-__all__ = ["CheckSpec", "Checks", "Limits", "Result", "TestCounts", "follow"]
+__all__ = [
+    "Assessment",
+    "CheckSpec",
+    "Checks",
+    "Limits",
+    "Result",
+    "TestCounts",
+    "assess",
+    "follow",
+    "owned_failures",
+]

@@ -73,6 +73,11 @@ class Checkout:
         """Where the check runs."""
         return self.beside / "tree"
 
+    @property
+    def pytest_report(self) -> Path:
+        """Where pytest writes its report for us."""
+        return self.beside / "pytest.xml"
+
 
 async def find(host: Host, spec: CheckSpec) -> Asked:
     """Find a check's commit and what its set-up depends on. Raises `NotFound`."""

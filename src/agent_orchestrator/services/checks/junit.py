@@ -14,7 +14,7 @@ from pathlib import Path
 from xml.parsers import expat
 
 from agent_orchestrator.safe_files import plain
-from agent_orchestrator.services.checks.results import TestCounts
+from agent_orchestrator.services.checks.outcome import TestCounts
 
 LARGEST = 32 << 20
 """Bytes of one report that are still read."""

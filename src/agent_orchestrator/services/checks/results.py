@@ -7,28 +7,15 @@ import json
 import os
 import shutil
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from agent_orchestrator.services.checks.spec import file_name
+from agent_orchestrator.services.checks.outcome import Outcome, TestCounts
+from agent_orchestrator.services.checks.spec import digest, file_name
 
 State = Literal["success", "failure", "flaky", "timed_out", "cancelled"]
 _REMEMBERED = ("success", "failure", "flaky")
-_SAYS_NOTHING_OF_CONTENT = (126, 127)
-"""Exit codes of a command that could not be run: that is the machine's matter, and may be mended there."""
-
-
-@dataclass(frozen=True, slots=True)
-class TestCounts:
-    """How many tests there were, as the command's own report tells."""
-
-    __test__ = False
-
-    passed: int
-    failed: int
-    skipped: int
-    total: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +30,10 @@ class Result:
     log: Path
     summary: str
     """What went wrong: the relevant part of the output as plain text of at most 4 kB, below one line that says how it ended."""
-    tests: TestCounts | None = None
+    outcome: Outcome = field(default_factory=Outcome)
+    """What it says, test by test."""
+    obstacle: str = ""
+    """What kept it from a verdict on the content: a missing module, a command that is not installed, a signal …"""
     cached: bool = False
     """It was known already; nothing ran."""
     runs: int = 1
@@ -53,11 +43,13 @@ class Result:
 
     @property
     def about_content(self) -> bool:
-        """Would the same content give the same again? Not so for what ran out of time, was killed or could not be started."""
-        if self.state == "failure":
-            code = self.exit_code
-            return code is not None and code < 128 and code not in _SAYS_NOTHING_OF_CONTENT
-        return self.state in _REMEMBERED
+        """Whether the same content would give the same result again: not if it ran out of time or the environment lacked something."""
+        return self.state in _REMEMBERED and not self.obstacle
+
+    @property
+    def tests(self) -> TestCounts | None:
+        """How many tests there were, if the output says so."""
+        return self.outcome.counts
 
 
 class Results:
@@ -95,6 +87,21 @@ class Results:
         known = {**asdict(result), "log": None}
         write_atomically(file, {"key": key, "result": known})
 
+    def executed(self, project: str, command: str) -> int:
+        """Return how many tests the last run of a command that executed any had, whatever its content; 0 if there was none."""
+        try:
+            return int(json.loads(self._executed_file(project, command).read_bytes())["tests"])
+        except (OSError, LookupError, RecursionError, TypeError, ValueError):
+            return 0
+
+    def note_executed(self, project: str, command: str, tests: int) -> None:
+        """Remember that a run of a command executed so many tests."""
+        if tests and tests != self.executed(project, command):
+            write_atomically(self._executed_file(project, command), {"tests": tests})
+
+    def _executed_file(self, project: str, command: str) -> Path:
+        return self._folder / file_name(project) / f"executed-{digest(command)}.json"
+
     def forget_before(self, moment: float) -> None:
         """Remove the results and logs of trees that nobody asked for since."""
         for tree in self._folder.glob("*/*"):
@@ -104,9 +111,10 @@ class Results:
 
 
 def _result(found: dict[str, Any], log: Path) -> Result:
-    tests = found.pop("tests")
-    values = {**found, "log": log, "cached": True, "tests": TestCounts(**tests) if tests else None}
-    return Result(**values)
+    outcome = found.pop("outcome")
+    counts = outcome.pop("counts")
+    said = Outcome(**outcome, counts=TestCounts(**counts) if counts else None)
+    return Result(**{**found, "log": log, "cached": True, "outcome": said})
 
 
 def write_atomically(file: Path, content: object) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shlex
 import signal
 import time
 from collections import deque
@@ -21,7 +22,10 @@ from agent_orchestrator.services.checks import junit, summary
 from agent_orchestrator.services.checks.checkout import Asked, Checkout, Checkouts, alone, find, made_at
 from agent_orchestrator.services.checks.execute import Ended, execute
 from agent_orchestrator.services.checks.log import Log
-from agent_orchestrator.services.checks.results import Result, Results, State, TestCounts
+from agent_orchestrator.services.checks.missing import missing_environment
+from agent_orchestrator.services.checks.outcome import Outcome, both
+from agent_orchestrator.services.checks.results import Result, Results, State
+from agent_orchestrator.services.checks.runners import read_outcome
 from agent_orchestrator.services.checks.spec import CheckSpec, Limits, digest
 
 Started = Callable[[str], None]
@@ -29,6 +33,10 @@ Started = Callable[[str], None]
 
 _CLOCK_TICK = 20_000_000
 """Nanoseconds; what was written this shortly before the command may bear its starting time."""
+_FORMAT = 2
+"""Raised when results have to be made anew: those of an earlier format are not used."""
+_NOT_STARTED = (126, 127)
+"""Exit codes of a command that could not be run."""
 
 
 class _SetUpFailed(Exception):
@@ -110,32 +118,28 @@ class Checks:
     ) -> Result:
         """Run a check, and once more where it fails: one that passes then is `flaky`. `doubted` is told before the second run."""
         first = await self.run(spec, output, again=again, started=started)
-        if first.state != "failure" or first.runs > 1 or first.exit_code in (126, 127) or spec.own:
+        if first.state != "failure" or first.runs > 1 or first.obstacle or spec.own:
             return first
         if doubted:
             doubted()
         second = await self.run(spec, output, again=True, started=started)
         if second.state not in ("success", "failure"):
             return second
-        state: State = "flaky" if second.state == "success" else "failure"
-        told = replace(second, state=state, runs=2, summary=first.summary if state == "flaky" else second.summary)
-        self._remember(spec, _key(spec, await find(self._host, spec)), told)
-        return told
-
-    async def base_fails(self, spec: CheckSpec, base_commit: str, result: Result) -> bool:
-        """Does the check fail at the base's commit as it did here, and not by chance? What could not be found out is no.
-
-        A failure that tells something of the content and one that does not are not the same.
-        """
-        if spec.own:
-            return False
-        base = await self.verdict(replace(spec, commit=base_commit))
-        return base.state == result.state == "failure" and base.about_content == result.about_content
+        if second.state == "success":
+            confirmed = replace(second, state="flaky", runs=2, summary=first.summary)
+        else:
+            confirmed = replace(second, runs=2, outcome=both(first.outcome, second.outcome))
+        self._remember(spec, _key(spec, await find(self._host, spec)), confirmed)
+        return confirmed
 
     async def known(self, spec: CheckSpec) -> Result | None:
         """What is known of this content, without running anything."""
         asked = await find(self._host, spec)
         return self._results.read(spec.project, asked.tree, spec.name, _key(spec, asked))
+
+    def executed_before(self, spec: CheckSpec) -> int:
+        """Return how many tests the last run of this command that executed any had, at whatever commit."""
+        return self._results.executed(spec.project, spec.command)
 
     async def state(self, spec: CheckSpec) -> str:
         """What is known of this content in a word: a result's state, `running` or `unknown`."""
@@ -208,6 +212,7 @@ class Checks:
         # A result that cannot be written down is still a result: the content is tested again when asked for again.
         with contextlib.suppress(OSError):
             self._results.write(spec.project, spec.name, key, result)
+            self._results.note_executed(spec.project, spec.command, result.outcome.executed)
 
     async def _result(self, spec: CheckSpec, asked: Asked, log: Log) -> Result:
         env = {"CI": "1", "GIT_TERMINAL_PROMPT": "0", **spec.env}
@@ -237,12 +242,13 @@ class Checks:
         except _SetUpFailed as error:
             said = f"the set-up {_quoted(error.command)} {_how(error.ended, self._limits.set_up)}"
             told = await asyncio.to_thread(_told, said, log, Path())
-            return self._made("failure", asked, spec, replace(error.ended, code=None), told, None)
+            return self._made("failure", asked, spec, replace(error.ended, code=None), told, obstacle=said)
         try:
             log.section()
             began = checkout.beside / "began"
             with new_file(began):  # its time is when the command begins
                 pass
+            env["PYTEST_ADDOPTS"] = _with_report(env.get("PYTEST_ADDOPTS", ""), checkout.pytest_report)
             ended = await command(spec.command, checkout.beside, spec.timeout)
             return await self._judged(spec, asked, checkout, ended, began.stat().st_mtime_ns, log)
         finally:
@@ -251,15 +257,22 @@ class Checks:
     async def _judged(
         self, spec: CheckSpec, asked: Asked, checkout: Checkout, ended: Ended, since: int, log: Log
     ) -> Result:
-        tests = await self._tests(checkout, since, log)
+        output = await asyncio.to_thread(log.end, summary.LOOKED_AT)
+        reports = await self._reports(checkout, since)
+        code = None if ended.timed_out else ended.code
+        outcome = await asyncio.to_thread(read_outcome, output, reports, exit_code=code)
         state: State = "timed_out" if ended.timed_out else "success" if ended.code == 0 else "failure"
-        told = ""
+        told, obstacle = "", ""
         if state != "success":
             said = f"{_quoted(spec.command)} {_how(ended, spec.timeout)}"
             told = await asyncio.to_thread(_told, said, log, checkout.tree)
-        return self._made(state, asked, spec, ended, told, tests)
+        if state == "failure":
+            obstacle = await asyncio.to_thread(missing_environment, output, outcome, exit_code=code)
+            obstacle = obstacle or (said if _is_killed(ended) or ended.code in _NOT_STARTED else "")
+        return self._made(state, asked, spec, ended, told, outcome, obstacle)
 
-    async def _tests(self, checkout: Checkout, since: int, log: Log) -> TestCounts | None:
+    async def _reports(self, checkout: Checkout, since: int) -> list[Path]:
+        """The JUnit files that the command wrote; not those that the commit contains."""
         reports = await asyncio.to_thread(junit.find_reports, checkout.tree, since)
         doubtful = [str(file) for file in reports if file.stat().st_mtime_ns <= since + _CLOCK_TICK]
         if doubtful:
@@ -269,14 +282,22 @@ class Checks:
             )
             tracked = {checkout.tree / name for name in own if name}
             reports = [file for file in reports if file not in tracked]
-        counts = await asyncio.to_thread(junit.read_reports, reports)
-        return counts or await asyncio.to_thread(summary.counted, log.end(summary.LOOKED_AT))
+        ours = checkout.pytest_report
+        return reports or ([ours] if ours.is_file() and ours.stat().st_mtime_ns >= since else [])
 
     def _made(
-        self, state: State, asked: Asked, spec: CheckSpec, ended: Ended, told: str, tests: TestCounts | None
+        self,
+        state: State,
+        asked: Asked,
+        spec: CheckSpec,
+        ended: Ended,
+        told: str,
+        outcome: Outcome | None = None,
+        obstacle: str = "",
     ) -> Result:
         log = self.log_path(spec.project, asked.tree, spec.name)
-        return Result(state, asked.tree, ended.code, ended.seconds, log, told, tests, at=self._clock())
+        said = outcome or Outcome()
+        return Result(state, asked.tree, ended.code, ended.seconds, log, told, said, obstacle, at=self._clock())
 
 
 class _Places:
@@ -316,7 +337,16 @@ class _Places:
 
 
 def _key(spec: CheckSpec, asked: Asked) -> str:
-    return digest(spec.command, asked.set_up)
+    return digest(_FORMAT, spec.command, asked.set_up)
+
+
+def _with_report(options: str, file: Path) -> str:
+    """Return pytest's options from the environment with a report for us; options that the command gives override it."""
+    return f"{options} -o junit_family=xunit1 --junitxml={shlex.quote(str(file))}".strip()
+
+
+def _is_killed(ended: Ended) -> bool:
+    return ended.code is None or ended.code > 128
 
 
 def _quoted(command: str) -> str:

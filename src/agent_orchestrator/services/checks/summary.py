@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from agent_orchestrator.plain import UNSEEN
-from agent_orchestrator.services.checks.results import TestCounts
+from agent_orchestrator.services.checks.outcome import TestCounts
 
 LONGEST = 4096
 """Bytes of a summary."""

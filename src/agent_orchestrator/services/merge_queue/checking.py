@@ -10,8 +10,10 @@ from agent_orchestrator.config.effective import ProjectConfig
 from agent_orchestrator.config.model import Check
 from agent_orchestrator.flow.engine import Flow
 from agent_orchestrator.flow.facts import SessionFacts
-from agent_orchestrator.flow.pull import GOOD
-from agent_orchestrator.services.checks import Checks, CheckSpec, Result
+from agent_orchestrator.flow.fold_pull import check_run
+from agent_orchestrator.flow.pull import GOOD, CheckRun
+from agent_orchestrator.services.check_events import check_finished, task_text
+from agent_orchestrator.services.checks import Checks, CheckSpec, assess
 from agent_orchestrator.services.landing import Built
 from agent_orchestrator.services.merge_queue.lane import Failed, Ticket
 from agent_orchestrator.services.plugins import Plugins
@@ -51,10 +53,12 @@ class Checking:
         for old in list(self._states)[:-REMEMBERED]:
             del self._states[old]
         specs = {name: self._spec_of(facts, project, name, check, built.commit) for name, check in checks.items()}
-        found = await asyncio.gather(*(self._one(spec, built, doubt) for spec in specs.values()))
+        found = await asyncio.gather(*(self._one(facts, project, spec, built, doubt) for spec in specs.values()))
         return next((failed for failed in found if failed), None)
 
-    async def _one(self, spec: CheckSpec, built: Built, doubt: Callable[[], None]) -> Failed | None:
+    async def _one(
+        self, facts: SessionFacts, project: ProjectConfig, spec: CheckSpec, built: Built, doubt: Callable[[], None]
+    ) -> Failed | None:
         states = self._states.get(built.commit, {})
 
         def started(_tree: str) -> None:
@@ -65,25 +69,34 @@ class Checking:
             doubting.append(asyncio.ensure_future(self._doubt(spec, built, doubt)))
 
         doubting: list[asyncio.Future[None]] = []
+        base = built.base_before
         try:
-            result = await self._checks.verdict(spec, started=started, doubted=failed_once)
-            while result.state == "cancelled":  # by somebody who had no use for this content any more: we have
-                result = await self._checks.verdict(spec, started=started)
+            found = await assess(self._checks, spec, base, started=started, doubted=failed_once)
+            while found.state == "cancelled":  # by a session that no longer needs this content; we do
+                found = await assess(self._checks, spec, base, started=started)
         finally:
             for one in doubting:
                 one.cancel()
-        states[spec.name] = result.state
+        body = await check_finished(
+            facts, project, found, spec.name, facts.head or "", spec.command, task=self._task(facts)
+        )
+        states[spec.name] = found.state
         self.on_state()
-        if result.state in GOOD or await self._not_its_own(spec, built, result):
-            return None
-        return Failed(spec.name, result)
+        return Failed(spec.name, found, body) if _holds(check_run(body), facts) else None
+
+    def _task(self, facts: SessionFacts) -> str:
+        return "" if self._plugins.own_checks(facts) else task_text(facts)
 
     async def _doubt(self, spec: CheckSpec, built: Built, doubt: Callable[[], None]) -> None:
-        """It failed once. That says something, unless what it was built upon is known to fail."""
+        """Say that a check failed once, unless what the change was built upon is known to fail."""
         known = await self._checks.known(replace(spec, commit=built.base_before))
         if known is None or known.state != "failure":
             doubt()
 
-    async def _not_its_own(self, spec: CheckSpec, built: Built, result: Result) -> bool:
-        """Did it fail in the same way without the change?"""
-        return result.about_content and await self._checks.base_fails(spec, built.base_before, result)
+
+def _holds(run: CheckRun, facts: SessionFacts) -> bool:
+    """Whether a check of what was built holds its merge."""
+    assert facts.pr is not None
+    if run.is_known:
+        return run.forbidden
+    return run.state not in GOOD or (run.drops_tests and not facts.pr.person_approved(facts.head))

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from agent_orchestrator.errors import NotFound
+from agent_orchestrator.flow.events import CheckFinished
 from agent_orchestrator.git import Git
 from agent_orchestrator.git_files import find_layout, read_ref
 from agent_orchestrator.host import Host
 from agent_orchestrator.services import landing
-from agent_orchestrator.services.checks import Result
+from agent_orchestrator.services.checks import Assessment
 from agent_orchestrator.services.landing import Built, Conflicted
 from agent_orchestrator.services.merge_queue.planner import Entry, Place, Plan, Verdict, Wishes, plan
 
@@ -32,7 +33,9 @@ class Failed:
     """A check that does not pass."""
 
     check: str
-    result: Result
+    found: Assessment
+    finished: CheckFinished
+    """What is recorded of it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from shlex import quote
 from typing import cast
@@ -12,7 +13,8 @@ from agent_orchestrator.flow import events as e
 from agent_orchestrator.flow.engine import Flow
 from agent_orchestrator.flow.events import Event
 from agent_orchestrator.flow.facts import SessionFacts
-from agent_orchestrator.flow.fold_pull import issue_of
+from agent_orchestrator.flow.fold_pull import check_run, issue_of
+from agent_orchestrator.flow.pull import NOT_SET_UP
 from agent_orchestrator.git import Git
 from agent_orchestrator.git_files import read_symbolic_head
 from agent_orchestrator.home import Home
@@ -80,29 +82,21 @@ class Telling:
         return [self.event(facts, e.LandingWaits(reason), key)] if known != reason else []
 
     def _refused(self, facts: SessionFacts, key: str, refused: Refused) -> list[Event]:
-        """Its agent hears of the check as of any that fails, with what the change was on top of."""
+        """Record why; its agent hears of the check as of any that fails, with what the change was on top of."""
         failed = refused.failed
-        result = failed.result
+        finished, run = failed.finished, check_run(failed.finished)
         where = f"on top of {facts.pr.base if facts.pr else facts.base}"
         where += f" with {', '.join(refused.ahead)}" if refused.ahead else ""
-        why = result.summary.partition("\n")[0] or result.state
+        why = finished.summary.partition("\n")[0] or finished.state
+        what = "fails" if run.fails or run.is_known else "holds the merge"
         events = [
             self.event(
-                facts, e.LandingFailed(f"the check {failed.check} fails {where}: {why}", "checks"), f"{key}:failed"
+                facts, e.LandingFailed(f"the check {failed.check} {what} {where}: {why}", "checks"), f"{key}:failed"
             )
         ]
-        if result.about_content or result.state == "timed_out":
-            finished = e.CheckFinished(
-                failed.check,
-                facts.head or "",
-                result.state,
-                summary=f"{where}: {result.summary}",
-                log=str(result.log),
-                tree=result.tree,
-                passed=result.tests.passed if result.tests else None,
-                failed=result.tests.failed if result.tests else None,
-            )
-            events.append(self.event(facts, finished, f"{key}:{failed.check}:finished", "checks"))
+        if failed.found.result.about_content or finished.state in ("timed_out", NOT_SET_UP):
+            body = replace(finished, summary=f"{where}: {finished.summary}")
+            events.append(self.event(facts, body, f"{key}:{failed.check}:finished", "checks"))
         return events
 
     def _conflicted(self, facts: SessionFacts, key: str, built: landing.Conflicted) -> list[Event]:

@@ -1,0 +1,134 @@
+"""Judges a change by a check: what fails is compared with the base branch, test by test, and what cannot be known is said to be unknown.
+
+`assess(checks, spec, base)` is used for a session's pull request and by the merge queue alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from agent_orchestrator.services.checks.outcome import Comparison, Outcome, compare
+from agent_orchestrator.services.checks.results import Result
+from agent_orchestrator.services.checks.runner import Checks, Started
+from agent_orchestrator.services.checks.spec import CheckSpec
+
+State = Literal["success", "failure", "flaky", "timed_out", "cancelled", "not_set_up"]
+_PASSED = ("success", "flaky")
+
+
+@dataclass(frozen=True, slots=True)
+class Assessment:
+    """What a check says of a change."""
+
+    state: State
+    result: Result
+    reason: str = ""
+    """What the environment lacks, if the state is `not_set_up`."""
+    compared: bool = False
+    """The result was compared with the base branch's."""
+    new: Mapping[str, str] = field(default_factory=dict)
+    """Failures that the base does not have: name and message."""
+    known: Mapping[str, str] = field(default_factory=dict)
+    """Failures that the base has too."""
+    vanished: tuple[str, ...] = ()
+    newly_skipped: tuple[str, ...] = ()
+    fewer: int = 0
+
+    @property
+    def drops_tests(self) -> bool:
+        """Whether tests that pass on the base are not run any more."""
+        return bool(self.vanished or self.newly_skipped or self.fewer)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether everything that fails fails on the base too."""
+        return self.state == "failure" and bool(self.known) and not self.new
+
+
+async def assess(
+    checks: Checks,
+    spec: CheckSpec,
+    base: str | None,
+    branch_point: str | None = None,
+    *,
+    again: bool = False,
+    started: Started | None = None,
+    doubted: Callable[[], None] | None = None,
+) -> Assessment:
+    """Run a check on a change and compare it with the commit `base`, and with the one where the branch left the base.
+
+    Runs the check on those too where their results are not known. Raises what `Checks.verdict` raises.
+    """
+    result = await checks.verdict(spec, again=again, started=started, doubted=doubted)
+    if spec.own or base is None or result.state in ("cancelled", "timed_out"):
+        return Assessment(result.state, result, new=result.outcome.failures)
+    left = branch_point or base
+    if result.state in _PASSED:
+        return await _assess_passed(checks, spec, result, base, left)
+    if result.obstacle and await _lacks_something(checks, spec, base):
+        return Assessment("not_set_up", result, reason=result.obstacle)
+    return await _assess_failed(checks, spec, result, base, left)
+
+
+async def _assess_passed(checks: Checks, spec: CheckSpec, result: Result, base: str, left: str) -> Assessment:
+    if not result.outcome.executed and not checks.executed_before(spec):
+        return Assessment(result.state, result)  # it runs no tests that could be missing
+    before = await checks.verdict(replace(spec, commit=left))
+    if before.obstacle or before.state not in (*_PASSED, "failure"):
+        return Assessment(result.state, result)
+    executed = before.outcome.executed
+    if executed and not result.outcome.executed:
+        reason = f"no test was executed ({executed} on {spec.base or 'the base'})"
+        return Assessment("not_set_up", result, reason=reason)
+    return await _with_dropped(checks, spec, Assessment(result.state, result, compared=True), before, base, left)
+
+
+async def _assess_failed(checks: Checks, spec: CheckSpec, result: Result, base: str, left: str) -> Assessment:
+    there = await checks.verdict(replace(spec, commit=base))
+    earlier = checks.executed_before(spec)
+    if earlier and not result.outcome.executed and not there.outcome.executed:
+        reason = f"no test was executed, here or on {spec.base or 'the base'} ({earlier} in an earlier run)"
+        return Assessment("not_set_up", result, reason=reason)
+    new = _compare(result, there).new
+    before = there
+    if left != base:
+        before = await checks.verdict(replace(spec, commit=left))
+        new = {name: message for name, message in _compare(result, before).new.items() if name in new}
+    known = {name: message for name, message in result.outcome.failures.items() if name not in new}
+    found = Assessment(result.state, result, compared=True, new=new, known=known)
+    return await _with_dropped(checks, spec, found, before, base, left)
+
+
+async def _with_dropped(
+    checks: Checks, spec: CheckSpec, found: Assessment, before: Result, base: str, left: str
+) -> Assessment:
+    """Add the tests that are not run any more; what the base has removed since is none of them."""
+    if before.obstacle or before.state not in (*_PASSED, "failure"):
+        return found
+    difference = compare(found.result.outcome, before.outcome)
+    vanished, skipped = set(difference.vanished), set(difference.newly_skipped)
+    if left != base and (vanished or skipped):
+        now = await checks.verdict(replace(spec, commit=base))
+        later = compare(found.result.outcome, now.outcome)
+        vanished &= set(later.vanished)
+        skipped &= set(later.newly_skipped)
+    return replace(
+        found, vanished=tuple(sorted(vanished)), newly_skipped=tuple(sorted(skipped)), fewer=difference.fewer
+    )
+
+
+def _compare(result: Result, base: Result) -> Comparison:
+    """Compare failures; a base without a verdict has no failures that a change could share."""
+    comparable = base.state in (*_PASSED, "failure") and not base.obstacle
+    return compare(result.outcome, base.outcome if comparable else Outcome())
+
+
+async def _lacks_something(checks: Checks, spec: CheckSpec, base: str) -> bool:
+    """Whether the environment lacks something on the base as well, by a run of this moment."""
+    there = replace(spec, commit=base)
+    found = await checks.verdict(there)
+    if found.cached:
+        found = await checks.verdict(there, again=True)
+    return bool(found.obstacle)
