@@ -10,7 +10,7 @@ import pytest
 
 from agent_orchestrator.errors import AoError, NotFound
 from agent_orchestrator.home import Home
-from agent_orchestrator.services.checks import Checks, Limits, TestCounts
+from agent_orchestrator.services.checks import Checks, Limits, TestCounts, assess
 from tests.integration.checks.stage import Stage
 from tests.integration.rescue.world import git
 
@@ -228,15 +228,18 @@ async def test_flaky_and_confirmed_failures(stage: Stage) -> None:
     assert len(stage.lines("broken")) == 2
 
 
-async def test_the_bases_own_failures_are_known(stage: Stage) -> None:
+async def test_what_the_base_fails_in_too_is_known_and_what_cannot_be_run_has_no_verdict(stage: Stage) -> None:
     base = stage.commit({"broken": "yes\n"})
     head = stage.commit({"a.txt": "mine\n", "mine": "x\n"})
-    for command, theirs in (("test ! -e broken", True), ("test ! -e mine", False), ("no-such-program", True)):
-        spec = stage.spec(command, commit=head)
-        assert await stage.checks.base_fails(spec, base, await stage.checks.verdict(spec)) is theirs
-    spec = stage.spec("test ! -e mine || exit 1; no-such-program", commit=head)
-    failed = await stage.checks.verdict(spec)
-    assert not await stage.checks.base_fails(spec, base, failed), "a missing program says nothing of the failure"
+    cases = (
+        ("test ! -e broken", "failure", 0, 1),
+        ("test ! -e mine", "failure", 1, 0),
+        ("no-such-program", "not_set_up", 0, 0),
+        ("test ! -e mine || exit 1; no-such-program", "failure", 1, 0),
+    )
+    for command, state, new, known in cases:
+        found = await assess(stage.checks, stage.spec(command, commit=head), base)
+        assert (found.state, len(found.new), len(found.known)) == (state, new, known), command
 
 
 async def test_a_commit_or_repository_that_is_not_there(stage: Stage, tmp_path: Path) -> None:

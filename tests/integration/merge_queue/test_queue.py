@@ -39,7 +39,7 @@ class Stage:
         self.repo = self.world.repo
         self.check = Check(command=command, parallel=4)
         self.flow = Flow(store, time.time, lambda _project, _profile: ())
-        home, project = Home(root / "ao"), SimpleNamespace(ci={"test": self.check})
+        home, project = Home(root / "ao"), SimpleNamespace(ci={"test": self.check}, red_base="allow-known")
         plugins: Any = SimpleNamespace(
             project=lambda _name: project, checks=lambda _facts: project.ci, own_checks=lambda _facts: {}
         )

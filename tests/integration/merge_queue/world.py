@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from agent_orchestrator.flow.events import CheckFinished
 from agent_orchestrator.host import LocalHost
 from agent_orchestrator.services import landing
-from agent_orchestrator.services.checks import Result
+from agent_orchestrator.services.checks import Assessment, Result
 from agent_orchestrator.services.landing import Built, LandingSpec, Strategy
 from agent_orchestrator.services.merge_queue.lane import CalledOff, Failed, Lane, Outcome, Ticket
 from agent_orchestrator.services.merge_queue.planner import Entry
@@ -106,7 +107,8 @@ class World:
             doubt()
             await asyncio.sleep(0.01)
         if red(names):
-            return Failed("test", Result("failure", built.tree, 1, 0.0, Path("log"), "it ended with exit code 1"))
+            result = Result("failure", built.tree, 1, 0.0, Path("log"), "it ended with exit code 1")
+            return Failed("test", Assessment("failure", result), CheckFinished("test", built.commit, "failure"))
         return None
 
     async def _names(self, tree: str) -> frozenset[str]:

@@ -113,7 +113,8 @@ class Results:
 def _result(found: dict[str, Any], log: Path) -> Result:
     outcome = found.pop("outcome")
     counts = outcome.pop("counts")
-    said = Outcome(**outcome, counts=TestCounts(**counts) if counts else None)
+    lists = {name: tuple(value) if isinstance(value, list) else value for name, value in outcome.items()}
+    said = Outcome(**lists, counts=TestCounts(**counts) if counts else None)
     return Result(**{**found, "log": log, "cached": True, "outcome": said})
 
 

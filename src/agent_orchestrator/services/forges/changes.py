@@ -277,8 +277,8 @@ class ForgeChanges:
         asked = pr.landing
         if asked is None or asked.force or asked.head != facts.head or pr.state != "open" or pr.blocked:
             return []
-        if red := [run.name for run in pr.red(asked.head)]:
-            failed = e.LandingFailed(f"{', '.join(red)} did not pass", "checks")
+        if blocker := pr.merge_blocker(asked.head):
+            failed = e.LandingFailed(blocker, "checks")
             return [self._event(facts, failed, f"{intent.key}:failed")]
         if not pr.green(asked.head):
             raise self._waits(facts, UNCHECKED, LOOK_AT_CHECKS)
