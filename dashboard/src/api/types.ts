@@ -214,9 +214,15 @@ export interface Cause {
 /** One check of a pull request. */
 export interface ChangeCheck {
   name: string;
-  state: "queued" | "running" | "success" | "failure" | "flaky" | "cancelled" | "timed_out" | "skipped";
+  state: "queued" | "running" | "success" | "failure" | "flaky" | "cancelled" | "timed_out" | "skipped" | "not_set_up";
   url: string | null;
   onBase: boolean;
+  passed: number | null;
+  failed: number | null;
+  skipped: number | null;
+  new: number;
+  known: number;
+  reason: string | null;
 }
 
 /** Who is to do what a session without a task yet was made for. */
@@ -231,7 +237,7 @@ export interface ChangedSession {
 /** One check. */
 export interface Check {
   name: string;
-  state: "queued" | "running" | "success" | "failure" | "flaky" | "cancelled" | "timed_out" | "skipped";
+  state: "queued" | "running" | "success" | "failure" | "flaky" | "cancelled" | "timed_out" | "skipped" | "not_set_up";
   url: string | null;
 }
 
@@ -328,12 +334,28 @@ export interface Failing {
   detail: string;
 }
 
-/** A check that fails by the change's own fault, with the relevant part of its output. */
+/** A check that is not simply green, with what explains it. */
 export interface FailingCheck {
   name: string;
-  state: string;
+  state: "queued" | "running" | "success" | "failure" | "flaky" | "cancelled" | "timed_out" | "skipped" | "not_set_up";
+  url: string | null;
+  onBase: boolean;
+  passed: number | null;
+  failed: number | null;
+  skipped: number | null;
+  new: number;
+  known: number;
+  reason: string | null;
   summary: string;
   log: string;
+  newFailures: NamedFailure[];
+  knownFailures: string[];
+  ownedFailures: string[];
+  vanished: string[];
+  newlySkipped: string[];
+  fewer: number;
+  remedy: string | null;
+  command: string | null;
 }
 
 /** One prerequisite or integration. */
@@ -624,6 +646,12 @@ export interface MessageState {
 /** A session's messages in order. */
 export interface Messages {
   messages: Message[];
+}
+
+/** One failing test, or one error. */
+export interface NamedFailure {
+  name: string;
+  message: string;
 }
 
 /** A person's word on what the agent asks: text, or a decision on a permission it wants. */

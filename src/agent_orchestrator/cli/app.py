@@ -58,7 +58,7 @@ MORE = {
     "fix": Entry("fix:fix", "Have failing tests and lint errors fixed: one agent a cause, verified, landed."),
     "backlog": Entry("issues:backlog", "Show what would be taken up next, by which profile, and why not yet."),
     "plan": Entry("plan:plan", "Make tasks of a goal, or of the open issues; show, change and apply plans."),
-    "checks": Entry("review:checks", "Show a session's checks, run them, or print what one says."),
+    "checks": Entry("review:checks", "Show a session's checks, and why they fail."),
     "queue": Entry("review:queue", "Show the merge queue: what is to land, in order."),
     "conflicts": Entry("conflicts:conflicts", "Show which sessions will collide, and on what."),
     "reactions": Entry("reactions:reactions", "Show the reaction rules in force, and what one would do."),

@@ -193,16 +193,16 @@ def _check_lines(found: Pull, only: str | None = None) -> list[str]:
     for check in found["checks"]:
         if only in (None, check["name"]):
             more = explained.get(check["name"])
-            lines += [f"  check {out.one_line(check['name'])}: {_check_state(check)}"]
+            lines += [f"  check {out.one_line(check['name'])}: {_check_state(check, str(found['base']))}"]
             lines += _explanation(found, more) if more else []
     return lines or ["  no checks"]
 
 
-def _check_state(check: dict[str, Any]) -> str:
+def _check_state(check: dict[str, Any], base: str) -> str:
     """Return a check's state with its counts: `failure, 257 passed, 40 failed (2 new, 38 known on main)`."""
     counts = [f"{check[kind]} {kind}" for kind in ("passed", "failed", "skipped") if check[kind]]
     compared = [f"{check['new']} new"] if check["new"] and check["known"] else []
-    compared += [f"{check['known']} known on the base branch"] if check["known"] else []
+    compared += [f"{check['known']} known on {base}"] if check["known"] else []
     state = check["state"].replace("not_set_up", "environment not set up")
     reason = f": {out.one_line(check['reason'])}" if check["reason"] else ""
     return ", ".join([state, *counts]) + (f" ({', '.join(compared)})" if compared else "") + reason
@@ -258,9 +258,10 @@ def _next(found: Pull) -> list[str]:
 @click.option("-f", "--follow", is_flag=True, help="Print its output as it comes, until it has ended.")
 @json_option
 def checks(session: str, only: str | None, run: bool, name: str | None, follow: bool, as_json: bool) -> None:
-    """Show a session's checks: failing tests, counts, the relevant output, and the command to run by hand.
+    """Show a session's checks, and why they fail.
 
-    NAME shows one check. With -f a check that waits for its place is waited for; the only check need not be named.
+    Lists the failing tests, their counts, the relevant output, and the command that runs the check by hand. NAME shows one check. -f waits
+    for a check that has not started; with only one check no name is needed.
     """
     ao = client()
     found: Pull = ao.post(session_path(session, "/checks")) if run else ao.get(session_path(session, "/review"))

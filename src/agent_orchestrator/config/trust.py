@@ -398,6 +398,7 @@ KEYS: Mapping[type[BaseModel], Mapping[str, str | Power]] = {
         "copy_": _OF_CHECKOUT,
         "sparse": _OF_CHECKOUT,
         "post_create": Power("runs", guarded=True),
+        "red_base": "whether failures of the base branch hold a merge; no key lets through what is new",
         "ports": "numbers that agents are told",
         "env": _ENV,
         "worktree_dir": Power("writes there", _outside, "outside the folder in which the file lies"),

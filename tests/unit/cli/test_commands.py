@@ -597,8 +597,11 @@ def test_an_answer_of_the_api_steers_no_terminal_and_is_a_programs_byte_for_byte
 def test_a_name_in_a_command_to_copy_is_a_name(daemon: Daemon, run: Run) -> None:
     """Whoever runs a check at a forge gives it its name."""
     name = "lint; $(touch owned) `touch owned` 'x'"
-    check = {"name": name, "state": "failure", "summary": ""}
-    daemon.route("GET", "/api/sessions/s/review", {"session": "s", "number": 1, "checks": [check], "failing": [check]})
+    numbers = dict.fromkeys(("passed", "failed", "skipped", "reason", "remedy", "command")) | {"new": 0, "known": 0}
+    lists = {key: [] for key in ("newFailures", "knownFailures", "ownedFailures", "vanished", "newlySkipped")}
+    check = {"name": name, "state": "failure", "summary": "", **numbers, **lists}
+    found = {"session": "s", "number": 1, "base": "main", "checks": [check], "failing": [check]}
+    daemon.route("GET", "/api/sessions/s/review", found)
     copied = run("checks", "s").out.splitlines()[-1]
     assert shlex.split(copied) == ["ao", "checks", "s", "--log", name]
 

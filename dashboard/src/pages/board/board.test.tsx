@@ -224,20 +224,19 @@ test("a project without sessions asks for a task", async () => {
   await waitFor(() => expect(posted()).toEqual([["POST", "/api/sessions", { projectId: "app", prompt: "Fix it" }]]));
 });
 
-test("what fails without the change too is said to, and is no fault of its own", async () => {
-  const checks = [check("lint", "failure", true), check("unit", "failure", true), check("docs", "success")];
+test("what fails on the base branch too is shown as known, and not as the session's failure", async () => {
+  const checks = [check("lint", "failure", { onBase: true }), check("unit", "failure", { onBase: true }), check("docs", "success")];
   await show("operator", [session({ status: "review_pending", column: "In review", pr: pull({ checks }) })]);
   const said = screen.getByText(/lint, unit/);
-  expect(said.textContent).toBe("✕ lint, unit fail without it too");
-  expect(said.title).toBe("On main, or where its branch left that");
+  expect(said.textContent).toBe("✕ lint, unit: known on main");
   expect(said.className).not.toContain("text-bad");
   expect(screen.getByText(/1 of 3 pass/)).toBeTruthy();
 });
 
-test("of a failure that is its own nothing else is said", async () => {
-  await show("operator", [session({ status: "ci_failed", pr: pull({ checks: [check("lint", "failure"), check("e2e", "failure", true)] }) })]);
-  expect(screen.getByText(/lint fails/).textContent).toBe("✕ lint fails");
-  expect(screen.getByText(/e2e/).textContent).toBe("✕ e2e fails without it too");
+test("a failing check is named with its tests", async () => {
+  await show("operator", [session({ status: "ci_failed", pr: pull({ checks: [check("lint", "failure", { passed: 255, failed: 2 }), check("e2e", "failure", { onBase: true })] }) })]);
+  expect(screen.getByText(/lint fails/).textContent).toBe("✕ lint fails: 255 passed, 2 failed");
+  expect(screen.getByText(/e2e/).textContent).toBe("✕ e2e: known on main");
 });
 
 test("axe finds nothing wrong with a full board", async () => {

@@ -14,7 +14,7 @@ import { mergeOffer, nextAction } from "./next";
 import { NextButton } from "./next_button";
 import { sessionPath } from "./paths";
 import { Receipt, Reply } from "./reply";
-import { checkCount, lastLine, outward, reason, reviewWord, sourceWords, statusTone, statusWord } from "./words";
+import { checkCount, lastLine, outward, reason, reviewWord, sourceWords, statusTone, statusWord, testCounts } from "./words";
 
 interface Props {
   session: BoardSession;
@@ -171,7 +171,9 @@ function Progress({ session }: { session: BoardSession }) {
 function Change({ session }: { session: BoardSession }) {
   const checks = checkCount(session.pr);
   const review = reviewWord(session);
-  const { testsPassed } = session.progress;
+  const failing = session.pr?.checks.filter((check) => checks?.failing.includes(check.name)) ?? [];
+  const tests = failing.length === 1 && failing[0] ? testCounts(failing[0], session.base) : "";
+  const testsPassed = tests ? null : session.progress.testsPassed;
   if (!checks && !review && testsPassed === null) return null;
   return (
     <p className="flex min-w-0 grow flex-wrap items-center gap-x-2.5 gap-y-0.5 text-xs text-ink-soft">
@@ -186,12 +188,13 @@ function Change({ session }: { session: BoardSession }) {
             <span className="min-w-0 break-words text-bad">
               <span aria-hidden>✕</span> {checks.failing.slice(0, 3).join(", ")} {checks.failing.length === 1 ? "fails" : "fail"}
               {checks.failing.length > 3 && ` (${checks.failing.length})`}
+              {tests && `: ${tests}`}
             </span>
           )}
-          {checks.anyway.length > 0 && (
-            <span className="min-w-0 break-words" title={`On ${session.base}, or where its branch left that`}>
-              <span aria-hidden>✕</span> {checks.anyway.slice(0, 3).join(", ")} {checks.anyway.length === 1 ? "fails" : "fail"} without it too
-              {checks.anyway.length > 3 && ` (${checks.anyway.length})`}
+          {checks.known.length > 0 && (
+            <span className="min-w-0 break-words">
+              <span aria-hidden>✕</span> {checks.known.slice(0, 3).join(", ")}: known on {session.base}
+              {checks.known.length > 3 && ` (${checks.known.length})`}
             </span>
           )}
           {checks.running > 0 && (
@@ -204,7 +207,7 @@ function Change({ session }: { session: BoardSession }) {
       )}
       {testsPassed !== null && (
         <span>
-          {testsPassed} {testsPassed === 1 ? "test passes" : "tests pass"}
+          {testsPassed} {testsPassed === 1 ? "test" : "tests"} passed
         </span>
       )}
       {review && <span className={session.pr?.review === "approved" ? "text-ready" : "text-needs"}>{review}</span>}

@@ -43,7 +43,19 @@ export function session(change: Partial<BoardSession> = {}): BoardSession {
   };
 }
 
-export const check = (name: string, state: ChangeCheck["state"], onBase = false): ChangeCheck => ({ name, state, url: null, onBase });
+export const check = (name: string, state: ChangeCheck["state"], change: Partial<ChangeCheck> = {}): ChangeCheck => ({
+  name,
+  state,
+  url: null,
+  onBase: false,
+  passed: null,
+  failed: null,
+  skipped: null,
+  new: 0,
+  known: 0,
+  reason: null,
+  ...change,
+});
 
 export const pull = (change: Partial<PullRequest> = {}): PullRequest => ({
   number: 7,

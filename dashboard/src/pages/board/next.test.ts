@@ -19,6 +19,7 @@ const EXPECTED: [status: string, change: Partial<BoardSession>, kind: string, la
   ["stuck", { column: "Needs you" }, "open", "Look at its terminal"],
   ["interrupted", { column: "Needs you", pid: null }, "restore", "Restore"],
   ["interrupted", { column: "Needs you" }, "reply", "Send a message"],
+  ["not_set_up", { column: "Needs you" }, "rerun", "Run the checks again"],
   ["merging", {}, "none"],
   ["working", {}, "none"],
   ["limited", {}, "none"],
@@ -50,8 +51,8 @@ test("every status has its next thing", () => {
 });
 
 test("the message that asks to fix names what fails", () => {
-  const next = nextAction(session({ status: "ci_failed", column: "Needs you", pr: pull({ checks: [check("lint", "failure"), check("unit", "success"), check("e2e", "failure", true)] }) }), undefined);
-  expect(next.kind === "fix" && next.message).toBe("These checks still fail: lint. Please read their output, mend the cause, and commit.");
+  const next = nextAction(session({ status: "ci_failed", column: "Needs you", pr: pull({ checks: [check("lint", "failure"), check("unit", "success"), check("e2e", "failure", { onBase: true })] }) }), undefined);
+  expect(next.kind === "fix" && next.message).toBe("These checks still fail: lint. Please read their output, fix the cause, and commit.");
 });
 
 test.each([

@@ -57,6 +57,8 @@ function ofStatus(session: BoardSession): NextAction {
     case "ci_failed":
     case "changes_requested":
       return session.column === "Needs you" ? trouble(session) : NONE;
+    case "not_set_up":
+      return RERUN;
     case "review_pending":
     case "pr_open":
       return { kind: "open", label: "Review", tab: "changes" };
@@ -72,7 +74,7 @@ function ofStatus(session: BoardSession): NextAction {
   }
 }
 
-/** The agent could not mend it by itself: ask it once more, in words. */
+/** The agent could not fix it: ask it once more, in words. */
 function trouble(session: BoardSession): NextAction {
   const { base, status } = session;
   if (status === "conflicted") {
@@ -82,6 +84,6 @@ function trouble(session: BoardSession): NextAction {
     return { kind: "fix", label: "Ask to address", message: "The review's comments are still open. Please address each of them, and say what you did." };
   }
   const failing = checkCount(session.pr)?.failing ?? [];
-  if (!failing.length) return { kind: "rerun", label: "Run the checks again" };
-  return { kind: "fix", label: "Ask to fix", message: `These checks still fail: ${failing.join(", ")}. Please read their output, mend the cause, and commit.` };
+  if (!failing.length) return RERUN;
+  return { kind: "fix", label: "Ask to fix", message: `These checks still fail: ${failing.join(", ")}. Please read their output, fix the cause, and commit.` };
 }

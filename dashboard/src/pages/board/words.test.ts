@@ -19,9 +19,10 @@ test.each([
 
 test("checks are counted, and those that fail are named", () => {
   const checks = [check("unit", "success"), check("e2e", "flaky"), check("lint", "failure"), check("slow", "timed_out"), check("docs", "running"), check("os", "skipped")];
-  expect(checkCount(pull({ checks }))).toEqual({ passed: 2, running: 1, total: 6, failing: ["lint", "slow"], anyway: [], flaky: ["e2e"] });
-  const theirs = [check("unit", "failure", true), check("docs", "success"), check("lint", "failure")];
-  expect(checkCount(pull({ checks: theirs }))).toMatchObject({ passed: 1, total: 3, failing: ["lint"], anyway: ["unit"] });
+  expect(checkCount(pull({ checks }))).toEqual({ passed: 2, running: 1, total: 6, failing: ["lint", "slow"], known: [], notSetUp: [], flaky: ["e2e"] });
+  const theirs = [check("unit", "failure", { onBase: true }), check("docs", "success"), check("lint", "failure")];
+  expect(checkCount(pull({ checks: theirs }))).toMatchObject({ passed: 1, total: 3, failing: ["lint"], known: ["unit"] });
+  expect(checkCount(pull({ checks: [check("unit", "not_set_up")] }))).toMatchObject({ failing: [], notSetUp: ["unit"] });
   expect(checkCount(pull())).toBeNull();
   expect(checkCount(null)).toBeNull();
 });

@@ -1,5 +1,5 @@
 /** A session's words as people say them. Pure. */
-import type { BoardSession, PullRequest, Question } from "../../api/types";
+import type { BoardSession, ChangeCheck, PullRequest, Question } from "../../api/types";
 import type { Tone } from "../../ui/badge";
 
 const STATUS: Record<string, [word: string, tone: Tone]> = {
@@ -17,6 +17,7 @@ const STATUS: Record<string, [word: string, tone: Tone]> = {
   limited: ["At its limit", "needs"],
   working: ["Working", "work"],
   conflicted: ["Conflicts", "bad"],
+  not_set_up: ["Environment not set up", "needs"],
   ci_failed: ["Checks fail", "bad"],
   changes_requested: ["Changes requested", "needs"],
   ci_running: ["Checks run", "review"],
@@ -47,8 +48,10 @@ export interface CheckCount {
   running: number;
   total: number;
   failing: string[];
-  /** Those that fail without the change too. */
-  anyway: string[];
+  /** Those whose failures the base branch has too. */
+  known: string[];
+  /** Those without a result, because their environment is not set up. */
+  notSetUp: string[];
   flaky: string[];
 }
 
@@ -61,9 +64,19 @@ export function checkCount(pr: PullRequest | null): CheckCount | null {
     running: named("queued", "running").length,
     total: pr.checks.length,
     failing: named("failure", "timed_out", "cancelled"),
-    anyway: pr.checks.filter((check) => check.onBase).map((check) => check.name),
+    known: pr.checks.filter((check) => check.onBase).map((check) => check.name),
+    notSetUp: named("not_set_up"),
     flaky: named("flaky"),
   };
+}
+
+/** A check's tests: "257 passed, 40 failed (2 new, 38 known on main)"; empty where none were counted. */
+export function testCounts(check: ChangeCheck, base: string): string {
+  const counted: [number | null, string][] = [[check.passed, "passed"], [check.failed, "failed"], [check.skipped, "skipped"]];
+  const counts = counted.filter(([count]) => count).map((part) => part.join(" "));
+  if (!check.known) return counts.join(", ");
+  const compared = `${check.new ? `${check.new} new, ` : ""}${check.known} known on ${base}`;
+  return counts.length ? `${counts.join(", ")} (${compared})` : compared;
 }
 
 const REVIEWS: Record<PullRequest["review"], string | null> = {

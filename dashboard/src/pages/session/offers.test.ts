@@ -1,6 +1,7 @@
 import { expect, test } from "vitest";
 
 import type { BoardSession, PullRequest, QueueEntry } from "../../api/types";
+import { check } from "../board/made";
 import { deeds } from "./offers";
 
 const pr = (state: PullRequest["state"]): PullRequest => ({
@@ -8,7 +9,7 @@ const pr = (state: PullRequest["state"]): PullRequest => ({
   url: null,
   state,
   head: "a",
-  checks: [{ name: "test", state: "success", url: null, onBase: false }],
+  checks: [check("test", "success")],
   review: "pending",
   mergeable: "yes",
 });

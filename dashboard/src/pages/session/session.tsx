@@ -128,7 +128,7 @@ function TerminalPane({ session }: { session: BoardSession }) {
 
 function Tabs({ session, tab }: { session: BoardSession; tab: Tab }) {
   const checks = checkCount(session.pr);
-  const note = checks && (checks.failing.length ? [checks.failing.length, "failing"] : checks.running ? [checks.running, "running"] : [`${checks.passed}/${checks.total}`, "passed"]);
+  const note = checks && (checks.failing.length ? [checks.failing.length, "failing"] : checks.notSetUp.length ? [checks.notSetUp.length, "not set up"] : checks.running ? [checks.running, "running"] : [`${checks.passed}/${checks.total}`, "passed"]);
   return (
     <nav aria-label="Parts of this session" className="-mx-3 flex gap-0.5 overflow-x-auto border-b border-line px-3 sm:-mx-4 sm:px-4">
       {TABS.map((one) => (
