@@ -127,6 +127,7 @@ class Daemon(Assembly):
         doors.unix.app = create_app(services, trusted=True, url=url)
         doors.tcp.app = create_app(services, trusted=False, hosts=[doors.address])
         self._heed_signals()
+        await self.projects.announce_proof(self.quiet.gate)
         serving = await doors.serve()
         self._write_info(url, note, certificate)
         await self._tell(e.DaemonStarted(__version__, counts["adopted"], counts["ended"], counts["lost"], len(pending)))
@@ -199,6 +200,7 @@ class Daemon(Assembly):
         if mine:
             return True
         self._heed_signals()
+        await self.projects.announce_proof(self.quiet.gate)
         serving = await doors.serve()
         self._write_info(doors.url, doors.note, doors.certificate, standby=True)
         log.info("standing by", active=store.active.told if store.active else "another daemon")

@@ -80,6 +80,8 @@ class ProjectRegistered(Body):
 
     path: str
     config: str | None = None
+    announced: bool = False
+    """The user knows that set-ups are proven by `ao init --check`; false if an earlier version registered it."""
 
 
 @record

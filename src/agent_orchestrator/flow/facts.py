@@ -433,6 +433,8 @@ class ProjectFacts:
     path: str
     config: str | None = None
     removed: bool = False
+    announced: bool = False
+    """The user knows that set-ups are proven by `ao init --check`."""
 
 
 @record

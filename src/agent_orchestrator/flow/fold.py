@@ -77,7 +77,7 @@ def reduce_home(facts: HomeFacts, event: Event) -> HomeFacts:
     body, project = event.body, event.project or ""
     match body:
         case e.ProjectRegistered():
-            known = ProjectFacts(project, body.path, body.config)
+            known = ProjectFacts(project, body.path, body.config, announced=body.announced)
             return replace(facts, projects={**facts.projects, project: known})
         case e.ProjectRemoved() if project in facts.projects:
             gone = replace(facts.projects[project], removed=True)

@@ -133,6 +133,17 @@ class Projects:
                 unread = file if file and self.config.loaded(file) is None else None
                 await self._try(None, partial(self.config.add_adhoc, project.id, Path(project.path), unread))
 
+    async def announce_proof(self, gate: Callable[[str, e.Notified], e.Body]) -> None:
+        """Notify once for each project that an earlier version registered: its set-up can be proven. `gate` holds what may not be said now."""
+        for project in list(self.flow.home.projects.values()):
+            if project.announced or project.removed:
+                continue
+            text = f"Failures are compared with the base branch test by test now. Prove the set-up of {project.path}: ao init --check"
+            notice = e.Notified("check-not-set-up", f"{project.id}: prove the set-up once", text, "action")
+            registered = e.ProjectRegistered(project.path, project.config, announced=True)
+            body = gate(project.id, notice)
+            await self.flow.append(self._event(registered, project.id), self._event(body, project.id))
+
     async def take(self, file: Path) -> None:
         """Take up the file that the daemon is started with. Raises what is wrong with it."""
         await self._judged(file, partial(self.config.add, file))
@@ -218,7 +229,8 @@ class Projects:
             known = self.flow.home.projects.get(project.id)
             path, file = str(project.path), str(project.file) if project.file else None
             if known is None or known.removed or (known.path, known.config) != (path, file):
-                events.append(self._event(e.ProjectRegistered(path, file), project.id))
+                announced = known is None or known.announced
+                events.append(self._event(e.ProjectRegistered(path, file, announced), project.id))
         if events:
             await self.flow.append(*events)
             self._tell()
@@ -578,7 +590,8 @@ class Projects:
         """A project that a person took out comes back when he adds it again."""
         for project in self.flow.home.projects.values():
             if project.removed and Path(project.path) == root:
-                await self.flow.append(self._event(e.ProjectRegistered(project.path, project.config), project.id))
+                registered = e.ProjectRegistered(project.path, project.config, announced=True)
+                await self.flow.append(self._event(registered, project.id))
                 if project.config:
                     self.config.remove(Path(project.config))
 

@@ -16,6 +16,7 @@ export type NextAction =
   | { kind: "none" };
 
 const NONE: NextAction = { kind: "none" };
+const RERUN: NextAction = { kind: "rerun", label: "Run the checks again" };
 
 /** What this session's oldest question asks for, or else what its status does. */
 export function nextAction(session: BoardSession, question: Question | undefined): NextAction {
