@@ -134,11 +134,11 @@ class Projects:
                 await self._try(None, partial(self.config.add_adhoc, project.id, Path(project.path), unread))
 
     async def announce_proof(self, gate: Callable[[str, e.Notified], e.Body]) -> None:
-        """Notify once for each project that an earlier version registered: its set-up can be proven. `gate` holds what may not be said now."""
+        """Notify once for each project that an earlier version registered: its set-up can be proven. `gate` applies quiet hours."""
         for project in list(self.flow.home.projects.values()):
             if project.announced or project.removed:
                 continue
-            text = f"Failures are compared with the base branch test by test now. Prove the set-up of {project.path}: ao init --check"
+            text = f"Checks compare failures with the base branch per test now. Prove the set-up of {project.path}: ao init --check"
             notice = e.Notified("check-not-set-up", f"{project.id}: prove the set-up once", text, "action")
             registered = e.ProjectRegistered(project.path, project.config, announced=True)
             body = gate(project.id, notice)

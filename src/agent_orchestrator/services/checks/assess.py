@@ -73,16 +73,16 @@ async def assess(
 
 
 async def _assess_passed(checks: Checks, spec: CheckSpec, result: Result, base: str, left: str) -> Assessment:
-    if not result.outcome.executed and not checks.executed_before(spec):
+    earlier = checks.executed_before(spec)
+    if not result.outcome.executed and not earlier:
         return Assessment(result.state, result)  # it runs no tests that could be missing
     before = await checks.verdict(replace(spec, commit=left))
-    if before.obstacle or before.state not in (*_PASSED, "failure"):
-        return Assessment(result.state, result)
-    executed = before.outcome.executed
-    if executed and not result.outcome.executed:
-        reason = f"no test was executed ({executed} on {spec.base or 'the base'})"
-        return Assessment("not_set_up", result, reason=reason)
-    return await _with_dropped(checks, spec, Assessment(result.state, result, compared=True), before, base, left)
+    there = before.outcome.executed if _has_verdict(before) else 0
+    if not result.outcome.executed and (there or earlier):
+        where = f"{there} on {spec.base or 'the base'}" if there else f"{earlier} in an earlier run"
+        return Assessment("not_set_up", result, reason=f"no test was executed ({where})")
+    found = Assessment(result.state, result, compared=_has_verdict(before))
+    return await _with_dropped(checks, spec, found, before, base, left)
 
 
 async def _assess_failed(checks: Checks, spec: CheckSpec, result: Result, base: str, left: str) -> Assessment:
@@ -105,7 +105,7 @@ async def _with_dropped(
     checks: Checks, spec: CheckSpec, found: Assessment, before: Result, base: str, left: str
 ) -> Assessment:
     """Add the tests that are not run any more; what the base has removed since is none of them."""
-    if before.obstacle or before.state not in (*_PASSED, "failure"):
+    if not _has_verdict(before):
         return found
     difference = compare(found.result.outcome, before.outcome)
     vanished, skipped = set(difference.vanished), set(difference.newly_skipped)
@@ -121,8 +121,12 @@ async def _with_dropped(
 
 def _compare(result: Result, base: Result) -> Comparison:
     """Compare failures; a base without a verdict has no failures that a change could share."""
-    comparable = base.state in (*_PASSED, "failure") and not base.obstacle
-    return compare(result.outcome, base.outcome if comparable else Outcome())
+    return compare(result.outcome, base.outcome if _has_verdict(base) else Outcome())
+
+
+def _has_verdict(result: Result) -> bool:
+    """Whether a result says something about its content."""
+    return result.state in (*_PASSED, "failure") and not result.obstacle
 
 
 async def _lacks_something(checks: Checks, spec: CheckSpec, base: str) -> bool:
