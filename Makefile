@@ -7,7 +7,7 @@ EPOCH  := 1580601600
 BUILT  := src/agent_orchestrator/server/dist/index.html
 PAGES  := $(shell find dashboard -name node_modules -prune -o -type f -print)
 
-.PHONY: help setup dashboard test-dashboard demo test check lint types imports docs-test docs reference bench load test-faults test-stalled fuzz crashes test-agents forges test-forges test-browser test-docker test-cluster test-postgres test-rescue screenshots wheel test-wheel lock clean
+.PHONY: help setup dashboard test-dashboard demo test check lint types imports docs-test docs reference bench load test-faults test-stalled test-projects fuzz crashes test-agents forges test-forges test-browser test-docker test-cluster test-postgres test-rescue screenshots wheel test-wheel lock clean
 
 help:            ## what can be done here
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -115,6 +115,10 @@ test-stalled: setup  ## all tests, while processes of the run are stopped at ran
 
 crashes: forges  ## kill -9 of the daemon at every statement that touches the outside: make crashes ONLY=messages-tmux JOBS=2
 	@$(BIN)/python -m tests.faults.statements --jobs $(or $(JOBS),2) $(if $(ONLY),--only $(ONLY))
+
+test-projects: setup ## real projects from the registries, set up, checked, broken and merged: make test-projects ONLY=humanize,sqlparse (STAGE=verify, MINUTES=60)
+	@scripts/install-bwrap
+	@$(BIN)/python -m tests.projects $(if $(ONLY),--only $(ONLY)) $(if $(STAGE),--stage $(STAGE)) $(if $(MINUTES),--minutes $(MINUTES))
 
 fuzz: setup      ## inputs near to those in tests/fuzz/corpora, and Schemathesis on the API: make fuzz MINUTES=10 (ONLY=spool, SEED=1)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade --target .cache/fuzz --require-hashes -r requirements-fuzz.lock

@@ -1,0 +1,52 @@
+"""How many tests passed, by what the runners print: the corpus's own measure, independent of the product's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+_COLOUR = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
+
+
+def _sum(pattern: str) -> Callable[[str], int]:
+    found = re.compile(pattern, re.M)
+    return lambda text: sum(int(one) for one in found.findall(text))
+
+
+def _unittest(text: str) -> int:
+    ran = _sum(r"^Ran (\d+) tests? in")(text)
+    return (
+        ran
+        - _sum(r"^(?:FAILED|OK) \(.*?failures=(\d+)")(text)
+        - sum(_sum(rf"^(?:FAILED|OK) \(.*?\b{one}=(\d+)")(text) for one in ("errors", "skipped", "expected failures"))
+    )
+
+
+def _go(text: str) -> int:
+    return len(re.findall(r"^\s*--- PASS", text, re.M)) or len(re.findall(r"^ok\s+\S", text, re.M))
+
+
+def _ctest(text: str) -> int:
+    return sum(int(total) - int(bad) for bad, total in re.findall(r"(\d+) tests failed out of (\d+)", text))
+
+
+RUNNERS: Mapping[str, Callable[[str], int]] = {
+    "pytest": _sum(r"^=*[^\n]*?\b(\d+) passed\b[^\n]* in [\d.]+ ?s"),
+    "unittest": _unittest,
+    "tap": _sum(r"^\s*(?:#|ℹ) pass\s+(\d+)"),
+    "mocha": _sum(r"^\s*(\d+) passing"),
+    "ava": _sum(r"^\s*(\d+) tests? passed"),
+    "jest": _sum(r"^Tests:[^\n]*?(\d+) passed"),
+    "vitest": _sum(r"^\s*Tests\s[^\n]*?(\d+) passed"),
+    "go": _go,
+    "cargo": _sum(r"^test result: \w+\. (\d+) passed"),
+    "ctest": _ctest,
+    "meson": _sum(r"^Ok:\s+(\d+)"),
+    "automake": _sum(r"^# PASS:\s+(\d+)"),
+}
+"""By the runner's name; node:test and tape are `tap`."""
+
+
+def passed(runner: str, output: str) -> int:
+    """The number of tests that passed according to a runner's output; 0 if it shows none."""
+    return RUNNERS[runner](_COLOUR.sub("", output))

@@ -1,0 +1,121 @@
+"""What the corpus uses of this machine: the cache, the programs of a project's developers and the environment they log in to."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tests.projects.corpus import Project
+
+ROOT = Path(__file__).parents[2]
+CACHE = ROOT / ".cache" / "projects"
+
+_CACHES = {
+    "PIP_CACHE_DIR": "pip",
+    "npm_config_cache": "npm",
+    "UV_CACHE_DIR": "uv",
+    "POETRY_CACHE_DIR": "poetry",
+    "PDM_CACHE_DIR": "pdm",
+    "GOCACHE": "go-build",
+    "GOMODCACHE": "go-mod",
+    "CARGO_HOME": "cargo",
+    "YARN_CACHE_FOLDER": "yarn",
+    "npm_config_store_dir": "pnpm",
+}
+"""Package caches that all homes share, by the variable that names them."""
+
+_KEPT = ("LANG", "LC_ALL", "TZ", "TERM", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
+_PIP_AND_CO = (
+    "PIP_",
+    "UV_",
+    "NPM_CONFIG_",
+    "npm_config_",
+    "RUSTUP_",
+    "http_proxy",
+    "https_proxy",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+)
+
+
+def python() -> str:
+    """A Python that is not our virtual environment's."""
+    return str(Path(sys.base_prefix) / "bin" / "python3")
+
+
+def environment(project: Project, home: Path) -> dict[str, str]:
+    """What a developer of this project has in the login environment, with this home."""
+    env = {name: value for name, value in os.environ.items() if name in _KEPT or name.startswith(_PIP_AND_CO)}
+    env |= {name: str(CACHE / "packages" / folder) for name, folder in _CACHES.items()}
+    env |= _registries(Path.home())
+    ours = str(ROOT / ".venv")
+    path = [one for one in os.environ.get("PATH", "").split(os.pathsep) if one and not one.startswith(ours)]
+    env["PATH"] = os.pathsep.join([*map(str, _tool_folders(project.tools)), str(Path(sys.base_prefix) / "bin"), *path])
+    return {**env, "HOME": str(home), "CI": "1", "GIT_CONFIG_NOSYSTEM": "1", **project.env}
+
+
+def _registries(home: Path) -> dict[str, str]:
+    """Where this machine's user has said which registries there are: a fresh home has not."""
+    files = {"PIP_CONFIG_FILE": ".config/pip/pip.conf", "NPM_CONFIG_USERCONFIG": ".npmrc", "RUSTUP_HOME": ".rustup"}
+    return {name: str(home / file) for name, file in files.items() if (home / file).exists()}
+
+
+def home(folder: Path, env: Mapping[str, str]) -> Path:
+    """A new home whose login shell sets up this environment."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = [f"export {name}={_quoted(value)}" for name, value in env.items() if name not in ("HOME", "TERM")]
+    (folder / ".profile").write_text("\n".join(lines) + "\n")
+    person = "[user]\n\tname = Person\n\temail = person@example.invalid\n[init]\n\tdefaultBranch = main\n"
+    (folder / ".gitconfig").write_text(person)
+    return folder
+
+
+def _quoted(value: str) -> str:
+    return "'" + value.replace("'", "'\\''") + "'"
+
+
+def _tool_folders(tools: Sequence[str]) -> list[Path]:
+    return [_tool(name) for name in tools]
+
+
+def _tool(name: str) -> Path:
+    """A folder that holds only this program, installed on first use."""
+    given = tomllib.loads((Path(__file__).parent / "tools.toml").read_text())[name]
+    folder = CACHE / "tools" / f"{name}-{given['version']}"
+    shown = folder / "shown"
+    if shown.is_dir():
+        return shown
+    shutil.rmtree(folder, ignore_errors=True)
+    what = f"{given['package']}{'==' if given['registry'] == 'pypi' else '@'}{given['version']}"
+    if given["registry"] == "pypi":
+        subprocess.run([python(), "-m", "venv", str(folder / "venv")], check=True)
+        subprocess.run([str(folder / "venv/bin/pip"), "install", "-q", what], check=True)
+        program = folder / "venv/bin" / name
+    else:
+        subprocess.run(["npm", "install", "--silent", "--prefix", str(folder), what], check=True)
+        program = folder / "node_modules/.bin" / name
+    (folder / "making").mkdir()
+    (folder / "making" / name).symlink_to(program)
+    (folder / "making").rename(shown)
+    return shown
+
+
+def install_packages(project: Project) -> str:
+    """Install the Debian packages that a project needs where that asks no questions; what is missing, or ""."""
+    missing = [one for one in project.packages if not _installed(one)]
+    if missing and os.geteuid() == 0 and shutil.which("apt-get"):
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        for argv in (["apt-get", "update"], ["apt-get", "install", "-y", "--no-install-recommends", *missing]):
+            subprocess.run(argv, check=False, stdout=quiet["stdout"], stderr=quiet["stderr"])
+        missing = [one for one in missing if not _installed(one)]
+    return ", ".join(missing)
+
+
+def _installed(package: str) -> bool:
+    done = subprocess.run(["dpkg-query", "-W", "-f", "${Status}", package], capture_output=True, text=True, check=False)
+    return done.stdout.endswith("ok installed")
