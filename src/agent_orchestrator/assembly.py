@@ -83,6 +83,7 @@ from agent_orchestrator.services.planner.drafting import Drafting
 from agent_orchestrator.services.plugins import Plugins
 from agent_orchestrator.services.power import Machine, Power
 from agent_orchestrator.services.projects import Projects
+from agent_orchestrator.services.proof import Proofs
 from agent_orchestrator.services.prune import Prune
 from agent_orchestrator.services.pulls import Pulls
 from agent_orchestrator.services.quiet import Quiet
@@ -281,11 +282,12 @@ class Assembly:
         self.projects.on_reload.append(self.names.reload)
         self.agents = Agents(self.plugins)
         self.webhooks = Webhooks(self.flow, self.repositories, self.forge_watch, self.tracking)
+        self.proofs = Proofs(self.host, self.plugins, self.projects, self.checks)
         self.checkup = Checkup(self.repositories, self.webhooks)
         self.doctor = Doctor(self.flow, self.home, self.host, self.projects, self.agents)
         self.trial = Trial(self.notifying)
         self.metrics = Metrics(self.flow, self.home, self.views, self.runner, self.webhooks, Traffic())
-        self.doctor.more += [self.checkup.run, self._look_at_clock, self._look_at_database]
+        self.doctor.more += [self.proofs.checkup, self.checkup.run, self._look_at_clock, self._look_at_database]
         self.doctor.more += [self._look_at_cluster, self.trial.checkup, self.power.checkup]
 
     async def _before_effect(self) -> None:
@@ -378,6 +380,7 @@ class Assembly:
             traffic=self.metrics.traffic,
             coordinators=self.coordinators,
             projects=self.projects,
+            proofs=self.proofs,
             plugins=PluginListing(self.plugins, self.projects),
             config=Configuration(self.home, self.projects),
             agents=self.agents,

@@ -516,6 +516,13 @@ class Git:
         done = await self.run("status", *wanted, config=self.filters(), timeout=LONG / 3)
         return [change for entry in done.out.split(b"\0") if entry and (change := _change(os.fsdecode(entry)))]
 
+    async def untracked(self) -> tuple[str, ...]:
+        """Return what is untracked and not ignored, a folder without tracked files as one, with a `/` at its end."""
+        listed = await self.run(
+            "ls-files", "--others", "--exclude-standard", "--directory", "--no-empty-directory", "-z"
+        )
+        return tuple(os.fsdecode(name) for name in listed.out.split(b"\0") if name)
+
     async def diff(
         self, base: str, head: str | None = None, *, form: Literal["patch", "stat", "name-status"] = "patch"
     ) -> str:

@@ -21,6 +21,21 @@ export interface ActiveDaemon {
   url: string;
 }
 
+/** A repository that was just registered. */
+export interface AddedProject {
+  id: string;
+  name: string;
+  path: string;
+  repo: string | null;
+  defaultBranch: string | null;
+  config: string | null;
+  trusted: boolean | null;
+  sessions: number;
+  created: string | null;
+  agent: string;
+  proposal: Proposal | null;
+}
+
 /** A coding agent's CLI on this machine, or a profile of a project: a name that a task may be given to. */
 export interface Agent {
   name: string;
@@ -202,6 +217,15 @@ export interface BudgetToday {
   unit: "usd" | "tokens";
   spent: number;
   budget: number;
+}
+
+/** One way to set a repository up and to test it, and the files that say so. */
+export interface Candidate {
+  ecosystem: string;
+  setUp: string[];
+  test: string | null;
+  lint: string | null;
+  evidence: string[];
 }
 
 /** Failures that likely have one cause. */
@@ -1036,6 +1060,20 @@ export interface Projects {
 export interface Prompt {
   system: string;
   prompt: string;
+}
+
+/** What was detected for a project: commands that do not run before somebody confirms them. */
+export interface Proposal {
+  keys: string[];
+  candidates: Candidate[];
+  digest: string;
+}
+
+/** What to prove: what is configured, or, by the `digest` of a proposal, what was detected. */
+export interface Proving {
+  detected?: string | null;
+  /** With `detected`; false: write and trust the most likely one, and run nothing. */
+  run?: boolean;
 }
 
 /** A clean-up of what is provably safe. */

@@ -45,7 +45,7 @@ MORE = {
     "create": Entry("new:create", "Make named sessions whose agent starts at its first message."),
     "shutdown": Entry("daemon:shutdown", "Stop the daemon; sessions run on."),
     "dashboard": Entry("daemon:dashboard", "Open the dashboard in the browser, signed in."),
-    "init": Entry("projects:init", "Write the configuration for the repository here."),
+    "init": Entry("projects:init", "Detect, prove and write the configuration for the repository here."),
     "trust": Entry("projects:trust", "Allow a repository's configuration to run its commands."),
     "projects": Entry("projects:projects", "List the projects."),
     "add-project": Entry("projects:add_project", "Register a repository."),

@@ -123,10 +123,10 @@ def _stands_by(ao: Client) -> bool:
     return True
 
 
-def _register(ao: Client, body: dict[str, Any], orchestrator: bool) -> None:
+def _register(ao: Client, body: dict[str, Any], orchestrator: bool, *, asks: bool = True) -> None:
     """Make the repository a project; with its coordinating agent, if that is wanted."""
     project = ao.post("/api/projects", body, timeout=CLONE_TIMEOUT)
-    show_project(project)
+    introduce(ao, project, ask=asks and "url" not in body, first=True)
     if orchestrator:
         from agent_orchestrator.cli.orchestrator import begin
 
@@ -177,10 +177,38 @@ _SCRIPTED = (
 )
 
 
-def show_project(project: dict[str, Any]) -> None:
-    """A project that was just registered, and what was found there."""
+def introduce(
+    ao: Client,
+    project: dict[str, Any],
+    *,
+    yes: bool = False,
+    no_prove: bool = False,
+    ask: bool = True,
+    first: bool = False,
+) -> dict[str, Any] | None:
+    """Show a project that was just registered, and have proven what was detected there; returns the proof, if there is one.
+
+    `first`: only where its configuration was just written.
+    """
+    proposal = project.get("proposal")
+    if not proposal or (first and not project.get("created")):
+        show_project(project)
+        return None
+    from agent_orchestrator.cli.proof import proof_lines, propose
+
+    proof = propose(ao, project, yes=yes, no_prove=no_prove, ask=ask)
+    if proof:
+        out.show(proof_lines(proof))
+        project = project | {"trusted": True}
+    show_project(project, wrote=proof is None, asks_trust=False)
+    return proof
+
+
+def show_project(project: dict[str, Any], *, wrote: bool = True, asks_trust: bool = True) -> None:
+    """Show a project that was just registered, what was written, and whether it waits for trust, as far as that was not said."""
     if created := project.get("created"):
-        print(f"wrote {out.one_line(created)}")
+        if wrote:
+            print(f"wrote {out.one_line(created)}")
         if agent := project.get("agent"):
             print(f"agent {agent}{_SCRIPTED if agent == 'demo' else ''}")
     details = [
@@ -189,7 +217,7 @@ def show_project(project: dict[str, Any]) -> None:
     ]
     found = f"{project.get('path')} ({', '.join(filter(None, details)) or 'local'})"
     print(f"project {project['id']}: {out.one_line(found)}")
-    if project.get("trusted") is False:
+    if asks_trust and project.get("trusted") is False:
         out.note(
             "its configuration came with the repository, and its commands do not run yet: `ao trust` shows and allows them"
         )
@@ -237,7 +265,7 @@ def _register_later(home: str, body: dict[str, Any] | None, no_open: bool, orche
     while time.monotonic() < until:
         try:
             if body is not None:
-                _register(ao, body, orchestrator)
+                _register(ao, body, orchestrator, asks=False)
             _show_dashboard(ao, no_open)
         except NotRunning:
             time.sleep(0.05)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import click
 
 from agent_orchestrator.cli import out
 from agent_orchestrator.cli.common import PROJECT, can_answer, client, json_option
-from agent_orchestrator.cli.daemon import CLONE_TIMEOUT, project_body, show_project
+from agent_orchestrator.cli.daemon import CLONE_TIMEOUT, introduce, project_body
+from agent_orchestrator.cli.proof import agree_to_configured, proof_lines, prove
 from agent_orchestrator.errors import Denied, UsageError
 from agent_orchestrator.wire import quote
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
 @click.command()
@@ -43,31 +47,77 @@ def _trust_text(project: dict[str, Any]) -> str:
     return {True: "yes", False: "no"}.get(project.get("trusted"), "-")  # type: ignore[arg-type]
 
 
+def _first_use(command: Decorated) -> Decorated:
+    """`--yes` and `--no-prove`."""
+    command = click.option("--no-prove", is_flag=True, help="Write what was detected without running it.")(command)
+    return click.option("-y", "--yes", is_flag=True, help="Do not ask: trust the commands, and prove them.")(command)
+
+
 @click.command("add-project")
 @click.argument("where", metavar="[PATH or URL]", required=False)
+@_first_use
 @json_option
-def add_project(where: str | None, as_json: bool) -> None:
-    """Register a repository: the one here, at a PATH, or a clone of a URL."""
-    _register(where, init=False, as_json=as_json)
+def add_project(where: str | None, yes: bool, no_prove: bool, as_json: bool) -> int:
+    """Register a repository: the one here, at a PATH, or a clone of a URL.
+
+    On first use agent-orchestrator.yaml is written, as `ao init` does. Of a URL's clone nothing is run before you trust it.
+    """
+    return _register(where, yes=yes, no_prove=no_prove, as_json=as_json)
 
 
 @click.command()
 @click.argument("where", metavar="[PATH]", required=False)
+@_first_use
+@click.option("--check", is_flag=True, help="Prove what is configured, the set-up from scratch; writes nothing.")
 @json_option
-def init(where: str | None, as_json: bool) -> None:
-    """Write the configuration for the repository here.
+def init(where: str | None, yes: bool, no_prove: bool, check: bool, as_json: bool) -> int:
+    """Detect, prove and write the configuration for the repository here.
 
-    Finds its default branch, remote, test command and the agents of this machine.
+    Finds its default branch, remote, agent, set-up, test and lint commands. On a terminal it shows them and asks once; then it runs them
+    in a clean checkout of the default branch and writes what works. Without a terminal nothing is run before you trust it, by --yes or
+    `ao trust`. Where a configuration exists, only a missing `postCreate` or `ci` is added. With --check it proves what is configured, at
+    any time, and says where that differs from the repository's files. Exit code 1: not proven.
     """
-    _register(where, init=True, as_json=as_json)
+    if check:
+        if no_prove:
+            raise UsageError("--check proves, --no-prove does not", "give one of them")
+        return _check(where, yes=yes, as_json=as_json)
+    return _register(where, yes=yes, no_prove=no_prove, as_json=as_json)
 
 
-def _register(where: str | None, *, init: bool, as_json: bool) -> None:
+def _register(where: str | None, *, yes: bool, no_prove: bool, as_json: bool) -> int:
+    body = _body(where)
+    ao = client()
+    project = ao.post("/api/projects", body | {"init": True}, timeout=CLONE_TIMEOUT)
+    if as_json:
+        proposal = project.get("proposal")
+        agreed = (
+            prove(ao, project["id"], proposal["digest"], run=not no_prove, quiet=True) if yes and proposal else None
+        )
+        out.print_json(project | {"proof": agreed})
+        return _code(agreed)
+    return _code(introduce(ao, project, yes=yes, no_prove=no_prove, ask="url" not in body))
+
+
+def _check(where: str | None, *, yes: bool, as_json: bool) -> int:
+    ao = client()
+    project = ao.post("/api/projects", _body(where) | {"init": False}, timeout=CLONE_TIMEOUT)
+    if project.get("trusted") is False:
+        agree_to_configured(ao, project["path"], yes=yes)
+    proof = prove(ao, project["id"], quiet=as_json)
+    out.print_json(proof) if as_json else out.show(proof_lines(proof))
+    return _code(proof)
+
+
+def _body(where: str | None) -> dict[str, Any]:
     body = project_body(where)
     if body is None:
         raise UsageError(f"{os.getcwd()} is not in a Git repository", "go to one, or give its path")
-    project = client().post("/api/projects", body | {"init": init}, timeout=CLONE_TIMEOUT)
-    out.print_json(project) if as_json else show_project(project)
+    return body
+
+
+def _code(proof: dict[str, Any] | None) -> int:
+    return 1 if proof and proof["tried"] and not proof["proven"] else 0
 
 
 @click.command("remove-project")

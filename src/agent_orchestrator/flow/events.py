@@ -99,6 +99,14 @@ class CommandsTrusted(Body):
 
 
 @record
+class CommandsProposed(Body):
+    """The commands with this digest were detected and written into a new file; they do not run before a person confirms them."""
+
+    digest: str
+    file: str
+
+
+@record
 class ConfigurationChanged(Body):
     """A configuration file took effect anew."""
 

@@ -472,6 +472,8 @@ class HomeFacts:
     tasks: Mapping[str, TaskFacts] = field(default_factory=dict)
     trusted: Mapping[str, str] = field(default_factory=dict)
     """Digest of commands → the file they were trusted for."""
+    proposed: Mapping[str, str] = field(default_factory=dict)
+    """Digest of commands that were detected → the file they were written into."""
     allowed: Mapping[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
     """Project → what a person allowed for good: tool and command."""
     broken: Mapping[str, str] = field(default_factory=dict)

@@ -85,6 +85,8 @@ def reduce_home(facts: HomeFacts, event: Event) -> HomeFacts:
             return replace(facts, projects={**facts.projects, project: gone}, outages=outages)
         case e.CommandsTrusted():
             return replace(facts, trusted={**facts.trusted, body.digest: body.file})
+        case e.CommandsProposed():
+            return replace(facts, proposed={**facts.proposed, body.digest: body.file})
         case e.PermissionAllowed() | e.PermissionWithdrawn():
             rule = (body.tool, body.command)
             rest = tuple(one for one in facts.allowed.get(project, ()) if one != rule)

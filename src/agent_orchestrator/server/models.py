@@ -920,6 +920,35 @@ class Project(Shown):
     sessions: int
 
 
+class Candidate(Shown):
+    """One way to set a repository up and to test it, and the files that say so."""
+
+    ecosystem: str
+    set_up: list[str]
+    test: str | None
+    lint: str | None
+    evidence: list[str]
+
+
+class Proposal(Shown):
+    """What was detected for a project: commands that do not run before somebody confirms them."""
+
+    keys: list[str]
+    """What it would set: `postCreate`, `ci`."""
+    candidates: list[Candidate]
+    """The most likely first; the others are tried where it does not work."""
+    digest: str
+
+
+class AddedProject(Project):
+    """A repository that was just registered."""
+
+    created: str | None
+    """The configuration that was written."""
+    agent: str
+    proposal: Proposal | None
+
+
 class Projects(Shown):
     """All projects."""
 

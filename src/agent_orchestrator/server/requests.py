@@ -344,6 +344,13 @@ class Trusted(Given):
     digest: str | None = None
 
 
+class Proving(Given):
+    """What to prove: what is configured, or, by the `digest` of a proposal, what was detected."""
+
+    detected: str | None = None
+    run: bool = Field(True, description="With `detected`; false: write and trust the most likely one, and run nothing.")
+
+
 class Setting(Given):
     """One value of the configuration."""
 

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from agent_orchestrator.services.permissions import Permissions
     from agent_orchestrator.services.planner import Planner
     from agent_orchestrator.services.projects import Projects
+    from agent_orchestrator.services.proof import Proofs
     from agent_orchestrator.services.prune import Prune
     from agent_orchestrator.services.reactions import Reactions
     from agent_orchestrator.services.recap import Recap
@@ -85,6 +86,7 @@ class Services:
     traffic: Traffic
     coordinators: Coordinators
     projects: Projects
+    proofs: Proofs
     plugins: PluginListing
     config: Configuration
     agents: Agents

@@ -18,8 +18,9 @@ from agent_orchestrator.config import trust
 from agent_orchestrator.config.detect import default_branch, detect
 from agent_orchestrator.config.edit import initial, write_atomically
 from agent_orchestrator.config.effective import ProjectConfig
-from agent_orchestrator.config.load import Loaded, find, in_workspace, load
+from agent_orchestrator.config.load import Loaded, find, in_workspace, load, load_text
 from agent_orchestrator.config.model import Config
+from agent_orchestrator.config.proposal import proposal_digest
 from agent_orchestrator.config.schema import keep_schema
 from agent_orchestrator.config.scope import ConfigSet, repository_of, slug
 from agent_orchestrator.config.values import Quiet
@@ -391,7 +392,7 @@ class Projects:
             loaded = load(file, self.config.environ)
         except AoError:
             return  # whoever takes it up says what is wrong with it
-        if not self._untrusted(loaded) or not await self._own(file):
+        if not self._untrusted(loaded) or self._is_proposal(loaded) or not await self._own(file):
             return
         if self._stamp(file) != stamp:
             return  # Git may just have taken it away: whose it was cannot be told any more
@@ -402,6 +403,16 @@ class Projects:
                 new[trust.content(path)] = path
         await self._trust({**new, **dict.fromkeys(self._taken_away(loaded), file)}, "own")
         self._keep_for_daemon(loaded)
+
+    def is_proposed(self, project: ProjectConfig) -> bool:
+        """Whether the commands of a project's file were detected, and nobody has confirmed them yet."""
+        loaded = self.config.loaded(project.file) if project.file else None
+        return loaded is not None and self._is_proposal(loaded) and not self.trusts(loaded)
+
+    def _is_proposal(self, loaded: Loaded) -> bool:
+        """Whether a file's commands are as they were proposed: whoever changes them makes the file his own."""
+        digest = proposal_digest(self._looked_at(loaded).powers, loaded.path)
+        return bool(digest) and digest in self.flow.home.proposed
 
     async def _trust(self, digests: Mapping[str, Path], by: str = "person") -> None:
         events = [
@@ -481,7 +492,12 @@ class Projects:
         asked = partial(self.distrust, project, profile, ci=ci, reactions=reactions, coordinator=coordinator)
         if asked() and project.file:
             await self._note_own(project.file)  # the user may have edited code of his own since the file was read
-        if used := asked():
+        if (used := asked()) and self.is_proposed(project):
+            raise Denied(
+                f"the commands that were detected for {project.id} are not confirmed yet ({used})",
+                f"trust and prove them: ao init --check {project.path}, or trust them alone: ao trust",
+            )
+        if used:
             raise Denied(
                 f"{project.file} came with the repository and would run commands of its own, or open something of yours ({used})",
                 "read it, then trust it: ao trust",
@@ -558,7 +574,7 @@ class Projects:
         if root is None:
             problem = "is not a Git repository" if folder.is_dir() else "is not there"
             raise UsageError(f"{folder} {problem}", "name a repository, or make one by git init")
-        created = self._init(root) if init else None
+        created = await self._init(root) if init else None
         await self._readmit(root)
         name = await self.resolve(Context(folder, context.config), adopt=True)
         project = self.config.project(name or "")
@@ -567,7 +583,7 @@ class Projects:
             self._warned.pop(project.file, None)
         return {**self._json(project), "created": str(created) if created else None, "agent": project.agent}
 
-    def _init(self, root: Path) -> Path | None:
+    async def _init(self, root: Path) -> Path | None:
         layout = find_layout(root)
         existing = [name for name in (CONFIG_NAME, "agent-orchestrator.yml") if (root / name).exists()]
         if existing or layout is None or layout.top is None:
@@ -577,6 +593,9 @@ class Projects:
             raise Conflict(f"{file} is a symlink to what is not there", "remove it, or make what it leads to")
         keep_schema(self.home.schema)
         text = initial(slug(root.name), detect(root), self.default_agent(), schema=self.home.schema)
+        loaded = load_text(text, file, self.config.environ)
+        if digest := proposal_digest(trust.powers(loaded, self.config.around(loaded)), file):
+            await self.flow.append(self._event(e.CommandsProposed(digest, str(file)), key=f"proposed:{digest}"))
         write_atomically(file, text, root)
         return file
 

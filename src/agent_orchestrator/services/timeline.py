@@ -27,6 +27,7 @@ LEFT_OUT: frozenset[type[e.Body]] = frozenset(
         e.ProjectRegistered,
         e.ProjectRemoved,
         e.CommandsTrusted,
+        e.CommandsProposed,
         e.ConfigurationChanged,
         e.ConfigurationBroken,
         e.ClockSetBack,

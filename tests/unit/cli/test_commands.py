@@ -293,7 +293,7 @@ def test_projects(daemon: Daemon, run: Run, tmp_path: Path, monkeypatch: pytest.
     run("start", str(tmp_path), "--no-open")
     assert [each.json() for each in daemon.asked("POST", "/api/projects")] == [
         {"path": str(tmp_path), "init": True},
-        {"url": "https://example.invalid/x.git", "init": False},
+        {"url": "https://example.invalid/x.git", "init": True},
         {"path": str(tmp_path), "init": True},
     ]
     assert run("add-project", "/nowhere").code == 2

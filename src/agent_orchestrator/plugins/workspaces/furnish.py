@@ -30,6 +30,13 @@ _MANY = 100
 COPIED = b"# Agent Orchestrator: copied into workspaces\n"
 """Stands in `info/exclude` before such files: what an agent puts in their place later is work like any other."""
 
+MADE = b"# Agent Orchestrator: made by set-ups and tests\n"
+"""Stands in `info/exclude` before the folders that set-ups and tests make: these go with a workspace, like what the project ignores."""
+_MADE_NAME = re.compile(
+    r"\.venv|venv|node_modules|__pycache__|\.(?:pytest|mypy|ruff)_cache|\.[tn]ox|\.eggs|\.hypothesis|\.pnpm-store|(?P<egg>.+\.egg-info)"
+)
+"""Folders that only tools make."""
+
 
 def check_link(spec: WorkspaceSpec) -> None:
     """Raise if something that is not ours stands where the symlink is to be."""
@@ -102,6 +109,22 @@ def exclude(layout: Layout, patterns: list[str], about: bytes = b"") -> None:
     except BaseException:
         Path(fresh).unlink(missing_ok=True)
         raise
+
+
+async def exclude_made(git: Git, layout: Layout, left: Sequence[str]) -> None:
+    """Exclude from `git status` what a set-up or a test run left, as far as it is a folder that only a tool makes.
+
+    `left` are untracked paths. A name is excluded anywhere, unless Git tracks files in a folder of that name: then that path alone is.
+    """
+    made = {path: _MADE_NAME.fullmatch(PurePosixPath(path).name) for path in left if path.endswith("/")}
+    names = {path: "*.egg-info" if found["egg"] else found[0] for path, found in made.items() if found}
+    if not names:
+        return
+    tracked = {}
+    for name in set(names.values()):
+        tracked[name] = bool((await git.run("ls-files", "-z", "--", f":(glob)**/{name}/**")).out)
+    patterns = [f"{_as_pattern(path.rstrip('/')) if tracked[name] else name}/" for path, name in names.items()]
+    exclude(layout, sorted(set(patterns)), MADE)
 
 
 async def share(git: Git, spec: WorkspaceSpec, layout: Layout, notes: list[str]) -> None:

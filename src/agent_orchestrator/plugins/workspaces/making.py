@@ -164,6 +164,8 @@ class GitWorkspace(ABC):
         await furnish.share(inside, spec, source.layout, notes)
         furnish.make_link(spec, source.layout, notes)
         await furnish.set_up(self._host, spec, git_env, report)
+        if spec.post_create and (layout := find_layout(spec.path)):
+            await furnish.exclude_made(inside, layout, await inside.untracked())
         record = record.complete(git_dir, notes, git_env)
         await asyncio.to_thread(write_record, spec, record)
         return record.info()

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from fastapi import Response
+import json
+from collections.abc import AsyncIterator
+from typing import Any
 
-from agent_orchestrator.server import requests
+from fastapi import Request, Response
+
+from agent_orchestrator.errors import AoError
+from agent_orchestrator.flow import events as e
+from agent_orchestrator.server import problems, requests
 from agent_orchestrator.server.context import TheContext, TheServices, admins_only
-from agent_orchestrator.server.describe import as_json, gives, part
+from agent_orchestrator.server.describe import as_json, gives, gives_text, part
+from agent_orchestrator.server.streams import Stream
 
 router = part("projects", "/api/projects")
 
@@ -19,12 +26,36 @@ async def list_projects(services: TheServices, context: TheContext) -> Response:
     return as_json({"projects": [one for one in found if context.only in (None, one["id"])], "here": here})
 
 
-@router.post("", status_code=201, responses=gives("Project", 201), dependencies=[admins_only])
+@router.post("", status_code=201, responses=gives("AddedProject", 201), dependencies=[admins_only])
 async def add_project(services: TheServices, context: TheContext, body: requests.NewProject) -> Response:
     """Register a repository, or clone one; administrators only.
 
-    With `init`, `created` in the answer names the configuration that was written, `agent` the agent that it names."""
-    return as_json(await services.projects.add(body.path, body.url, context, init=body.init), 201)
+    With `init`, `created` names the configuration that was written, and `proposal` has the set-up and test commands that were detected.
+    They do not run before `POST /api/projects/{id}/prove` with the proposal's digest, or `POST /api/projects/trust`."""
+    added = await services.projects.add(body.path, body.url, context, init=body.init)
+    proposal = await services.proofs.proposal(added["id"]) if body.init else None
+    return as_json({**added, "proposal": proposal}, 201)
+
+
+@router.post(
+    "/{id}/prove",
+    responses=gives_text("One JSON object a line: `running`, at last `proof`", "application/x-ndjson"),
+    dependencies=[admins_only],
+)
+async def prove_project(
+    request: Request,
+    services: TheServices,
+    id: str,  # noqa: A002 - the API's own name
+    body: requests.Proving,
+) -> Response:
+    """Run a project's set-up and checks in a clean checkout of its base branch; administrators only.
+
+    With `detected`, the digest of a proposal, each way that was detected is tried until one works; that one is written into the
+    configuration and trusted. Each second a line says what is `running`; the last one holds the `proof`. An error on the way is a last
+    line with `problem`. Whoever hangs up ends what runs."""
+    await services.audit.tell(e.ActionTaken(f"prove {id}"))
+    lines = _lines(services.proofs.prove(id, body.detected, run=body.run))
+    return Stream(lines, request.app.state.closing, "application/x-ndjson")
 
 
 @router.get("/trust", responses=gives("Trust"), dependencies=[admins_only])
@@ -44,3 +75,14 @@ async def trust_project(services: TheServices, context: TheContext, body: reques
 async def remove_project(services: TheServices, id: str) -> Response:  # noqa: A002 - the API's own name
     """Forget a project without live sessions; its repository stays as it is. Administrators only."""
     return as_json(await services.projects.remove(id))
+
+
+async def _lines(items: AsyncIterator[dict[str, Any]]) -> AsyncIterator[bytes]:
+    try:
+        async for item in items:
+            yield json.dumps(item, separators=(",", ":")).encode() + b"\n"
+    except AoError as error:
+        yield json.dumps({"problem": problems.of_error(error)}).encode() + b"\n"
+    finally:
+        if (close := getattr(items, "aclose", None)) is not None:
+            await close()

@@ -155,7 +155,7 @@ class Checkouts:
     async def take(self, spec: CheckSpec, asked: Asked, at: SetUpAt, set_up: SetUp, report: Report) -> Checkout:
         """A clean checkout of the commit, set up; nobody else gets it until it is given back."""
         name = f"{at.name[:12]}-"
-        ready = self._prepared(spec.project) if spec.post_create else []
+        ready = self._prepared(spec.project) if spec.post_create and not spec.from_scratch else []
         for checkout in [Checkout(beside) for beside in ready if beside.name.startswith(name)]:
             if checkout.beside in self._used:
                 continue

@@ -40,6 +40,10 @@ class Result:
     """How often this content was tested for this result: 2 once a failure was confirmed or found flaky."""
     at: float = 0.0
     """When it ended."""
+    set_up_seconds: float = 0.0
+    """How long the set-up commands took; 0 if an earlier check's set-up was used."""
+    left: tuple[str, ...] = ()
+    """Untracked files and folders after a run from scratch, folders with a `/` at the end."""
 
     @property
     def about_content(self) -> bool:
@@ -113,9 +117,11 @@ class Results:
 def _result(found: dict[str, Any], log: Path) -> Result:
     outcome = found.pop("outcome")
     counts = outcome.pop("counts")
-    lists = {name: tuple(value) if isinstance(value, list) else value for name, value in outcome.items()}
+    lists: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in outcome.items()
+    }
     said = Outcome(**lists, counts=TestCounts(**counts) if counts else None)
-    return Result(**{**found, "log": log, "cached": True, "outcome": said})
+    return Result(**{**found, "log": log, "cached": True, "outcome": said, "left": tuple(found.get("left", ()))})
 
 
 def write_atomically(file: Path, content: object) -> None:

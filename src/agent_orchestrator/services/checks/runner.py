@@ -7,8 +7,7 @@ import contextlib
 import shlex
 import signal
 import time
-from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -24,12 +23,15 @@ from agent_orchestrator.services.checks.execute import Ended, execute
 from agent_orchestrator.services.checks.log import Log
 from agent_orchestrator.services.checks.missing import missing_environment
 from agent_orchestrator.services.checks.outcome import Outcome, both
+from agent_orchestrator.services.checks.places import Places
 from agent_orchestrator.services.checks.results import Result, Results, State
 from agent_orchestrator.services.checks.runners import read_outcome
 from agent_orchestrator.services.checks.spec import CheckSpec, Limits, digest
 
 Started = Callable[[str], None]
 """Told the tree when the check leaves the queue and begins."""
+Command = Callable[[str], None]
+"""Called with each command, of the set-up and the check itself, when it begins."""
 
 _CLOCK_TICK = 20_000_000
 """Nanoseconds; what was written this shortly before the command may bear its starting time."""
@@ -61,10 +63,17 @@ class _Flight:
     running: bool = False
     output: list[Report] = field(default_factory=list)
     started: list[Started] = field(default_factory=list)
+    commands: list[Command] = field(default_factory=list)
+    command: str = ""
 
     def report(self, line: str) -> None:
         for output in self.output:
             output(line)
+
+    def run(self, command: str) -> None:
+        self.command = command
+        for told in self.commands:
+            told(command)
 
     def begin(self) -> None:
         self.running = True
@@ -82,10 +91,16 @@ class Checks:
         self._results = Results(home.path / "checks" / "results")
         self._checkouts = Checkouts(home.path / "checks" / "work", host, self._limits)
         self._flights: dict[tuple[str, str, str], _Flight] = {}
-        self._places: dict[str, _Places] = {}
+        self._places: dict[str, Places] = {}
 
     async def run(
-        self, spec: CheckSpec, output: Report | None = None, *, again: bool = False, started: Started | None = None
+        self,
+        spec: CheckSpec,
+        output: Report | None = None,
+        *,
+        again: bool = False,
+        started: Started | None = None,
+        command: Command | None = None,
     ) -> Result:
         """Run a check, or tell what is known of the same content; `again`: run it whatever is known.
 
@@ -105,7 +120,7 @@ class Checks:
             flight = self._flights[place] = _Flight(key, asked.tree)
             flight.task = asyncio.create_task(self._fly(spec, asked, flight))
             flight.task.add_done_callback(lambda _: self._flights.pop(place))
-        return await self._joined(flight, spec, output, started)
+        return await self._joined(flight, spec, output, started, command)
 
     async def verdict(
         self,
@@ -114,21 +129,24 @@ class Checks:
         *,
         again: bool = False,
         started: Started | None = None,
+        command: Command | None = None,
         doubted: Callable[[], None] | None = None,
     ) -> Result:
         """Run a check, and once more where it fails: one that passes then is `flaky`. `doubted` is told before the second run."""
-        first = await self.run(spec, output, again=again, started=started)
+        first = await self.run(spec, output, again=again, started=started, command=command)
         if first.state != "failure" or first.runs > 1 or first.obstacle or spec.own:
             return first
         if doubted:
             doubted()
-        second = await self.run(spec, output, again=True, started=started)
+        spec = replace(spec, from_scratch=False)
+        second = await self.run(spec, output, again=True, started=started, command=command)
         if second.state not in ("success", "failure"):
             return second
+        second = replace(second, runs=2, set_up_seconds=first.set_up_seconds, left=first.left)
         if second.state == "success":
-            confirmed = replace(second, state="flaky", runs=2, summary=first.summary)
+            confirmed = replace(second, state="flaky", summary=first.summary)
         else:
-            confirmed = replace(second, runs=2, outcome=both(first.outcome, second.outcome))
+            confirmed = replace(second, outcome=both(first.outcome, second.outcome))
         self._remember(spec, _key(spec, await find(self._host, spec)), confirmed)
         return confirmed
 
@@ -168,7 +186,14 @@ class Checks:
 
     # -- one run -------------------------------------------------------------------------------------------------------
 
-    async def _joined(self, flight: _Flight, spec: CheckSpec, output: Report | None, started: Started | None) -> Result:
+    async def _joined(
+        self,
+        flight: _Flight,
+        spec: CheckSpec,
+        output: Report | None,
+        started: Started | None,
+        command: Command | None,
+    ) -> Result:
         assert flight.task is not None
         flight.waiters += 1
         if output:
@@ -177,6 +202,10 @@ class Checks:
             flight.started.append(started)
             if flight.running:
                 started(flight.tree)
+        if command:
+            flight.commands.append(command)
+            if flight.command:
+                command(flight.command)
         try:
             return await asyncio.shield(flight.task)
         except asyncio.CancelledError:
@@ -195,11 +224,11 @@ class Checks:
                 await asyncio.wait({flight.task})
 
     async def _fly(self, spec: CheckSpec, asked: Asked, flight: _Flight) -> Result:
-        async with self._places.setdefault(spec.project, _Places()).one(spec.parallel):
+        async with self._places.setdefault(spec.project, Places()).one(spec.parallel):
             flight.begin()
             try:
                 with Log(self.log_path(spec.project, asked.tree, spec.name), self._limits, flight.report) as log:
-                    result = await self._result(spec, asked, log)
+                    result = await self._result(spec, asked, log, flight.run)
             except OSError as error:
                 raise AoError(
                     f"check {spec.name} could not be run: {error.strerror or error}",
@@ -214,19 +243,23 @@ class Checks:
             self._results.write(spec.project, spec.name, key, result)
             self._results.note_executed(spec.project, spec.command, result.outcome.executed)
 
-    async def _result(self, spec: CheckSpec, asked: Asked, log: Log) -> Result:
+    async def _result(self, spec: CheckSpec, asked: Asked, log: Log, running: Command) -> Result:
+        took = 0.0
         env = {"CI": "1", "GIT_TERMINAL_PROMPT": "0", **spec.env}
 
         async def command(text: str, beside: Path, limit: float) -> Ended:
+            running(text)
             return await execute(
                 self._host, text, beside=beside, env=env, timeout=limit, grace=self._limits.grace, log=log
             )
 
         async def set_up(beside: Path) -> None:
+            nonlocal took
             for text in spec.post_create:
                 log.section()
                 log.say(f"$ {text}")
                 ended = await command(text, beside, self._limits.set_up)
+                took += ended.seconds
                 if ended.code != 0 or ended.timed_out:
                     raise _SetUpFailed(text, ended)
 
@@ -242,7 +275,8 @@ class Checks:
         except _SetUpFailed as error:
             said = f"the set-up {_quoted(error.command)} {_how(error.ended, self._limits.set_up)}"
             told = await asyncio.to_thread(_told, said, log, Path())
-            return self._made("failure", asked, spec, replace(error.ended, code=None), told, obstacle=said)
+            failed = self._made("failure", asked, spec, replace(error.ended, code=None), told, obstacle=said)
+            return replace(failed, set_up_seconds=took)
         try:
             log.section()
             began = checkout.beside / "began"
@@ -250,7 +284,9 @@ class Checks:
                 pass
             env["PYTEST_ADDOPTS"] = _with_report(env.get("PYTEST_ADDOPTS", ""), checkout.pytest_report)
             ended = await command(spec.command, checkout.beside, spec.timeout)
-            return await self._judged(spec, asked, checkout, ended, began.stat().st_mtime_ns, log)
+            result = await self._judged(spec, asked, checkout, ended, began.stat().st_mtime_ns, log)
+            left = await Git(self._host, checkout.tree).untracked() if spec.from_scratch else ()
+            return replace(result, set_up_seconds=took, left=left)
         finally:
             await asyncio.shield(self._checkouts.give_back(spec, checkout))
 
@@ -298,42 +334,6 @@ class Checks:
         log = self.log_path(spec.project, asked.tree, spec.name)
         said = outcome or Outcome()
         return Result(state, asked.tree, ended.code, ended.seconds, log, told, said, obstacle, at=self._clock())
-
-
-class _Places:
-    """As many at a time as each of them allows, first come, first served."""
-
-    def __init__(self) -> None:
-        self._running = 0
-        self._queue: deque[tuple[int, asyncio.Future[None]]] = deque()
-
-    @contextlib.asynccontextmanager
-    async def one(self, limit: int) -> AsyncIterator[None]:
-        """A place, for as long as the block runs."""
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._queue.append((limit, turn))
-        self._serve()
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.cancelled() or not turn.done():
-                turn.cancel()
-            else:
-                self._running -= 1
-            self._serve()
-            raise
-        try:
-            yield
-        finally:
-            self._running -= 1
-            self._serve()
-
-    def _serve(self) -> None:
-        while self._queue and (self._queue[0][1].done() or self._running < max(1, self._queue[0][0])):
-            _, turn = self._queue.popleft()
-            if not turn.done():
-                self._running += 1
-                turn.set_result(None)
 
 
 def _key(spec: CheckSpec, asked: Asked) -> str:

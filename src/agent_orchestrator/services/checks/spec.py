@@ -35,6 +35,8 @@ class CheckSpec:
     """Its failure is the change's own, whatever it says of the base, and it tells by itself what fails by chance."""
     parallel: int = 1
     """Starts only while fewer checks than this run for the project."""
+    from_scratch: bool = False
+    """The set-up is run anew, not taken from an earlier check, and what the run leaves behind is listed."""
 
 
 @dataclass(frozen=True, slots=True)
