@@ -19,6 +19,7 @@ testpaths = ["tests"]
 pythonpath = ["."]
 
 [tool.ruff]
+include = ["shop/**/*.py", "tests/**/*.py"]
 lint.select = ["E4", "E7", "E9", "F"]
 
 [tool.mypy]

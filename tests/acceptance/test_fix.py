@@ -1,4 +1,4 @@
-"""`ao fix`: what fails is measured, given to one agent a cause, verified, landed, and measured again."""
+"""`ao fix`: what fails is measured, given to one agent per cause, verified, merged, and measured again."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_verified_fixes_are_left_for_review_where_nothing_is_to_land(box: Sandbo
     fixing.seed(box, None, ("slug", "legacy"))
     box.start()
     done = box.ao("fix", "--no-merge", check=False)
-    assert done.returncode == 1 and "left for you to land: ao merge" in done.stdout, done.stdout + done.stderr
+    assert done.returncode == 1 and "left for you to merge: ao merge" in done.stdout, done.stdout + done.stderr
     [run] = box.json("fix", "--list")["fixes"]
     assert run["state"] == "review" and {group["outcome"] for group in groups(run)} == {"ready"}
     for group in groups(run):
@@ -173,7 +173,7 @@ def test_a_command_of_ones_own_and_what_cannot_be_run(box: Sandbox) -> None:
     box.git("commit", "-q", "-m", "break it")
     box.start()
     shown = box.ao("fix", "--dry-run", "--command", "no-such-program --at-all", check=False)
-    assert shown.returncode == 1 and "nothing could be measured" in shown.stdout and "not found" in shown.stdout
+    assert shown.returncode == 1 and "environment not set up: " in shown.stdout and "ao init --check" in shown.stdout
     shown = box.ao("fix", "--dry-run", "--command", "! test -e broken", check=False)
     assert "1" in shown.stdout and "ends with exit code 1" in shown.stdout
     found = json.loads(box.ao("fix", "--dry-run", "--command", "! test -e broken", "--json", check=False).stdout)

@@ -399,7 +399,7 @@ export interface Findings {
 export interface Fix {
   id: string;
   project: string;
-  state: "measuring" | "working" | "green" | "left" | "review" | "measured" | "stopped" | "failed";
+  state: "measuring" | "working" | "green" | "left" | "review" | "measured" | "not_set_up" | "stopped" | "failed";
   ended: boolean;
   reason: string | null;
   base: string;

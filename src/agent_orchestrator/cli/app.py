@@ -55,7 +55,7 @@ MORE = {
     "orchestrator": Entry(
         "orchestrator:orchestrator", "Give a goal to the project's coordinating agent, or see how it stands."
     ),
-    "fix": Entry("fix:fix", "Have failing tests and lint errors fixed: one agent a cause, verified, landed."),
+    "fix": Entry("fix:fix", "Have failing tests and lint errors fixed: one agent per cause, verified, merged."),
     "backlog": Entry("issues:backlog", "Show what would be taken up next, by which profile, and why not yet."),
     "plan": Entry("plan:plan", "Make tasks of a goal, or of the open issues; show, change and apply plans."),
     "checks": Entry("review:checks", "Show a session's checks, and why they fail."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from typing import Any
@@ -30,7 +31,7 @@ _GOOD = ("green", "measured")
     "commands",
     metavar="CMD",
     multiple=True,
-    help="What finds failures, instead of what is found; may be repeated.",
+    help="Run this beside the configured checks, instead of tools that are found; may be repeated.",
 )
 @click.option(
     "--max-rounds",
@@ -38,13 +39,13 @@ _GOOD = ("green", "measured")
     type=click.IntRange(1, 20),
     default=3,
     show_default=True,
-    help="How often agents are sent.",
+    help="How many rounds agents are started in.",
 )
 @click.option("--max-agents", metavar="N", type=click.IntRange(1), help="How many of its agents may work at once.")
 @click.option("--agent", metavar="A", type=AGENT, help="Profile or agent; absent: the project's.")
 @click.option("--model", metavar="M", help="Model; absent: the agent's own.")
 @click.option("--base", metavar="B", help="The branch that is to become green; absent: the default branch.")
-@click.option("--no-merge", is_flag=True, help="Leave what is verified for your review; nothing lands.")
+@click.option("--no-merge", is_flag=True, help="Leave what is verified for your review; nothing is merged.")
 @click.option("--dry-run", is_flag=True, help="Only show what fails, by cause.")
 @click.option("--no-wait", is_flag=True, help="Return at once.")
 @click.option("--list", "listing", is_flag=True, help="List the runs.")
@@ -68,11 +69,11 @@ def fix(
     all_projects: bool,
     as_json: bool,
 ) -> int:
-    """Have failing tests and lint errors fixed: one agent a cause, verified, landed.
+    """Have failing tests and lint errors fixed: one agent per cause, verified, merged.
 
-    Runs the project's tests and linters on the base branch, groups what fails by likely cause, gives each cause to an agent, verifies
-    each fix in a clean checkout (its failures gone, no new ones, no test lost, nothing silenced) and lands it through the merge queue. Then
-    it measures again. `ao fix F1` follows a run. Exit code 0: nothing fails.
+    Runs the configured checks on the base branch, then the project's other tests and linters, groups what fails by likely cause, gives
+    each cause to an agent, verifies each fix in a clean checkout (its failures gone, no new ones, no test lost, nothing silenced) and
+    merges it through the merge queue. Then it measures again. `ao fix F1` follows a run. Exit code 0: nothing fails.
     """
     ao = client()
     if listing:
@@ -104,18 +105,34 @@ def fix(
         if as_json:
             out.print_json(found)
         else:
-            print(f"{found['id']} runs: ao fix {found['id']} follows it")
+            print(f"{found['id']} is running. Follow it: ao fix {found['id']}")
         return 0
     try:
         found = _follow(ao, found, quiet=as_json)
     except KeyboardInterrupt:
         out.note(
-            f"{found['id']} goes on without you: ao fix {found['id']} follows it, ao fix --stop {found['id']} ends it"
+            f"{found['id']} continues in the background. Follow it: ao fix {found['id']}; end it: ao fix --stop {found['id']}"
         )
         raise
     if as_json and found["dryRun"]:
         found["failures"] = ao.get(_path(found["id"], "/failures"))["groups"]
-    return _tell(found, as_json)
+    return _tell(found, as_json, _repeated(run, project))
+
+
+def _repeated(run: str | None, project: str | None) -> str:
+    """The command that does what a dry run has shown, with the options that were given."""
+    if run:
+        return shlex.join(["ao", "fix", *(["-p", project] if project else [])])
+    context = click.get_current_context()
+    words = ["ao", "fix"]
+    for option in context.command.params:
+        value = context.params.get(option.name or "")
+        given = context.get_parameter_source(option.name or "") == click.core.ParameterSource.COMMANDLINE
+        if not given or not isinstance(option, click.Option) or option.name in ("dry_run", "no_wait", "as_json"):
+            continue
+        for one in value if isinstance(value, tuple) else (value,):
+            words += [option.opts[0]] if option.is_flag else [option.opts[0], str(one)]
+    return shlex.join(words)
 
 
 def _path(run: str, rest: str = "") -> str:
@@ -123,7 +140,7 @@ def _path(run: str, rest: str = "") -> str:
 
 
 def _follow(ao: Client, found: Json, *, quiet: bool) -> Json:
-    """Wait for the end; a person is told each thing that happens, once."""
+    """Wait for the end; print each thing that happens, once."""
     told: set[str] = set()
     while True:
         if not quiet:
@@ -140,14 +157,14 @@ def _follow(ao: Client, found: Json, *, quiet: bool) -> Json:
 def _news(found: Json) -> list[str]:
     lines = []
     if not found["rounds"] and found["progress"]:
-        lines.append(f"{found['id']} {found['progress']}")
+        lines.append(f"{found['id']}: {found['progress']}")
     for each in found["rounds"]:
         if found["state"] == "failed" and not each["total"]:
             continue
         causes = out.plural(len(each["groups"]), "cause")
         fails = out.plural(each["total"], "failure")
-        lines.append(f"round {each['number']}: {fails} of {causes} on {found['base']} at {each['commit'][:8]}")
-        lines += [f"  {tool} cannot be run: {why}" for tool, why in each["problems"].items()]
+        lines.append(f"round {each['number']}: {fails}, {causes} on {found['base']} at {each['commit'][:8]}")
+        lines += [f"  {tool}: {why}" for tool, why in each["problems"].items()]
         if found["dryRun"]:
             continue
         for group in each["groups"]:
@@ -160,23 +177,23 @@ def _news(found: Json) -> list[str]:
             ):
                 lines.append(f"  {group['session']} needs you: {group['why']}")
             if group["session"] and group["status"] == "ci_failed" and not group["outcome"]:
-                lines.append(f"  {group['session']}: its fix does not hold; the agent is told why")
+                lines.append(f"  {group['session']}: its fix did not pass; the reasons were sent to the agent")
             if group["outcome"] and group["outcome"] != "later":
                 commit = f" as {group['commit'][:8]}" if group["commit"] else ""
                 why = f": {group['reason']}" if group["reason"] else ""
-                lines.append(f"  {group['session'] or group['title']} {group['outcome']}{commit}{why}")
+                lines.append(f"  {group['session'] or group['title']} {_shown(group['outcome'])}{commit}{why}")
     return lines
 
 
-def _tell(found: Json, as_json: bool) -> int:
+def _tell(found: Json, as_json: bool, repeated: str = "ao fix") -> int:
     if as_json:
         out.print_json(found)
     else:
-        out.show(_lines(found))
+        out.show(_lines(found, repeated))
     return 0 if found["state"] == "green" or (found["state"] in _GOOD and not found["after"]) else 1
 
 
-def _lines(found: Json) -> list[str]:
+def _lines(found: Json, repeated: str) -> list[str]:
     """Before → after, by tool and by cause."""
     lines: list[str] = []
     if found["tools"]:
@@ -197,13 +214,14 @@ def _lines(found: Json) -> list[str]:
         lines += ["", *out.table(("FAILURES", "CAUSE", "TOOLS", "FILES"), rows, shrink=1)]
     elif groups:
         rows = [_group_row(found, each, group) for each, group in groups]
-        lines += ["", *out.table(("ROUND", "CAUSE", "BEFORE", "AFTER", "SESSION", "CAME TO", "COMMIT"), rows, shrink=1)]
-    return [*lines, *([""] if lines else []), _end(found)]
+        lines += ["", *out.table(("ROUND", "CAUSE", "BEFORE", "AFTER", "SESSION", "RESULT", "COMMIT"), rows, shrink=1)]
+    return [*lines, *([""] if lines else []), _end(found, repeated)]
 
 
 def _tool_row(tool: Json, dry: bool) -> out.Row:
     if tool["problem"]:
-        return (tool["name"], "cannot be run") if dry else (tool["name"], _number(tool["before"]), "cannot be run")
+        what = "not set up" if tool["problem"].startswith("environment not set up") else "cannot be run"
+        return (tool["name"], what) if dry else (tool["name"], _number(tool["before"]), what)
     return (
         (tool["name"], _number(tool["before"]))
         if dry
@@ -214,7 +232,7 @@ def _tool_row(tool: Json, dry: bool) -> out.Row:
 def _group_row(found: Json, each: Json, group: Json) -> out.Row:
     outcome = group["outcome"]
     after = "0" if outcome == "landed" else str(group["count"])
-    came = outcome or (
+    came = _shown(outcome) or (
         ("stopped" if found["state"] == "stopped" else "left") if found["ended"] else group["status"] or "waits"
     )
     return (
@@ -228,11 +246,15 @@ def _group_row(found: Json, each: Json, group: Json) -> out.Row:
     )
 
 
+def _shown(outcome: str | None) -> str:
+    return "merged" if outcome == "landed" else outcome or ""
+
+
 def _number(value: int | None) -> str:
     return "-" if value is None else str(value)
 
 
-def _end(found: Json) -> str:
+def _end(found: Json, repeated: str) -> str:
     rounds = out.plural(max(0, len(found["rounds"]) - 1), "round")
     before, after, why = found["before"], found["after"], found["reason"]
     words = {
@@ -241,11 +263,12 @@ def _end(found: Json) -> str:
         else f"{before} → 0 in {rounds}: {found['base']} is green.",
         "left": f"{before} → {after}: {why}",
         "review": f"{why}",
-        "measured": "Fix them: ao fix",
-        "stopped": f"{found['id']} was stopped; what its agents did is saved: ao status",
+        "measured": f"Fix them: {repeated}",
+        "not_set_up": why,
+        "stopped": f"{found['id']} was stopped; its agents' work is saved: ao status",
         "failed": f"{found['id']} failed: {why}",
     }
-    return out.one_line(words.get(found["state"]) or f"{found['id']} runs: {found['progress'] or found['state']}")
+    return out.one_line(words.get(found["state"]) or f"{found['id']} is running: {found['progress'] or found['state']}")
 
 
 def _show_list(ao: Client, query: dict[str, str | int | None], as_json: bool) -> None:
@@ -265,4 +288,4 @@ def _show_list(ao: Client, query: dict[str, str | int | None], as_json: bool) ->
         for each in found["fixes"]
     ]
     lines = out.table(("RUN", "PROJECT", "BASE", "FAILURES", "STATE", "AGE"), rows)
-    out.show(lines if rows else ["Nothing was fixed yet. Begin: ao fix"])
+    out.show(lines if rows else ["No runs yet. Start one: ao fix"])

@@ -1323,6 +1323,8 @@ class FixMeasured(Body):
     groups: tuple[Mapping[str, Any], ...] = ()
     tools: tuple[Mapping[str, Any], ...] = ()
     """What was run, and how."""
+    lacks: str = ""
+    """What the environment lacks, and what to do: nothing is fixed then."""
 
 
 @record
@@ -1354,7 +1356,7 @@ class FixEnded(Body):
 
     fix: str
     outcome: str
-    """`green`, `left` (something still fails), `review`, `measured`, `stopped` or `failed`."""
+    """`green`, `left` (something still fails), `review`, `measured`, `not_set_up`, `stopped` or `failed`."""
     reason: str = ""
 
 

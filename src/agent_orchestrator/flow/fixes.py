@@ -53,6 +53,8 @@ class FixRound:
     problems: Mapping[str, str] = field(default_factory=dict)
     """Tools that could not be run, and why."""
     groups: tuple[FixGroup, ...] = ()
+    lacks: str = ""
+    """What the environment lacks, and what to do."""
 
     @property
     def total(self) -> int:
@@ -73,7 +75,7 @@ class Fix:
     """What is run to find failures, as it was found at first."""
     rounds: tuple[FixRound, ...] = ()
     outcome: str = ""
-    """`green`, `left`, `measured`, `review`, `stopped` or `failed`; empty: it goes on."""
+    """`green`, `left`, `measured`, `review`, `not_set_up`, `stopped` or `failed`; empty: it goes on."""
     reason: str = ""
 
     @property
@@ -119,7 +121,7 @@ def reduce_fixes(fixes: Mapping[str, Fix], event: Event) -> Mapping[str, Fix]:
             return dict(list({**fixes, body.fix: begun}.items())[-KEPT:])
         case e.FixMeasured() if (fix := fixes.get(body.fix)) and body.round == len(fix.rounds) + 1:
             groups = tuple(_group(number, data) for number, data in enumerate(body.groups, 1))
-            measured = FixRound(body.round, body.commit, event.time, body.counts, body.problems, groups)
+            measured = FixRound(body.round, body.commit, event.time, body.counts, body.problems, groups, body.lacks)
             grown = replace(fix, rounds=(*fix.rounds, measured), tools=fix.tools or body.tools)
             return _with(fixes, event, grown)
         case e.FixAgentStarted():

@@ -756,7 +756,7 @@ class Fix(Shown):
 
     id: str
     project: str
-    state: Literal["measuring", "working", "green", "left", "review", "measured", "stopped", "failed"]
+    state: Literal["measuring", "working", "green", "left", "review", "measured", "not_set_up", "stopped", "failed"]
     ended: bool
     reason: str | None
     base: str

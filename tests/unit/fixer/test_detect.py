@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from agent_orchestrator.services.fixer.commands import asking, recognised
-from agent_orchestrator.services.fixer.detect import detect, given
-from agent_orchestrator.services.fixer.model import Tool
+from agent_orchestrator.services.fixer.detect import configured, found
+from agent_orchestrator.services.fixer.model import CI, Tool, labelled
 
 
 def project(top: Path, files: dict[str, str]) -> Path:
@@ -20,59 +20,92 @@ def project(top: Path, files: dict[str, str]) -> Path:
 
 
 def kinds(top: Path, *ci: str) -> list[tuple[str, str, str]]:
-    return [(tool.kind, tool.command, tool.folder) for tool in detect(top, ci)]
+    known = configured(top, ci)
+    return [(tool.kind, tool.command, tool.folder) for tool in [*known, *found(top, known, tested=False)]]
 
 
 def test_python_projects(tmp_path: Path) -> None:
     pyproject = '[project]\nname = "a"\n[dependency-groups]\ndev = ["ruff>=0.4", "mypy"]\n[tool.pytest.ini_options]\n'
-    top = project(tmp_path, {"pyproject.toml": pyproject})
-    assert kinds(top) == [("ruff", "ruff check", ""), ("mypy", "mypy .", ""), ("pytest", "pytest", "")]
-    project(top, {"mypy.ini": "[mypy]\nfiles = src\n", ".venv/bin/mypy": "", "uv.lock": ""})
-    assert kinds(top) == [("ruff", "uv run ruff check", ""), ("mypy", ".venv/bin/mypy", ""), ("pytest", "pytest", "")]
+    pyproject += "[tool.ruff]\ninclude = ['src/**/*.py']\n"
+    top = project(tmp_path, {"pyproject.toml": pyproject, "mypy.ini": "[mypy]\nfiles = src\n"})
+    python = {("ruff", "ruff check", ""), ("mypy", "mypy", "")}
+    assert python < set(kinds(top))
+    project(top, {".venv/bin/mypy": "", "uv.lock": ""})
+    assert {("ruff", "uv run ruff check", ""), ("mypy", ".venv/bin/mypy", "")} < set(kinds(top))
+
+
+def test_linters_without_a_scope_of_the_projects_own_are_not_run(tmp_path: Path) -> None:
+    pyproject = (
+        "[dependency-groups]\ndev = ['ruff', 'mypy']\n[tool.ruff]\nline-length = 90\n[tool.mypy]\nstrict = true\n"
+    )
+    package = {"devDependencies": {"eslint": "9", "typescript": "5"}}
+    files = {
+        "pyproject.toml": pyproject,
+        "package.json": json.dumps(package),
+        "eslint.config.js": "",
+        "tsconfig.json": "{}",
+    }
+    files["mypy.ini"] = "[mypy]\nstrict = true\n[mypy-other.*]\nfiles = x\n"
+    assert not {kind for kind, _, _ in kinds(project(tmp_path, files))} & {"ruff", "mypy", "eslint", "tsc"}
 
 
 def test_tests_alone_are_enough_for_pytest(tmp_path: Path) -> None:
-    assert kinds(project(tmp_path, {"tests/test_a.py": "def test_a(): ..."})) == [("pytest", "pytest", "")]
+    [(kind, command, folder)] = kinds(project(tmp_path, {"tests/test_a.py": "def test_a(): ..."}))
+    assert (kind, folder) == ("pytest", "") and "pytest" in command
 
 
 def test_node_projects(tmp_path: Path) -> None:
     package = {
-        "scripts": {"lint": "eslint src --max-warnings 0", "test": "vitest"},
+        "scripts": {"style": "eslint src --max-warnings 0", "spec": "vitest"},
         "devDependencies": {"eslint": "9", "typescript": "5", "vitest": "3"},
     }
-    top = project(tmp_path, {"package.json": json.dumps(package), "tsconfig.json": "{}"})
+    top = project(tmp_path, {"package.json": json.dumps(package), "tsconfig.json": '{"include": ["src"]}'})
     assert kinds(top) == [
         ("eslint", "npx --no-install eslint src --max-warnings 0", ""),
-        ("tsc", "npx --no-install tsc", ""),
-        ("vitest", "npx --no-install vitest run", ""),
+        ("tsc", "npx --no-install tsc --noEmit", ""),
+        ("vitest", "npx --no-install vitest", ""),
     ]
     project(top, {"package.json": json.dumps({"devDependencies": {"jest": "30"}})})
     assert kinds(top) == [("jest", "npx --no-install jest", "")]
 
 
-def test_go_and_cargo_and_what_is_in_folders_below(tmp_path: Path) -> None:
-    files = {
-        "go.mod": "module a",
-        "core/Cargo.toml": "[package]",
-        "web/package.json": '{"devDependencies": {"jest": "1"}}',
-    }
+def test_what_is_in_folders_below(tmp_path: Path) -> None:
+    files = {"core/Cargo.toml": "[package]", "web/package.json": '{"devDependencies": {"jest": "1"}}'}
     files |= {"tools/go.mod": "module b", "node_modules/x/package.json": '{"devDependencies": {"eslint": "1"}}'}
     assert kinds(project(tmp_path, files)) == [
         ("jest", "npx --no-install jest", "web"),
-        ("go", "go test ./...", ""),
+        ("go", "go test ./...", "tools"),
         ("cargo", "cargo test", "core"),
     ]
 
 
-def test_checks_say_how_a_tool_is_run_here(tmp_path: Path) -> None:
-    top = project(tmp_path, {"pyproject.toml": "[tool.ruff]\n[tool.pytest.ini_options]\n"})
+def test_what_is_configured_is_run_first_and_what_it_covers_is_not_found_again(tmp_path: Path) -> None:
+    top = project(tmp_path, {"pyproject.toml": "[tool.ruff]\ninclude = ['src']\n[tool.pytest.ini_options]\n"})
     assert kinds(top, "uv run pytest -q tests", "make docs") == [
-        ("ruff", "ruff check", ""),
         ("pytest", "uv run pytest -q tests", ""),
+        ("command", "make docs", ""),
+        ("ruff", "ruff check", ""),
     ]
-    (top / "pyproject.toml").unlink()
-    assert kinds(top, "make test") == [("command", "make test", "")]
-    assert kinds(top) == []
+    makefile = "all: docs\ncheck: lint \\\n  test\n\nlint:\n\t@ruff check src\ntest: ; pytest -q\ndocs:\n\techo\n"
+    (top / "Makefile").write_text(makefile)
+    assert kinds(top, "make check") == [("command", "make check", "")]
+    assert ("ruff", "ruff check", "") in kinds(top, "make docs", "pytest")
+    (top / "package.json").write_text(
+        json.dumps({"scripts": {"check": "npm run lint && sh test.sh", "lint": "ruff check"}})
+    )
+    (top / "test.sh").write_text("python -m pytest -q\n")
+    assert kinds(top, "npm run check", "npm run check") == [("command", "npm run check", "")]
+
+
+def test_tools_have_names_of_their_own() -> None:
+    tools = [
+        Tool("pytest", "pytest a"),
+        Tool("pytest", "pytest b"),
+        Tool("ruff", "ruff check"),
+        Tool("command", "x" * 60),
+    ]
+    names = [tool.name for tool in labelled([*tools, Tool("command", "x" * 61)])]
+    assert names == ["pytest a", "pytest b", "ruff", "x" * 39 + "…", "x" * 39 + "… (2)"]
 
 
 @pytest.mark.parametrize(
@@ -91,15 +124,37 @@ def test_checks_say_how_a_tool_is_run_here(tmp_path: Path) -> None:
         ("pytest > log", "command"),
         ("make pytest", "command"),
         ("echo 'unclosed", "command"),
+        (". .venv/bin/activate && python -m pytest -q", "pytest"),
+        ("set -e; source venv/bin/activate; mypy src", "mypy"),
+        ("export A=1 && pytest", "pytest"),
+        ("cd web && npx jest", "command"),
+        ("uv run --extra test --frozen pytest", "pytest"),
+        ("mypy src/*.py", "command"),
+        ("pytest $ARGS", "command"),
+        ("pytest -k 'not slow*'", "pytest"),
     ],
 )
 def test_a_command_is_recognised_only_where_it_is_simple(command: str, kind: str) -> None:
     assert recognised(command) == kind
 
 
-def test_scripts_of_package_json_are_looked_through(tmp_path: Path) -> None:
-    top = project(tmp_path, {"package.json": '{"scripts": {"test": "vitest --ui", "lint": "eslint ."}}'})
-    assert given(top, ["npm test", "npm run lint"]) == [Tool("vitest", "vitest --ui"), Tool("eslint", "eslint .")]
+def test_scripts_of_package_json_are_asked_through_their_manager(tmp_path: Path) -> None:
+    scripts = {"test": "vitest --ui", "lint": "eslint .", "fix": "eslint --fix .", "spec": "jest", "prespec": "tsc"}
+    top = project(tmp_path, {"package.json": json.dumps({"scripts": scripts})})
+    tools = configured(top, ["npm test", "pnpm lint", "npm run fix", "npm run spec"])
+    assert tools == [
+        Tool("vitest", "npm test", source=CI),
+        Tool("eslint", "pnpm lint", source=CI),
+        Tool("eslint", "npm run fix", source=CI),
+        Tool("command", "npm run spec", source=CI),
+    ]
+    asked = [asking(tool, "R", scripts)[0].command for tool in tools]
+    assert asked == [
+        "npm test --silent -- --reporter=json --outputFile=R",
+        "pnpm lint -f json",
+        "npm run fix",
+        "npm run spec",
+    ], "what changes files, or is more than its script, is run as it is"
 
 
 @pytest.mark.parametrize(
@@ -109,10 +164,13 @@ def test_scripts_of_package_json_are_looked_through(tmp_path: Path) -> None:
             Tool("pytest", "pytest -q --tb=no"),
             "pytest -q -o junit_family=xunit1 --junitxml=R --continue-on-collection-errors --tb=short",
         ),
-        (Tool("ruff", "ruff check --fix src"), "ruff check --output-format json --no-fix src"),
+        (Tool("ruff", "ruff check -q src"), "ruff check --output-format json src"),
+        (Tool("ruff", "ruff check --exit-zero src"), "ruff check --exit-zero src"),
+        (Tool("ruff", "set -e; ruff check src"), "set -e; ruff check --output-format json src"),
         (Tool("mypy", "uv run mypy src"), "uv run mypy --output json src"),
-        (Tool("eslint", "npx eslint . --fix"), "npx eslint . -f json"),
-        (Tool("tsc", "tsc -p ."), "tsc -p . --noEmit --pretty false"),
+        (Tool("eslint", "npx eslint . --fix"), "npx eslint . --fix"),
+        (Tool("eslint", "npx eslint ."), "npx eslint . -f json"),
+        (Tool("tsc", "tsc -p ."), "tsc -p . --pretty false"),
         (Tool("jest", "jest --watch"), "jest --json --outputFile=R"),
         (Tool("vitest", "vitest --reporter dot"), "vitest run --reporter=json --outputFile=R"),
         (Tool("go", "go test -v ./..."), "go test -json ./..."),
@@ -121,4 +179,6 @@ def test_scripts_of_package_json_are_looked_through(tmp_path: Path) -> None:
     ],
 )
 def test_each_tool_is_asked_for_a_report(tool: Tool, asked: str) -> None:
-    assert asking(tool, "R")[0].command == asked
+    ways = asking(tool, "R")
+    assert ways[0].command == asked
+    assert ways[-1].plain and ways[-1].command == tool.command

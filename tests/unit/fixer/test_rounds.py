@@ -92,6 +92,8 @@ def test_when_it_ends() -> None:
     [end] = steps(started(), measured(1, problems={"ruff": "x", "pytest": "y"}))
     assert end.outcome == "failed"
     assert steps(started(dryRun=True), measured(1, "a")) == [End("measured")]
+    lacks = replace(measured(1, "a", problems={"ruff": "x"}), lacks="environment not set up: module a not found")
+    assert steps(started(), lacks) == [End("not_set_up", lacks.lacks)], "no agent is started, whatever else fails"
     done = [
         started(),
         measured(1, "a"),
@@ -105,11 +107,11 @@ def test_when_it_ends() -> None:
     [end] = steps(*done, measured(3, "c"))
     assert end.outcome == "left" and "after 2 rounds" in end.reason
     [end] = steps(started(), measured(1, "a"), works(), settled("failed"), measured(2, "a"))
-    assert end.outcome == "left" and "mended none" in end.reason
+    assert end.outcome == "left" and "fixed none" in end.reason
     tried = [started(), measured(1, "a", "later"), works(), settled("failed"), measured(2, "later2", "a")]
     assert isinstance(steps(*tried)[0], StartAgent), "others still wait for their turn"
     [end] = steps(started(merge=False), measured(1, "a"), works(), settled("ready"))
-    assert end == End("review", "verified, and left for you to land: ao merge app-1")
+    assert end == End("review", "verified, and left for you to merge: ao merge app-1")
 
 
 def of_session(facts: SessionFacts, **request: Any) -> list[Any]:

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from shutil import which
 
 import pytest
 
@@ -59,16 +60,80 @@ def test_a_file_that_cannot_be_imported_hides_no_other(top: Path) -> None:
     assert found.failures[0].message.startswith("ModuleNotFoundError: No module named 'nowhere'")
 
 
-def test_a_tool_that_cannot_be_run_is_told_as_such(top: Path) -> None:
+def test_what_cannot_be_read_is_one_failure_and_what_is_not_there_is_none(top: Path) -> None:
     (top / "tests/test_a.py").write_text("def test_one() -> None: ...\n")
     (top / "conftest.py").write_text("raise RuntimeError('no')\n")
     (top / "ruff.toml").write_text("nonsense = 1\n")
     (top / "mypy.ini").write_text("[mypy]\npython_version = 1.0\n")
-    report = run(top, "pytest", "ruff check", "no-such-tool", "pytest --no-such-option", "mypy --no-such-option .")
-    assert [bool(one.problem) for one in report.tools] == [True] * 5, report.problems
-    assert report.failures == []
+    broken = ("pytest", "ruff check", "pytest --no-such-option", "mypy --no-such-option .", "echo odd; exit 3")
+    report = run(top, *broken)
+    assert [len(one.failures) for one in report.tools] == [1] * 5 and not report.problems, report
+    assert "RuntimeError" in report.tools[0].failures[0].detail
+    report = run(top, "no-such-tool", "ruff check")
+    assert report.lacks and "environment not set up" in report.tools[0].problem and not report.tools[0].failures
     late = run(top, "sleep 5", timeout=0.2)
-    assert "did not finish within 0.2 s" in late.tools[0].problem
+    assert "did not finish within 0.2 s" in late.tools[0].problem and not late.lacks
+
+
+def test_the_verdict_is_that_of_the_command(top: Path) -> None:
+    (top / "a.py").write_text("import os\n")
+    (top / "tests/test_a.py").write_text("def test_one() -> None: ...\n")
+    plugin = "def pytest_sessionfinish(session) -> None:\n    session.exitstatus = 1\n"
+    (top / "conftest.py").write_text(plugin)
+    report = run(top, "pytest -q", "ruff check --select F --exit-zero", "! ruff check --select F", "pytest -q || true")
+    assert [len(one.failures) for one in report.tools] == [1, 0, 0, 0], report
+    assert report.tools[0].tests == {"tests/test_a.py::test_one": "passed"}
+    assert report.tools[0].failures[0].message == "pytest -q ends with exit code 1"
+
+
+def test_a_tool_that_changes_files_changes_nothing_for_the_next(top: Path) -> None:
+    (top / "a.py").write_text("import os\n")
+    report = run(top, "ruff check --select F --fix", "ruff check --select F")
+    assert [len(one.failures) for one in report.tools] == [0, 1]
+    assert (top / "a.py").read_text() == "import os\n"
+
+
+def test_pytest_is_read_whatever_runs_it(top: Path) -> None:
+    (top / "tests/test_a.py").write_text("import pytest\n\n\ndef test_one() -> None:\n    assert 1 == 2\n")
+    (top / "env/bin").mkdir(parents=True)
+    (top / "env/bin/activate").write_text("ACTIVATED=1\n")
+    (top / "run.sh").write_text("set -e\npytest -q\n")
+    activated = ". env/bin/activate && python -m pytest -q"
+    report = run(top, activated, "sh run.sh", 'test "$PWD" && pytest -q', f"{activated} -k $ACTIVATED")
+    assert [[one.id for one in tool.failures] for tool in report.tools[:3]] == [["tests/test_a.py::test_one"]] * 3
+    assert [tool.tool.kind for tool in report.tools] == ["pytest", "command", "command", "command"]
+    assert all(tool.failures[0].frames for tool in report.tools[:3]), "with its traceback"
+    assert len(report.tools[3].failures) == 1, "no test is chosen: exit code 5"
+
+
+@pytest.mark.skipif(not (which("node") and which("npm")), reason="node and npm are not installed")
+def test_a_script_of_package_json(top: Path) -> None:
+    scripts = {"test": "node --test", "checked": "sh check.sh", "precheck": "false", "check": "true"}
+    (top / "package.json").write_text(json.dumps({"name": "a", "version": "1.0.0", "scripts": scripts}))
+    (top / "a.test.js").write_text("require('node:test')('adds', () => { throw new Error('odd'); });\n")
+    (top / "check.sh").write_text("echo 'src/a.c:3:1: error: odd'\nexit 7\n")
+    report = run(top, "npm test", "npm run checked", "npm run check")
+    assert [len(one.failures) for one in report.tools] == [1, 1, 1], report
+    assert report.tools[1].failures[0].file == "src/a.c"
+    assert report.tools[2].failures[0].message == "npm run check ends with exit code 1", "the script before it fails"
+
+
+def test_configured_checks_are_run_first_and_always(top: Path) -> None:
+    (top / "pyproject.toml").write_text(
+        "[tool.pytest.ini_options]\n[tool.ruff]\ninclude = ['a.py']\nlint.select = ['F']\n[tool.mypy]\nfiles = ['a.py']\n"
+    )
+    (top / "a.py").write_text("import os\nx: int = 'a'\n")
+    (top / "tests/test_a.py").write_text("def test_one() -> None: ...\n")
+    (top / "package.json").write_text('{"scripts": {"lint": "eslint ."}, "devDependencies": {"eslint": "9"}}')
+    subprocess.run(["git", "add", "-A"], cwd=top, check=True)
+
+    def names(*ci: str, commands: tuple[str, ...] = ()) -> dict[str, int]:
+        spec = Spec(top.parent / "out.json", top.parent / "cache", ci=ci, commands=commands)
+        return asyncio.run(measure(top, spec)).counts
+
+    assert names("echo odd; exit 3") == {"echo odd; exit 3": 1, "ruff": 1, "mypy": 1, "pytest": 0}
+    assert names("pytest -q", "ruff check a.py") == {"pytest": 0, "ruff": 1, "mypy": 1}
+    assert names("exit 3", commands=("true",)) == {"exit 3": 1, "true": 0}
 
 
 def test_ruff_and_mypy_say_the_same_at_other_lines(top: Path) -> None:

@@ -1,4 +1,4 @@
-/** Failing tests and lint errors, one agent a cause: what failed before, what fails now, and who is at it. */
+/** Failing tests and lint errors, one agent per cause: what failed before, what fails now, and who is at it. */
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useId, useState } from "react";
 
@@ -32,7 +32,7 @@ export function FixList() {
   return (
     <Section
       title="Fixes"
-      about="What fails is measured, fixed by one agent a cause, and measured again."
+      about="Configured checks, other tests and linters are run; one agent per cause fixes what fails; then they are run again."
       action={
         may("operator") && (
           <Button small onClick={() => setStarting(true)}>
@@ -179,7 +179,7 @@ function FixForm({ onClose }: { onClose: () => void }) {
         </select>
       </Labelled>
       {may("admin") && (
-        <Labelled id={`${id}-commands`} label="Commands" hint="One a line. Empty: the project's tests and linters are found by themselves.">
+        <Labelled id={`${id}-commands`} label="Commands" hint="One per line, run beside the configured checks. Empty: the project's other tests and linters are found.">
           <textarea
             id={`${id}-commands`}
             value={given.commands}

@@ -9,6 +9,7 @@ const STATES: Record<Fix["state"], [word: string, tone: Tone]> = {
   left: ["Some left", "needs"],
   review: ["Ready for review", "review"],
   measured: ["Measured", "plain"],
+  not_set_up: ["Environment not set up", "needs"],
   stopped: ["Stopped", "plain"],
   failed: ["Failed", "bad"],
 };
@@ -39,7 +40,7 @@ const failures = (count: number) => `${count} failure${count === 1 ? "" : "s"}`;
 /** What failed at first, and what fails now. */
 export function course({ before, after, rounds }: Pick<Fix, "before" | "after" | "rounds">): string {
   if (before === null) return "nothing is measured yet";
-  if (before === 0) return "nothing fails";
+  if (before === 0) return Object.keys(rounds.at(-1)?.problems ?? {}).length ? "not everything could be run" : "nothing fails";
   return rounds.length < 2 || after === null ? failures(before) : `${before} → ${failures(after)}`;
 }
 

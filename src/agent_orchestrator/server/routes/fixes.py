@@ -1,4 +1,4 @@
-"""Fixing runs: failing tests and lint errors, one agent a cause, verified and landed."""
+"""Fixing runs: failing tests and lint errors, one agent per cause, verified and merged."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def start_fix(
     project: ProjectName = None,
     key: Key = None,
 ) -> Response:
-    """Measure what fails, and have it fixed: one agent a cause, each fix verified, then landed through the merge queue.
+    """Measure what fails, and have it fixed: one agent per cause, each fix verified, then merged through the merge queue.
 
     Commands of one's own are for administrators."""
     if body.commands:

@@ -1,7 +1,7 @@
-"""Which tools a project has, by its own files: what it configures, depends on, or runs as its checks.
+"""Which tools are run: those that are configured, then those of the project's own files that these do not cover.
 
-A tool is looked for at the repository's top; one that is not there, in the folders directly below. A check (`ci`) that runs a known tool
-says how it is run here. A check that runs anything else is taken only where no tool was found at all: it may well run the others.
+A tool that is found by itself is run in the project's own scope: by its lint command, by what its configuration names, by a script of
+package.json; never over everything. It is looked for at the repository's top; one that is not there, in the folders directly below.
 """
 
 from __future__ import annotations
@@ -9,14 +9,16 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from agent_orchestrator.config.ecosystems import detect_commands
 from agent_orchestrator.safe_files import read_plain
-from agent_orchestrator.services.fixer.commands import recognised, resolved
-from agent_orchestrator.services.fixer.model import Tool
+from agent_orchestrator.services.fixer.commands import TEST_TOOLS, recognised
+from agent_orchestrator.services.fixer.mentions import full_text, mentioned
+from agent_orchestrator.services.fixer.model import CI, FOUND, GIVEN, Tool
 
 _PASSED_OVER = {"node_modules", "vendor", "dist", "build", "target", "site-packages", "third_party"}
 _NAME = re.compile(r"^[A-Za-z0-9][\w.-]*")
@@ -45,29 +47,51 @@ class _Folder:
         return text in _text(self.path / file)
 
 
-def detect(top: Path, ci: Sequence[str] = ()) -> list[Tool]:
-    """The tools of the project in this folder."""
+def configured(top: Path, ci: Sequence[str], commands: Sequence[str] = ()) -> list[Tool]:
+    """Return the tools that the configured checks run, then those of the commands named for this run."""
+    scripts = scripts_of(top)
+    sources = dict.fromkeys(commands, GIVEN) | dict.fromkeys(ci, CI)
+    return [Tool(recognised(text, scripts), text, source=sources[text]) for text in dict.fromkeys((*ci, *commands))]
+
+
+def found(top: Path, known: Sequence[Tool], *, tested: bool) -> list[Tool]:
+    """Return the tools of the project that the known ones do not cover. `tested`: those were seen to run tests."""
     here = _look(top)
-    scripts = scripts_of(top)
-    named = [
-        Tool(kind, resolved(command, scripts)) for command in ci if (kind := recognised(command, scripts)) != "command"
-    ]
-    known = {tool.kind for tool in named}
-    found = named + [tool for tool in _tools(here, "") if tool.kind not in known]
-    known = {tool.kind for tool in found}
+    texts = [full_text(top, tool.command, scripts_of(top)) for tool in known]
+    covered = {tool.kind for tool in known} | {kind for text in texts for kind in mentioned(text, ORDER)}
+    tested = tested or not covered.isdisjoint(TEST_TOOLS)
+    taken = {tool.command for tool in known}
+    tools = [tool for tool in _by_commands(top, covered, tested) if tool.command not in taken]
+    covered |= {kind for tool in tools for kind in mentioned(full_text(top, tool.command, scripts_of(top)), ORDER)}
+    covered |= {tool.kind for tool in tools}
+    if tested or not covered.isdisjoint(TEST_TOOLS):
+        covered |= TEST_TOOLS
+    mine = [tool for tool in _tools(here, "") if tool.kind not in covered]
+    covered |= {tool.kind for tool in mine}
     for child in _below(top):
-        found += [tool for tool in _tools(_look(child), child.name) if tool.kind not in known]
-    if not found:
-        found = [Tool("command", command) for command in dict.fromkeys(ci)]
-    return sorted(
-        dict.fromkeys(found), key=lambda tool: (ORDER.index(tool.kind) if tool.kind in ORDER else 99, tool.folder)
-    )
+        mine += [tool for tool in _tools(_look(child), child.name) if tool.kind not in covered]
+    return sorted(dict.fromkeys([*tools, *mine]), key=_rank)
 
 
-def given(top: Path, commands: Sequence[str]) -> list[Tool]:
-    """The tools that these commands run."""
+def _rank(tool: Tool) -> tuple[int, str]:
+    return ORDER.index(tool.kind) if tool.kind in ORDER else len(ORDER), tool.folder
+
+
+def _by_commands(top: Path, covered: Iterable[str], tested: bool) -> list[Tool]:
+    """The project's own lint command, and its test command if no tests are run yet."""
+    ways = detect_commands(top)
+    lint = next((way.lint for way in ways if way.lint), None)
+    test = next((way.test for way in ways if way.test), None)
     scripts = scripts_of(top)
-    return [Tool(recognised(command, scripts), resolved(command, scripts)) for command in dict.fromkeys(commands)]
+    tools = []
+    if lint:
+        tool = Tool(recognised(lint, scripts), lint, source=FOUND)
+        runs = {tool.kind, *mentioned(full_text(top, lint, scripts), ORDER)} - {"command"}
+        if not runs or not runs <= set(covered):
+            tools.append(tool)
+    if test and not tested:
+        tools.append(Tool(recognised(test, scripts), test, source=FOUND))
+    return tools
 
 
 def scripts_of(top: Path) -> dict[str, str]:
@@ -129,8 +153,9 @@ def _python(folder: _Folder, program: str) -> str:
     for place in (".venv", "venv"):
         if (folder.path / place / "bin" / program).exists():
             return f"{place}/bin/{program}"
-    if folder.has("uv.lock") and program in folder.wanted:
-        return f"uv run {program}"
+    for lock, manager in (("uv.lock", "uv"), ("poetry.lock", "poetry"), ("pdm.lock", "pdm")):
+        if folder.has(lock) and program in folder.wanted:
+            return f"{manager} run {program}"
     return program
 
 
@@ -154,48 +179,54 @@ def _pytest(folder: _Folder) -> str:
 
 
 def _ruff(folder: _Folder) -> str:
-    configured = _table(folder, "tool", "ruff") is not None or folder.has("ruff.toml", ".ruff.toml")
-    return f"{_python(folder, 'ruff')} check" if configured or "ruff" in folder.wanted else ""
+    """Where its configuration says which files are meant."""
+    said = _table(folder, "tool", "ruff", "include") or any(
+        _toml(folder.path / file).get("include") for file in ("ruff.toml", ".ruff.toml")
+    )
+    return f"{_python(folder, 'ruff')} check" if said else ""
 
 
 def _mypy(folder: _Folder) -> str:
+    """Where its configuration says which files are meant."""
     table = _table(folder, "tool", "mypy")
-    ini = folder.has("mypy.ini", ".mypy.ini") or folder.mentions("setup.cfg", "[mypy]")
-    if table is None and not ini and "mypy" not in folder.wanted:
-        return ""
     names = ("files", "packages", "modules")
     said = any(name in table for name in names) if isinstance(table, dict) else False
     said = said or any(
-        re.search(r"(?m)^(?:files|packages|modules)\s*=", _text(folder.path / file))
+        re.search(r"(?ms)^\[mypy\](?:(?!^\[).)*?^(?:files|packages|modules)\s*=", _text(folder.path / file))
         for file in ("mypy.ini", ".mypy.ini", "setup.cfg")
     )
-    return _python(folder, "mypy") + ("" if said else " .")
+    return _python(folder, "mypy") if said else ""
 
 
-def _npx(folder: _Folder, program: str, rest: str = "") -> str:
+def _npx(folder: _Folder, program: str) -> str:
+    """The program as a script of package.json runs it."""
     for text in (folder.package.get("scripts") or {}).values():
         if isinstance(text, str) and recognised(text) == program and text.split()[0].rpartition("/")[2] == program:
-            rest = text.partition(" ")[2] or rest
-            break
-    return f"npx --no-install {program} {rest}".strip()
+            return f"npx --no-install {program} {text.partition(' ')[2]}".strip()
+    return ""
 
 
 def _eslint(folder: _Folder) -> str:
-    configured = folder.like("eslint.config.*", ".eslintrc*") or "eslintConfig" in folder.package
-    return _npx(folder, "eslint", ".") if folder.package and (configured or "eslint" in folder.wanted) else ""
+    return _npx(folder, "eslint")
 
 
 def _tsc(folder: _Folder) -> str:
-    return _npx(folder, "tsc") if folder.has("tsconfig.json") and "typescript" in folder.wanted else ""
+    """As a script runs it, else where its configuration says which files are meant."""
+    if not folder.has("tsconfig.json") or "typescript" not in folder.wanted:
+        return ""
+    said = re.search(r'"(?:files|include|references)"\s*:', _text(folder.path / "tsconfig.json"))
+    command = _npx(folder, "tsc") or ("npx --no-install tsc" if said else "")
+    return f"{command} --noEmit" if command and not re.search(r"\s(?:-b|--build|--noEmit)\b", command) else command
 
 
 def _jest(folder: _Folder) -> str:
     configured = "jest" in folder.wanted or "jest" in folder.package or folder.like("jest.config.*")
-    return _npx(folder, "jest") if folder.package and configured else ""
+    return _npx(folder, "jest") or "npx --no-install jest" if folder.package and configured else ""
 
 
 def _vitest(folder: _Folder) -> str:
-    return _npx(folder, "vitest", "run") if "vitest" in folder.wanted or folder.like("vitest.config.*") else ""
+    configured = "vitest" in folder.wanted or folder.like("vitest.config.*")
+    return _npx(folder, "vitest") or "npx --no-install vitest run" if configured else ""
 
 
 def _text(file: Path) -> str:

@@ -175,7 +175,7 @@ def _looked_away(before: Report, after: Report, targets: Collection[Target]) -> 
         if before.settings.get(name) != after.settings.get(name) and name not in meant
     )
     return [
-        *_reason("error: failures are to be mended, not silenced; these marks were added:", marks),
+        *_reason("error: failures are to be fixed, not silenced; these marks were added:", marks),
         *_reason("error: what these files say to the tools was changed, and must not be:", files),
     ]
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 LONGEST_DETAIL = 4000
 LONGEST_MESSAGE = 400
+LONGEST_NAME = 40
+CI, GIVEN, FOUND = "ci", "given", "found"
 EVERYTHING = ""
 """The scope of a tool that could look at nothing at all."""
 
@@ -30,12 +32,18 @@ class Tool:
     """As a person would run it."""
     folder: str = ""
     """Where, below the repository's top."""
+    source: str = FOUND
+    """`ci`: a configured check; `given`: a command named for this run; `found`: by the project's files."""
+    label: str = ""
+    """What it is called where its kind is not enough: see `labelled`."""
 
     @property
     def name(self) -> str:
         """How it is called in tables."""
+        if self.label:
+            return self.label
         if self.kind == "command":
-            return self.command if len(self.command) <= 40 else f"{self.command[:39]}…"
+            return _shortened(self.command)
         return f"{self.kind} ({self.folder})" if self.folder else self.kind
 
 
@@ -73,6 +81,10 @@ class Measured:
     tool: Tool
     problem: str = ""
     """Why it could not be run; nothing is known then."""
+    lacks: str = ""
+    """What its environment lacks: `module humanize not found`; there is a `problem` then."""
+    absent: bool = False
+    """Its own program is not installed."""
     failures: tuple[Failure, ...] = ()
     tests: Mapping[str, str] = field(default_factory=dict)
     """Test → `passed`, `failed` or `skipped`."""
@@ -106,9 +118,36 @@ class Report:
         """Tools that could not be run, and why."""
         return {one.tool.name: one.problem for one in self.tools if one.problem}
 
+    @property
+    def lacks(self) -> str:
+        """What the environment lacks, by the first tool that says so."""
+        return next((one.lacks for one in self.tools if one.lacks), "")
+
     def found(self, tool: Tool) -> Measured | None:
         """What that tool said."""
         return next((one for one in self.tools if one.tool == tool), None)
+
+
+def labelled(tools: Sequence[Tool]) -> list[Tool]:
+    """The tools, each with a name of its own: failures are counted by name."""
+    taken: set[str] = set()
+    found = []
+    times = Counter(tool.name for tool in tools)
+    for tool in dict.fromkeys(tools):
+        name = tool.name if times[tool.name] == 1 else _shortened(tool.command)
+        number = 2
+        unique = name
+        while unique in taken:
+            unique = f"{name} ({number})"
+            number += 1
+        taken.add(unique)
+        found.append(tool if unique == tool.name else replace(tool, label=unique))
+    return found
+
+
+def _shortened(command: str) -> str:
+    text = " ".join(command.split())
+    return text if len(text) <= LONGEST_NAME else f"{text[: LONGEST_NAME - 1]}…"
 
 
 def stable_id(*parts: str) -> str:
@@ -139,7 +178,8 @@ def as_json(report: Report) -> dict[str, Any]:
 
 def tool_from(data: Mapping[str, Any]) -> Tool:
     """What `asdict` made of a tool."""
-    return Tool(str(data["kind"]), str(data["command"]), str(data.get("folder") or ""))
+    source, label = str(data.get("source") or FOUND), str(data.get("label") or "")
+    return Tool(str(data["kind"]), str(data["command"]), str(data.get("folder") or ""), source, label)
 
 
 def failure_from(data: Mapping[str, Any]) -> Failure:
@@ -154,6 +194,8 @@ def report_from(data: Mapping[str, Any]) -> Report:
         Measured(
             tool=tool_from(one["tool"]),
             problem=one["problem"],
+            lacks=str(one.get("lacks") or ""),
+            absent=bool(one.get("absent")),
             failures=tuple(failure_from(failure) for failure in one["failures"]),
             tests=dict(one["tests"]),
             hidden=tuple(one["hidden"]),

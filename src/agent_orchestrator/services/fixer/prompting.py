@@ -1,4 +1,4 @@
-"""What an agent is told that is to fix one cause."""
+"""The task of an agent that is to fix one cause."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ What counts as fixed is measured, in a clean checkout of your commit, by the sam
 say in your summary why it was wrong;
 - nothing is silenced: no new `# noqa`, `# type: ignore`, `eslint-disable`, `@ts-ignore`, `#[allow]`, skip or xfail marks, and no change \
 to the tools' settings.
-Mend the cause, not each symptom, and change nothing that has nothing to do with it: other agents work on other failures of this \
+Fix the cause, not each symptom, and change nothing unrelated: other agents work on other failures of this \
 repository at the same time. Where whole commands are to pass before you finish, that means your failures: the others are theirs."""
 
 

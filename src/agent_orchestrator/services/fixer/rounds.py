@@ -107,9 +107,13 @@ def next_steps(fix: Fix, sessions: Mapping[str, SessionFacts], now: float) -> li
 
 
 def _over(fix: Fix, last: FixRound) -> End | None:
-    """Does a fresh measurement end the run?"""
+    """Return the end of the run if a fresh measurement ends it."""
+    if last.lacks:
+        return End("not_set_up", last.lacks)
     if not fix.tools:
-        return End("failed", "no tests and no linters were found; name what finds failures: --command CMD")
+        return End(
+            "failed", "no checks are configured, and no tests or linters were found; name a command: --command CMD"
+        )
     if len(last.problems) == len(fix.tools):
         return End("failed", f"nothing could be measured: {_problems(last)}")
     if not last.total:
@@ -121,7 +125,7 @@ def _over(fix: Fix, last: FixRound) -> End | None:
     before = fix.rounds[-2] if len(fix.rounds) > 1 else None
     tried = before and not any(group.outcome in (LANDED, LATER) for group in before.groups)
     if before and tried and last.commit == before.commit:
-        return End("left", f"{_failures(last.total)} left, and the last round mended none")
+        return End("left", f"{_failures(last.total)} left, and the last round fixed none")
     return None
 
 
@@ -141,7 +145,7 @@ def _for_review(last: FixRound) -> str:
     ready = [group.session for group in last.groups if group.outcome == READY and group.session]
     if not ready:
         return "no fix was verified"
-    return f"verified, and left for you to land: ao merge {' '.join(ready)}"
+    return f"verified, and left for you to merge: ao merge {' '.join(ready)}"
 
 
 def _of_session(fix: Fix, last: FixRound, group: FixGroup, facts: SessionFacts, now: float) -> list[Step]:
@@ -161,6 +165,8 @@ def _of_session(fix: Fix, last: FixRound, group: FixGroup, facts: SessionFacts, 
     if pr and status.called and status.name in ("ci_failed", "conflicted"):
         told = pr.red(facts.head)
         return settle("failed", _verdict(told[0].summary) if told else status.why)
+    if status.name == "not_set_up":
+        return settle("failed", status.why)
     if pr and status.name in ("ci_running", "merging", "working", "starting"):
         return []
     if pr and pr.draft:

@@ -30,10 +30,12 @@ from agent_orchestrator.flow.fixes import LATER, Fix, FixGroup, FixRound
 from agent_orchestrator.git import Git
 from agent_orchestrator.home import Home
 from agent_orchestrator.host import Host
+from agent_orchestrator.services.check_events import set_up_remedy
 from agent_orchestrator.services.checks import Checks, CheckSpec
 from agent_orchestrator.services.checks.results import write_atomically
 from agent_orchestrator.services.checks.spec import file_name
-from agent_orchestrator.services.environment import agent_environment
+from agent_orchestrator.services.containers import RUNTIME as CONTAINED
+from agent_orchestrator.services.environment import AGENT_SECRETS, agent_environment
 from agent_orchestrator.services.fixer import prompting
 from agent_orchestrator.services.fixer.grouping import Group, group
 from agent_orchestrator.services.fixer.judging import Target
@@ -61,12 +63,15 @@ from agent_orchestrator.services.progress import Progress
 from agent_orchestrator.services.projects import NOWHERE, Context, Projects
 from agent_orchestrator.services.reviews import Reviews
 from agent_orchestrator.services.sessions import Sessions
+from agent_orchestrator.services.sign_in import require_sign_in
 from agent_orchestrator.services.view import Views
 
 MOST_GROUPS = 16
 """Causes that get an agent in one round; the others wait for the next."""
 MOST_KEPT = 200
 """Causes of one measurement that are written down."""
+RUNS = 4
+"""How often a verification may run a tool: with a report and without, and both once more for what fails by chance."""
 LOOK_AGAIN = 1.0
 """Seconds after which a run is looked at though nothing happened: time alone may decide."""
 PATIENCE = 30.0
@@ -162,6 +167,11 @@ class Fixes:
         self.plugins.agent(project, settings)
         await self.projects.check_trust(project, settings.profile, ci=True)
         dry = bool(request.get("dryRun"))
+        if not dry and settings.runtime != CONTAINED:
+            await self.plugins.here.login_ready.wait()
+            secrets = AGENT_SECRETS.get(settings.tool, ())
+            env = agent_environment(self.plugins.here.login, settings.env, {}, secrets)
+            await require_sign_in(self.host, settings.tool, env)
         scm = await self.sessions.forge_of(project)
         if scm != "local" and not dry:
             raise UsageError(
@@ -254,7 +264,7 @@ class Fixes:
         measured, mine = found
         project = self.plugins.config.project(facts.project)
         settings = project.fix if project else None
-        timeout = (settings.timeout if settings else 1800.0) * max(1, len(fix.tools)) + 60.0
+        timeout = (settings.timeout if settings else 1800.0) * max(1, len(fix.tools)) * RUNS + 60.0
         command = _command(self._spec_file(fix, measured.number, mine.number))
         return {
             check_name(fix, measured, mine): Check(
@@ -376,7 +386,8 @@ class Fixes:
             report = self._read(fix, number)
         if report is None:
             raise AoError("what was measured could not be written down", "see the daemon's log")
-        await self._tell(fix, self._measured(fix, number, commit, report), f"{number}:measured")
+        remedy = await asyncio.to_thread(set_up_remedy, project.path, project.post_create)
+        await self._tell(fix, self._measured(fix, number, commit, report, remedy), f"{number}:measured")
 
     async def _measured_at(
         self, fix: Fix, project: ProjectConfig, commit: str, spec_file: Path, *, again: bool
@@ -399,16 +410,16 @@ class Fixes:
 
         def progress(line: str) -> None:
             if text := " ".join(line.split()):
-                self.progress[fix.id] = f"measures {fix.base}: {text[:200]}"
+                self.progress[fix.id] = f"running checks on {fix.base}: {text[:200]}"
 
-        self.progress[fix.id] = f"measures {fix.base} at {commit[:12]}"
+        self.progress[fix.id] = f"running checks on {fix.base} at {commit[:12]}"
         result = await self.checks.run(check, progress, again=again)
         self.progress.pop(fix.id, None)
         if result.state != "success":
             why = result.summary.strip().split("\n")
             raise AoError(f"{fix.base} could not be measured: {' '.join(why)[:500]}", f"the whole output: {result.log}")
 
-    def _measured(self, fix: Fix, number: int, commit: str, report: Report) -> e.FixMeasured:
+    def _measured(self, fix: Fix, number: int, commit: str, report: Report, remedy: str) -> e.FixMeasured:
         failed = {one.key for past in fix.rounds for one in past.groups if one.outcome == "failed"}
         groups = sorted(_groups(report), key=lambda one: one.key in failed)  # what failed before comes last
         most = MOST_GROUPS
@@ -424,7 +435,8 @@ class Fixes:
             for place, one in enumerate(groups[:MOST_KEPT])
         ]
         tools = tuple(asdict(one.tool) for one in report.tools)
-        return e.FixMeasured(fix.id, number, commit, report.counts, report.problems, tuple(described), tools)
+        lacks = f"environment not set up: {report.lacks}. {remedy}" if report.lacks else ""
+        return e.FixMeasured(fix.id, number, commit, report.counts, report.problems, tuple(described), tools, lacks)
 
     # -- agents --------------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Measures what fails in the checkout it is run in, and judges it where it is told what is to be fixed.
+"""Measures what fails in the checkout it is run in, and judges it where the failures to be fixed are given.
 
     python -P -m agent_orchestrator.services.fixer.verify SPEC.json
 
@@ -13,10 +13,12 @@ import asyncio
 import contextlib
 import json
 import os
+import re
+import shlex
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,14 +30,30 @@ from agent_orchestrator.odd import ODD
 from agent_orchestrator.plain import writable
 from agent_orchestrator.redaction import with_texts
 from agent_orchestrator.services.checks import junit
+from agent_orchestrator.services.checks.missing import missing_environment
 from agent_orchestrator.services.checks.results import write_atomically
+from agent_orchestrator.services.checks.runners import read_outcome
 from agent_orchestrator.services.fixer import detect, guards
-from agent_orchestrator.services.fixer.commands import PARSERS, TEST_TOOLS, Asking, asking
+from agent_orchestrator.services.fixer.commands import PARSERS, TEST_TOOLS, Asking, asking, pytest_options
 from agent_orchestrator.services.fixer.judging import Reason, Target, doubtful, judge, reconciled
-from agent_orchestrator.services.fixer.model import Measured, Report, Tool, as_json, report_from, tool_from
+from agent_orchestrator.services.fixer.model import (
+    CI,
+    FOUND,
+    Measured,
+    Report,
+    Tool,
+    as_json,
+    labelled,
+    report_from,
+    tool_from,
+)
 from agent_orchestrator.services.fixer.parsing.common import Found, Said
+from agent_orchestrator.services.fixer.parsing.text import PYTEST_REPORT, as_a_whole
 
-_UNKNOWN_OPTION = "unrecognized arguments"
+_NOT_STARTED = (126, 127)
+"""Exit codes of a command that could not be run."""
+_ABSENT = r"npx canceled due to missing packages|could not determine executable to run|[Ff]ailed to spawn: `|^Command not found: "
+"""What programs say that are to run another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +67,9 @@ class Spec:
     tools: tuple[Tool, ...] | None = None
     """None: find them."""
     commands: tuple[str, ...] = ()
-    """Instead: what these run."""
+    """Instead of what is found: what these run."""
     ci: tuple[str, ...] = ()
+    """The configured checks, which are always run."""
     timeout: float = 1800.0
     """Seconds that a tool may take."""
     before: Path | None = None
@@ -87,20 +106,37 @@ def spec_from(data: Mapping[str, Any]) -> Spec:
 
 
 async def measure(top: Path, spec: Spec) -> Report:
-    """Run every tool, one after the other."""
+    """Run every tool, one after the other: what is configured first, then what the project has beside it."""
     host = LocalHost()
-    tools = spec.tools
-    if tools is None:
-        tools = tuple(detect.given(top, spec.commands) if spec.commands else detect.detect(top, spec.ci))
-    found: list[Measured] = []
+    if spec.tools is not None:
+        results = await _each(host, top, spec.tools, spec)
+    else:
+        known = labelled(detect.configured(top, spec.ci, spec.commands))
+        results = await _each(host, top, known, spec)
+        if not spec.commands:
+            tested = any(one.tests for one in results)
+            others = labelled([*known, *detect.found(top, known, tested=tested)])[len(known) :]
+            results += await _each(host, top, others, spec, optional=bool(known))
+    listing = await host.run(["git", "ls-files", "-z"], cwd=top)
+    files = [name for name in os.fsdecode(listing.out).split("\0") if name]
+    return Report(tuple(results), guards.silenced(top, files), guards.settings(top, files))
+
+
+async def _each(
+    host: LocalHost, top: Path, tools: Sequence[Tool], spec: Spec, *, optional: bool = False
+) -> list[Measured]:
+    """Run these tools. What was found by itself and is not installed is left out: linters, and with `optional` test runners too."""
+    results: list[Measured] = []
     for number, tool in enumerate(tools, 1):
         _say(f"{number}/{len(tools)} {tool.name} …")
         one = await _run(host, top, tool, spec)
-        found.append(one)
-        _say(f"  {_told(one)}")
-    listing = await host.run(["git", "ls-files", "-z"], cwd=top)
-    files = [name for name in os.fsdecode(listing.out).split("\0") if name]
-    return Report(tuple(found), guards.silenced(top, files), guards.settings(top, files))
+        await _restore(host, top)
+        if one.absent and tool.source == FOUND and (optional or tool.kind not in TEST_TOOLS):
+            _say(f"{tool.name}: left out, not installed")
+            continue
+        results.append(one)
+        _say(f"{tool.name}: {_summary(one)}")
+    return results
 
 
 def _say(line: str) -> None:
@@ -108,73 +144,100 @@ def _say(line: str) -> None:
     sys.stdout.flush()
 
 
-def _told(one: Measured) -> str:
-    tests = f" of {len(one.tests)} tests" if one.tests else ""
-    return (
-        f"cannot be run: {one.problem}" if one.problem else f"{len(one.failures)} wrong{tests} in {one.seconds:.1f} s"
-    )
+def _summary(one: Measured) -> str:
+    if one.problem:
+        return one.problem if one.lacks else f"cannot be run: {one.problem}"
+    count = len(one.failures)
+    tests = f" in {len(one.tests)} tests" if one.tests else ""
+    return f"{count} {'failure' if count == 1 else 'failures'}{tests} ({one.seconds:.1f} s)"
 
 
 async def _run(host: LocalHost, top: Path, tool: Tool, spec: Spec) -> Measured:
+    """Run a tool, and take its report for what it says as long as it agrees with the exit code."""
     began = time.monotonic()
     scripts = detect.scripts_of(top / tool.folder)
     with tempfile.TemporaryDirectory(prefix="ao-fix-") as scratch:
-        report = str(Path(scratch) / "report")
-        ways = asking(tool, report, scripts)
-        for number, way in enumerate(ways):
+        for way in asking(tool, str(Path(scratch) / "report"), scripts):
             try:
-                said = await _said(host, top, tool, way, spec)
+                said = await _said(host, top, tool, way, spec, Path(scratch) / PYTEST_REPORT)
             except AoError as error:
                 problem = f"it did not finish within {spec.timeout:g} s" if isinstance(error, Temporary) else error.text
                 return Measured(tool, problem=problem, seconds=time.monotonic() - began)
-            if number + 1 < len(ways) and said.code == 2 and _UNKNOWN_OPTION in said.err:
-                continue  # a version that does not know this way
-            break
-        found = read(said)
-    return Measured(
-        tool,
-        problem=found.problem,
-        failures=() if found.problem else tuple(found.failures),
-        tests={} if found.problem else found.tests,
-        hidden=() if found.problem else tuple(dict.fromkeys(found.hidden)),
-        seconds=round(time.monotonic() - began, 3),
-    )
+            found = read(said, plain=way.plain)
+            if said.code == 0 or (found.failures and not found.problem):
+                break
+    seconds = round(time.monotonic() - began, 3)
+    if said.code == 0:
+        return Measured(tool, tests=found.tests, seconds=seconds)
+    if lacks := _lacks(said, found):
+        problem, absent = f"environment not set up: {lacks}", _is_absent(said)
+        return Measured(tool, problem=problem, lacks=lacks, absent=absent, seconds=seconds)
+    failures = found.failures if found.failures and not found.problem else [as_a_whole(said)]
+    hidden = tuple(dict.fromkeys(found.hidden))
+    return Measured(tool, failures=tuple(failures), tests=found.tests, hidden=hidden, seconds=seconds)
 
 
-def read(said: Said) -> Found:
+def _is_absent(said: Said) -> bool:
+    """Whether the tool's own program is not installed."""
+    module = rf"No module named '?{said.tool.kind}'?(?:\s|$)"
+    return said.code in _NOT_STARTED or any(re.search(rf"{_ABSENT}|{module}", line) for line in said.lines)
+
+
+def _lacks(said: Said, found: Found) -> str:
+    """What the environment lacks, by everything that was said."""
+    text = "\n".join([*said.lines, *(one.detail for one in found.failures)])
+    outcome = read_outcome(text, said.reports, exit_code=said.code)
+    lacks = missing_environment(text, outcome, exit_code=said.code)
+    if lacks or not _is_absent(said):
+        return lacks
+    name = said.tool.command if said.tool.kind == "command" else said.tool.kind
+    return f"{name} is not installed"
+
+
+def read(said: Said, *, plain: bool = True) -> Found:
     """What a tool said. What it wrote is of its own making: where it makes no sense, that is the tool's problem."""
     try:
-        found = PARSERS["command" if said.code in (126, 127) else said.tool.kind](said)
+        found = PARSERS["command" if plain or said.code in _NOT_STARTED else said.tool.kind](said)
     except ODD as error:
         return Found(problem=f"what it wrote is of no known shape ({type(error).__name__})")
     tests = {writable(name): state for name, state in found.tests.items()}
     return replace(with_texts(found, writable), tests=tests)
 
 
-async def _said(host: LocalHost, top: Path, tool: Tool, way: Asking, spec: Spec) -> Said:
+async def _said(host: LocalHost, top: Path, tool: Tool, way: Asking, spec: Spec, pytest_report: Path) -> Said:
     folder = top / tool.folder
     since = time.time_ns() - 20_000_000
     argv = ["/bin/sh", "-c", way.command]
-    done = await host.run(argv, cwd=folder, env=_environment(folder, spec), timeout=spec.timeout)
+    env = _environment(folder, tool, spec)
+    if way.plain:
+        given = env.get("PYTEST_ADDOPTS", "")
+        env["PYTEST_ADDOPTS"] = f"{given} {shlex.join(pytest_options(str(pytest_report)))}".strip()
+    done = await host.run(argv, cwd=folder, env=env, timeout=spec.timeout)
     reports = [Path(way.report)] if way.report else []
-    if tool.kind == "command":
-        reports = junit.find_reports(top, since)
+    if way.plain:
+        reports = [pytest_report] if pytest_report.is_file() else junit.find_reports(top, since)
     code = done.code if done.code >= 0 else 128 - done.code
     out, err = done.out.decode(errors="replace"), done.err.decode(errors="replace")
     return Said(tool, code, out, err, str(top), tuple(file for file in reports if file.is_file()))
 
 
-def _environment(folder: Path, spec: Spec) -> dict[str, str]:
-    """Ours, with the project's own programs first, no colours, and a place for what may be kept for the next time."""
+def _environment(folder: Path, tool: Tool, spec: Spec) -> dict[str, str]:
+    """The environment of the project's checks; for what is no check, with the project's own programs first."""
     env = dict(os.environ)
+    env.setdefault("MYPY_CACHE_DIR", str(spec.cache / "mypy"))
+    if tool.source == CI:
+        return env
     own = [folder / ".venv" / "bin", folder / "venv" / "bin", folder / "node_modules" / ".bin"]
     path = [str(place) for place in own if place.is_dir()]
     env["PATH"] = os.pathsep.join([*path, env.get("PATH", os.defpath)])
-    env.update(NO_COLOR="1", TERM="dumb", PYTHONDONTWRITEBYTECODE="1")
-    env.setdefault("MYPY_CACHE_DIR", str(spec.cache / "mypy"))
-    for name in ("FORCE_COLOR", "PY_COLORS", "PYTEST_ADDOPTS", "PYTHONSAFEPATH"):
+    for name in ("FORCE_COLOR", "PY_COLORS"):
         env.pop(name, None)
     return env
+
+
+async def _restore(host: LocalHost, top: Path) -> None:
+    """Undo what a tool changed in the commit's own files: the next one measures the commit."""
+    await host.run(["git", "checkout", "-q", "--", "."], cwd=top)
 
 
 async def _looked_twice(top: Path, spec: Spec, report: Report, names: set[str]) -> Report:

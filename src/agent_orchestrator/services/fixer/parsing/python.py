@@ -43,11 +43,12 @@ def pytest(said: Said) -> Found:
         found.problem = _why(said)
         return found
     for case in cases:
-        _case(said, case, found)
+        read_case(said, case, found)
     return found
 
 
-def _case(said: Said, case: Case, found: Found) -> None:
+def read_case(said: Said, case: Case, found: Found) -> None:
+    """Add a test of pytest's report."""
     collected = bool(case.classname) and case.message != _COULD_NOT_COLLECT
     file = said.path(case.file or _module_file(case.classname or case.name))
     name = _node(case, file) if collected else file

@@ -1,17 +1,19 @@
-"""What is known of a command that is not known: its JUnit report, else well-known lines in its text, else its exit code."""
+"""The output of a command that is not known: its JUnit report, else tests and well-known lines in its text, else its exit code."""
 
 from __future__ import annotations
 
 import re
 
 from agent_orchestrator.services.checks.junit import read_cases
+from agent_orchestrator.services.checks.runners import read_outcome
 from agent_orchestrator.services.checks.summary import relevant
-from agent_orchestrator.services.fixer.model import Failure, stable_id
-from agent_orchestrator.services.fixer.parsing.common import Found, Said, complaint, test_failure
+from agent_orchestrator.services.fixer.model import Failure, Frame, stable_id
+from agent_orchestrator.services.fixer.parsing import node, python
+from agent_orchestrator.services.fixer.parsing.common import Found, Said, complaint, is_own, test_failure
 from agent_orchestrator.services.fixer.parsing.compiled import cargo_text
-from agent_orchestrator.services.fixer.parsing.node import tsc_text
-from agent_orchestrator.services.fixer.parsing.python import frames_in, mypy_text
 
+PYTEST_REPORT = "pytest.xml"
+"""The name of the report that pytest writes, whatever runs it."""
 _NOT_RUN = (126, 127)
 _PYTEST = re.compile(r"^(?:FAILED|ERROR) (?P<name>(?P<file>[^\s:]+\.py)(?:::\S.*?)?)(?: - (?P<message>.*))?$")
 _GO = re.compile(r"^--- FAIL: (?P<name>\S+)")
@@ -21,21 +23,28 @@ _PLACE = re.compile(
 )
 _IS_ERROR = re.compile(r":\d+(?::\d+)?:? (?:(?:fatal )?[Ee]rror\b|[A-Z]{1,4}\d{2,5}\b)")
 _REFORMAT = re.compile(r"^(?:Would reformat:?|would reformat) (?P<file>\S+)$")
+_TRACEBACK = re.compile(r'^ *File "(?P<file>[^"\n]+)", line (?P<line>\d+)(?:, in (?P<function>\S+))?$', re.MULTILINE)
+_FILE_OF = re.compile(r"^(?P<file>[^\s:>]+\.\w{1,5})(?:::|:| > |$)")
+_SEPARATOR = re.compile(r"^\s*[=\-_*]{10,}\s*$")
 MOST = 2000
+LONGEST_EXCERPT = 40
+"""Lines."""
 
 
 def command(said: Said) -> Found:
-    """Whatever tells most."""
+    """Read whatever says most."""
     found = Found()
     if said.code in _NOT_RUN:
         lines = [line.strip() for line in said.lines if line.strip()]
         found.problem = (lines or ["the command was not found"])[-1][:300]
         return found
     _junit(said, found)
-    if said.code and not found.failures:
-        found.failures = _known(said)[:MOST]
-    if said.code and not found.failures:
-        found.failures = [_as_a_whole(said)]
+    if found.failures:
+        return found
+    tests = _tests(said, found)
+    if said.code:
+        known = [one for one in _known(said) if not (tests and one.test)]
+        found.failures = [*tests, *known][:MOST] or [as_a_whole(said)]
     return found
 
 
@@ -46,19 +55,70 @@ def _junit(said: Said, found: Found) -> None:
         except ValueError:
             continue
         for case in cases:
+            if report.name == PYTEST_REPORT:
+                python.read_case(said, case, found)
+                continue
             file = said.path(case.file)
             name = "::".join(part for part in (file or case.classname, case.name) if part)
             found.tests[name] = case.state
             if case.state == "failed":
                 message = case.message or next((line for line in case.text.split("\n") if line.strip()), "it fails")
-                frames = frames_in(said, case.text)
+                frames = python.frames_in(said, case.text)
                 found.failures.append(
                     test_failure(said, name, file, message, case.text or message, "", frames, case.line)
                 )
 
 
+def _tests(said: Said, found: Found) -> list[Failure]:
+    """The tests that a runner's own output names; returns those that fail."""
+    text = "\n".join(said.lines)
+    outcome = read_outcome(text, (), exit_code=said.code)
+    if outcome.counts is None or not outcome.counts.total:
+        return []
+    states = [(outcome.passed, "passed"), (outcome.skipped, "skipped")]
+    found.tests.update({said.inside(name): state for names, state in states for name in names})
+    if not outcome.counts.failed:
+        return []
+    failures = []
+    for name, message in outcome.failures.items():
+        found.tests[said.inside(name)] = "failed"
+        detail = _excerpt(said.lines, name) or message
+        match = _FILE_OF.match(said.inside(name))
+        frames = _frames(said, detail)
+        failures.append(
+            test_failure(
+                said, said.inside(name), said.path(match["file"]) if match else "", message, detail, "", frames
+            )
+        )
+    return failures
+
+
+def _excerpt(lines: list[str], name: str) -> str:
+    """What is said of a test where it is named last."""
+    words = re.split(r"::|\.| > | › ", name)[-1].strip()
+    places = [number for number, line in enumerate(lines) if words and words in line]
+    if not places:
+        return ""
+    chosen = lines[places[-1] : places[-1] + 1]
+    for line in lines[places[-1] + 1 : places[-1] + LONGEST_EXCERPT]:
+        if _SEPARATOR.match(line) and len(chosen) > 2:
+            break
+        chosen.append(line)
+    return "\n".join(chosen).strip("\n")
+
+
+def _frames(said: Said, text: str) -> list[Frame]:
+    """The project's own places in a traceback, the innermost last."""
+    frames = []
+    for match in _TRACEBACK.finditer(text):
+        file = said.path(match["file"])
+        if is_own(file):
+            frames.append(Frame(file, int(match["line"]), match["function"] or ""))
+    return frames or list(reversed(node.frames_in(said, text)))
+
+
 def _known(said: Said) -> list[Failure]:
-    failures = {one.id: one for one in mypy_text(said) + tsc_text(said) + cargo_text(said)[1]}
+    failures = {one.id: one for one in python.mypy_text(said) + node.tsc_text(said) + cargo_text(said)[1]}
     whole = "\n".join(said.lines)
     detail = relevant(whole)
     for line in said.lines:
@@ -80,7 +140,8 @@ def _known(said: Said) -> list[Failure]:
     return list(failures.values())
 
 
-def _as_a_whole(said: Said) -> Failure:
+def as_a_whole(said: Said) -> Failure:
+    """One failure: the command, whatever it says."""
     told = relevant("\n".join(said.lines))
     message = f"{said.tool.command} ends with exit code {said.code}"
     return Failure(said.tool.name, stable_id("exit", said.tool.command), message, detail=told)
