@@ -30,13 +30,13 @@ export function path(parts: TemplateStringsArray, ...values: (string | number)[]
   return parts.reduce((text, part, index) => text + encodeURIComponent(String(values[index - 1])) + part);
 }
 
-async function ask(method: string, url: string, body?: unknown, key?: string): Promise<Response> {
+async function ask(method: string, url: string, body?: unknown, key?: string, signal?: AbortSignal): Promise<Response> {
   const headers: Record<string, string> = { Accept: "application/json", "X-AO-Page": pageKey.read() };
   if (body !== undefined) headers["Content-Type"] = "application/json";
   if (method !== "GET") headers["Idempotency-Key"] = key ?? crypto.randomUUID();
   let answer: Response;
   try {
-    answer = await fetch(url, { method, headers, body: body === undefined ? null : JSON.stringify(body) });
+    answer = await fetch(url, { method, headers, body: body === undefined ? null : JSON.stringify(body), signal: signal ?? null });
   } catch {
     throw new ApiError({ status: 0, detail: "the daemon cannot be reached", remedy: "start it: ao start" });
   }
@@ -57,11 +57,26 @@ function withQuery(url: string, query?: Query): string {
   return text ? `${url}?${text}` : url;
 }
 
+/** Post, and take each line of the answer as it comes; `signal` ends what runs. */
+async function lines<T>(url: string, body: unknown, take: (line: T) => void, signal?: AbortSignal): Promise<void> {
+  const answer = await ask("POST", url, body, undefined, signal);
+  const reader = answer.body!.pipeThrough(new TextDecoderStream()).getReader();
+  let text = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    const whole = (text + (value ?? "")).split("\n");
+    text = done ? "" : whole.pop()!;
+    for (const line of whole) if (line.trim()) take(JSON.parse(line) as T);
+    if (done) return;
+  }
+}
+
 export const api = {
   get: <T>(url: string, query?: Query) => json<T>("GET", withQuery(url, query)),
   text: async (url: string, query?: Query) => (await ask("GET", withQuery(url, query))).text(),
   post: <T>(url: string, body: unknown = {}, key?: string) => json<T>("POST", url, body, key),
   put: <T>(url: string, body: unknown) => json<T>("PUT", url, body),
   patch: <T>(url: string, body: unknown) => json<T>("PATCH", url, body),
+  lines,
   delete: <T>(url: string, query?: Query) => json<T>("DELETE", withQuery(url, query)),
 };

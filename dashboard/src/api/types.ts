@@ -1062,11 +1062,66 @@ export interface Prompt {
   prompt: string;
 }
 
+/** What came of running a project's set-up and checks in a clean checkout of its base branch. */
+export interface Proof {
+  project: string;
+  base: string;
+  commit: string;
+  proven: boolean;
+  reason: string;
+  summary: string;
+  setUp: ProvenSetUp;
+  checks: ProvenCheck[];
+  tried: Tried[];
+  leftOut: string[];
+  drift: string[];
+  written: string | null;
+}
+
+/** A line of a proof: what is `running`, at last the `proof`, or the `problem` that ended it. */
+export interface ProofLine {
+  running?: ProofRunning | null;
+  proof?: Proof | null;
+  problem?: Problem | null;
+}
+
+/** The command that is being run. */
+export interface ProofRunning {
+  command: string;
+  seconds: number;
+  attempt: number;
+  of: number;
+}
+
 /** What was detected for a project: commands that do not run before somebody confirms them. */
 export interface Proposal {
   keys: string[];
   candidates: Candidate[];
   digest: string;
+}
+
+/** What a check came to on the base branch. */
+export interface ProvenCheck {
+  name: string;
+  command: string;
+  state: "success" | "failure" | "flaky" | "not_set_up" | "unknown";
+  seconds: number;
+  passed: number | null;
+  failed: number | null;
+  skipped: number | null;
+  failures: ProvenFailure[];
+}
+
+/** A test that fails on the base branch. */
+export interface ProvenFailure {
+  name: string;
+  message: string;
+}
+
+/** The set-up commands, and how long they took. */
+export interface ProvenSetUp {
+  commands: string[];
+  seconds: number;
 }
 
 /** What to prove: what is configured, or, by the `digest` of a proposal, what was detected. */
@@ -1499,6 +1554,15 @@ export interface Token {
 /** All named tokens, and all browsers that are signed in. */
 export interface Tokens {
   tokens: Token[];
+}
+
+/** One way to set up and test that was tried, and why it does not work, if it does not. */
+export interface Tried {
+  ecosystem: string;
+  setUp: string[];
+  test: string | null;
+  proven: boolean;
+  reason: string;
 }
 
 /** What came of a test by one notifier. */

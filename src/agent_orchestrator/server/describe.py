@@ -52,6 +52,12 @@ def gives(model: str, status: int = 200) -> dict[int | str, dict[str, Any]]:
     return {status: {"description": model, "content": {"application/json": {"schema": {"$ref": f"{_SCHEMAS}{model}"}}}}}
 
 
+def gives_lines(model: str) -> dict[int | str, dict[str, Any]]:
+    """Document an answer of JSON objects, one per line, by the name of their model."""
+    schema = {"$ref": f"{_SCHEMAS}{model}"}
+    return {200: {"description": model, "content": {"application/x-ndjson": {"schema": schema}}}}
+
+
 def gives_text(description: str, media_type: str = "text/plain") -> dict[int | str, dict[str, Any]]:
     """Document an answer that is no JSON object."""
     return {200: {"description": description, "content": {media_type: {"schema": {"type": "string"}}}}}

@@ -949,6 +949,83 @@ class AddedProject(Project):
     proposal: Proposal | None
 
 
+class ProvenSetUp(Shown):
+    """The set-up commands, and how long they took."""
+
+    commands: list[str]
+    seconds: float
+
+
+class ProvenFailure(Shown):
+    """A test that fails on the base branch."""
+
+    name: str
+    message: str
+
+
+class ProvenCheck(Shown):
+    """What a check came to on the base branch."""
+
+    name: str
+    command: str
+    state: Literal["success", "failure", "flaky", "not_set_up", "unknown"]
+    """`unknown`: it was not run."""
+    seconds: float
+    passed: int | None
+    failed: int | None
+    skipped: int | None
+    failures: list[ProvenFailure]
+
+
+class Tried(Shown):
+    """One way to set up and test that was tried, and why it does not work, if it does not."""
+
+    ecosystem: str
+    set_up: list[str]
+    test: str | None
+    proven: bool
+    reason: str
+
+
+class Proof(Shown):
+    """What came of running a project's set-up and checks in a clean checkout of its base branch."""
+
+    project: str
+    base: str
+    commit: str
+    proven: bool
+    """Set-up and checks work; tests may fail all the same."""
+    reason: str
+    summary: str
+    """The relevant lines of what does not work."""
+    set_up: ProvenSetUp
+    checks: list[ProvenCheck]
+    tried: list[Tried]
+    left_out: list[str]
+    """What was detected and is not written, and why."""
+    drift: list[str]
+    """Where configuration and files differ."""
+    written: str | None
+    """The file that was written."""
+
+
+class ProofRunning(Shown):
+    """The command that is being run."""
+
+    command: str
+    seconds: float
+    attempt: int
+    of: int
+
+
+class ProofLine(Shown):
+    """A line of a proof: what is `running`, at last the `proof`, or the `problem` that ended it."""
+
+    running: ProofRunning | None = None
+    proof: Proof | None = None
+    problem: Problem | None = None
+
+
 class Projects(Shown):
     """All projects."""
 

@@ -72,6 +72,9 @@ class _Tried:
         """Why it is not proven; "" if it is."""
         if why := next((why for result in self.results.values() if (why := _obstacle(result))), ""):
             return why
+        counted = [result.outcome for result in self.results.values() if result.outcome.counts]
+        if counted and not any(outcome.executed for outcome in counted):
+            return "no test was executed"
         if any(result.state in ("success", "flaky") or result.outcome.executed for result in self.results.values()):
             return ""
         return next((result.summary.partition("\n")[0] for result in self.results.values()), "nothing was run")
@@ -79,6 +82,12 @@ class _Tried:
     @property
     def green(self) -> bool:
         return not self.reason and all(result.state in ("success", "flaky") for result in self.results.values())
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether no other way need be tried: it passes, or fails in no more tests than pass."""
+        failed = sum(result.outcome.counts.failed for result in self.results.values() if result.outcome.counts)
+        return self.green or (not self.reason and failed <= self.passed)
 
     @property
     def passed(self) -> int:
@@ -195,7 +204,7 @@ class Proofs:
             tried = self._try_of(project, keys, candidate)
             tries.append(tried)
             await self._run(project, base, commit, tried, running, {})
-            if tried.green:
+            if tried.is_enough:
                 break
         best = _best(tries)
         if best.candidate and best.candidate.lint and "ci" in keys and not best.reason:
@@ -353,9 +362,6 @@ def _obstacle(result: Result) -> str:
         return result.obstacle
     if result.state not in _DONE:
         return result.summary.partition("\n")[0] or result.state
-    counts = result.outcome.counts
-    if counts is not None and not result.outcome.executed:
-        return "no test was executed"
     return ""
 
 

@@ -3,15 +3,17 @@ import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState, type ReactNode } from "react";
 
 import { api } from "../../api/client";
-import type { Findings, OverviewProject, Project } from "../../api/types";
+import type { AddedProject, Findings, OverviewProject } from "../../api/types";
 import { may } from "../../auth";
 import { Badge, type Tone } from "../../ui/badge";
 import { Button } from "../../ui/button";
 import { ProblemNote } from "../../ui/problem";
 import { toast } from "../../ui/toast";
+import { ProofDialog } from "../projects/proof";
 import { TaskForm } from "./new_task";
 
 export function FirstRun({ projects }: { projects: readonly OverviewProject[] }) {
+  const [added, setAdded] = useState<AddedProject | null>(null);
   return (
     <div className="mx-auto flex w-full max-w-3xl flex-col gap-5 py-4 md:py-10">
       <header className="flex flex-col gap-1 px-1">
@@ -26,7 +28,7 @@ export function FirstRun({ projects }: { projects: readonly OverviewProject[] })
         <FirstTask projects={projects} />
       ) : (
         <div className="grid gap-5 md:grid-cols-[3fr_2fr]">
-          <AddRepository />
+          <AddRepository onAdded={setAdded} />
           <Section title="Or look around first">
             <p className="grow text-ink-soft">The demo shows five scripted agents at work, in a home of its own. It needs no key, no model and no network.</p>
             <Shell command="ao start --demo" />
@@ -34,6 +36,7 @@ export function FirstRun({ projects }: { projects: readonly OverviewProject[] })
         </div>
       )}
       <Missing />
+      {added?.proposal && <ProofDialog project={added} proposal={added.proposal} onClose={() => setAdded(null)} />}
     </div>
   );
 }
@@ -70,7 +73,7 @@ function Shell({ command }: { command: string }) {
   );
 }
 
-function AddRepository() {
+function AddRepository({ onAdded }: { onAdded: (project: AddedProject) => void }) {
   const client = useQueryClient();
   const [where, setWhere] = useState("");
   const [busy, setBusy] = useState(false);
@@ -81,8 +84,9 @@ function AddRepository() {
     setBusy(true);
     setError(null);
     try {
-      const made = await api.post<Project>("/api/projects", { ...placed(text), init: true });
+      const made = await api.post<AddedProject>("/api/projects", { ...placed(text), init: true });
       toast.done(`${made.name} was added`);
+      onAdded(made);
       await client.invalidateQueries();
     } catch (failed) {
       setError(failed);

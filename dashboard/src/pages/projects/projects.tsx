@@ -4,7 +4,7 @@ import { useState } from "react";
 import { Link } from "wouter";
 
 import { api, path } from "../../api/client";
-import type { Project, Projects as All, Trust } from "../../api/types";
+import type { AddedProject, Project, Projects as All, Trust } from "../../api/types";
 import { may } from "../../auth";
 import { useBoard } from "../../live/store";
 import { Badge } from "../../ui/badge";
@@ -16,10 +16,12 @@ import { Loading } from "../../ui/loading";
 import { Heading, Page } from "../../ui/page";
 import { ProblemNote } from "../../ui/problem";
 import { attempt } from "../../ui/toast";
+import { ProofDialog } from "./proof";
 
 export default function Projects() {
   const projects = useQuery({ queryKey: ["fleet", "projects"], queryFn: () => api.get<All>("/api/projects") });
   const [adding, setAdding] = useState(false);
+  const [added, setAdded] = useState<AddedProject | null>(null);
   return (
     <Page>
       <Heading title="Projects" about="The repositories that agents work in.">
@@ -45,7 +47,16 @@ export default function Projects() {
           </li>
         ))}
       </ul>
-      {adding && <AddProject onClose={() => setAdding(false)} />}
+      {adding && (
+        <AddProject
+          onClose={() => setAdding(false)}
+          onAdded={(project) => {
+            setAdding(false);
+            setAdded(project.proposal ? project : null);
+          }}
+        />
+      )}
+      {added && <ProofDialog project={added} proposal={added.proposal} onClose={() => setAdded(null)} />}
     </Page>
   );
 }
@@ -54,7 +65,7 @@ function ProjectCard({ project }: { project: Project }) {
   const overview = useBoard((board) => board.overview)?.projects.find((one) => one.id === project.id);
   const sessions = useBoard((board) => board.sessions);
   const count = [...sessions.values()].filter((session) => session.project === project.id).length;
-  const [asked, setAsked] = useState<"trust" | "forget" | null>(null);
+  const [asked, setAsked] = useState<"trust" | "forget" | "prove" | null>(null);
   const known = useQueryClient();
   const forget = async () => {
     if (await attempt(() => api.delete(path`/api/projects/${project.id}`), `${project.name} is forgotten; its repository stays as it is`))
@@ -102,11 +113,17 @@ function ProjectCard({ project }: { project: Project }) {
               See what it wants to run
             </Button>
           )}
+          {project.trusted && (
+            <Button small onClick={() => setAsked("prove")}>
+              Prove set-up and checks
+            </Button>
+          )}
           <Button small look="quiet" className="ml-auto" onClick={() => setAsked("forget")}>
             Forget
           </Button>
         </div>
       )}
+      {asked === "prove" && <ProofDialog project={project} proposal={null} onClose={() => setAsked(null)} />}
       {asked === "trust" && <TrustDialog project={project} onClose={() => setAsked(null)} />}
       <Dialog open={asked === "forget"} onClose={() => setAsked(null)} title={`Forget ${project.name}?`}>
         <p className="text-ink-soft">No agent will be started there any more. The repository and everything in it stay as they are, and it can be added again.</p>
@@ -169,7 +186,7 @@ function TrustDialog({ project, onClose }: { project: Project; onClose: () => vo
   );
 }
 
-function AddProject({ onClose }: { onClose: () => void }) {
+function AddProject({ onClose, onAdded }: { onClose: () => void; onAdded: (project: AddedProject) => void }) {
   const known = useQueryClient();
   const [where, setWhere] = useState("");
   const [error, setError] = useState<unknown>(null);
@@ -179,9 +196,9 @@ function AddProject({ onClose }: { onClose: () => void }) {
     setError(null);
     const url = /^[a-z+]+:\/\/|^[^/]+@[^/]+:/.test(where.trim());
     try {
-      await api.post("/api/projects", { [url ? "url" : "path"]: where.trim(), init: true });
+      const added = await api.post<AddedProject>("/api/projects", { [url ? "url" : "path"]: where.trim(), init: true });
       await known.invalidateQueries({ queryKey: ["fleet", "projects"] });
-      onClose();
+      onAdded(added);
     } catch (problem) {
       setError(problem);
     }

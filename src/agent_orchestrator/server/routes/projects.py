@@ -12,7 +12,7 @@ from agent_orchestrator.errors import AoError
 from agent_orchestrator.flow import events as e
 from agent_orchestrator.server import problems, requests
 from agent_orchestrator.server.context import TheContext, TheServices, admins_only
-from agent_orchestrator.server.describe import as_json, gives, gives_text, part
+from agent_orchestrator.server.describe import as_json, gives, gives_lines, part
 from agent_orchestrator.server.streams import Stream
 
 router = part("projects", "/api/projects")
@@ -39,7 +39,7 @@ async def add_project(services: TheServices, context: TheContext, body: requests
 
 @router.post(
     "/{id}/prove",
-    responses=gives_text("One JSON object a line: `running`, at last `proof`", "application/x-ndjson"),
+    responses=gives_lines("ProofLine"),
     dependencies=[admins_only],
 )
 async def prove_project(
