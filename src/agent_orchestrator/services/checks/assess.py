@@ -88,6 +88,8 @@ async def _assess_passed(checks: Checks, spec: CheckSpec, result: Result, base: 
 async def _assess_failed(checks: Checks, spec: CheckSpec, result: Result, base: str, left: str) -> Assessment:
     there = await checks.verdict(replace(spec, commit=base))
     earlier = checks.executed_before(spec)
+    if earlier and not result.outcome.executed and there.cached:
+        there = await checks.verdict(replace(spec, commit=base), again=True)  # what it had may be gone from the machine
     if earlier and not result.outcome.executed and not there.outcome.executed:
         reason = f"no test was executed, here or on {spec.base or 'the base'} ({earlier} in an earlier run)"
         return Assessment("not_set_up", result, reason=reason)

@@ -73,6 +73,8 @@ class Case:
     """`failure` or `error`."""
     message: str = ""
     text: str = ""
+    suites: tuple[str, ...] = ()
+    """Names of the suites that it is in, the outermost first."""
     _words: list[str] = field(default_factory=list, repr=False)
 
 
@@ -145,6 +147,7 @@ class _Reader:
         self._outermost = True
         self._case: Case | None = None
         self._in_text = False
+        self._suites: list[tuple[str, str]] = []
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
         name = name.rpartition(":")[2]
@@ -153,8 +156,16 @@ class _Reader:
         self._outermost = False
         if name == "testcase":
             line = attributes.get("line", "")
-            told = attributes.get("classname", ""), attributes.get("name", ""), attributes.get("file", "")
+            file = attributes.get("file") or (self._suites[-1][1] if self._suites else "")
+            told = attributes.get("classname", ""), attributes.get("name", ""), file
             self._case = Case(*told, int(line) + 1 if line.isascii() and line.isdigit() else 0)
+            self._case.suites = tuple(name for name, _ in self._suites if name)
+            if attributes.get("status") in ("disabled", "notrun"):
+                self._case.state = "skipped"
+        elif name == "testsuite":
+            self._suites.append(
+                (attributes.get("name", ""), attributes.get("file") or attributes.get("filepath") or "")
+            )
         elif self._case and name in ("failure", "error"):
             self._in_text = self._case.state != "failed"  # an error of the teardown comes after that of the test
             if self._in_text:
@@ -170,6 +181,8 @@ class _Reader:
             self._case._words.clear()
             self.cases.append(self._case)
             self._case = None
+        elif name == "testsuite" and self._suites:
+            self._suites.pop()
         self._in_text = False
 
     def data(self, text: str) -> None:

@@ -2,9 +2,215 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Iterator, Sequence
+
 from agent_orchestrator.services.checks.outcome import Outcome
+from agent_orchestrator.services.checks.summary import plain
+
+_LONGEST = 80
+_NAME = r"[@\w][\w@./+-]*"
+_BUILT = re.compile(r"(?:^|/)(?:dist|build|lib|out|target|esm|cjs|pkg|release|debug)(?:/|$)", re.IGNORECASE)
+"""Folders that a build makes: a file that is missing there was not built."""
+
+_PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
+    # Python
+    ("module {} not found", re.compile(r"\b(?:ModuleNotFoundError|ImportError): No module named '?(?P<name>[\w.]+)")),
+    ("module {} not found", re.compile(r"^\S*python[\d.]*(?:\.exe)?: No module named (?P<name>[\w.]+)")),
+    (
+        "module {} not found",
+        re.compile(r"python[\d.]*: Error while finding module specification for '(?P<name>[\w.]+)'"),
+    ),
+    (
+        "module {} not found",
+        re.compile(r"\bPackageNotFoundError: (?:No package metadata was found for )?(?P<name>[\w.-]+)$"),
+    ),
+    ("module {} not found", re.compile(r"\bDistributionNotFound: The '(?P<name>[\w.-]+)")),
+    ("module {} not found", re.compile(r"\bImproperlyConfigured: Error loading (?P<name>[\w.-]+)")),
+    ("module django not found", re.compile(r"\bImportError: Couldn't import Django\b")),
+    (
+        "pytest plugin for {} not found",
+        re.compile(r"^(?:\S*pytest|__main__\.py|\S+\.py): error: unrecognized arguments: (?P<name>\S+)"),
+    ),
+    ("pytest plugin {} not found", re.compile(r"^ERROR: Missing required plugins: (?P<name>[\w.-]+)")),
+    (
+        "pytest plugin for fixture {} not found",
+        re.compile(
+            r"^E\s+fixture '(?P<name>mocker|benchmark|httpx_mock|requests_mock|snapshot|freezer|faker|aiohttp_client|httpserver|qtbot"
+            r"|live_server|admin_client|django_db_setup|data_regression|file_regression|subtests)' not found"
+        ),
+    ),
+    ("pytest plugin for async tests not found", re.compile(r"\basync def functions are not natively supported\b")),
+    ("interpreter {} not found", re.compile(r"\bInterpreterNotFound: (?P<name>\S+)")),
+    (
+        "interpreter {} not found",
+        re.compile(r"\bcould not find python interpreter (?:with spec\(s\): |matching )?(?P<name>[\w.]+)"),
+    ),
+    ("interpreter {} not found", re.compile(r"\bNo interpreter found for (?P<name>Python \S+)")),
+    ("interpreter {} not found", re.compile(r"^nox > .*Python interpreter (?P<name>\S+) not found")),
+    # Node
+    ("module {} not found", re.compile(r"\bCannot find (?:module|package) '(?P<name>[^'.][^']*)'")),
+    ("module {} not found", re.compile(r"\bCannot find (?:module|package) '(?P<built>\.[^']*)'")),
+    ("module {} not found", re.compile(r"\bFailed to (?:resolve import|load url) \"?(?P<name>[@\w][^\s\"]*)\"? ")),
+    ("module {} not found", re.compile(r"\bModule not found: Error: Can't resolve '(?P<name>[@\w][^']*)'")),
+    ("module {} not found", re.compile(r"\bESLint couldn't find (?:the (?:plugin|config) \"|an? )(?P<name>[^\"]+?)\"")),
+    ("module {} not found", re.compile(r"\bFailed to load (?:plugin|config) [\"'](?P<name>[^\"']+)[\"']")),
+    ("module {} not found", re.compile(r"\bPreset (?P<name>\S+) not found\b")),
+    ("command of npm not found", re.compile(r"\bcould not determine executable to run\b")),
+    (
+        "command {} not found",
+        re.compile(r"\bnpx canceled due to missing packages and no YES option: \[\"?(?P<name>[^\"\]]+?)\"?\]"),
+    ),
+    (
+        "command {} not found",
+        re.compile(r"\bnpm (?:ERR!|error) 404 .*'(?P<name>[^']+?)(?:@[^'@]*)?' is not in this registry"),
+    ),
+    ("script {} not found", re.compile(r"\b[Mm]issing script: \"?(?P<name>[\w:.-]+)")),
+    (
+        "command {} not found",
+        re.compile(r"\bERR_PNPM_RECURSIVE_EXEC_FIRST_FAIL.*Command \"(?P<name>[^\"]+)\" not found"),
+    ),
+    ("command {} not found", re.compile(r"\berror Command \"(?P<name>[^\"]+)\" not found")),
+    ("command {} not found", re.compile(r"\bcommand not found: (?P<name>[\w.@/-]+)$")),
+    (
+        "node_modules not found",
+        re.compile(
+            r"\bnode_modules state file\b.*(?:run|try)"
+            r"|Local package\.json exists, but node_modules missing"
+        ),
+    ),
+    # Go, Rust, C
+    ("package {} not found", re.compile(r"\bno required module provides package (?P<name>[^\s;:]+)")),
+    ("package {} not found", re.compile(r"\bcannot find (?:package|module providing package) \"?(?P<name>[^\s\":]+)")),
+    (
+        "module {} not found",
+        re.compile(r"^go: (?P<name>\S+?@\S+): (?:Get |module lookup disabled|reading |unrecognized import|dial )"),
+    ),
+    (
+        "module {} not found",
+        re.compile(r"\bmissing go\.sum entry for (?:module providing package |go\.mod file.*)?(?P<name>[^\s;]*)"),
+    ),
+    ("crate {} not found", re.compile(r"\bcan't find crate for `(?P<name>[^`]+)`")),
+    ("crate {} not found", re.compile(r"\bno matching package named `(?P<name>[^`]+)` found")),
+    ("crate {} not found", re.compile(r"\bfailed to (?:get|download|load source for dependency) `(?P<name>[^`\s]+)")),
+    ("library for crate {} not found", re.compile(r"\bfailed to run custom build command for `(?P<name>[^`\s]+)")),
+    ("command {} not found", re.compile(r"^error: linker `(?P<name>[^`]+)` not found")),
+    ("command cargo-{} not found", re.compile(r"^error: no such (?:sub)?command: `(?P<name>[^`]+)`")),
+    ("library {} not found", re.compile(r"\bcannot find -l(?P<name>[\w.+-]+)")),
+    ("library {} not found", re.compile(r"\berror while loading shared libraries: (?P<name>[^\s:]+)")),
+    (
+        "package {} not found",
+        re.compile(r"^\s*Could not find a package configuration file provided by \"(?P<name>[^\"]+)\""),
+    ),
+    ("package {} not found", re.compile(r"^\s*Could NOT find (?P<name>\w+)")),
+    ("package {} not found", re.compile(r"\bDependency \"?(?P<name>[\w.+-]+)\"? not found\b")),
+    ("compiler not found", re.compile(r"\bNo CMAKE_(?:C|CXX)_COMPILER could be found\b|\bUnknown compiler\(s\):")),
+    ("executable {} not found", re.compile(r"^(?:Could not find|Unable to find) executable:? (?P<name>\S+)?")),
+    # commands
+    (
+        "command {} not found",
+        re.compile(
+            rf"^(?:\S*/)?(?:ba|da|z|k)?sh: (?:line )?\d+: (?:exec: )?(?P<name>{_NAME}): (?:not found|command not found|.*)$"
+        ),
+    ),
+    (
+        "command {} not found",
+        re.compile(rf"^(?:\S*/)?(?:ba|z|k|a)?sh: (?:\d+: )?(?P<name>{_NAME}): (?:command )?not found$"),
+    ),
+    (
+        "command {} not found",
+        re.compile(rf"^g?make(?:\[\d+\])?: (?P<name>{_NAME}): (?:No such file or directory|Command not found)$"),
+    ),
+    ("command {} not found", re.compile(r"^(?:/usr/bin/)?env: [‘'\"]?(?P<name>[\w.+-]+)[’'\"]?: ")),
+    ("command {} not found", re.compile(r"\bspawn (?P<name>[\w.@/-]+) ENOENT\b")),
+    (
+        "command {} not found",
+        re.compile(r"\bFileNotFoundError: \[Errno 2\] No such file or directory: '(?P<name>[\w.+-]+)'$"),
+    ),
+    ("command {} not found", re.compile(r"^error: Failed to spawn: `(?P<name>[^`]+)`")),
+    ("command {} not found", re.compile(r"^(?:Command not found|Command '?(?P<name>[\w.-]+)'? not found)")),
+    ("command {} not found", re.compile(r"^pyenv: (?P<name>[\w.-]+): command not found")),
+    ("interpreter not found", re.compile(r": bad interpreter: ")),
+)
+"""What is said, and what it is said by; `built` counts where it is below a folder that a build makes."""
+_NO_TESTS = re.compile(
+    r"^(?:=* ?no tests ran in [\d.]+s|collected 0 items$|NO TESTS RAN|Ran 0 tests in|No tests found, exiting with code|No test files found"
+    r"|Error: No test files found|\s*[✖✘×] (?:No tests found|Couldn[’']t find any)|no packages to test|go: warning: .* matched no packages"
+    r"|No tests were found!!!|Result: NOTESTS|No tests defined\.|.*No test suite found in file|Could not find '[^']*'$"
+    r"|ERROR: (?:file or directory not found|not found): |Files=0, Tests=0,|Found 0 test\(s\)|Error: no test specified)",
+    re.IGNORECASE,
+)
+_HEADER = re.compile(r"fatal error: (?P<name>[^\s:]+\.h\w*): |(?P<other>[^\s:]+\.h\w*): No such file or directory")
+_INCLUDED = re.compile(r"#\s*include\s*(?P<bracket>[<\"])")
+_SYNTAX = re.compile(r"\b(?:SyntaxError|IndentationError|TabError)\b")
+_QUICK = re.compile(
+    r"not |no |No |miss|Miss|[Cc]ould|[Cc]annot|[Cc]an't|[Ff]ail|ENOENT|[Ee]rror|Interp|sh: |env: |bad inter|Unknown"
+)
 
 
-def missing_environment(output: str, outcome: Outcome, *, exit_code: int | None) -> str:
-    """Return what the environment lacks, in a few words, or an empty string if the output shows a verdict on the content."""
-    return "command not found" if exit_code == 127 else ""
+def missing_environment(
+    output: str,
+    outcome: Outcome,
+    *,
+    exit_code: int | None,
+    is_expected: Callable[[str], bool] | None = None,
+) -> str:
+    """Return what the environment lacks, in a few words, or an empty string if the output shows a verdict on the content.
+
+    `is_expected` says whether a module is the project's own or one that it declares: where other tests were run, a module that is neither
+    is missing in the content, not in the environment.
+    """
+    if exit_code == 0:
+        return ""
+    lines = [line[:1000].rstrip() for line in plain(output).split("\n")]
+    for said, name in _missing(lines):
+        if (
+            not outcome.executed
+            or not said.startswith(("module", "package", "crate"))
+            or not is_expected
+            or is_expected(name)
+        ):
+            return said
+    if header := _missing_header(lines):
+        return header
+    if exit_code == 127:
+        return "a command was not found"
+    if exit_code == 126:
+        return "a command cannot be executed"
+    if not outcome.executed and any(_NO_TESTS.match(line) for line in lines):
+        return "no tests were found"
+    many = len(outcome.unloaded)
+    if not outcome.executed and many > 1 and not any(_SYNTAX.search(line) for line in lines):
+        return f"all {many} test files failed to load"
+    return ""
+
+
+def _missing(lines: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """What the lines say is missing, first things first: as words, and its name alone."""
+    for line in lines:
+        if not _QUICK.search(line):
+            continue
+        text = line.removeprefix("# ") if line.startswith("# ") else line
+        for words, pattern in _PATTERNS:
+            found = pattern.search(text)
+            if not found:
+                continue
+            groups = found.groupdict()
+            name = groups.get("name") or groups.get("built") or ""
+            if groups.get("built") and not _BUILT.search(name):
+                continue
+            if name.startswith("/") and not _BUILT.search(name):
+                continue
+            name = name.strip()[:_LONGEST]
+            yield words.format(name).replace("  ", " "), name
+
+
+def _missing_header(lines: Sequence[str]) -> str:
+    """A header of the system that is missing; one of the project's own, in quotes, is the content's."""
+    for number, line in enumerate(lines):
+        if ".h" not in line or not (found := _HEADER.search(line)):
+            continue
+        included = next((one for text in lines[number + 1 : number + 3] if (one := _INCLUDED.search(text))), None)
+        if included is None or included["bracket"] == "<":
+            return f"header {found['name'] or found['other']} not found"[:_LONGEST]
+    return ""

@@ -25,7 +25,7 @@ from agent_orchestrator.services.checks.missing import missing_environment
 from agent_orchestrator.services.checks.outcome import Outcome, both
 from agent_orchestrator.services.checks.places import Places
 from agent_orchestrator.services.checks.results import Result, Results, State
-from agent_orchestrator.services.checks.runners import read_outcome
+from agent_orchestrator.services.checks.runners import LOOKED_AT, read_outcome
 from agent_orchestrator.services.checks.spec import CheckSpec, Limits, digest
 
 Started = Callable[[str], None]
@@ -293,10 +293,10 @@ class Checks:
     async def _judged(
         self, spec: CheckSpec, asked: Asked, checkout: Checkout, ended: Ended, since: int, log: Log
     ) -> Result:
-        output = await asyncio.to_thread(log.end, summary.LOOKED_AT)
+        output = await asyncio.to_thread(log.end, LOOKED_AT)
         reports = await self._reports(checkout, since)
         code = None if ended.timed_out else ended.code
-        outcome = await asyncio.to_thread(read_outcome, output, reports, exit_code=code)
+        outcome = await asyncio.to_thread(read_outcome, output, reports, exit_code=code, top=checkout.tree)
         state: State = "timed_out" if ended.timed_out else "success" if ended.code == 0 else "failure"
         told, obstacle = "", ""
         if state != "success":

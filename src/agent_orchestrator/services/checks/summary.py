@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from agent_orchestrator.plain import UNSEEN
 from agent_orchestrator.services.checks.outcome import TestCounts
@@ -61,6 +62,11 @@ def relevant(output: str, room: int = LONGEST) -> str:
 
 def _tells(line: str) -> bool:
     return bool(_WRONG.search(line)) and not _TEARDOWN.match(line) and not _ALL_WELL.search(line)
+
+
+def telling_lines(lines: Sequence[str]) -> list[str]:
+    """Those of the lines that say that something went wrong."""
+    return [line for line in lines if _tells(line)]
 
 
 def _around(lines: list[str], wrong: list[int]) -> list[str]:
