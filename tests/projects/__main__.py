@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable, Sequence
 
 from tests.projects.corpus import Project, corpus
-from tests.projects.registry import Unavailable, repository
+from tests.projects.machine import Unavailable
+from tests.projects.registry import repository
 from tests.projects.state import Result, data_key, stage
 from tests.projects.verify import verify
 

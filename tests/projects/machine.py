@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
 import sys
 import tomllib
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 from tests.projects.corpus import Project
 
 ROOT = Path(__file__).parents[2]
 CACHE = ROOT / ".cache" / "projects"
+
+
+class Unavailable(Exception):
+    """A registry did not give what was asked for."""
+
 
 _CACHES = {
     "PIP_CACHE_DIR": "pip",
@@ -56,6 +63,9 @@ def environment(project: Project, home: Path) -> dict[str, str]:
     ours = str(ROOT / ".venv")
     path = [one for one in os.environ.get("PATH", "").split(os.pathsep) if one and not one.startswith(ours)]
     env["PATH"] = os.pathsep.join([*map(str, _tool_folders(project.tools)), str(Path(sys.base_prefix) / "bin"), *path])
+    if "poetry" in project.tools:
+        env["POETRY_PYPI_MIRROR_URL"] = _index()
+    env["POETRY_VIRTUALENVS_PATH"] = str(home / "virtualenvs")  # in the shared cache otherwise
     return {**env, "HOME": str(home), "CI": "1", "GIT_CONFIG_NOSYSTEM": "1", **project.env}
 
 
@@ -63,6 +73,16 @@ def _registries(home: Path) -> dict[str, str]:
     """Where this machine's user has said which registries there are: a fresh home has not."""
     files = {"PIP_CONFIG_FILE": ".config/pip/pip.conf", "NPM_CONFIG_USERCONFIG": ".npmrc", "RUSTUP_HOME": ".rustup"}
     return {name: str(home / file) for name, file in files.items() if (home / file).exists()}
+
+
+@cache
+def _index() -> str:
+    """The index that pip uses: poetry asks for more than every index has, its mirror plugin for no more than pip does."""
+    said = subprocess.run(
+        [python(), "-m", "pip", "config", "get", "global.index-url"], capture_output=True, text=True, check=False
+    )
+    default = [python(), "-c", "from pip._internal.models.index import PyPI; print(PyPI.simple_url)"]
+    return said.stdout.strip() or subprocess.run(default, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def home(folder: Path, env: Mapping[str, str]) -> Path:
@@ -85,6 +105,13 @@ def _tool_folders(tools: Sequence[str]) -> list[Path]:
 
 def _tool(name: str) -> Path:
     """A folder that holds only this program, installed on first use."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / "tools.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return _installed_tool(name)
+
+
+def _installed_tool(name: str) -> Path:
     given = tomllib.loads((Path(__file__).parent / "tools.toml").read_text())[name]
     folder = CACHE / "tools" / f"{name}-{given['version']}"
     shown = folder / "shown"
@@ -93,16 +120,22 @@ def _tool(name: str) -> Path:
     shutil.rmtree(folder, ignore_errors=True)
     what = f"{given['package']}{'==' if given['registry'] == 'pypi' else '@'}{given['version']}"
     if given["registry"] == "pypi":
-        subprocess.run([python(), "-m", "venv", str(folder / "venv")], check=True)
-        subprocess.run([str(folder / "venv/bin/pip"), "install", "-q", what], check=True)
+        _run([python(), "-m", "venv", str(folder / "venv")])
+        _run([str(folder / "venv/bin/pip"), "install", "-qq", what, *given.get("with", ())])
         program = folder / "venv/bin" / name
     else:
-        subprocess.run(["npm", "install", "--silent", "--prefix", str(folder), what], check=True)
+        _run(["npm", "install", "--silent", "--prefix", str(folder), what])
         program = folder / "node_modules/.bin" / name
     (folder / "making").mkdir()
     (folder / "making" / name).symlink_to(program)
     (folder / "making").rename(shown)
     return shown
+
+
+def _run(argv: Sequence[str]) -> None:
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise Unavailable(f"{' '.join(argv)}: {done.stderr.strip()[-800:]}")
 
 
 def install_packages(project: Project) -> str:

@@ -12,13 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.projects.corpus import Project
-from tests.projects.machine import CACHE
+from tests.projects.machine import CACHE, Unavailable, python
 
 _APT = CACHE / "apt"
-
-
-class Unavailable(Exception):
-    """The registry did not give what was asked for."""
 
 
 def repository(project: Project) -> Path:
@@ -92,8 +88,6 @@ def _only(folder: Path, pattern: str) -> Path:
 
 
 def _pypi(project: Project, folder: Path) -> Path:
-    from tests.projects.machine import python
-
     what = f"{project.package}=={project.version}"
     _run(
         [python(), "-m", "pip", "download", "-q", "--no-deps", "--no-binary", project.package, "-d", ".", what], folder
