@@ -12,7 +12,7 @@ PAGES  := $(shell find dashboard -name node_modules -prune -o -type f -print)
 help:            ## what can be done here
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-$(VENV)/.stamp: requirements-dev.lock pyproject.toml
+$(VENV)/.stamp: requirements-dev.lock pyproject.toml scripts/setup
 	@scripts/setup $(PYTHON) $(VENV)
 	@touch $@
 

@@ -38,6 +38,7 @@ from agent_orchestrator.flow.outbox import Row
 from agent_orchestrator.flow.status import IN_TURN
 from agent_orchestrator.home import Home, keep_from_others
 from agent_orchestrator.host import LocalHost, to_its_end
+from agent_orchestrator.interpreter import begin_anew, make_launchers
 from agent_orchestrator.plugins.runtimes.launching import forget_ended
 from agent_orchestrator.protocols import Gone, Handle, Liveness, Unseen
 from agent_orchestrator.redaction import KNOWN
@@ -251,7 +252,9 @@ class Daemon(Assembly):
             log.warning(line)
 
         try:
-            login = await login_environment(self.host, None, os.environ, note)
+            login = await login_environment(
+                self.host, None, os.environ, note, self.home.programs, self.doctor.own_folders.append
+            )
             learn_environment(login)
             self.plugins.here.login = login
         finally:
@@ -547,6 +550,8 @@ def main() -> int:
         raise_descriptors()
         watchdog = Watchdog()
         with locked(home), asyncio.Runner(loop_factory=watchdog.loop) as runner:
+            make_launchers(str(home.programs))
+            begin_anew(os.environ, str(home.programs))
             if not options.foreground:
                 written.bound(home.log)
             try:

@@ -64,10 +64,9 @@ def plan(
         scratch.mkdir(mode=0o700, exist_ok=True)
     file.touch(mode=0o600)
     file.write_text(json.dumps(text, ensure_ascii=False), encoding="utf-8")
-    argv = (sys.executable, "-m", "agent_orchestrator.headless", str(file))
-    # The workspace must not lend modules to this program, nor the user's own settings change it.
-    env = {"PYTHONSAFEPATH": "1", "PYTHONUNBUFFERED": "1"}
-    return AgentLaunch(argv, env, waits=not text["prompt"], conversation=context.resume or None, inbox=True)
+    # The workspace must not lend modules to this program; a variable that says so would reach what the agent runs.
+    argv = (sys.executable, "-P", "-u", "-m", "agent_orchestrator.headless", str(file))
+    return AgentLaunch(argv, waits=not text["prompt"], conversation=context.resume or None, inbox=True)
 
 
 def _plain(value: object) -> object:

@@ -64,6 +64,11 @@ class Home:
         return self.path / "prices.json"
 
     @property
+    def programs(self) -> Path:
+        """On the PATH of agents and checks: holds only `ao`, which runs by the daemon's interpreter."""
+        return self.path / "bin"
+
+    @property
     def sessions(self) -> Path:
         """One private folder a session."""
         return self.path / "sessions"

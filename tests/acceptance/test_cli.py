@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -230,7 +229,7 @@ def test_every_command_has_help(mine: Sandbox) -> None:
 
 
 def test_both_commands_are_the_same_program(mine: Sandbox) -> None:
-    folder = Path(sys.executable).parent
+    folder = mine.home.programs
     for name in ("ao", "agent-orchestrator"):
         done = subprocess.run(
             [folder / name, "status", "--json"], cwd=mine.repo, env=mine.env, capture_output=True, check=True

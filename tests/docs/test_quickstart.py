@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+from agent_orchestrator.interpreter import make_launchers
 from agent_orchestrator.testing.sandbox import Sandbox
 from tests.docs.pages import ROOT, Block, blocks
 
@@ -15,8 +15,9 @@ QUICKSTART = ROOT / "docs" / "quickstart.md"
 
 
 def test_the_quickstart_works(tmp_path: Path) -> None:
-    programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    with Sandbox(tmp_path, env={"PATH": programs}) as box:
+    programs = tmp_path / "ao-programs"
+    make_launchers(str(programs))
+    with Sandbox(tmp_path, env={"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}) as box:
         here = tmp_path
         for block in blocks(QUICKSTART, "sh"):
             here = run(box, block, here)

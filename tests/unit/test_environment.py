@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent_orchestrator.host import LocalHost
+from agent_orchestrator.interpreter import make_launchers
 from agent_orchestrator.services import environment
 from agent_orchestrator.services.environment import (
     AGENT_SECRETS,
@@ -71,10 +72,65 @@ async def test_the_named_shell_goes_before_the_users(ours: dict[str, str]) -> No
     assert (await login_environment(LocalHost(), "/bin/sh", ours))["FROM"] == "sh"
 
 
-async def test_our_own_virtual_environment_is_not_the_agents(ours: dict[str, str]) -> None:
-    found = await login_environment(LocalHost(), None, ours | {"VIRTUAL_ENV": sys.prefix})
-    assert "VIRTUAL_ENV" not in found
-    assert (await login_environment(LocalHost(), None, ours | {"VIRTUAL_ENV": "/theirs"}))["VIRTUAL_ENV"] == "/theirs"
+def activated(prefix: Path | str, path: str) -> dict[str, str]:
+    return {"VIRTUAL_ENV": str(prefix), "VIRTUAL_ENV_PROMPT": "it", "PATH": f"{prefix}/bin:{path}"}
+
+
+def environment_at(folder: Path, marker: str = "pyvenv.cfg") -> Path:
+    (folder / "bin").mkdir(parents=True)
+    (folder / marker).mkdir()
+    return folder
+
+
+@pytest.mark.parametrize("shell", ["/bin/bash", "/bin/false"])
+async def test_what_is_activated_where_we_were_started_is_nobodys(
+    ours: dict[str, str], tmp_path: Path, shell: str
+) -> None:
+    theirs, conda = environment_at(tmp_path / "venv"), environment_at(tmp_path / "conda/envs/one", "conda-meta")
+    for prefix in (sys.prefix, theirs, conda):
+        started = ours | activated(prefix, ours["PATH"]) | {"CONDA_PREFIX": str(conda), "PYTHONHOME": str(prefix)}
+        found = await login_environment(LocalHost(), shell, started)
+        assert not {"VIRTUAL_ENV", "VIRTUAL_ENV_PROMPT", "CONDA_PREFIX", "PYTHONHOME"} & set(found)
+        assert f"{prefix}/bin" not in found["PATH"].split(":") and "/only/ours" in found["PATH"].split(":")
+
+
+async def test_what_a_profile_activates_is_the_agents_unless_it_is_ours(ours: dict[str, str], tmp_path: Path) -> None:
+    theirs, profile = environment_at(tmp_path / "venv"), Path(ours["HOME"], ".bash_profile")
+    lines = 'export VIRTUAL_ENV={0} PATH="{0}/bin:$PATH" PYTHONPATH="{0}/lib:/mine"\n'
+    profile.write_text(lines.format(theirs))
+    found = await login_environment(LocalHost(), None, ours)
+    assert found["VIRTUAL_ENV"] == str(theirs) and found["PATH"].split(":")[0] == f"{theirs}/bin"
+    assert found["PYTHONPATH"] == f"{theirs}/lib:/mine"
+    linked = tmp_path / "linked"
+    linked.symlink_to(sys.prefix)
+    for prefix in (sys.prefix, linked):
+        profile.write_text(lines.format(prefix))
+        seen: list[str] = []
+        found = await login_environment(LocalHost(), None, ours, found_ours=seen.append)
+        assert "VIRTUAL_ENV" not in found and found["PYTHONPATH"] == "/mine" and seen == [f"{prefix}/bin"]
+        assert f"{prefix}/bin" not in found["PATH"].split(":")
+
+
+async def test_a_python_that_is_not_ours_alone_stays(ours: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system's own, or conda's base, in which `ao` is installed."""
+    base = Path(ours["HOME"], "conda")
+    (base / "condabin").mkdir(parents=True)
+    environment_at(base, "conda-meta")
+    for prefix in ("/usr", str(base)):
+        monkeypatch.setattr(sys, "prefix", prefix)
+        seen: list[str] = []
+        Path(ours["HOME"], ".bash_profile").write_text(f'export PATH="{prefix}/bin:$PATH"\n')
+        found = await login_environment(LocalHost(), None, ours, found_ours=seen.append)
+        assert found["PATH"].split(":")[0] == f"{prefix}/bin" and not seen
+
+
+async def test_the_folder_of_ao_comes_first_and_hides_nothing_else(ours: dict[str, str], tmp_path: Path) -> None:
+    programs = tmp_path / "bin"
+    make_launchers(str(programs))
+    assert sorted(one.name for one in programs.iterdir()) == ["agent-orchestrator", "ao"]
+    for shell in ("/bin/bash", "/bin/false"):
+        found = await login_environment(LocalHost(), shell, ours, programs=programs)
+        assert found["PATH"].split(":")[0] == str(programs) and found["PATH"].split(":").count(str(programs)) == 1
 
 
 @pytest.mark.parametrize(

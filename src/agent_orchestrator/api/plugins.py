@@ -173,12 +173,10 @@ class AgentPlugin(Plugin):
         }
         file.touch(mode=0o600)
         file.write_text(json.dumps(plan, ensure_ascii=False, default=str), encoding="utf-8")
-        argv = (sys.executable, "-m", "agent_orchestrator.api.run_plugin", str(file))
-        # The workspace must not lend modules to this program.
-        env = {"PYTHONSAFEPATH": "1", "PYTHONUNBUFFERED": "1"}
+        # The workspace must not lend modules to this program; a variable that says so would reach what the agent runs.
+        argv = (sys.executable, "-P", "-u", "-m", "agent_orchestrator.api.run_plugin", str(file))
         return AgentLaunch(
             argv,
-            env,
             waits=not one_shot and context.resume is not None and not context.message,
             conversation=context.session,
             inbox=True,

@@ -49,11 +49,25 @@ def doctor(fix: bool, repair: bool, dry_run: bool, as_json: bool) -> int:
             *local_checks(ao),
             {"name": "daemon", "state": "failed", "detail": error.text, "remedy": error.remedy},
         ]
+    if not any(check["name"] == "PATH" for check in checks):
+        checks += _own_folder(ao)
     if as_json:
         out.print_json({"checks": checks})
     else:
         out.show(line for check in _in_short(checks) for line in check_lines(check))
     return 1 if any(check["state"] == "failed" for check in checks) else 0
+
+
+def _own_folder(ao: Client) -> list[Check]:
+    """Whether the PATH of this terminal holds our interpreter's programs: an earlier version's instructions put them there."""
+    from agent_orchestrator import interpreter
+
+    folder = interpreter.own_folder(os.environ.get("PATH", ""))
+    if folder is None:
+        return []
+    detail = f"the PATH of this terminal has {folder}: our own Python and its tools, not only ao"
+    remedy = f"use this line instead, in your shell's profile too: {interpreter.export_line(ao.home)}"
+    return [{"name": "PATH", "state": "warning", "detail": detail, "remedy": remedy}]
 
 
 def _in_short(checks: list[Check]) -> list[Check]:

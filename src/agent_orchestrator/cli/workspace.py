@@ -53,7 +53,7 @@ def sh(session: str, command: tuple[str, ...]) -> None:
     """
     ao = client()
     found = ao.get(session_path(session, "/environment"))
-    env = os.environ | {name: value for name, value in (found.get("env") or {}).items() if name != "AO_TOKEN"}
+    env = _of_this_terminal() | {name: value for name, value in (found.get("env") or {}).items() if name != "AO_TOKEN"}
     given = [*(command[1:] if command[:1] == ("--",) else command)]
     if found.get("node"):
         raise SystemExit(_run_there(ao, session, found["node"], given))
@@ -64,6 +64,13 @@ def sh(session: str, command: tuple[str, ...]) -> None:
         raise NotFound(f"the workspace {found['cwd']} is not there", f"`ao restore {session}` brings it back") from None
     env["PWD"] = found["cwd"]
     _become(argv, env)
+
+
+def _of_this_terminal() -> dict[str, str]:
+    """Its environment, but for what somebody activated in it: the session's programs find no other project's."""
+    from agent_orchestrator import interpreter
+
+    return interpreter.deactivated(os.environ)
 
 
 def _run_there(ao: Client, session: str, node: str, command: Sequence[str]) -> int:

@@ -22,6 +22,7 @@ from typing import Any
 from agent_orchestrator.errors import AoError, Conflict
 from agent_orchestrator.home import Home
 from agent_orchestrator.host import LocalHost
+from agent_orchestrator.interpreter import begin_anew
 from agent_orchestrator.nodes.worker import Worker
 
 STATE = "ray-worker.json"
@@ -32,9 +33,10 @@ TAKES_OVER_WITHIN = 5.0
 
 async def run(setup: dict[str, Any]) -> None:
     """Work until told to end."""
-    until = time.monotonic() + TAKES_OVER_WITHIN
+    until, home = time.monotonic() + TAKES_OVER_WITHIN, Home(Path(setup["home"]))
+    begin_anew(os.environ, str(home.programs))
     while True:
-        worker = Worker(Home(Path(setup["home"])), setup["url"], setup["token"], setup["name"], **setup["more"])
+        worker = Worker(home, setup["url"], setup["token"], setup["name"], **setup["more"])
         task = asyncio.ensure_future(worker.run())
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, task.cancel)

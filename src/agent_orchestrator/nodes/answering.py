@@ -70,7 +70,8 @@ class Machine:
     async def _environment(self, _request: Request) -> Reply:
         """What the login shell here sets up; asked once."""
         if self._login is None:
-            self._login = asyncio.create_task(login_environment(self._host, None, dict(os.environ)))
+            asked = login_environment(self._host, None, dict(os.environ), programs=self._home.programs)
+            self._login = asyncio.create_task(asked)
         return Reply(dict(await asyncio.shield(self._login)))
 
     # -- files ---------------------------------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ from agent_orchestrator import __version__, locking, logs
 from agent_orchestrator.errors import AoError, Conflict, Denied, UsageError
 from agent_orchestrator.home import Home, keep_from_others
 from agent_orchestrator.host import LocalHost, to_its_end
+from agent_orchestrator.interpreter import begin_anew, make_launchers
 from agent_orchestrator.nodes.calls import PROTOCOL, TOKEN, Hello, dump
 from agent_orchestrator.nodes.channel import CHUNK
 from agent_orchestrator.nodes.link import Link, LinkLost
@@ -89,6 +90,7 @@ class Worker:
         """Serve until cancelled. Raises `Conflict` when another Worker has the home."""
         self.home.make()
         with self._only_one():
+            make_launchers(str(self.home.programs))
             self.mirror.adopt()
             await self.serving.adopt()
             try:
@@ -284,6 +286,7 @@ async def _main() -> None:
     worker = worker_of(sys.argv[1:], os.environ)
     logs.set_up(sys.stderr)
     os.environ.pop(TOKEN, None)  # what is started from here shall not have it
+    begin_anew(os.environ, str(worker.home.programs))
     task = asyncio.ensure_future(worker.run())
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from agent_orchestrator import interpreter
+from agent_orchestrator.home import Home
 from agent_orchestrator.services.environment import AGENT_SECRETS
 
 Finding = dict[str, Any]
@@ -50,6 +52,17 @@ IN_KEYCHAIN = ("claude-code", "cursor")
 def finding(name: str, state: str, detail: str, remedy: str = "") -> Finding:
     """One line of what the doctor found."""
     return {"name": name, "state": state, "detail": detail, "remedy": remedy or None}
+
+
+def of_own_folder(folder: str, home: Home) -> Finding:
+    """The PATH of the user's login shell holds our interpreter's programs: an earlier version's instructions put them there."""
+    return finding(
+        "PATH",
+        "warning",
+        f"the PATH of your login shell has {folder}: our own Python and its tools, not only ao. Agents and checks do not get "
+        "it, but a login shell that an agent starts does",
+        f"in your shell's profile, replace that line by: {interpreter.export_line(str(home.path))}; then: ao shutdown",
+    )
 
 
 # -- file watches --------------------------------------------------------------------------------------------------------

@@ -154,7 +154,7 @@ async def confined(
     person = Path(spec.env.get("HOME") or Path.home())
     walls = sandbox.Walls(
         hidden=(home.path, home.socket("x").parent, *(person / name for name in SECRETS)),
-        shown=(person, Path(facts.spec.repo), spec.private),
+        shown=(person, home.programs, Path(facts.spec.repo), spec.private),
         writable=(spec.cwd, cache, turns(spec.private), spool, *kept.writable, *git_writable),
         own=kept.own,
         fixed=(*git_fixed, *(path for path in kept.fixed if not path.is_symlink())),

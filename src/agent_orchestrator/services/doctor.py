@@ -42,6 +42,8 @@ class Doctor:
         self.projects = projects
         self.agents = agents
         self.shell_problem = ""
+        self.own_folders: list[str] = []
+        """Of the login shell's PATH, what holds our own interpreter's programs."""
         self.tracing: dict[str, Any] | None = None
         """What is to be said of traces, where they are wanted."""
         self.more: list[Callable[[], Awaitable[list[dict[str, Any]]]]] = []
@@ -61,6 +63,7 @@ class Doctor:
             checkups.of_watches(checkups.read_watches()),
             checkups.of_descriptors(checkups.read_descriptors()),
             self._shell(),
+            *(checkups.of_own_folder(folder, self.home) for folder in self.own_folders),
             self._configuration(),
             *([self.tracing] if self.tracing else []),
             *await self._agents(),

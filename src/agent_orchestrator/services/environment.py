@@ -1,7 +1,7 @@
 """The environment an agent gets: the user's login shell's, less secrets it doesn't need, plus the project's and the session's.
 
-The daemon may have been started from anywhere (a desktop, cron, inside another agent), so its own environment is not the one that the
-user's programs are found in. The login shell is asked once; whoever asks keeps the answer.
+The daemon may have been started from anywhere (a desktop, cron, inside another agent, with some project's environment activated), so its
+own environment is not the one that the user's programs are found in. The login shell is asked once; whoever asks keeps the answer.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from agent_orchestrator import interpreter
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.redaction import shaped
 
@@ -97,12 +98,18 @@ _FOREIGN = re.compile(
 
 
 async def login_environment(
-    host: Host, shell: str | None, fallback: Mapping[str, str], report: Report | None = None
+    host: Host,
+    shell: str | None,
+    fallback: Mapping[str, str],
+    report: Report | None = None,
+    programs: Path | None = None,
+    found_ours: Report | None = None,
 ) -> Mapping[str, str]:
     """The environment that the user's login shell sets up; `fallback` (ours), with a note to `report`, if it does not answer.
 
-    The shell is `shell`, else `$AO_SHELL`, else `$SHELL`. Directories only on our own PATH are appended to its PATH: a
-    program that the user could run where he started us is found.
+    The shell is `shell`, else `$AO_SHELL`, else `$SHELL`. Folders only on our own PATH are appended to its PATH, so a program that
+    the user could run where he started us is found; those of activated environments are not. The programs of our own interpreter are
+    never in it, even where a profile puts them there (`found_ours` gets the folder): `programs`, which holds only `ao`, comes first.
     """
     own = _own(fallback)
     shell = shell or fallback.get("AO_SHELL") or fallback.get("SHELL") or "/bin/sh"
@@ -112,8 +119,14 @@ async def login_environment(
     if found is None:
         if report:
             report(f"the login shell {shell} gave no environment ({problem}); agents get the daemon's own")
-        return own
-    found["PATH"] = _joined(found.get("PATH", ""), own.get("PATH", ""))
+        found = own
+    else:
+        if found_ours and (folder := interpreter.own_folder(found.get("PATH", ""))):
+            found_ours(folder)
+        found = interpreter.without_own(found)
+        found["PATH"] = _joined(found.get("PATH", ""), own.get("PATH", ""))
+    if programs is not None:
+        found = interpreter.with_launchers(found, str(programs))
     return {name: value for name, value in found.items() if not _FOREIGN.fullmatch(name)}
 
 
@@ -154,12 +167,8 @@ def _between(output: bytes, marker: bytes) -> dict[str, str]:
 
 
 def _own(fallback: Mapping[str, str]) -> dict[str, str]:
-    """Our environment without what belongs to the place we were started from, our own virtual environment included."""
-    own = {name: value for name, value in fallback.items() if not _FOREIGN.fullmatch(name)}
-    if own.get("VIRTUAL_ENV") == sys.prefix:
-        del own["VIRTUAL_ENV"]
-        own.pop("VIRTUAL_ENV_PROMPT", None)
-    return own
+    """Our environment without what belongs to the place we were started from, any activated environment included."""
+    return {name: value for name, value in interpreter.deactivated(fallback).items() if not _FOREIGN.fullmatch(name)}
 
 
 def _joined(first: str, second: str) -> str:

@@ -170,12 +170,15 @@ class Inspection:
         """Where and with which variables a shell of this session runs."""
         facts = self.flow.sessions[session]
         path = self._workspace(facts)
+        await self.plugins.here.login_ready.wait()
         return {"cwd": str(path), "env": self.lifecycle.environment(facts), "node": facts.node}
 
     async def run(self, session: str, command: Sequence[str]) -> AsyncIterator[dict[str, Any]]:
         """Run a command in its workspace, wherever that is: what it prints, line by line, and at last its exit code."""
         facts = self.flow.sessions[session]
-        path, env = self._workspace(facts), self.lifecycle.environment(facts)
+        path = self._workspace(facts)
+        await self.plugins.here.login_ready.wait()
+        env = self.lifecycle.environment(facts)
         lines: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         host = self.plugins.site_of(facts).host
         said, loop = KNOWN.lines(lambda line: lines.put_nowait({"output": line})), asyncio.get_running_loop()

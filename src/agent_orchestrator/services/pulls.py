@@ -139,6 +139,7 @@ class Pulls:
     async def _result(
         self, facts: SessionFacts, project: ProjectConfig, name: str, check: Check, head: str, key: str
     ) -> e.CheckFinished:
+        await self.plugins.here.login_ready.wait()
         spec = self.check_spec(facts, project, name, check, head)
         again = bool(facts.pr and facts.pr.asked)
 

@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
 from agent_orchestrator.errors import AoError, Conflict, UsageError, machine_short
-from agent_orchestrator.git import Git, clean_environment
+from agent_orchestrator.git import Git
 from agent_orchestrator.git_files import Layout, find_layout
 from agent_orchestrator.host import Host
 from agent_orchestrator.plugins.workspaces.copying import Copier, Stopped, make_folder
@@ -23,6 +23,7 @@ from agent_orchestrator.safe_files import NotPlain, parts_of, read_plain
 
 SETUP_LIMIT = 1800.0
 """Seconds that one set-up command may take."""
+_WITHOUT_PROMPTS = {"GIT_TERMINAL_PROMPT": "0", "GIT_ASKPASS": "", "GCM_INTERACTIVE": "never"}
 _LONGEST = 50
 """Parts of a path that `copy` or `symlinks` names."""
 _MANY = 100
@@ -313,17 +314,10 @@ async def set_up(host: Host, spec: WorkspaceSpec, git_env: Mapping[str, str], re
             report(line)
 
         report(f"$ {command}")
-        environment = {**_without_prompts(), **spec.env, **git_env}
+        environment = {"PATH": os.environ.get("PATH", os.defpath), **_WITHOUT_PROMPTS, **spec.env, **git_env}
         code = await host.stream(["/bin/sh", "-c", command], live, cwd=spec.path, env=environment, timeout=SETUP_LIMIT)
         if code:
             said = " | ".join(line for line in last if line.strip())
             raise AoError(
                 f"postCreate {command!r} ended with {code}: {said or 'no output'}", "mend the command, then try again"
             )
-
-
-def _without_prompts() -> dict[str, str]:
-    """The environment as the user has it, but for what would make Git look elsewhere or ask."""
-    ours = {"LC_ALL", "GIT_EDITOR", "GIT_PAGER", "GIT_OPTIONAL_LOCKS"}
-    clean = {name: value for name, value in clean_environment().items() if name not in ours}
-    return {**clean, **{name: os.environ[name] for name in ours if name in os.environ}}
