@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
+from agent_orchestrator.config.ecosystems import Commands, detect_commands
 from agent_orchestrator.safe_files import plain
 
-LOCK_FILES = (
-    *("package-lock.json", "npm-shrinkwrap.json", "yarn.lock", "pnpm-lock.yaml", "bun.lock", "bun.lockb"),
-    *("uv.lock", "poetry.lock", "pdm.lock", "Pipfile.lock", "requirements.txt"),
-    *("Cargo.lock", "go.sum", "Gemfile.lock", "composer.lock"),
-)
 _MAX = 1 << 20
 
 
@@ -27,23 +21,28 @@ class Detected:
     """owner/name at the forge; none without a remote at one."""
     forge: str | None = None
     """The forge's host."""
+    set_up: tuple[str, ...] = ()
+    """What is run in a new workspace before the tests."""
     test_command: str | None = None
+    lint: str | None = None
     commands: tuple[str, ...] = ()
-    """What lints, formats and builds."""
-    lock_files: tuple[str, ...] = ()
+    """What lints, formats and builds: what agents may run."""
 
 
 def detect(root: Path) -> Detected:
     """Look at a repository; nothing is run and nothing is asked."""
     git = git_folder(root)
     name, forge = _remote(git) if git else (None, None)
+    found = detect_commands(root)
+    best = found[0] if found else Commands("")
     return Detected(
         default_branch=_default_branch(git) if git else None,
         remote=name,
         forge=forge,
-        test_command=test_command(root),
-        commands=commands(root),
-        lock_files=tuple(name for name in LOCK_FILES if (root / name).is_file()),
+        set_up=best.set_up,
+        test_command=best.test,
+        lint=best.lint,
+        commands=_commands(root),
     )
 
 
@@ -83,78 +82,26 @@ def parse_remote(url: str) -> tuple[str | None, str | None]:
     return (path, match[1].lower()) if "/" in path else (None, None)
 
 
-def test_command(root: Path) -> str | None:
-    """The command that runs the tests, as far as the usual files tell."""
-    if re.search(r"^test\s*:(?!=)", _read(root / "Makefile") or _read(root / "makefile"), re.MULTILINE):
-        return "make test"
-    if script := _npm_test(root):
-        return script
-    if (root / "Cargo.toml").is_file():
-        return "cargo test"
-    if (root / "go.mod").is_file():
-        return "go test ./..."
-    return _python_test(root)
-
-
-def commands(root: Path) -> tuple[str, ...]:
+def _commands(root: Path) -> tuple[str, ...]:
     """The commands that lint, format, check types and build, as far as the usual files tell."""
-    makefile = _read(root / "Makefile") or _read(root / "makefile")
-    found = [f"make {name}" for name in _CHORES if re.search(rf"^{name}\s*:(?!=)", makefile, re.MULTILINE)]
-    scripts = _npm_scripts(root)
-    found += [f"{_npm(root)} run {name}" for name in _CHORES if isinstance(scripts.get(name), str)]
-    if (root / "Cargo.toml").is_file():
+    from agent_orchestrator.config.ecosystems import makefile, node
+    from agent_orchestrator.config.ecosystems.files import Repository, table
+
+    repo = Repository(root)
+    targets = makefile.targets(repo)
+    found = [f"make {name}" for name in node.CHORES if name in targets]
+    found += node.chores(repo)
+    if "Cargo.toml" in repo.names:
         found += ["cargo build", "cargo clippy", "cargo fmt"]
-    if (root / "go.mod").is_file():
+    if "go.mod" in repo.names:
         found += ["go build ./...", "go vet ./..."]
-    tools = _python_tools(root)
-    run = "uv run " if (root / "uv.lock").is_file() else ""
+    tools = table(repo.pyproject, "tool")
+    run = "uv run " if "uv.lock" in repo.names else ""
     found += [f"{run}{command}" for tool, command in _PYTHON_CHORES if tool in tools]
     return tuple(dict.fromkeys(found))
 
 
-_CHORES = ("lint", "format", "fmt", "typecheck", "types", "check", "build")
 _PYTHON_CHORES = (("ruff", "ruff check ."), ("ruff", "ruff format ."), ("mypy", "mypy"), ("black", "black ."))
-
-
-def _npm_test(root: Path) -> str | None:
-    script = _npm_scripts(root).get("test")
-    if not isinstance(script, str) or "no test specified" in script:
-        return None
-    tool = _npm(root)
-    return "bun run test" if tool == "bun" else f"{tool} test"
-
-
-def _npm(root: Path) -> str:
-    for lock, tool in (("pnpm-lock.yaml", "pnpm"), ("yarn.lock", "yarn"), ("bun.lock", "bun"), ("bun.lockb", "bun")):
-        if (root / lock).is_file():
-            return tool
-    return "npm"
-
-
-def _npm_scripts(root: Path) -> dict[str, object]:
-    try:
-        package = json.loads(_read(root / "package.json") or "{}")
-    except (ValueError, RecursionError):
-        return {}
-    scripts = package.get("scripts") if isinstance(package, dict) else None
-    return scripts if isinstance(scripts, dict) else {}
-
-
-def _python_tools(root: Path) -> dict[str, object]:
-    try:
-        tools = tomllib.loads(_read(root / "pyproject.toml")).get("tool", {})
-    except (tomllib.TOMLDecodeError, RecursionError):
-        return {}
-    return tools if isinstance(tools, dict) else {}
-
-
-def _python_test(root: Path) -> str | None:
-    text = _read(root / "pyproject.toml")
-    configured = "pytest" in _python_tools(root)
-    mentioned = "pytest" in text or "[tool:pytest]" in _read(root / "setup.cfg")
-    if not (configured or mentioned or (root / "pytest.ini").is_file() or (root / "tests" / "conftest.py").is_file()):
-        return None
-    return "uv run pytest" if (root / "uv.lock").is_file() else "python -m pytest"
 
 
 def _default_branch(git: Path) -> str | None:

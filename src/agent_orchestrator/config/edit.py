@@ -119,23 +119,36 @@ def initial(
         lines.append(f"    defaultBranch: {_quoted(found.default_branch)}")
     if session_prefix:
         lines.append(f"    sessionPrefix: {_quoted(session_prefix)}")
-    if found.test_command:
-        lines += ["    ci:", f"      command: {_quoted(found.test_command)}"]
-    else:
-        lines.append("    # ci: {command: make test}   # local checks, run when an agent is done")
+    lines += _checks(found)
     if found.commands:
         lines.append(
             f"    commands: [{', '.join(map(_quoted, found.commands))}]   # agents may run these without asking"
         )
+    lines.append("    # copy: [.env]             # into each workspace")
+    if found.set_up:
+        lines.append(f"    postCreate: [{', '.join(map(_quoted, found.set_up))}]   # run in a new workspace")
+    else:
+        lines.append("    # postCreate: [npm ci]     # run in a new workspace")
     lines += [
-        "    # copy: [.env]             # into each workspace",
-        "    # postCreate: [npm ci]     # run in a new workspace",
         "",
         "# reactions:",
         "#   ci-failed: {retries: 3}",
         "#   approved-and-green: {auto: true}   # merge without asking",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _checks(found: Detected) -> list[str]:
+    """What is run when an agent is done: the tests, and the project's own lint command as a check of its own."""
+    if found.test_command is None:
+        return ["    # ci: {command: make test}   # local checks, run when an agent is done"]
+    if found.lint is None:
+        return ["    ci:", f"      command: {_quoted(found.test_command)}"]
+    return [
+        "    ci:",
+        f"      test: {{command: {_quoted(found.test_command)}}}",
+        f"      lint: {{command: {_quoted(found.lint)}}}",
+    ]
 
 
 def _repo(found: Detected) -> list[str]:

@@ -139,14 +139,17 @@ def test_a_repository_is_written_with_its_host(tmp_path: Path, host: str, name: 
 
 
 def test_the_first_file_loads(tmp_path: Path) -> None:
-    found = Detected("trunk", "owner/app", "github.com", "make test: all", ("uv.lock",))
+    found = Detected("trunk", "owner/app", "github.com", ("uv sync", "echo '#'"), "make test: all", commands=("make lint",))
     config = load_text(initial("my-app", found, "codex", "app"), tmp_path / "x.yaml", {}).config
     project = config.projects["my-app"]
     assert (project.path, project.repo, project.default_branch) == (".", "owner/app", "trunk")
     assert (project.session_prefix, project.ci["default"].command) == ("app", "make test: all")
+    assert (project.post_create, project.commands) == (("uv sync", "echo '#'"), ("make lint",))
     assert config.defaults.agent == "codex"
     bare = load_text(initial("123", Detected()), tmp_path / "x.yaml", {}).config
     assert (list(bare.projects), bare.projects["123"].ci) == (["123"], {})
+    two = load_text(initial("x", Detected(test_command="a", lint="b ${c}: #")), tmp_path / "x.yaml", {}).config
+    assert {name: check.command for name, check in two.projects["x"].ci.items()} == {"test": "a", "lint": "b ${c}: #"}
 
 
 def test_detection(tmp_path: Path) -> None:
@@ -156,31 +159,11 @@ def test_detection(tmp_path: Path) -> None:
     (git / "HEAD").write_text("ref: refs/heads/topic\n")
     (git / "config").write_text('[core]\n\tbare = false\n[remote "origin"]\n\turl = git@github.com:owner/app.git\n')
     (tmp_path / "Makefile").write_text("all:\n\ntest: all\n\tpytest\n")
-    (tmp_path / "uv.lock").write_text("")
-    assert detect(tmp_path) == Detected("topic", "owner/app", "github.com", "make test", lock_files=("uv.lock",))
+    assert detect(tmp_path) == Detected("topic", "owner/app", "github.com", test_command="make test")
     (git / "packed-refs").write_text(f"{'a' * 40} refs/heads/master\n")
     assert detect(tmp_path).default_branch == "master"
     (git / "refs" / "remotes" / "origin" / "HEAD").write_text("ref: refs/remotes/origin/release/1\n")
     assert detect(tmp_path).default_branch == "release/1"
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "command"),
-    [
-        ("package.json", '{"scripts": {"test": "vitest"}}', "npm test"),
-        ("package.json", '{"scripts": {"test": "echo \\"Error: no test specified\\" && exit 1"}}', None),
-        ("package.json", "{broken", None),
-        ("package.json", "[" * 100_000, None),
-        ("pyproject.toml", "[tool.pytest.ini_options]\n", "python -m pytest"),
-        ("pyproject.toml", "[project]\n", None),
-        ("Cargo.toml", "", "cargo test"),
-        ("go.mod", "module x\n", "go test ./..."),
-        ("Makefile", "test := x\n", None),
-    ],
-)
-def test_test_commands(tmp_path: Path, name: str, content: str, command: str | None) -> None:
-    (tmp_path / name).write_text(content)
-    assert detect(tmp_path).test_command == command
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,248 @@
+"""Commands as a repository's files write them: which of them test or lint, and how they are written for a check."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+ACTIVATED = ". .venv/bin/activate && "
+"""Stands before what runs in the workspace's virtual environment."""
+Words = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Commands:
+    """One way to set a repository up and to test it."""
+
+    ecosystem: str
+    """`npm`, `uv`, `tox`, `make` …"""
+    set_up: tuple[str, ...] = ()
+    """Shell commands for `postCreate`."""
+    test: str | None = None
+    """The test command."""
+    lint: str | None = None
+    """The project's own lint command, with its own scope."""
+    evidence: tuple[str, ...] = ()
+    """The files that say so."""
+
+
+def split(line: str) -> list[Words]:
+    """Return the simple commands of a shell line, joined by `&&` or `;`; none where it is more than that."""
+    if "`" in line or "$(" in line or len(line) > 4096:
+        return []
+    lexer = shlex.shlex(line, posix=True, punctuation_chars="();<>|&")
+    lexer.whitespace_split = True
+    found: list[list[str]] = [[]]
+    try:
+        for word in lexer:
+            if word in (";", "&&"):
+                found.append([])
+            elif word and set(word) <= set("();<>|&"):
+                return []
+            else:
+                found[-1].append(word)
+    except ValueError:
+        return []
+    return [tuple(words) for words in found if words]
+
+
+def plain_words(text: str) -> Words:
+    """Return the words of a command that no shell reads; none if its quotes do not match."""
+    try:
+        return tuple(shlex.split(text[:4096], comments=False))
+    except ValueError:
+        return ()
+
+
+def write(words: Iterable[str]) -> str:
+    """Return words as a shell command."""
+    return shlex.join(words)
+
+
+_RUNNERS = (("uv", "run"), ("poetry", "run"), ("pdm", "run"), ("hatch", "run"), ("pipenv", "run"), ("rye", "run"))
+_RUNNER_VALUES = frozenset(
+    {
+        "--group",
+        "--extra",
+        "--python",
+        "-p",
+        "--with",
+        "--with-requirements",
+        "--only-group",
+        "--no-group",
+        "--env-file",
+    }
+)
+
+
+def bare(words: Words) -> Words:
+    """Return a command without what runs it in an environment: `uv run`, `poetry run`, assignments, `time`."""
+    rest = list(words)
+    while rest and (re.fullmatch(r"[A-Za-z_]\w*=.*", rest[0]) or rest[0] in ("env", "time", "exec", "command", "@")):
+        rest.pop(0)
+    if rest and rest[0].startswith(("@", "-")):
+        rest[0] = rest[0].lstrip("@-")
+    if tuple(rest[:2]) in _RUNNERS:
+        rest = rest[2:]
+        while rest and rest[0].startswith("-"):
+            takes = rest[0] in _RUNNER_VALUES
+            dashes = rest[0] == "--"
+            rest = rest[2 if takes else 1 :]
+            if dashes:
+                break
+    if rest:
+        rest[0] = re.sub(
+            r"^(?:\$?\{?(?:envpython|envbindir|env_python|PYTHON)\}?|\$\(PYTHON\)|python[\d.]*|\.?/?\.?venv/bin/python3?)$",
+            "python",
+            rest[0],
+        )
+        rest[0] = re.sub(r"^(?:\./)?\.?venv/bin/", "", rest[0])
+    return tuple(rest)
+
+
+def without_coverage(words: Words) -> Words:
+    """Return what `coverage run` would run."""
+    rest = list(words)
+    if rest[:3] == ["python", "-m", "coverage"]:
+        rest = rest[2:]
+    if rest[:2] != ["coverage", "run"]:
+        return words
+    rest = rest[2:]
+    module = False
+    while rest and rest[0].startswith("-"):
+        option = rest.pop(0)
+        if option in ("-m", "--module"):
+            module = True
+            break
+        if (
+            option
+            in (
+                "--source",
+                "--omit",
+                "--include",
+                "--rcfile",
+                "--concurrency",
+                "--data-file",
+                "--context",
+                "--source-pkgs",
+            )
+            and rest
+        ):
+            rest.pop(0)
+    if not rest:
+        return words
+    return ("python", "-m", *rest) if module else ("python", *rest)
+
+
+_TEST_SCRIPT = re.compile(r"(?:\./)?(?:[\w.-]+/){0,3}(?:run_?|all_?)?tests?(?:_?run(?:ner)?|_?suite|_?all)?\.py")
+
+
+def as_test(words: Words) -> Words | None:
+    """Return how a command runs tests, without measuring coverage and without files that it would write; none if it runs none."""
+    words = bare(without_coverage(bare(words)))
+    if not words:
+        return None
+    if words[0] in ("pytest", "py.test"):
+        words = ("python", "-m", "pytest", *words[1:])
+    if words[:3] == ("python", "-m", "pytest"):
+        return (*words[:3], *_pytest_options(words[3:]))
+    if words[0].endswith(".py") and _TEST_SCRIPT.fullmatch(words[0]):
+        words = ("python", words[0].removeprefix("./"), *words[1:])
+    if words[0] != "python" or len(words) < 2:
+        return words if words[0] == "trial" and len(words) > 1 and not _unresolved(words[1:]) else None
+    rest = list(words[1:])
+    options = []
+    while rest and re.fullmatch(r"-[bBEIsSuvdO]+|-W\w*|-X\w*", rest[0]):
+        if not rest[0].startswith("-W"):
+            options.append(rest[0])
+        rest.pop(0)
+    known = (
+        rest[:2] == ["-m", "unittest"]
+        or rest[:2] == ["manage.py", "test"]
+        or (rest[:2] == ["-m", "django"] and rest[2:3] == ["test"])
+        or (rest[:1] != [] and bool(_TEST_SCRIPT.fullmatch(rest[0])))
+    )
+    return ("python", *options, *_without_reports(rest)) if known else None
+
+
+def _unresolved(words: Iterable[str]) -> bool:
+    return any("{" in word or "$" in word for word in words)
+
+
+_ALONE = re.compile(
+    r"--(?:no-)?cov(?:-[\w-]+)?=.*|--no-cov(?:-[\w-]+)?|--cov-append|--cov-branch|--junit-?xml=.*|--basetemp=.*|--html=.*|--self-contained-html"
+    r"|--codspeed|-x|--exitfirst|--maxfail=.*|--report-log=.*|--benchmark-json=.*|--result-log=.*|--cache-clear|--pastebin=.*|--pdb"
+    r"|--randomly-seed=.*|--color=.*|-s|--capture=no"
+)
+_WITH_VALUE = re.compile(r"--cov|--cov-[\w-]+|--junit-?xml|--basetemp|--html|--maxfail|--report-log|--benchmark-json")
+
+
+def _pytest_options(words: Sequence[str]) -> Words:
+    kept: list[str] = []
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        if _ALONE.fullmatch(word):
+            continue
+        if _WITH_VALUE.fullmatch(word):
+            if rest and not rest[0].startswith("-"):
+                rest.pop(0)
+            continue
+        kept.append(word)
+    return () if _unresolved(kept) else tuple(kept)
+
+
+def _without_reports(words: Sequence[str]) -> Words:
+    """Leave out the runners that write a file of results, and what only tox knows."""
+    kept: list[str] = []
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        if word == "--testrunner" and rest and "xml" in rest[0].lower():
+            rest.pop(0)
+        elif not (word.startswith("--testrunner=") and "xml" in word.lower()):
+            kept.append(word)
+    return tuple(word for word in kept if not _unresolved([word]))
+
+
+_CHECKERS = {
+    "black": ("--check", "--diff"),
+    "isort": ("--check", "--check-only", "-c", "--diff"),
+    "autopep8": ("--exit-code",),
+    "docformatter": ("--check", "-c"),
+}
+_PLAIN = frozenset(
+    {
+        "flake8",
+        "pylint",
+        "pycodestyle",
+        "pydocstyle",
+        "pyflakes",
+        "pyright",
+        "basedpyright",
+        "codespell",
+        "bandit",
+        "djlint",
+    }
+)
+
+
+def as_lint(words: Words) -> Words | None:
+    """Return how a command lints without changing a file; none if it does not. `mypy` alone is for the caller to judge."""
+    words = bare(words)
+    if words[:2] == ("python", "-m"):
+        words = words[2:]
+    if not words or _unresolved(words):
+        return None
+    name = words[0]
+    if "--fix" in words or "--version" in words or "--help" in words or "--exit-zero" in words:
+        return None
+    if name == "ruff":
+        if words[1:2] == ("format",):
+            return words if "--check" in words or "--diff" in words else None
+        return words if words[1:2] == ("check",) else None
+    if name in _CHECKERS:
+        return words if set(words) & set(_CHECKERS[name]) else None
+    return words if name in _PLAIN or name in ("mypy", "dmypy") else None
