@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 
 from agent_orchestrator.services.checks.outcome import Outcome
 from agent_orchestrator.services.checks.summary import plain
@@ -13,124 +14,118 @@ _NAME = r"[@\w][\w@./+-]*"
 _BUILT = re.compile(r"(?:^|/)(?:dist|build|lib|out|target|esm|cjs|pkg|release|debug)(?:/|$)", re.IGNORECASE)
 """Folders that a build makes: a file that is missing there was not built."""
 
-_PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
+_PATTERNS: tuple[tuple[str, str], ...] = (
     # Python
-    ("module {} not found", re.compile(r"\b(?:ModuleNotFoundError|ImportError): No module named '?(?P<name>[\w.]+)")),
-    ("module {} not found", re.compile(r"^\S*python[\d.]*(?:\.exe)?: No module named (?P<name>[\w.]+)")),
+    ("module {} not found", r"\b(?:ModuleNotFoundError|ImportError): No module named '?(?P<name>[\w.]+)"),
+    ("module {} not found", r"^\S*python[\d.]*(?:\.exe)?: No module named (?P<name>[\w.]+)"),
     (
         "module {} not found",
-        re.compile(r"python[\d.]*: Error while finding module specification for '(?P<name>[\w.]+)'"),
+        r"python[\d.]*: Error while finding module specification for '(?P<name>[\w.]+)'",
     ),
     (
         "module {} not found",
-        re.compile(r"\bPackageNotFoundError: (?:No package metadata was found for )?(?P<name>[\w.-]+)$"),
+        r"\bPackageNotFoundError: (?:No package metadata was found for )?(?P<name>[\w.-]+)$",
     ),
-    ("module {} not found", re.compile(r"\bDistributionNotFound: The '(?P<name>[\w.-]+)")),
-    ("module {} not found", re.compile(r"\bImproperlyConfigured: Error loading (?P<name>[\w.-]+)")),
-    ("module django not found", re.compile(r"\bImportError: Couldn't import Django\b")),
+    ("module {} not found", r"\bDistributionNotFound: The '(?P<name>[\w.-]+)"),
+    ("module {} not found", r"\bImproperlyConfigured: Error loading (?P<name>[\w.-]+)"),
+    ("module django not found", r"\bImportError: Couldn't import Django\b"),
     (
         "pytest plugin for {} not found",
-        re.compile(r"^(?:\S*pytest|__main__\.py|\S+\.py): error: unrecognized arguments: (?P<name>\S+)"),
+        r"^(?:\S*pytest|__main__\.py|\S+\.py): error: unrecognized arguments: (?P<name>\S+)",
     ),
-    ("pytest plugin {} not found", re.compile(r"^ERROR: Missing required plugins: (?P<name>[\w.-]+)")),
+    ("pytest plugin {} not found", r"^ERROR: Missing required plugins: (?P<name>[\w.-]+)"),
     (
         "pytest plugin for fixture {} not found",
-        re.compile(
-            r"^E\s+fixture '(?P<name>mocker|benchmark|httpx_mock|requests_mock|snapshot|freezer|faker|aiohttp_client|httpserver|qtbot"
-            r"|live_server|admin_client|django_db_setup|data_regression|file_regression|subtests)' not found"
-        ),
+        r"^E\s+fixture '(?P<name>mocker|benchmark|httpx_mock|requests_mock|snapshot|freezer|faker|aiohttp_client|httpserver|qtbot"
+        r"|live_server|admin_client|django_db_setup|data_regression|file_regression|subtests)' not found",
     ),
-    ("pytest plugin for async tests not found", re.compile(r"\basync def functions are not natively supported\b")),
-    ("interpreter {} not found", re.compile(r"\bInterpreterNotFound: (?P<name>\S+)")),
+    ("pytest plugin for async tests not found", r"\basync def functions are not natively supported\b"),
+    ("interpreter {} not found", r"\bInterpreterNotFound: (?P<name>\S+)"),
     (
         "interpreter {} not found",
-        re.compile(r"\bcould not find python interpreter (?:with spec\(s\): |matching )?(?P<name>[\w.]+)"),
+        r"\bcould not find python interpreter (?:with spec\(s\): |matching )?(?P<name>[\w.]+)",
     ),
-    ("interpreter {} not found", re.compile(r"\bNo interpreter found for (?P<name>Python \S+)")),
-    ("interpreter {} not found", re.compile(r"^nox > .*Python interpreter (?P<name>\S+) not found")),
+    ("interpreter {} not found", r"\bNo interpreter found for (?P<name>Python \S+)"),
+    ("interpreter {} not found", r"^nox > .*Python interpreter (?P<name>\S+) not found"),
     # Node
-    ("module {} not found", re.compile(r"\bCannot find (?:module|package) '(?P<name>[^'.][^']*)'")),
-    ("module {} not found", re.compile(r"\bCannot find (?:module|package) '(?P<built>\.[^']*)'")),
-    ("module {} not found", re.compile(r"\bFailed to (?:resolve import|load url) \"?(?P<name>[@\w][^\s\"]*)\"? ")),
-    ("module {} not found", re.compile(r"\bModule not found: Error: Can't resolve '(?P<name>[@\w][^']*)'")),
-    ("module {} not found", re.compile(r"\bESLint couldn't find (?:the (?:plugin|config) \"|an? )(?P<name>[^\"]+?)\"")),
-    ("module {} not found", re.compile(r"\bFailed to load (?:plugin|config) [\"'](?P<name>[^\"']+)[\"']")),
-    ("module {} not found", re.compile(r"\bPreset (?P<name>\S+) not found\b")),
-    ("command of npm not found", re.compile(r"\bcould not determine executable to run\b")),
+    ("module {} not found", r"\bCannot find (?:module|package) '(?P<name>[^'.][^']*)'"),
+    ("module {} not found", r"\bCannot find (?:module|package) '(?P<built>\.[^']*)'"),
+    ("module {} not found", r"\bFailed to (?:resolve import|load url) \"?(?P<name>[@\w][^\s\"]*)\"? "),
+    ("module {} not found", r"\bModule not found: Error: Can't resolve '(?P<name>[@\w][^']*)'"),
+    ("module {} not found", r"\bESLint couldn't find (?:the (?:plugin|config) \"|an? )(?P<name>[^\"]+?)\""),
+    ("module {} not found", r"\bFailed to load (?:plugin|config) [\"'](?P<name>[^\"']+)[\"']"),
+    ("module {} not found", r"\bPreset (?P<name>\S+) not found\b"),
+    ("command of npm not found", r"\bcould not determine executable to run\b"),
     (
         "command {} not found",
-        re.compile(r"\bnpx canceled due to missing packages and no YES option: \[\"?(?P<name>[^\"\]]+?)\"?\]"),
+        r"\bnpx canceled due to missing packages and no YES option: \[\"?(?P<name>[^\"\]]+?)\"?\]",
     ),
     (
         "command {} not found",
-        re.compile(r"\bnpm (?:ERR!|error) 404 .*'(?P<name>[^']+?)(?:@[^'@]*)?' is not in this registry"),
+        r"\bnpm (?:ERR!|error) 404 .*'(?P<name>[^']+?)(?:@[^'@]*)?' is not in this registry",
     ),
-    ("script {} not found", re.compile(r"\b[Mm]issing script: \"?(?P<name>[\w:.-]+)")),
+    ("script {} not found", r"\b[Mm]issing script: \"?(?P<name>[\w:.-]+)"),
     (
         "command {} not found",
-        re.compile(r"\bERR_PNPM_RECURSIVE_EXEC_FIRST_FAIL.*Command \"(?P<name>[^\"]+)\" not found"),
+        r"\bERR_PNPM_RECURSIVE_EXEC_FIRST_FAIL.*Command \"(?P<name>[^\"]+)\" not found",
     ),
-    ("command {} not found", re.compile(r"\berror Command \"(?P<name>[^\"]+)\" not found")),
-    ("command {} not found", re.compile(r"\bcommand not found: (?P<name>[\w.@/-]+)$")),
+    ("command {} not found", r"\berror Command \"(?P<name>[^\"]+)\" not found"),
+    ("command {} not found", r"\bcommand not found: (?P<name>[\w.@/-]+)$"),
     (
         "node_modules not found",
-        re.compile(
-            r"\bnode_modules state file\b.*(?:run|try)"
-            r"|Local package\.json exists, but node_modules missing"
-        ),
+        r"\bnode_modules state file\b.*(?:run|try)"
+        r"|Local package\.json exists, but node_modules missing",
     ),
     # Go, Rust, C
-    ("package {} not found", re.compile(r"\bno required module provides package (?P<name>[^\s;:]+)")),
-    ("package {} not found", re.compile(r"\bcannot find (?:package|module providing package) \"?(?P<name>[^\s\":]+)")),
+    ("package {} not found", r"\bno required module provides package (?P<name>[^\s;:]+)"),
+    ("package {} not found", r"\bcannot find (?:package|module providing package) \"?(?P<name>[^\s\":]+)"),
     (
         "module {} not found",
-        re.compile(r"^go: (?P<name>\S+?@\S+): (?:Get |module lookup disabled|reading |unrecognized import|dial )"),
+        r"^go: (?P<name>\S+?@\S+): (?:Get |module lookup disabled|reading |unrecognized import|dial )",
     ),
     (
         "module {} not found",
-        re.compile(r"\bmissing go\.sum entry for (?:module providing package |go\.mod file.*)?(?P<name>[^\s;]*)"),
+        r"\bmissing go\.sum entry for (?:module providing package |go\.mod file.*)?(?P<name>[^\s;]*)",
     ),
-    ("crate {} not found", re.compile(r"\bcan't find crate for `(?P<name>[^`]+)`")),
-    ("crate {} not found", re.compile(r"\bno matching package named `(?P<name>[^`]+)` found")),
-    ("crate {} not found", re.compile(r"\bfailed to (?:get|download|load source for dependency) `(?P<name>[^`\s]+)")),
-    ("library for crate {} not found", re.compile(r"\bfailed to run custom build command for `(?P<name>[^`\s]+)")),
-    ("command {} not found", re.compile(r"^error: linker `(?P<name>[^`]+)` not found")),
-    ("command cargo-{} not found", re.compile(r"^error: no such (?:sub)?command: `(?P<name>[^`]+)`")),
-    ("library {} not found", re.compile(r"\bcannot find -l(?P<name>[\w.+-]+)")),
-    ("library {} not found", re.compile(r"\berror while loading shared libraries: (?P<name>[^\s:]+)")),
+    ("crate {} not found", r"\bcan't find crate for `(?P<name>[^`]+)`"),
+    ("crate {} not found", r"\bno matching package named `(?P<name>[^`]+)` found"),
+    ("crate {} not found", r"\bfailed to (?:get|download|load source for dependency) `(?P<name>[^`\s]+)"),
+    ("library for crate {} not found", r"\bfailed to run custom build command for `(?P<name>[^`\s]+)"),
+    ("command {} not found", r"^error: linker `(?P<name>[^`]+)` not found"),
+    ("command cargo-{} not found", r"^error: no such (?:sub)?command: `(?P<name>[^`]+)`"),
+    ("library {} not found", r"\bcannot find -l(?P<name>[\w.+-]+)"),
+    ("library {} not found", r"\berror while loading shared libraries: (?P<name>[^\s:]+)"),
     (
         "package {} not found",
-        re.compile(r"^\s*Could not find a package configuration file provided by \"(?P<name>[^\"]+)\""),
+        r"^\s*Could not find a package configuration file provided by \"(?P<name>[^\"]+)\"",
     ),
-    ("package {} not found", re.compile(r"^\s*Could NOT find (?P<name>\w+)")),
-    ("package {} not found", re.compile(r"\bDependency \"?(?P<name>[\w.+-]+)\"? not found\b")),
-    ("compiler not found", re.compile(r"\bNo CMAKE_(?:C|CXX)_COMPILER could be found\b|\bUnknown compiler\(s\):")),
-    ("executable {} not found", re.compile(r"^(?:Could not find|Unable to find) executable:? (?P<name>\S+)?")),
+    ("package {} not found", r"^\s*Could NOT find (?P<name>\w+)"),
+    ("package {} not found", r"\bDependency \"?(?P<name>[\w.+-]+)\"? not found\b"),
+    ("compiler not found", r"\bNo CMAKE_(?:C|CXX)_COMPILER could be found\b|\bUnknown compiler\(s\):"),
+    ("executable {} not found", r"^(?:Could not find|Unable to find) executable:? (?P<name>\S+)?"),
     # commands
     (
         "command {} not found",
-        re.compile(
-            rf"^(?:\S*/)?(?:ba|da|z|k)?sh: (?:line )?\d+: (?:exec: )?(?P<name>{_NAME}): (?:not found|command not found|.*)$"
-        ),
+        rf"^(?:\S*/)?(?:ba|da|z|k)?sh: (?:line )?\d+: (?:exec: )?(?P<name>{_NAME}): (?:not found|command not found|.*)$",
     ),
     (
         "command {} not found",
-        re.compile(rf"^(?:\S*/)?(?:ba|z|k|a)?sh: (?:\d+: )?(?P<name>{_NAME}): (?:command )?not found$"),
+        rf"^(?:\S*/)?(?:ba|z|k|a)?sh: (?:\d+: )?(?P<name>{_NAME}): (?:command )?not found$",
     ),
     (
         "command {} not found",
-        re.compile(rf"^g?make(?:\[\d+\])?: (?P<name>{_NAME}): (?:No such file or directory|Command not found)$"),
+        rf"^g?make(?:\[\d+\])?: (?P<name>{_NAME}): (?:No such file or directory|Command not found)$",
     ),
-    ("command {} not found", re.compile(r"^(?:/usr/bin/)?env: [‘'\"]?(?P<name>[\w.+-]+)[’'\"]?: ")),
-    ("command {} not found", re.compile(r"\bspawn (?P<name>[\w.@/-]+) ENOENT\b")),
+    ("command {} not found", r"^(?:/usr/bin/)?env: [‘'\"]?(?P<name>[\w.+-]+)[’'\"]?: "),
+    ("command {} not found", r"\bspawn (?P<name>[\w.@/-]+) ENOENT\b"),
     (
         "command {} not found",
-        re.compile(r"\bFileNotFoundError: \[Errno 2\] No such file or directory: '(?P<name>[\w.+-]+)'$"),
+        r"\bFileNotFoundError: \[Errno 2\] No such file or directory: '(?P<name>[\w.+-]+)'$",
     ),
-    ("command {} not found", re.compile(r"^error: Failed to spawn: `(?P<name>[^`]+)`")),
-    ("command {} not found", re.compile(r"^(?:Command not found|Command '?(?P<name>[\w.-]+)'? not found)")),
-    ("command {} not found", re.compile(r"^pyenv: (?P<name>[\w.-]+): command not found")),
-    ("interpreter not found", re.compile(r": bad interpreter: ")),
+    ("command {} not found", r"^error: Failed to spawn: `(?P<name>[^`]+)`"),
+    ("command {} not found", r"^(?:Command not found|Command '?(?P<name>[\w.-]+)'? not found)"),
+    ("command {} not found", r"^pyenv: (?P<name>[\w.-]+): command not found"),
+    ("interpreter not found", r": bad interpreter: "),
 )
 """What is said, and what it is said by; `built` counts where it is below a folder that a build makes."""
 _NO_TESTS = re.compile(
@@ -191,7 +186,7 @@ def _missing(lines: Sequence[str]) -> Iterator[tuple[str, str]]:
         if not _QUICK.search(line):
             continue
         text = line.removeprefix("# ") if line.startswith("# ") else line
-        for words, pattern in _PATTERNS:
+        for words, pattern in _patterns():
             found = pattern.search(text)
             if not found:
                 continue
@@ -203,6 +198,12 @@ def _missing(lines: Sequence[str]) -> Iterator[tuple[str, str]]:
                 continue
             name = name.strip()[:_LONGEST]
             yield words.format(name).replace("  ", " "), name
+
+
+@cache
+def _patterns() -> tuple[tuple[str, re.Pattern[str]], ...]:
+    """The patterns, compiled once something has failed."""
+    return tuple((words, re.compile(pattern)) for words, pattern in _PATTERNS)
 
 
 def _missing_header(lines: Sequence[str]) -> str:

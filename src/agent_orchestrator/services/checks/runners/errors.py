@@ -68,7 +68,7 @@ def _errors(lines: Sequence[str]) -> Iterator[tuple[int, tuple[str, str]]]:
     for number, line in enumerate(lines):
         if not line:
             continue
-        one = _bare(lines, number) or _placed(line) or _headed(lines, number)
+        one = _headed(lines, number) or _bare(lines, number) or _placed(line)
         if one:
             some = True
             yield number, one
