@@ -19,16 +19,25 @@ Result = dict[str, Any]
 
 def stage(project: Project, name: str, key: str, run: Callable[[], Result]) -> Result:
     """The stored result of this stage if it has this key and was right, else what `run` returns, which is stored."""
-    place = CACHE / "state" / f"{project.name}.json"
-    known: dict[str, Result] = json.loads(place.read_text()) if place.is_file() else {}
-    found = known.get(name)
+    found = known(project).get(name)
     if found is not None and found["key"] == key and found["ok"]:
         return found
-    known[name] = {**run(), "key": key}
+    result = {**run(), "key": key}
+    place = _place(project)
     place.parent.mkdir(parents=True, exist_ok=True)
-    place.with_suffix(".new").write_text(json.dumps(known, indent=1))
+    place.with_suffix(".new").write_text(json.dumps(known(project) | {name: result}, indent=1))
     place.with_suffix(".new").rename(place)
-    return known[name]
+    return result
+
+
+def known(project: Project) -> dict[str, Result]:
+    """The stored results of a project, by stage."""
+    place = _place(project)
+    return json.loads(place.read_text()) if place.is_file() else {}
+
+
+def _place(project: Project) -> Path:
+    return CACHE / "state" / f"{project.name}.json"
 
 
 def data_key(project: Project) -> str:

@@ -139,7 +139,9 @@ def test_a_repository_is_written_with_its_host(tmp_path: Path, host: str, name: 
 
 
 def test_the_first_file_loads(tmp_path: Path) -> None:
-    found = Detected("trunk", "owner/app", "github.com", ("uv sync", "echo '#'"), "make test: all", commands=("make lint",))
+    found = Detected(
+        "trunk", "owner/app", "github.com", ("uv sync", "echo '#'"), "make test: all", commands=("make lint",)
+    )
     config = load_text(initial("my-app", found, "codex", "app"), tmp_path / "x.yaml", {}).config
     project = config.projects["my-app"]
     assert (project.path, project.repo, project.default_branch) == (".", "owner/app", "trunk")

@@ -105,6 +105,13 @@ _PATTERNS: tuple[tuple[str, str], ...] = (
     ("executable {} not found", r"^(?:Could not find|Unable to find) executable:? (?P<name>\S+)?"),
     # commands
     (
+        "{} not found",
+        re.compile(
+            r"^(?:\S*/)?(?:ba|da|z|k|a)?sh: (?:line )?(?:\d+: )?(?:\.: )?(?:cannot open |can't open )?'?"
+            r"(?P<name>\S*\b(?:bin|Scripts)/activate[\w.]*)'?: (?:No such file|not found)"
+        ),
+    ),
+    (
         "command {} not found",
         rf"^(?:\S*/)?(?:ba|da|z|k)?sh: (?:line )?\d+: (?:exec: )?(?P<name>{_NAME}): (?:not found|command not found|.*)$",
     ),
