@@ -27,18 +27,22 @@ def box(tmp_path: Path) -> Iterator[Sandbox]:
         yield sandbox
 
 
-def seed(box: Sandbox, files: dict[str, str], ci: dict[str, str], more: str = "", name: str = "app") -> None:
-    """Make a repository with these files, and a project with these checks."""
-    repo = box.repository(name, config="")
+def seed(box: Sandbox, files: dict[str, str], ci: dict[str, str], script: str = "", **project: str) -> None:
+    """Make a repository with these files, and a project with these checks; its agent plays the script."""
+    repo = box.repository(config="")
     for file, text in files.items():
         (repo / file).parent.mkdir(parents=True, exist_ok=True)
         (repo / file).write_text(text)
     box.git("add", *files)
     box.git("commit", "-q", "-m", "files")
-    config = {"defaults": {"agent": "demo", "runtime": "process"}, "project": {"ci": ci}}
-    (repo / "agent-orchestrator.yaml").write_text(json.dumps(config)[:-1] + (f", {more}" if more else "") + "}\n")
-    if not box.daemon_pid():
-        box.start()
+    config = {
+        "defaults": {"agent": "scripted" if script else "demo", "runtime": "process"},
+        "project": {"ci": ci, **project},
+        "reactions": {"ci-failed": {"backoff": "50ms", "retries": 1, "escalateAfter": 1}},
+        "agents": {"scripted": {"tool": "demo", "script": f"[[sh: {script}]] [[commit: change]] [[done: changed]]"}},
+    }
+    (repo / "agent-orchestrator.yaml").write_text(json.dumps(config))
+    box.start()
 
 
 def dry(box: Sandbox, *argv: str) -> tuple[int, Json]:
@@ -101,7 +105,6 @@ def test_a_script_of_package_json_is_measured_by_its_exit_code(box: Sandbox) -> 
     scripts = {"test": "node --test", "lint": "eslint .", "prelint": "false"}
     test = "require('node:test')('adds', () => { throw new Error('odd'); });\n"
     seed(box, {"package.json": json.dumps({"name": "a", "scripts": scripts}), "a.test.js": test}, {})
-    box.ao("config", "validate")
     code, found = dry(box, "--command", "npm test", "--command", "npm run lint")
     assert code == 1 and counts(found) == {"npm test": 1, "npm run lint": 1}
 
@@ -158,3 +161,62 @@ def test_an_agent_that_is_not_signed_in_is_not_started(box: Sandbox) -> None:
     done = box.ao("fix", "--agent", "codex", "--no-wait", check=False)
     assert done.returncode == 0 and "is running" in done.stdout, done.stderr
     box.ao("fix", "--stop", "F2", check=False)
+
+
+CALC = {"calc.py": "def add(a, b):\n    return a - b\n\n\ndef twice(a):\n    return a + a + a\n"}
+CALC_TESTS = {
+    "test_calc.py": "import unittest\n\nimport calc\n\n\nclass Adding(unittest.TestCase):\n"
+    "    def test_adds(self):\n        self.assertEqual(calc.add(1, 1), 2)\n",
+    "test_twice.py": "import unittest\n\nimport calc\n\n\nclass Twice(unittest.TestCase):\n"
+    "    def test_twice(self):\n        self.assertEqual(calc.twice(2), 4)\n",
+}
+MEND_ADD = "sed -i.old 's/a - b/a + b/' calc.py; rm calc.py.old"
+MEND_BOTH = "sed -i.old 's/a - b/a + b/; s/a + a + a/a + a/' calc.py; rm calc.py.old"
+
+
+def ended(box: Sandbox) -> Json:
+    """The run, once it is over, by `ao fix`."""
+    done = box.ao("fix", check=False)
+    [run] = box.json("fix", "--list")["fixes"]
+    assert run["ended"], done.stdout + done.stderr
+    return run  # type: ignore[no-any-return]
+
+
+def test_a_fix_that_breaks_another_check_is_not_merged(box: Sandbox) -> None:
+    files = {**CALC, "test_calc.py": CALC_TESTS["test_calc.py"], "check.sh": "test -e kept || exit 5\n", "kept": ""}
+    seed(box, files, {"test": UNITTEST, "odd": "sh check.sh"}, f"{MEND_ADD}; rm kept")
+    before = box.git("rev-parse", "main")
+    run = ended(box)
+    assert run["state"] == "left" and box.git("rev-parse", "main") == before, run
+    assert {group["outcome"] for each in run["rounds"] for group in each["groups"]} <= {"failed", None}
+
+
+def test_a_fix_of_nothing_is_not_merged_on_a_red_base(box: Sandbox) -> None:
+    seed(box, {**CALC, **CALC_TESTS}, {"test": UNITTEST}, "echo '# odd' >> calc.py")
+    before = box.git("rev-parse", "main")
+    run = ended(box)
+    assert run["state"] == "left" and box.git("rev-parse", "main") == before, run
+
+
+def test_a_set_up_that_fails_merges_nothing(box: Sandbox) -> None:
+    """Between measurement and merge the environment goes: the check has no verdict then."""
+    gone = shlex.quote(str(box.folder / "gone"))
+    check = f"if test -e {gone}; then no-such-program; else {UNITTEST}; fi"
+    seed(box, {**CALC, "test_calc.py": CALC_TESTS["test_calc.py"]}, {"test": check}, f"{MEND_ADD}; touch {gone}")
+    before = box.git("rev-parse", "main")
+    run = ended(box)
+    assert run["state"] != "green" and box.git("rev-parse", "main") == before, run
+
+
+def test_where_known_failures_hold_merges_one_agent_gets_everything(box: Sandbox) -> None:
+    seed(
+        box,
+        {**CALC, **CALC_TESTS},
+        {"add": f"{UNITTEST} test_calc", "twice": f"{UNITTEST} test_twice"},
+        MEND_BOTH,
+        redBase="forbid",
+    )
+    run = ended(box)
+    print(json.dumps(run, indent=1)); assert run["state"] == "green" and run["before"] == 2, run
+    [group] = run["rounds"][0]["groups"]
+    assert group["outcome"] == "landed" and group["title"] == "2 failures, 2 causes"

@@ -94,6 +94,11 @@ class Fix:
         return bool(self.request.get("merge", True))
 
     @property
+    def together(self) -> bool:
+        """One agent gets everything that fails: no part of it could be merged alone."""
+        return bool(self.request.get("together")) and not self.dry
+
+    @property
     def dry(self) -> bool:
         """Only to be measured."""
         return bool(self.request.get("dryRun"))

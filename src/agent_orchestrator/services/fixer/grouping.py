@@ -23,6 +23,8 @@ from agent_orchestrator.services.fixer.model import Failure, Frame
 FEW = 8
 """A rule that is broken at most so often is one cause, in however many files."""
 LONGEST_TITLE = 100
+ALL = "all"
+"""The key of a group that is not one cause, but everything."""
 
 _TYPE_CHECKERS = ("mypy", "tsc", "go", "cargo")
 _TEST_FILE = re.compile(
@@ -130,6 +132,12 @@ def group(failures: Sequence[Failure], kinds: Mapping[str, str]) -> list[Group]:
         members.setdefault(find(mine[0]), []).append(failure)
     groups = [Group(key, _title(key, ones), tuple(ones)) for key, ones in members.items()]
     return sorted(groups, key=lambda one: (-len(one.failures), one.key))
+
+
+def as_one(groups: Sequence[Group]) -> Group:
+    """All of these failures, for one agent."""
+    failures = tuple(one for each in groups for one in each.failures)
+    return Group(ALL, f"{len(failures)} failures, {len(groups)} causes", failures)
 
 
 def _only_one(

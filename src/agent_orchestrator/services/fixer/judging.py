@@ -159,7 +159,15 @@ def _gone(before: Report, after: Report, wanted: Collection[tuple[str, str]]) ->
                 hidden = any(scope == EVERYTHING or test.startswith(scope) for scope in now.hidden)
                 if not hidden:
                     lines.append(f"{test} ({'is skipped' if test in now.tests else 'is not there any more'})")
-    return _reason("error: these tests passed before, and are not run now:", lines)
+    fewer = [
+        f"{earlier.tool.name}: {now.tests_run} tests are run, {earlier.executed} before"
+        for earlier in before.tools
+        if (now := after.found(earlier.tool)) and not now.problem and now.tests_run < earlier.executed
+    ]
+    return [
+        *_reason("error: these tests passed before, and are not run now:", lines),
+        *_reason("error: fewer tests are run than before:", fewer),
+    ]
 
 
 def _looked_away(before: Report, after: Report, targets: Collection[Target]) -> list[Reason]:

@@ -87,10 +87,17 @@ class Measured:
     """Its own program is not installed."""
     failures: tuple[Failure, ...] = ()
     tests: Mapping[str, str] = field(default_factory=dict)
-    """Test → `passed`, `failed` or `skipped`."""
+    """Test → `passed`, `failed` or `skipped`; empty where not all are named."""
+    executed: int = 0
+    """How many tests were run, where they are not named."""
     hidden: tuple[str, ...] = ()
     """Files or packages that it could not look into because of a failure; `EVERYTHING`: none at all."""
     seconds: float = 0.0
+
+    @property
+    def tests_run(self) -> int:
+        """How many tests were run, named or not."""
+        return self.executed or sum(state != "skipped" for state in self.tests.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +205,7 @@ def report_from(data: Mapping[str, Any]) -> Report:
             absent=bool(one.get("absent")),
             failures=tuple(failure_from(failure) for failure in one["failures"]),
             tests=dict(one["tests"]),
+            executed=int(one.get("executed") or 0),
             hidden=tuple(one["hidden"]),
             seconds=one["seconds"],
         )

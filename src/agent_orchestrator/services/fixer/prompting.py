@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from agent_orchestrator.services.checks.summary import plain
-from agent_orchestrator.services.fixer.grouping import Group
+from agent_orchestrator.services.fixer.grouping import ALL, Group
 from agent_orchestrator.services.fixer.model import Failure, Tool, cut
 
 MOST_LISTED = 40
@@ -32,11 +32,12 @@ def prompt(group: Group, tools: Sequence[Tool], commit: str, base: str) -> str:
     """The task."""
     count = len(group.failures)
     many = "this failure" if count == 1 else f"these {count} failures, which likely have one cause"
+    many = "everything that fails" if group.key == ALL else many
     lines = [f"Fix {many}: {group.title}", "", f"Measured on {base} at {commit[:12]}.", ""]
     for number, failure in enumerate(group.failures[:MOST_LISTED], 1):
         lines += _failure(number, failure)
     if count > MOST_LISTED:
-        lines.append(f"… and {count - MOST_LISTED} more of the same kind.")
+        lines.append(f"… and {count - MOST_LISTED} more.")
     lines += ["", "Reproduce them by:"]
     named = [tool for tool in tools if tool.name in group.tools]
     lines += [f"    {f'cd {tool.folder} && ' if tool.folder else ''}{tool.command}" for tool in named or tools]

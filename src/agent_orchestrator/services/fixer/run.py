@@ -37,7 +37,7 @@ from agent_orchestrator.services.checks.spec import file_name
 from agent_orchestrator.services.containers import RUNTIME as CONTAINED
 from agent_orchestrator.services.environment import AGENT_SECRETS, agent_environment
 from agent_orchestrator.services.fixer import prompting
-from agent_orchestrator.services.fixer.grouping import Group, group
+from agent_orchestrator.services.fixer.grouping import Group, as_one, group
 from agent_orchestrator.services.fixer.judging import Target
 from agent_orchestrator.services.fixer.model import Report, report_from, tool_from
 from agent_orchestrator.services.fixer.rounds import (
@@ -192,6 +192,7 @@ class Fixes:
             "agent": request.get("agent"),
             "model": request.get("model"),
             "merge": bool(request.get("merge", True)),
+            "together": project.red_base == "forbid",
             "dryRun": dry,
         }
 
@@ -225,7 +226,7 @@ class Fixes:
         if measured is None:
             raise NotFound(f"{fix.id} has no round {number}", f"it has {len(fix.rounds)}")
         report = self._read(fix, measured.number)
-        groups = _groups(report) if report else []
+        groups = _groups(report, together=fix.together) if report else []
         keys = ("tool", "id", "file", "line", "message", "detail")
         shown = [
             {
@@ -421,7 +422,9 @@ class Fixes:
 
     def _measured(self, fix: Fix, number: int, commit: str, report: Report, remedy: str) -> e.FixMeasured:
         failed = {one.key for past in fix.rounds for one in past.groups if one.outcome == "failed"}
-        groups = sorted(_groups(report), key=lambda one: one.key in failed)  # what failed before comes last
+        groups = sorted(
+            _groups(report, together=fix.together), key=lambda one: one.key in failed
+        )  # what failed before comes last
         most = MOST_GROUPS
         described = [
             {
@@ -443,7 +446,8 @@ class Fixes:
     async def _start_agent(self, fix: Fix, number: int, mine: FixGroup) -> None:
         """One session a cause: the key names the cause in its round, so there is never a second."""
         report = self._read(fix, number)
-        found = next((one for one in _groups(report) if one.key == mine.key), None) if report else None
+        groups = _groups(report, together=fix.together) if report else []
+        found = next((one for one in groups if one.key == mine.key), None)
         if report is None or found is None:
             raise NotFound(f"what was measured for {fix.id} is not there any more", "begin anew: ao fix")
         measured = next(one for one in fix.rounds if one.number == number)
@@ -501,8 +505,9 @@ class Fixes:
             return None
 
 
-def _groups(report: Report) -> list[Group]:
-    return group(report.failures, {one.tool.name: one.tool.kind for one in report.tools})
+def _groups(report: Report, *, together: bool) -> list[Group]:
+    groups = group(report.failures, {one.tool.name: one.tool.kind for one in report.tools})
+    return [as_one(groups)] if together and len(groups) > 1 else groups
 
 
 def _command(spec: Path) -> str:

@@ -148,7 +148,8 @@ def _summary(one: Measured) -> str:
     if one.problem:
         return one.problem if one.lacks else f"cannot be run: {one.problem}"
     count = len(one.failures)
-    tests = f" in {len(one.tests)} tests" if one.tests else ""
+    many = len(one.tests) or one.executed
+    tests = f" in {many} tests" if many else ""
     return f"{count} {'failure' if count == 1 else 'failures'}{tests} ({one.seconds:.1f} s)"
 
 
@@ -168,13 +169,20 @@ async def _run(host: LocalHost, top: Path, tool: Tool, spec: Spec) -> Measured:
                 break
     seconds = round(time.monotonic() - began, 3)
     if said.code == 0:
-        return Measured(tool, tests=found.tests, seconds=seconds)
+        return Measured(tool, tests=found.tests, executed=found.executed, seconds=seconds)
     if lacks := _lacks(said, found):
         problem, absent = f"environment not set up: {lacks}", _is_absent(said)
         return Measured(tool, problem=problem, lacks=lacks, absent=absent, seconds=seconds)
     failures = found.failures if found.failures and not found.problem else [as_a_whole(said)]
     hidden = tuple(dict.fromkeys(found.hidden))
-    return Measured(tool, failures=tuple(failures), tests=found.tests, hidden=hidden, seconds=seconds)
+    return Measured(
+        tool,
+        failures=tuple(failures),
+        tests=found.tests,
+        executed=found.executed,
+        hidden=hidden,
+        seconds=seconds,
+    )
 
 
 def _is_absent(said: Said) -> bool:

@@ -54,6 +54,8 @@ class Found:
 
     failures: list[Failure] = field(default_factory=list)
     tests: dict[str, str] = field(default_factory=dict)
+    executed: int = 0
+    """How many tests were run, where not all are named."""
     hidden: list[str] = field(default_factory=list)
     problem: str = ""
 
