@@ -119,6 +119,16 @@ def test_no_agent_is_started_where_a_program_is_missing(box: Sandbox) -> None:
     assert run["state"] == "not_set_up"
 
 
+@pytest.mark.parametrize("command", [UNITTEST, f"{PYTHON} -m pytest -q"], ids=["unittest", "pytest"])
+def test_no_agent_is_started_where_a_module_is_missing_for_some_tests(box: Sandbox, command: str) -> None:
+    seed(box, {"test_a.py": TESTS, "test_b.py": f"import no_such_module\n{TESTS}"}, {"test": command})
+    done = box.ao("fix", check=False)
+    assert done.returncode == 1 and not box.sessions(), done.stdout
+    assert "environment not set up: module no_such_module not found. Set postCreate, for example:" in done.stdout
+    code, found = dry(box)
+    assert (code, found["state"]) == (1, "not_set_up")
+
+
 def test_the_hint_repeats_what_was_given(box: Sandbox) -> None:
     seed(box, {"test_a.py": TESTS}, {})
     argv = [
@@ -217,6 +227,6 @@ def test_where_known_failures_hold_merges_one_agent_gets_everything(box: Sandbox
         redBase="forbid",
     )
     run = ended(box)
-    print(json.dumps(run, indent=1)); assert run["state"] == "green" and run["before"] == 2, run
+    assert run["state"] == "green" and run["before"] == 2, run
     [group] = run["rounds"][0]["groups"]
     assert group["outcome"] == "landed" and group["title"] == "2 failures, 2 causes"

@@ -11,6 +11,7 @@ from agent_orchestrator.services.fixer import guards
 from agent_orchestrator.services.fixer.judging import Target, doubtful, judge, reconciled
 from agent_orchestrator.services.fixer.model import EVERYTHING, Failure, Measured, Report, Tool, as_json, report_from
 
+UNITTEST = Tool("command", "python -m unittest")
 PYTEST, RUFF = Tool("pytest", "pytest"), Tool("ruff", "ruff check")
 
 
@@ -139,3 +140,14 @@ def test_marks_and_settings_are_found(tmp_path: Path) -> None:
     assert guards.settings(tmp_path, ["pyproject.toml"]) == first, "the rest of the file is not the tools'"
     file.write_text('[project]\nversion = "2"\n[tool.ruff]\nline-length = 200\n')
     assert guards.settings(tmp_path, ["pyproject.toml"]) != first
+
+
+def test_tests_that_are_not_named_are_counted() -> None:
+    """A runner that names only what fails: fewer tests than before are no fix, more are."""
+    wrong = Failure(UNITTEST.name, "test_a.A.test_one", "wrong", test=True)
+    before = Report((Measured(UNITTEST, failures=(wrong,), executed=5),))
+    targets = [Target(wrong.tool, wrong.id)]
+    assert judge(before, Report((Measured(UNITTEST, executed=5),)), targets) == []
+    assert judge(before, Report((Measured(UNITTEST, tests=dict.fromkeys("abcde", "passed")),)), targets) == []
+    [reason] = judge(before, Report((Measured(UNITTEST, executed=4),)), targets)
+    assert "4 tests are run, 5 before" in reason.text

@@ -50,6 +50,7 @@ _MISSING: Sequence[tuple[str, re.Pattern[str]]] = (
 _CALL = re.compile(r"(?<![\w.])((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)\(")
 _SOURCE = re.compile(r"^ {4}(\S.*)$")
 _WHERE = re.compile(r"^E? *\+ +where .*? = ((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)\(", re.MULTILINE)
+_ASSERTS = re.compile(r"(?:^|\.)(?:assert|expect)\w*(?:$|\.)")
 _NOT_A_CALL = frozenset(
     {
         "len",
@@ -195,7 +196,7 @@ def _called(failure: Failure) -> str:
     """The function whose result a test did not expect."""
     lines = [match[1] for line in failure.detail.split("\n") if (match := _SOURCE.match(line))]
     candidates = [*_WHERE.findall(failure.detail), *_names(reversed(lines))]
-    return next((name for name in candidates if name not in _NOT_A_CALL), "")
+    return next((name for name in candidates if name not in _NOT_A_CALL and not _ASSERTS.search(name)), "")
 
 
 def _names(lines: Iterable[str]) -> Iterable[str]:

@@ -54,6 +54,8 @@ _NOT_STARTED = (126, 127)
 """Exit codes of a command that could not be run."""
 _ABSENT = r"npx canceled due to missing packages|could not determine executable to run|[Ff]ailed to spawn: `|^Command not found: "
 """What programs say that are to run another one."""
+NO_TESTS = "no tests were found"
+"""Said by `missing_environment`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +116,7 @@ async def measure(top: Path, spec: Spec) -> Report:
         known = labelled(detect.configured(top, spec.ci, spec.commands))
         results = await _each(host, top, known, spec)
         if not spec.commands:
-            tested = any(one.tests for one in results)
+            tested = any(one.tests or one.executed for one in results)
             others = labelled([*known, *detect.found(top, known, tested=tested)])[len(known) :]
             results += await _each(host, top, others, spec, optional=bool(known))
     listing = await host.run(["git", "ls-files", "-z"], cwd=top)
@@ -171,7 +173,7 @@ async def _run(host: LocalHost, top: Path, tool: Tool, spec: Spec) -> Measured:
     if said.code == 0:
         return Measured(tool, tests=found.tests, executed=found.executed, seconds=seconds)
     if lacks := _lacks(said, found):
-        problem, absent = f"environment not set up: {lacks}", _is_absent(said)
+        problem, absent = f"environment not set up: {lacks}", _is_absent(said) or lacks == NO_TESTS
         return Measured(tool, problem=problem, lacks=lacks, absent=absent, seconds=seconds)
     failures = found.failures if found.failures and not found.problem else [as_a_whole(said)]
     hidden = tuple(dict.fromkeys(found.hidden))
@@ -194,12 +196,8 @@ def _is_absent(said: Said) -> bool:
 def _lacks(said: Said, found: Found) -> str:
     """What the environment lacks, by everything that was said."""
     text = "\n".join([*said.lines, *(one.detail for one in found.failures)])
-    outcome = read_outcome(text, said.reports, exit_code=said.code)
-    lacks = missing_environment(text, outcome, exit_code=said.code)
-    if lacks or not _is_absent(said):
-        return lacks
-    name = said.tool.command if said.tool.kind == "command" else said.tool.kind
-    return f"{name} is not installed"
+    outcome = read_outcome(text, said.reports, exit_code=said.code, top=Path(said.top))
+    return missing_environment(text, outcome, exit_code=said.code)
 
 
 def read(said: Said, *, plain: bool = True) -> Found:

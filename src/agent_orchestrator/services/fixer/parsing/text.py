@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 from agent_orchestrator.services.checks.junit import read_cases
-from agent_orchestrator.services.checks.runners import read_outcome
+from agent_orchestrator.services.checks.outcome import WHOLE
+from agent_orchestrator.services.checks.runners import read_lines, read_outcome
+from agent_orchestrator.services.checks.runners.errors import read_errors
 from agent_orchestrator.services.checks.summary import relevant
 from agent_orchestrator.services.fixer.model import Failure, Frame, stable_id
 from agent_orchestrator.services.fixer.parsing import node, python
 from agent_orchestrator.services.fixer.parsing.common import Found, Said, complaint, is_own, test_failure
-from agent_orchestrator.services.fixer.parsing.compiled import cargo_text
 
 PYTEST_REPORT = "pytest.xml"
 """The name of the report that pytest writes, whatever runs it."""
 _NOT_RUN = (126, 127)
-_PYTEST = re.compile(r"^(?:FAILED|ERROR) (?P<name>(?P<file>[^\s:]+\.py)(?:::\S.*?)?)(?: - (?P<message>.*))?$")
-_GO = re.compile(r"^--- FAIL: (?P<name>\S+)")
 _PLACE = re.compile(
     r"^(?P<file>[^\s:()][^:()\n]*\.\w{1,8}):(?P<line>\d+)(?::\d+)?:? (?:(?:fatal )?(?:error|Error|E)\b:? ?)?"
     r"(?:(?P<rule>[A-Z]{1,4}\d{2,5})\b:?)? ?(?:\[\*\] )?(?P<message>.+)$"
@@ -41,10 +41,9 @@ def command(said: Said) -> Found:
     _junit(said, found)
     if found.failures:
         return found
-    tests = _tests(said, found)
+    _outcome(said, found)
     if said.code:
-        known = [one for one in _known(said) if not (tests and one.test)]
-        found.failures = [*tests, *known][:MOST] or [as_a_whole(said)]
+        found.failures = found.failures[:MOST] or [as_a_whole(said)]
     return found
 
 
@@ -69,28 +68,32 @@ def _junit(said: Said, found: Found) -> None:
                 )
 
 
-def _tests(said: Said, found: Found) -> list[Failure]:
-    """The tests that a runner's own output names; returns those that fail."""
+def _outcome(said: Said, found: Found) -> None:
+    """By what the check's own reading of the output makes of it: tests that fail, and errors of linters and compilers."""
+    top = Path(said.top) if said.top else None
     text = "\n".join(said.lines)
-    outcome = read_outcome(text, (), exit_code=said.code)
-    if outcome.counts is None or not outcome.counts.total:
-        return []
-    states = [(outcome.passed, "passed"), (outcome.skipped, "skipped")]
-    found.tests.update({said.inside(name): state for names, state in states for name in names})
-    if not outcome.counts.failed:
-        return []
-    failures = []
-    for name, message in outcome.failures.items():
-        found.tests[said.inside(name)] = "failed"
+    outcome = read_outcome(text, (), exit_code=said.code, top=top)
+    if outcome.passed:
+        states = ((outcome.passed, "passed"), (outcome.skipped, "skipped"))
+        found.tests.update({name: state for names, state in states for name in names})
+    else:
+        found.executed = outcome.executed
+    errors = read_errors(read_lines(text, top))
+    found.hidden += outcome.unloaded
+    others: list[Failure] = []
+    for name, message in outcome.failures.items() if said.code else ():
+        if name.startswith(WHOLE):
+            continue
+        match = _FILE_OF.match(name)
+        file = said.path(match["file"]) if match else ""
+        if name in errors:
+            others.append(Failure(said.tool.name, name, message, file, rule="error", detail=message))
+            continue
+        if outcome.passed and name not in outcome.unloaded:
+            found.tests[name] = "failed"
         detail = _excerpt(said.lines, name) or message
-        match = _FILE_OF.match(said.inside(name))
-        frames = _frames(said, detail)
-        failures.append(
-            test_failure(
-                said, said.inside(name), said.path(match["file"]) if match else "", message, detail, "", frames
-            )
-        )
-    return failures
+        found.failures.append(test_failure(said, name, file, message, detail, "", _frames(said, detail)))
+    found.failures += (_known(said) or others) if others else []
 
 
 def _excerpt(lines: list[str], name: str) -> str:
@@ -118,17 +121,10 @@ def _frames(said: Said, text: str) -> list[Frame]:
 
 
 def _known(said: Said) -> list[Failure]:
-    failures = {one.id: one for one in python.mypy_text(said) + node.tsc_text(said) + cargo_text(said)[1]}
-    whole = "\n".join(said.lines)
-    detail = relevant(whole)
+    """Errors whose rule and line are known too."""
+    failures = {one.id: one for one in python.mypy_text(said) + node.tsc_text(said)}
     for line in said.lines:
-        if match := _PYTEST.match(line):
-            name = said.path(match["name"])
-            told = match["message"] or "it fails"
-            failures[name] = test_failure(said, name, said.path(match["file"]), told, detail)
-        elif match := _GO.match(line):
-            failures[match["name"]] = test_failure(said, match["name"], "", "it fails", detail)
-        elif match := _REFORMAT.match(line):
+        if match := _REFORMAT.match(line):
             one = complaint(said, said.path(match["file"]), 0, "format", "the file is not formatted")
             failures[one.id] = one
         elif _IS_ERROR.search(line) and (match := _PLACE.match(line)):
