@@ -37,7 +37,7 @@ def reports(data: bytes) -> None:
         file.write_bytes(data)
         for kind in PARSERS:
             for out, err in ((text, ""), ("", text)):
-                found = read(Said(Tool(kind, "x"), 1, out, err, "/checkout", (file,)))
+                found = read(Said(Tool(kind, "x"), 1, out, err, "/checkout", (file,)), plain=kind == "command")
                 json.dumps([asdict(one) for one in found.failures], allow_nan=False, ensure_ascii=False).encode()
                 json.dumps([found.tests, found.hidden, found.problem], ensure_ascii=False).encode()
         read_reports([file])

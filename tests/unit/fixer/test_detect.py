@@ -63,7 +63,7 @@ def test_node_projects(tmp_path: Path) -> None:
     assert kinds(top) == [
         ("eslint", "npx --no-install eslint src --max-warnings 0", ""),
         ("tsc", "npx --no-install tsc --noEmit", ""),
-        ("vitest", "npx --no-install vitest", ""),
+        ("vitest", "npm run spec", ""),
     ]
     project(top, {"package.json": json.dumps({"devDependencies": {"jest": "30"}})})
     assert kinds(top) == [("jest", "npx --no-install jest", "")]

@@ -90,7 +90,9 @@ def test_the_task_tells_what_fails_and_fences_what_others_wrote() -> None:
 
 def test_an_assertion_is_not_what_it_is_about() -> None:
     detail = "Traceback\n    self.assertEqual(calc.{name}(1, 1), 2)\n"
-    both = [Failure("t", f"test_{name}", "1 != 2", test=True, detail=detail.format(name=name)) for name in ("add", "sub")]
+    both = [
+        Failure("t", f"test_{name}", "1 != 2", test=True, detail=detail.format(name=name)) for name in ("add", "sub")
+    ]
     assert [found.title for found in group(both, {})] == [
         "calc.add() does not give what tests expect",
         "calc.sub() does not give what tests expect",

@@ -148,6 +148,8 @@ def test_tests_that_are_not_named_are_counted() -> None:
     before = Report((Measured(UNITTEST, failures=(wrong,), executed=5),))
     targets = [Target(wrong.tool, wrong.id)]
     assert judge(before, Report((Measured(UNITTEST, executed=5),)), targets) == []
-    assert judge(before, Report((Measured(UNITTEST, tests=dict.fromkeys("abcde", "passed")),)), targets) == []
+    assert (
+        judge(before, Report((Measured(UNITTEST, tests=dict.fromkeys([wrong.id, *"abcd"], "passed")),)), targets) == []
+    )
     [reason] = judge(before, Report((Measured(UNITTEST, executed=4),)), targets)
     assert "4 tests are run, 5 before" in reason.text

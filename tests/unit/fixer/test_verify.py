@@ -14,7 +14,8 @@ import pytest
 
 from agent_orchestrator.services.fixer.judging import Target
 from agent_orchestrator.services.fixer.model import Report, as_json
-from agent_orchestrator.services.fixer.verify import Spec, main, measure, spec_json
+from agent_orchestrator.services.fixer.spec import Spec, spec_json
+from agent_orchestrator.services.fixer.verify import main, measure
 
 
 @pytest.fixture

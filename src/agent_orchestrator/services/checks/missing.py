@@ -11,6 +11,8 @@ from agent_orchestrator.services.checks.summary import plain
 
 _LONGEST = 80
 _NAME = r"[@\w][\w@./+-]*"
+_BUILTINS = r"(?:test|cd|export|read|set|shift|unset|local|return|source|kill|wait|trap|printf|echo|umask|ulimit|eval)"
+"""Of the shell: what it says of them is no missing command."""
 _BUILT = re.compile(r"(?:^|/)(?:dist|build|lib|out|target|esm|cjs|pkg|release|debug)(?:/|$)", re.IGNORECASE)
 """Folders that a build makes: a file that is missing there was not built."""
 
@@ -103,7 +105,11 @@ _PATTERNS: tuple[tuple[str, str], ...] = (
     ("package {} not found", r"\bDependency \"?(?P<name>[\w.+-]+)\"? not found\b"),
     ("compiler not found", r"\bNo CMAKE_(?:C|CXX)_COMPILER could be found\b|\bUnknown compiler\(s\):"),
     ("executable {} not found", r"^(?:Could not find|Unable to find) executable:? (?P<name>\S+)?"),
-    # commands
+    # environments and commands
+    (
+        "{} not found",
+        r"^\S*sh: (?:(?:line )?\d+: )?(?:\.: )?(?:[Cc]an(?:not|'t) open )?(?P<name>[\w.][\w./-]*/bin/activate)\b",
+    ),
     (
         "{} not found",
         re.compile(
@@ -113,7 +119,7 @@ _PATTERNS: tuple[tuple[str, str], ...] = (
     ),
     (
         "command {} not found",
-        rf"^(?:\S*/)?(?:ba|da|z|k)?sh: (?:line )?\d+: (?:exec: )?(?P<name>{_NAME}): (?:not found|command not found|.*)$",
+        rf"^(?:\S*/)?(?:ba|da|z|k)?sh: (?:line )?\d+: (?:exec: )?(?!{_BUILTINS}: )(?P<name>{_NAME}): .*$",
     ),
     (
         "command {} not found",

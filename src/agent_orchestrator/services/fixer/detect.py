@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_orchestrator.config.ecosystems import detect_commands
+from agent_orchestrator.config.ecosystems.commands import ACTIVATED
 from agent_orchestrator.safe_files import read_plain
 from agent_orchestrator.services.fixer.commands import TEST_TOOLS, recognised
 from agent_orchestrator.services.fixer.mentions import full_text, mentioned
@@ -80,8 +81,8 @@ def _rank(tool: Tool) -> tuple[int, str]:
 def _by_commands(top: Path, covered: Iterable[str], tested: bool) -> list[Tool]:
     """The project's own lint command, and its test command if no tests are run yet."""
     ways = detect_commands(top)
-    lint = next((way.lint for way in ways if way.lint), None)
-    test = next((way.test for way in ways if way.test), None)
+    lint = _in_place(top, next((way.lint for way in ways if way.lint), ""))
+    test = _in_place(top, next((way.test for way in ways if way.test), ""))
     scripts = scripts_of(top)
     tools = []
     if lint:
@@ -92,6 +93,12 @@ def _by_commands(top: Path, covered: Iterable[str], tested: bool) -> list[Tool]:
     if test and not tested:
         tools.append(Tool(recognised(test, scripts), test, source=FOUND))
     return tools
+
+
+def _in_place(top: Path, command: str) -> str:
+    """The command for this set-up: with the environment that it was found with, only if that is there."""
+    there = (top / ".venv" / "bin" / "activate").exists()
+    return command if there else command.removeprefix(ACTIVATED)
 
 
 def scripts_of(top: Path) -> dict[str, str]:

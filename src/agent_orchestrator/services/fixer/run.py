@@ -54,7 +54,7 @@ from agent_orchestrator.services.fixer.rounds import (
     check_name,
     next_steps,
 )
-from agent_orchestrator.services.fixer.verify import Spec, spec_json
+from agent_orchestrator.services.fixer.spec import Spec, spec_json
 from agent_orchestrator.services.fixer.views import fix_json
 from agent_orchestrator.services.inbox import Inbox
 from agent_orchestrator.services.lifecycle import Lifecycle

@@ -18,10 +18,9 @@ import shlex
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from agent_orchestrator import locking
 from agent_orchestrator.errors import AoError, Temporary
@@ -35,7 +34,7 @@ from agent_orchestrator.services.checks.results import write_atomically
 from agent_orchestrator.services.checks.runners import read_outcome
 from agent_orchestrator.services.fixer import detect, guards
 from agent_orchestrator.services.fixer.commands import PARSERS, TEST_TOOLS, Asking, asking, pytest_options
-from agent_orchestrator.services.fixer.judging import Reason, Target, doubtful, judge, reconciled
+from agent_orchestrator.services.fixer.judging import Reason, doubtful, judge, reconciled
 from agent_orchestrator.services.fixer.model import (
     CI,
     FOUND,
@@ -45,10 +44,10 @@ from agent_orchestrator.services.fixer.model import (
     as_json,
     labelled,
     report_from,
-    tool_from,
 )
 from agent_orchestrator.services.fixer.parsing.common import Found, Said
 from agent_orchestrator.services.fixer.parsing.text import PYTEST_REPORT, as_a_whole
+from agent_orchestrator.services.fixer.spec import Spec, spec_from
 
 _NOT_STARTED = (126, 127)
 """Exit codes of a command that could not be run."""
@@ -56,55 +55,6 @@ _ABSENT = r"npx canceled due to missing packages|could not determine executable 
 """What programs say that are to run another one."""
 NO_TESTS = "no tests were found"
 """Said by `missing_environment`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Spec:
-    """What is to be measured."""
-
-    output: Path
-    """Where the report is written to."""
-    cache: Path
-    """For what tools keep for the next time."""
-    tools: tuple[Tool, ...] | None = None
-    """None: find them."""
-    commands: tuple[str, ...] = ()
-    """Instead of what is found: what these run."""
-    ci: tuple[str, ...] = ()
-    """The configured checks, which are always run."""
-    timeout: float = 1800.0
-    """Seconds that a tool may take."""
-    before: Path | None = None
-    """The report of the base."""
-    targets: tuple[Target, ...] = ()
-
-
-def spec_json(spec: Spec) -> dict[str, Any]:
-    """As it is written to its file."""
-    return {
-        "output": str(spec.output),
-        "cache": str(spec.cache),
-        "tools": None if spec.tools is None else [asdict(tool) for tool in spec.tools],
-        "commands": list(spec.commands),
-        "ci": list(spec.ci),
-        "timeout": spec.timeout,
-        "before": str(spec.before) if spec.before else None,
-        "targets": [asdict(target) for target in spec.targets],
-    }
-
-
-def spec_from(data: Mapping[str, Any]) -> Spec:
-    """What `spec_json` wrote."""
-    return Spec(
-        output=Path(data["output"]),
-        cache=Path(data["cache"]),
-        tools=None if data["tools"] is None else tuple(tool_from(tool) for tool in data["tools"]),
-        commands=tuple(data["commands"]),
-        ci=tuple(data["ci"]),
-        timeout=float(data["timeout"]),
-        before=Path(data["before"]) if data["before"] else None,
-        targets=tuple(Target(**target) for target in data["targets"]),
-    )
 
 
 async def measure(top: Path, spec: Spec) -> Report:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from agent_orchestrator.services.checks.junit import read_cases
 from agent_orchestrator.services.checks.outcome import WHOLE
-from agent_orchestrator.services.checks.runners import read_lines, read_outcome
+from agent_orchestrator.services.checks.runners import read_outcome
+from agent_orchestrator.services.checks.runners.combined import read_lines
 from agent_orchestrator.services.checks.runners.errors import read_errors
 from agent_orchestrator.services.checks.summary import relevant
 from agent_orchestrator.services.fixer.model import Failure, Frame, stable_id
