@@ -181,3 +181,26 @@ def test_tests_that_are_no_longer_run_are_neither_known_failures_nor_green(box: 
     change(box, "second", "second.txt", "x")
     assert "no test was executed" in status(box, "second", "not_set_up")["why"]
     refused(box.ao("merge", "second", check=False), 1, "environment not set up")
+
+
+def test_a_runner_that_says_nothing_of_tests_on_either_side_is_no_known_failure(box: Sandbox) -> None:
+    configure(box, f"test -e gone && {PYTEST}")
+    change(box, "other", "other.txt", "x")
+    now = status(box, "other", "not_set_up")
+    assert "no test was run, here or on main" in now["why"]
+    refused(box.ao("merge", "other", check=False), 1, "environment not set up", "--force")
+
+
+def test_a_known_failure_that_keeps_all_tests_from_running_needs_an_approval(box: Sandbox) -> None:
+    lint = "if test -e lint.txt; then echo 'sums.py:1:1: E501 line too long'; exit 1; fi"
+    (box.repo / "lint.txt").touch()
+    box.git("add", "lint.txt")
+    box.git("commit", "-qm", "lint is red")
+    configure(box, f"{{ {lint}; }} && {PYTEST}")
+    change(box, "other", "other.txt", "x")
+    check = check_of(box, "other", "failure")
+    assert (check["new"], check["known"], check["reason"]) == (0, 1, "no test was run, here or on main")
+    refused(box.ao("merge", "other", check=False), 1, "fails before its tests", "ao review app-other --approve")
+    assert messages(box, "other") == []
+    box.ao("review", "other", "--approve")
+    assert box.json("merge", "other")["status"] == "merged"

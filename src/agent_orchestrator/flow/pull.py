@@ -54,13 +54,20 @@ class CheckRun:
         return self.state in BAD and not self.is_known and not self.outdated
 
     @property
+    def is_untested(self) -> bool:
+        """Whether it fails before any test is run, as on the base branch: nothing is known of the tests."""
+        return self.state == "failure" and bool(self.reason)
+
+    @property
     def drops_tests(self) -> bool:
-        """Whether tests that pass on the base branch are not run any more."""
-        return bool(self.vanished or self.newly_skipped or self.fewer)
+        """Whether tests that pass on the base branch are not run any more, or none is run at all."""
+        return bool(self.vanished or self.newly_skipped or self.fewer or self.is_untested)
 
     @property
     def dropped(self) -> str:
         """The tests that are not run any more, in words; an empty string if there are none."""
+        if self.is_untested:
+            return self.reason
         named = [*self.vanished, *(f"{name} (skipped)" for name in self.newly_skipped)]
         some = ", ".join(named[:3]) + (f" and {len(named) - 3} more" if len(named) > 3 else "")
         fewer = f"{self.fewer} fewer tests than before" if self.fewer else ""
@@ -246,8 +253,14 @@ class PullRequest:
         if known := self.forbidden(head):
             return f"{known[0].name} fails on {self.base} too, and redBase is forbid"
         if dropping := self.dropping(head):
-            return f"{dropping[0].name} does not run tests that pass on {self.base}: {dropping[0].dropped}"
+            return self.drop_text(dropping[0])
         return ""
+
+    def drop_text(self, run: CheckRun) -> str:
+        """Which tests a check does not run, in a sentence."""
+        if run.is_untested:
+            return f"{run.name} fails before its tests: {run.dropped}"
+        return f"{run.name} does not run tests that pass on {self.base}: {run.dropped}"
 
     def person_approved(self, head: str | None) -> bool:
         """Whether a person's last review approves exactly this commit."""

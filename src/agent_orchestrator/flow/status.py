@@ -294,7 +294,7 @@ def _of_change(facts: SessionFacts) -> Status | None:
     if pr.draft:
         return Status("pr_open", "pr", at, f"pull request #{pr.number} is a draft", "the agent to be done")
     if dropping := pr.dropping(head):
-        why = f"{dropping[0].name} does not run tests that pass on {pr.base}: {dropping[0].dropped}"
+        why = pr.drop_text(dropping[0])
         return Status("review_pending", "checks", at, why, f"your approval: ao review {facts.id} --approve")
     if verdict == "approved":
         if facts.stacked and pr.green(head):

@@ -90,6 +90,8 @@ def _summary(base: str, found: Assessment, owned: Sequence[str], where: str) -> 
     lines = []
     if found.state == NOT_SET_UP:
         lines.append(f"environment not set up: {found.reason}")
+    elif found.reason:
+        lines.append(found.reason)
     if found.known:
         mine = ((name, found.known[name]) for name in owned)
         lines += _listed("new failure", "new failures", found.new.items())

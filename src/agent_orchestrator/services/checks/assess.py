@@ -9,13 +9,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from agent_orchestrator.services.checks.outcome import Comparison, Outcome, compare
+from agent_orchestrator.services.checks.outcome import WHOLE, Comparison, Outcome, compare
 from agent_orchestrator.services.checks.results import Result
 from agent_orchestrator.services.checks.runner import Checks, Started
-from agent_orchestrator.services.checks.spec import CheckSpec
+from agent_orchestrator.services.checks.runners.common import stable_text
+from agent_orchestrator.services.checks.spec import CheckSpec, runs_tests
 
 State = Literal["success", "failure", "flaky", "timed_out", "cancelled", "not_set_up"]
 _PASSED = ("success", "flaky")
+_LONGEST_REASON = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +27,7 @@ class Assessment:
     state: State
     result: Result
     reason: str = ""
-    """What the environment lacks, if the state is `not_set_up`."""
+    """What the environment lacks, if the state is `not_set_up`; that no test was run, if a known failure keeps all of them from it."""
     compared: bool = False
     """The result was compared with the base branch's."""
     new: Mapping[str, str] = field(default_factory=dict)
@@ -99,7 +101,13 @@ async def _assess_failed(checks: Checks, spec: CheckSpec, result: Result, base: 
         before = await checks.verdict(replace(spec, commit=left))
         new = {name: message for name, message in _compare(result, before).new.items() if name in new}
     known = {name: message for name, message in result.outcome.failures.items() if name not in new}
-    found = Assessment(result.state, result, compared=True, new=new, known=known)
+    reason = ""
+    if not new and not result.outcome.executed and not there.outcome.executed and runs_tests(spec.command):
+        reason = f"no test was run, here or on {spec.base or 'the base'}"
+        if all(name.startswith(WHOLE) for name in known):
+            said = "".join(known.values())  # one failure, and the same words in every session: one notification for all
+            return Assessment("not_set_up", result, reason=f"{reason} ({stable_text(said)[:_LONGEST_REASON]})")
+    found = Assessment(result.state, result, reason, compared=True, new=new, known=known)
     return await _with_dropped(checks, spec, found, before, base, left)
 
 

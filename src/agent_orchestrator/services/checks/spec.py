@@ -10,6 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 _SAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,80}")
+_RUNS_TESTS = re.compile(
+    r"(?<![\w-])(?:pytest|py\.test|unittest|nose2?|tox|nox|manage\.py test|runtests(?:\.py)?|trial|stestr|mocha|tape|tap|ava|jest|vitest"
+    r"|jasmine|node (?:\S+ )*--test|(?:npm|pnpm|yarn|bun)(?: run)? (?:test|t)|go test|cargo (?:test|t|nextest)|ctest|meson test|prove)"
+    r"(?![\w-])"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,3 +73,8 @@ def file_name(name: str) -> str:
 def digest(*parts: object) -> str:
     """A short name for exactly these values."""
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def runs_tests(command: str) -> bool:
+    """Return whether a command names a test runner that is known to say what it runs."""
+    return _RUNS_TESTS.search(command) is not None

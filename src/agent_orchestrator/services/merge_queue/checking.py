@@ -97,6 +97,6 @@ class Checking:
 def _holds(run: CheckRun, facts: SessionFacts) -> bool:
     """Whether a check of what was built holds its merge."""
     assert facts.pr is not None
-    if run.is_known:
-        return run.forbidden
-    return run.state not in GOOD or (run.drops_tests and not facts.pr.person_approved(facts.head))
+    if run.forbidden if run.is_known else run.state not in GOOD:
+        return True
+    return run.drops_tests and not facts.pr.person_approved(facts.head)
