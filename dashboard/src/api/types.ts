@@ -1096,6 +1096,7 @@ export interface ProofRunning {
 /** What was detected for a project: commands that do not run before somebody confirms them. */
 export interface Proposal {
   keys: string[];
+  commands: string[];
   candidates: Candidate[];
   digest: string;
 }

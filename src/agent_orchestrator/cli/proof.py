@@ -121,6 +121,7 @@ def _detected(project: Json, proposal: Json) -> list[str]:
         ("set-up", _joined(first["setUp"]) or "none needed"),
         ("test", first["test"] or "none"),
         ("lint", first["lint"] or "none"),
+        *([("agents may run", ", ".join(proposal["commands"]))] if proposal["commands"] else []),
         *(("otherwise", f"{one['ecosystem']}: {_way(one)}") for one in others),
     ]
     return [f"  {name:<16}{out.one_line(value)}" for name, value in rows]

@@ -298,7 +298,8 @@ one and keeps its comments, `ao config schema` prints its JSON Schema.
 _TRUST = """
 ## What needs trust
 
-What `ao init` made, or you wrote and Git does not track, is yours, and stays so when you commit it. A file that Git tracks came
+What you wrote and Git does not track is yours, and stays so when you commit it. So is what `ao init` made, but for the commands that
+it detected (`postCreate`, `ci`, `commands`): they wait until you agree to them, or change them. A file that Git tracks came
 with the repository: the keys below are not in force before `ao trust`, which shows what they say. Trust holds for that, and for
 the content of the code that is named (`plugins`, `dockerfile`): whatever a pull, a landing or an agent changes in it is asked
 about again. Code that Git tracks is asked about when it changes even if the configuration is yours. Meanwhile running sessions go

@@ -166,7 +166,7 @@ class Gate:
         if scope["type"] == "http" and not auth.is_git(path):  # what is pushed goes to the disk as it comes
             receive = await self._limited(path, headers, receive)
             if context is not NOWHERE:
-                send = self._with_notices(context, send)
+                send = self._with_notices(context, send, trust=not path.startswith("/api/projects"))
         await self._while_known(identity, scope, receive, send)
 
     def _known(self, behalf: Behalf, headers: Mapping[bytes, bytes], method: str, path: str) -> Identity:
@@ -332,14 +332,16 @@ class Gate:
             self._etags[project] = known
         return known[1]
 
-    def _notices(self, context: Context) -> list[tuple[bytes, bytes]]:
-        notices = [] if context is NOWHERE else self._services.projects.notices(context)
+    def _notices(self, context: Context, *, trust: bool = True) -> list[tuple[bytes, bytes]]:
+        notices = [] if context is NOWHERE else self._services.projects.notices(context, trust=trust)
         return [(b"x-ao-notice", ",".join(quote(KNOWN.text(notice)) for notice in notices).encode())] if notices else []
 
-    def _with_notices(self, context: Context, send: Send) -> Send:
+    def _with_notices(self, context: Context, send: Send, *, trust: bool) -> Send:
+        """`trust`: also say whose commands wait for trust; the routes of projects say so themselves."""
+
         async def with_notices(message: Message) -> None:
             if message["type"] == "http.response.start" and message["status"] < 400:  # an error is one line
-                message["headers"] = [*message.get("headers", ()), *self._notices(context)]
+                message["headers"] = [*message.get("headers", ()), *self._notices(context, trust=trust)]
             await send(message)
 
         return with_notices

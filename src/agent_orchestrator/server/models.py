@@ -935,6 +935,8 @@ class Proposal(Shown):
 
     keys: list[str]
     """What it would set: `postCreate`, `ci`."""
+    commands: list[str]
+    """What agents may run without asking once it is confirmed."""
     candidates: list[Candidate]
     """The most likely first; the others are tried where it does not work."""
     digest: str

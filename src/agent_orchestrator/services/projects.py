@@ -315,8 +315,11 @@ class Projects:
         for listener in self.on_reload:
             listener()
 
-    def notices(self, context: Context) -> list[str]:
-        """What whoever works here should know about the configuration; its warnings only once, until it changes."""
+    def notices(self, context: Context, *, trust: bool = True) -> list[str]:
+        """What whoever works here should know about the configuration; its warnings only once, until it changes.
+
+        `trust`: also what waits for trust.
+        """
         found: list[str] = []
         for file in dict.fromkeys((*self.config.files, *self.config.broken)):
             loaded, problem = self.config.loaded(file), self.config.broken.get(file)
@@ -328,7 +331,9 @@ class Projects:
                 if loaded and context.shown and self._warned.get(file) is not loaded:
                     self._warned[file] = loaded
                     found += loaded.warnings
-                if loaded and not self.trusts(loaded):
+                if loaded and trust and not self.trusts(loaded) and self._is_proposal(loaded):
+                    found.append(f"the commands that were detected for {file} are not confirmed yet: ao init --check")
+                elif loaded and trust and not self.trusts(loaded):
                     found.append(f"what {file} would run or open is not in force: read it, then trust it: ao trust")
         return found
 
@@ -408,6 +413,12 @@ class Projects:
         """Whether the commands of a project's file were detected, and nobody has confirmed them yet."""
         loaded = self.config.loaded(project.file) if project.file else None
         return loaded is not None and self._is_proposal(loaded) and not self.trusts(loaded)
+
+    def proposed_commands(self, project: ProjectConfig) -> list[str]:
+        """What agents could run without asking once a proposal is confirmed."""
+        loaded = self.config.loaded(project.file) if project.file else None
+        section = (loaded.bare or loaded).config.projects.get(project.id) if loaded else None
+        return list(section.commands) if section and self.is_proposed(project) else []
 
     def _is_proposal(self, loaded: Loaded) -> bool:
         """Whether a file's commands are as they were proposed: whoever changes them makes the file his own."""

@@ -112,6 +112,7 @@ class Proofs:
             return None
         return {
             "keys": list(keys),
+            "commands": self.projects.proposed_commands(project),
             "candidates": [candidate_json(one) for one in found],
             "digest": candidates_digest(found, project.path),
         }
@@ -333,14 +334,14 @@ class Proofs:
         self, project: ProjectConfig, base: str, commit: str, tries: Sequence[_Tried], best: _Tried
     ) -> dict[str, Any]:
         seconds = max((result.set_up_seconds for result in best.results.values()), default=0.0)
-        failed = next((result for result in best.results.values() if _obstacle(result)), None)
+        said = sorted(best.results.values(), key=lambda result: not _obstacle(result))
         return {
             "project": project.id,
             "base": base,
             "commit": commit,
             "proven": not best.reason,
             "reason": best.reason,
-            "summary": failed.summary if failed else "",
+            "summary": next((result.summary for result in said if result.summary), "") if best.reason else "",
             "setUp": {"commands": list(best.set_up), "seconds": round(seconds, 1)},
             "checks": [_check_json(name, command, best.results.get(name)) for name, command in best.commands.items()],
             "tried": [_tried_json(one) for one in tries],

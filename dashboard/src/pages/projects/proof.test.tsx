@@ -12,6 +12,7 @@ const PROPOSAL: Proposal = {
     { ecosystem: "npm", setUp: ["npm ci"], test: "npm test", lint: "npm run lint", evidence: ["package-lock.json"] },
     { ecosystem: "npm", setUp: ["npm install"], test: "npm test", lint: null, evidence: ["package.json"] },
   ],
+  commands: ["npm run format"],
   digest: "d1",
 };
 
@@ -59,6 +60,7 @@ test("one button trusts and proves what is shown, and the result has its counts"
   show(PROPOSAL);
   expect(screen.getByText("npm ci")).toBeTruthy();
   expect(screen.getByText("npm install && npm test")).toBeTruthy();
+  expect(screen.getByText("npm run format")).toBeTruthy();
   expect(asked).toEqual([]);
   fireEvent.click(screen.getByRole("button", { name: "Trust and prove" }));
   expect(await screen.findByText("set-up 12 s; 297 passed, 4.1 s")).toBeTruthy();

@@ -77,6 +77,7 @@ function Detected({ proposal }: { proposal: Proposal }) {
       <Row name="Set-up" text={first.setUp.join(" && ") || "none needed"} code />
       <Row name="Test" text={first.test ?? "none"} code />
       {first.lint && <Row name="Lint" text={first.lint} code />}
+      {proposal.commands.length > 0 && <Row name="Agents may run" text={proposal.commands.join(", ")} code />}
       {others.map((one, index) => (
         <Row key={index} name={index ? "" : "Otherwise"} text={way(one)} code />
       ))}
