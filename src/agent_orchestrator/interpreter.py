@@ -30,6 +30,8 @@ _ACTIVATED = (
     "POETRY_ACTIVE",
 )
 """What an activated environment, or the interpreter in it, sets for the terminal that it was activated in."""
+_NPM_SCRIPT = "npm_lifecycle_event"
+"""Set by npm, npx, pnpm and yarn while they run a script; its PATH begins with the packages of the script's project."""
 
 
 def own_prefix() -> str | None:
@@ -65,8 +67,9 @@ def without_own(env: Mapping[str, str]) -> dict[str, str]:
 def deactivated(env: Mapping[str, str]) -> dict[str, str]:
     """Return an environment as it would be if no project's environment had been activated in it, ours included."""
     kept = {name: value for name, value in without_own(env).items() if name not in _ACTIVATED}
+    by_npm = kept.pop(_NPM_SCRIPT, None) is not None
     if "PATH" in kept:
-        kept["PATH"] = _filtered(kept["PATH"], lambda entry: not _is_of_a_project(entry))
+        kept["PATH"] = _filtered(kept["PATH"], lambda entry: not _is_of_a_project(entry, by_npm))
     return kept
 
 
@@ -131,12 +134,12 @@ def _is_environment(prefix: str) -> bool:
     return "pyvenv.cfg" in there or there == {"conda-meta"}
 
 
-def _is_of_a_project(entry: str) -> bool:
-    """The programs of a Python environment, or of one folder's Node packages."""
+def _is_of_a_project(entry: str, by_npm: bool) -> bool:
+    """The programs of a Python environment, or of Node packages that npm has put there to run a script."""
     entry = entry.rstrip(os.sep)
     folder, name = os.path.split(entry)
     if name == ".bin":
-        return os.path.basename(folder) == "node_modules"
+        return by_npm and os.path.basename(folder) == "node_modules"
     return name == _BIN and _is_environment(folder)
 
 

@@ -17,6 +17,8 @@ from pathlib import Path
 import pytest
 
 from agent_orchestrator.testing.sandbox import Sandbox
+from tests.acceptance.test_nodes import CONFIG as NODES
+from tests.acceptance.test_nodes import Cluster
 
 OURS = Path(sys.prefix) / "bin"
 NAMES = ("python", "python3", "pytest", "mypy", "ruff", "lint-imports", "pip", "ao", "agent-orchestrator")
@@ -140,6 +142,7 @@ def test_what_was_activated_where_the_daemon_was_started_is_nobodys(tmp_path: Pa
         (folder / name).write_text("#!/bin/sh\n")
         (folder / name).chmod(0o755)
     env = {"PATH": f"{theirs}/bin:{modules}:{tools}:{without_ours()}", "VIRTUAL_ENV": str(theirs)}
+    env["npm_lifecycle_event"] = "start"
     with Sandbox(tmp_path, "process", env) as box:
         box.repository()
         box.start()
@@ -177,3 +180,27 @@ def test_a_person_gets_ao_from_a_folder_that_holds_nothing_else(tmp_path: Path) 
     for name in ("ao", "agent-orchestrator"):
         done = subprocess.run([folder / name, "--version"], cwd="/", capture_output=True, text=True, check=True)
         assert done.stdout.startswith("ao ")
+
+
+def test_nor_on_a_node(tmp_path: Path) -> None:
+    with Sandbox(tmp_path, "process", {"PATH": f"{OURS}:{without_ours()}", "VIRTUAL_ENV": sys.prefix}) as box:
+        for name in set(VARIABLES) - {"VIRTUAL_ENV"}:
+            box.env.pop(name, None)
+        (box.user_home / ".profile").write_text(f'export PATH="{OURS}:$PATH"\n')
+        (tmp_path / "look.sh").write_text(LOOK)
+        box.home.path.mkdir(parents=True)
+        box.home.config.write_text(NODES.replace("HOME", str(tmp_path / "node")))
+        box.repository(config=f"defaults: {{agent: demo}}\npostCreate: ['sh {tmp_path}/look.sh set-up']\n")
+        box.start()
+        cluster = Cluster(box)
+        try:
+            box.ao("new", "--node", "n1", "--name", "x", f"[[sh: sh {tmp_path}/look.sh agent]] [[done: it]]")
+            cluster.until("x", "idle", "review_pending")
+            for where in ("set-up", "agent"):
+                found = seen(box, where)
+                assert found["ao"] == str(tmp_path / "node" / "bin" / "ao"), where
+                assert found["lint-imports"] == (shutil.which("lint-imports", path=without_ours()) or ""), where
+                assert str(OURS) not in found["PATH"].split(":") and "VIRTUAL_ENV" not in found, where
+        finally:
+            box.ao("stop", "x", check=False)
+            cluster.kill()

@@ -124,6 +124,19 @@ async def test_a_python_that_is_not_ours_alone_stays(ours: dict[str, str], monke
         assert found["PATH"].split(":")[0] == f"{prefix}/bin" and not seen
 
 
+async def test_what_is_installed_as_a_tool_stays(
+    ours: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pipx and uv put a link to `ao` among the user's programs; the environment behind it is on no PATH."""
+    tool, local = environment_at(tmp_path / "tools/agent-orchestrator"), tmp_path / ".local/bin"
+    (tool / "bin/ao").touch()
+    local.mkdir(parents=True)
+    (local / "ao").symlink_to(tool / "bin/ao")
+    monkeypatch.setattr(sys, "prefix", str(tool))
+    found = await login_environment(LocalHost(), None, ours | {"PATH": f"{local}:{tool}/bin:{ours['PATH']}"})
+    assert str(local) in found["PATH"].split(":") and f"{tool}/bin" not in found["PATH"].split(":")
+
+
 async def test_the_folder_of_ao_comes_first_and_hides_nothing_else(ours: dict[str, str], tmp_path: Path) -> None:
     programs = tmp_path / "bin"
     make_launchers(str(programs))
