@@ -72,7 +72,7 @@ _PATTERNS: tuple[tuple[str, str], ...] = (
         r"\bERR_PNPM_RECURSIVE_EXEC_FIRST_FAIL.*Command \"(?P<name>[^\"]+)\" not found",
     ),
     ("command {} not found", r"\berror Command \"(?P<name>[^\"]+)\" not found"),
-    ("command {} not found", r"\bcommand not found: (?P<name>[\w.@/-]+)$"),
+    ("command {} not found", r"\b[Cc]ommand not found: (?P<name>[\w.@/-]+)$"),
     (
         "node_modules not found",
         r"\bnode_modules state file\b.*(?:run|try)"

@@ -66,7 +66,7 @@ def read_lines(output: str, top: Path | None = None) -> list[str]:
     """Return output as plain lines, with paths as they are in the repository."""
     text = summary.plain(output)
     for place in sorted({str(top), str(top.resolve())}, key=len, reverse=True) if top else ():
-        text = text.replace(f"file://{place}/", "").replace(f"{place}/", "")
+        text = text.replace(f"file://{place}/", "").replace(f"{place}/", "").replace(place, ".")
     return [line[:_LONGEST_LINE].rstrip() for line in text.split("\n")]
 
 

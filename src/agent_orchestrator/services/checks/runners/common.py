@@ -24,7 +24,7 @@ _DURATION = re.compile(
     r"|\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?)?|\b\d\d?:\d\d(?::\d\d(?:[.,]\d+)?)?\b"
 )
 _PLACE = re.compile(
-    r"(?<=[\w)\]'\"]):\d+(?::\d+)?\b|\b(line|lines|pid|port|seed|process|thread)(s?[ =:#]+)\d+|\(\d{3,}\)|\b\d{6,}\b"
+    r"(?<=[A-Za-z_)\]'\"]):\d+(?::\d+)?\b|\b(line|lines|pid|port|seed|process|thread)(s?[ =:#]+)\d+|\(\d{3,}\)|\b\d{6,}\b"
 )
 _HASH = re.compile(r"\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{7,64}\b")
 _ENDING_TIME = re.compile(r"\s+\(?\d+(?:\.\d+)? ?(?:ns|µs|us|ms|s|sec|m|min)\)?$")
@@ -82,7 +82,7 @@ def without_time(text: str) -> str:
 def stable_text(text: str) -> str:
     """Return a line without times, places, addresses and numbers of processes."""
     text = _UNSTABLE.sub("…", _SPACE.sub(" ", text).strip())
-    text = _PLACE.sub(r"\1\2…", _DURATION.sub("…", text))
+    text = _DURATION.sub("…", _PLACE.sub(r"\1\2…", text))
     return _HASH.sub("…", text)
 
 

@@ -23,12 +23,11 @@ _NO_ERROR = re.compile(
     re.IGNORECASE,
 )
 _PLACED = re.compile(
-    r"^ {0,2}(?:vet: |ERROR in )?(?P<file>[^\s:()][^:()]{0,300}\.\w{1,10}|(?:[^\s:()]{1,200}/)?(?:Makefile|Dockerfile))"
+    r"^ {0,2}(?:vet: |ERROR in )?(?P<file>[^\s:()]{1,300}\.\w{1,10}|(?:[^\s:()]{1,200}/)?(?:Makefile|Dockerfile))"
     r":\d+(?::\d+)?(?:-\d+(?::\d+)?)?:?(?: -)? (?P<message>\S.*)$"
 )
 _TSC = re.compile(r"^(?P<file>[^\s(][^(]{0,300})\(\d+,\d+\): (?P<message>(?:error )?[A-Z]*\d* ?:? ?\S.*)$")
 _HEADED = re.compile(r"^\s*(?:-->|╭─\[|┌─) ?(?P<file>[^\s:]+):\d+(?::\d+)?")
-_HEAD = re.compile(r"^(?:error(?:\[\w+\])?: .+|[A-Z]{1,5}\d{2,5} .+|invalid-syntax: .+|SyntaxError: .+)$")
 _LISTED = re.compile(r"^\s+(?:[✖×✘]\s+)?\d+:\d+(?:-\d+:\d+)?\s+(?P<level>error|warning|✖|⚠|×)?\s*(?P<message>\S.*)$")
 _LISTED_IN = re.compile(r"^(?:\./)?(?P<file>(?:[^\s:]+/)?[^\s/:]+\.\w{1,10}):?$")
 _UNFORMATTED = re.compile(
@@ -46,17 +45,21 @@ _PERCENT = re.compile(r"\b\d+(?:\.\d+)?%")
 _CODE = re.compile(r"^(?:[✖×]\s+)?(?:\[(?:error|E)\]\s*)?")
 
 
-def read_errors(lines: Sequence[str], begin_end: Sequence[tuple[int, int]] = ()) -> dict[str, str]:
-    """Return errors by a name without place, those of one file and message numbered; lines within the given ranges are left out."""
+def read_errors(lines: Sequence[str], of_tests: Sequence[tuple[int, int]] = ()) -> dict[str, str]:
+    """Return errors by a name without place, those of one file and message numbered.
+
+    Beside tests that fail, whose lines are given, only errors with a file are taken, and none that the tests print.
+    """
     found: dict[str, str] = {}
     seen: Counter[str] = Counter()
     for number, (file, message) in _errors(lines):
-        if any(begin <= number < end for begin, end in begin_end):
+        if of_tests and (not file or any(begin <= number < end for begin, end in of_tests)):
             continue
         name = stable_name(f"{file}: {stable_text(message)}" if file else stable_text(message))
         seen[name] += 1
         numbered = name if seen[name] == 1 else f"{name} ({seen[name]})"
-        found[numbered] = one_line(lines[number])
+        line = lines[number].strip()
+        found[numbered] = one_line(line if file in line else f"{file}: {line}")
         if len(found) >= MOST:
             break
     return found
@@ -99,11 +102,12 @@ def _placed(line: str) -> tuple[str, str] | None:
 
 def _headed(lines: Sequence[str], number: int) -> tuple[str, str] | None:
     """An error whose place is in one of the next lines."""
-    if not _HEAD.match(lines[number]):
+    line = lines[number]
+    if line[:1].isspace() or number + 1 >= len(lines) or _NO_ERROR.match(line):
         return None
     for after in lines[number + 1 : number + 3]:
         if found := _HEADED.match(after):
-            return found["file"], lines[number]
+            return found["file"], line.removeprefix("error: ")
     return None
 
 
@@ -117,7 +121,7 @@ def _bare(lines: Sequence[str], number: int) -> tuple[str, str] | None:
     if found["cmake"] and (said := _CMAKE.match(line)):
         text = next((one.strip() for one in lines[number + 1 : number + 4] if one.strip()), "")
         return said["file"] or "CMake", f"{said['what'] or ''} {said['rest'] or text}".strip()
-    return "", _PERCENT.sub("…", line.strip())
+    return ("coverage" if found["coverage"] else ""), _PERCENT.sub("…", line.strip())
 
 
 def whole(lines: Sequence[str], exit_code: int | None) -> tuple[str, str]:

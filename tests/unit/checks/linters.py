@@ -1,0 +1,153 @@
+"""Linters, type checkers and compilers that are recorded.
+
+Each with a file that it finds an error in: once, twice, further down, and beside another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Linter:
+    """A linter with its project: `wrong` is what it complains of in the file `one`, `other` what it complains of in `two`."""
+
+    name: str
+    command: str
+    one: str
+    two: str
+    wrong: str
+    other: str
+    again: str
+    """The same error a second time in the same file."""
+    needs: str = ""
+    more: Mapping[str, str] = field(default_factory=dict)
+    right: str = "\n"
+    """Lines that it finds nothing in."""
+    head: str = ""
+    """How each of the files begins."""
+
+    def cases(self) -> dict[str, dict[str, str]]:
+        """The files of each case."""
+        states = {
+            "clean": (self.right, self.right),
+            "one": (self.wrong, self.right),
+            "moved": (self.right * 3 + self.wrong, self.right),
+            "twice": (self.wrong + self.again, self.right),
+            "two": (self.wrong, self.other),
+        }
+        return {
+            case: {**self.more, self.one: self.head + one, self.two: self.head + two}
+            for case, (one, two) in states.items()
+        }
+
+
+_UNUSED = "import os\n"
+_ESLINT = "export default [{ rules: { 'no-undef': 'error', 'no-unused-vars': 'warn', 'no-debugger': 'error' } }];\n"
+_TS = ("a.ts", "b.ts", "const a: number = 'x';\n", "const b: string = 1;\n", "const c: number = 'y';\n", "npm")
+_NAMES = ("a.py", "b.py", "print(nothing)\n", _UNUSED, "print(nothing)\n", "py3.11")
+_CARGO = {
+    "Cargo.toml": '[package]\nname = "sums"\nversion = "0.1.0"\nedition = "2021"\n',
+    "Cargo.lock": 'version = 4\n\n[[package]]\nname = "sums"\nversion = "0.1.0"\n',
+    "src/lib.rs": "pub mod a;\npub mod b;\n",
+}
+LINTERS = (
+    Linter("ruff", "ruff check --isolated --no-cache .", *_NAMES),
+    Linter("ruff-concise", "ruff check --isolated --no-cache --output-format concise .", *_NAMES),
+    Linter(
+        "ruff-format",
+        "ruff format --isolated --no-cache --check .",
+        "a.py",
+        "b.py",
+        "a  =  1\n",
+        "b  =  1\n",
+        "c  =  1\n",
+        "py3.11",
+        right="d = 1\n",
+    ),
+    Linter("flake8", "flake8 .", *_NAMES, right="a = 1\n"),
+    Linter(
+        "mypy", "mypy --no-incremental .", "a.py", "b.py", "a: int = 'x'\n", "b: str = 1\n", "b: int = 'y'\n", "py3.11"
+    ),
+    Linter(
+        "eslint",
+        "eslint .",
+        "a.js",
+        "b.js",
+        "nothing();\n",
+        "debugger;\n",
+        "nothing();\n",
+        "npm",
+        {"eslint.config.mjs": _ESLINT},
+    ),
+    Linter(
+        "eslint-warnings",
+        "eslint --max-warnings 0 .",
+        "a.js",
+        "b.js",
+        "const a = 1;\n",
+        "const b = 1;\n",
+        "{ const a = 1; }\n",
+        "npm",
+        {"eslint.config.mjs": _ESLINT},
+    ),
+    Linter("tsc", "tsc --noEmit --strict a.ts b.ts", *_TS, right="export {};\n"),
+    Linter("tsc-pretty", "tsc --pretty --noEmit --strict a.ts b.ts", *_TS, right="export {};\n"),
+    Linter(
+        "stylelint",
+        "stylelint '*.css'",
+        "a.css",
+        "b.css",
+        "a { color: #ggg; }\n",
+        "b { color: #xyz; }\n",
+        "b { color: #ggg; }\n",
+        "npm",
+        {".stylelintrc.json": '{"rules": {"color-no-invalid-hex": true}}\n'},
+        right="i { color: red; }\n",
+    ),
+    Linter(
+        "standard",
+        "standard a.js b.js",
+        "a.js",
+        "b.js",
+        "nothing()\n",
+        "debugger\n",
+        "nothing()\n",
+        "npm",
+        {"package.json": "{}\n"},
+        right="parseInt('1')\n",
+    ),
+    Linter(
+        "gcc",
+        "cc -c a.c b.c",
+        "a.c",
+        "b.c",
+        "int f(void) { return nothing; }\n",
+        "int g(void) { return other; }\n",
+        "int h(void) { return nothing; }\n",
+        right="int a;\n",
+    ),
+    Linter(
+        "go-vet",
+        "go vet ./...",
+        "a.go",
+        "b.go",
+        'func A() { fmt.Printf("%d", "x") }\n',
+        'func B() { fmt.Printf("%s", 1) }\n',
+        'func C() { fmt.Printf("%d", "x") }\n',
+        more={"go.mod": "module example.com/sums\n\ngo 1.19\n"},
+        right="var _ = fmt.Sprint()\n",
+        head='package sums\n\nimport "fmt"\n\n',
+    ),
+    Linter(
+        "clippy",
+        "cargo clippy --offline -- -D warnings",
+        "src/a.rs",
+        "src/b.rs",
+        "pub fn a(v: &Vec<i32>) -> usize { v.len() }\n",
+        "pub fn b() -> i32 { return 1; }\n",
+        "pub fn c(v: &Vec<i32>) -> usize { v.len() }\n",
+        more=_CARGO,
+    ),
+)
