@@ -41,7 +41,7 @@ class Linting:
                 return None
             return f"make {self.target}" if not prefix.startswith(".") else f"{prefix}make {self.target}"
         if prefix.startswith("."):
-            return prefix + " && ".join(write(words) for words in ready)
+            return prefix + " && ".join(write(_without_venv(words)) for words in ready)
         return " && ".join(prefix + write(words) for words in ready)
 
     def to_install(self, installed: set[str]) -> list[str]:
@@ -49,6 +49,14 @@ class Linting:
         new = [one for one in self.tools if requirement_name(one) not in installed]
         programs = {_program(words) for words in self.commands}
         return new if programs & requirements.names(new) and len(new) <= MAX_TOOLS else []
+
+
+def _without_venv(words: Words) -> Words:
+    """Return flake8's command so that it does not check the `.venv` below it; the other linters leave that out."""
+    targets = [word for word in words[1:] if not word.startswith("-") and not word.isdecimal() and word != "."]
+    if words[0] != "flake8" or targets:
+        return words
+    return (*words, "--extend-exclude=.venv")
 
 
 def _program(words: Words) -> str:
