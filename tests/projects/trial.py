@@ -32,7 +32,7 @@ class Trial:
         self.place = tempfile.TemporaryDirectory(prefix=f"ao-{project.name}-", ignore_cleanup_errors=True)
         self.box = Sandbox(Path(self.place.name))
         env = environment(project, self.box.user_home)
-        kept = ("HOME", "AO_HOME", "GIT_CONFIG_NOSYSTEM", "DBUS_SESSION_BUS_ADDRESS", "SHELL", "NO_COLOR")
+        kept = ("HOME", "AO_HOME", "GIT_CONFIG_NOSYSTEM", "DBUS_SESSION_BUS_ADDRESS", "SHELL")
         self.box.env = {**env, **{name: self.box.env[name] for name in kept}}
         self.box.repo = Path(self.place.name, project.name)
 
