@@ -174,7 +174,7 @@ def _unresolved(words: Iterable[str]) -> bool:
 _ALONE = re.compile(
     r"--(?:no-)?cov(?:-[\w-]+)?=.*|--no-cov(?:-[\w-]+)?|--cov-append|--cov-branch|--junit-?xml=.*|--basetemp=.*|--html=.*|--self-contained-html"
     r"|--codspeed|-x|--exitfirst|--maxfail=.*|--report-log=.*|--benchmark-json=.*|--result-log=.*|--cache-clear|--pastebin=.*|--pdb"
-    r"|--randomly-seed=.*|--color=.*|-s|--capture=no"
+    r"|--randomly-seed=.*|--color=.*|-s|--capture=no|--(?:mypy|flake8|black|isort|pylint|ruff|ruff-format|pycodestyle|codestyle)"
 )
 _WITH_VALUE = re.compile(r"--cov|--cov-[\w-]+|--junit-?xml|--basetemp|--html|--maxfail|--report-log|--benchmark-json")
 

@@ -52,7 +52,7 @@ def _cmake_tests(repo: Repository) -> bool:
     lists = ["CMakeLists.txt", *(name for name in repo.tree if name.endswith(("/CMakeLists.txt", ".cmake")))][:60]
     return any(
         re.search(
-            r"^\s*(?:add_test|catch_discover_tests|gtest_discover_tests|doctest_discover_tests)\s*\(",
+            r"^[ \t]*(?:add_test|catch_discover_tests|gtest_discover_tests|doctest_discover_tests)\s*\(",
             repo.text(name),
             re.MULTILINE | re.IGNORECASE,
         )
@@ -62,7 +62,7 @@ def _cmake_tests(repo: Repository) -> bool:
 
 def _meson_tests(repo: Repository) -> bool:
     builds = ["meson.build", *(name for name in repo.tree if name.endswith("/meson.build"))][:60]
-    return any(re.search(r"^\s*test\s*\(", repo.text(name), re.MULTILINE) for name in builds)
+    return any(re.search(r"^[ \t]*test[ \t]*\(", repo.text(name), re.MULTILINE) for name in builds)
 
 
 def _make(repo: Repository) -> Iterator[Commands]:
@@ -82,7 +82,9 @@ def _make(repo: Repository) -> Iterator[Commands]:
             test=f"{prepared}make check",
             evidence=("configure",) if "configure" in repo.names else ("configure.ac",),
         )
-    found = makefile.targets(repo) | {name for name in _TEST_TARGETS if re.search(rf"^{name}\s*:", text, re.MULTILINE)}
+    found = makefile.targets(repo) | {
+        name for name in _TEST_TARGETS if re.search(rf"^{name}[ \t]*:", text, re.MULTILINE)
+    }
     name = next(
         (one for one in _TEST_TARGETS if one in found and one != "check"), "check" if "check" in found else None
     )

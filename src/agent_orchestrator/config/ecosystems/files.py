@@ -14,7 +14,8 @@ from typing import Any
 
 from agent_orchestrator.safe_files import NotPlain, opened
 
-MAX_SIZE = 1 << 20
+MAX_SIZE = 256 << 10
+MAX_INI = 64 << 10
 MAX_NAMES = 6000
 MAX_DEPTH = 5
 _SKIPPED = frozenset(
@@ -28,6 +29,7 @@ class Repository:
     def __init__(self, root: Path) -> None:
         self.root = root
         self._texts: dict[str, str] = {}
+        self._inis: dict[str, dict[str, dict[str, str]]] = {}
 
     @cached_property
     def names(self) -> frozenset[str]:
@@ -85,7 +87,7 @@ class Repository:
         """Return a file's text; an empty one if it is not there, or no plain file."""
         if name not in self._texts:
             try:
-                with opened(self.root, name, MAX_SIZE) as file:
+                with opened(self.root, name) as file:
                     self._texts[name] = file.read(most).decode(errors="replace")
             except (OSError, NotPlain, ValueError):
                 self._texts[name] = ""
@@ -108,7 +110,9 @@ class Repository:
 
     def ini(self, name: str) -> dict[str, dict[str, str]]:
         """Return the sections of an INI file; none if it is no such file."""
-        return parse_ini(self.text(name))
+        if name not in self._inis:
+            self._inis[name] = parse_ini(self.text(name))
+        return self._inis[name]
 
     @cached_property
     def pyproject(self) -> dict[str, Any]:
@@ -122,7 +126,9 @@ class Repository:
 
 
 def parse_ini(text: str) -> dict[str, dict[str, str]]:
-    """Return the sections of an INI text; none if it is no such text."""
+    """Return the sections of an INI text; none if it is no such text, or a long one."""
+    if len(text) > MAX_INI:
+        return {}
     parser = configparser.RawConfigParser(
         strict=False, allow_no_value=True, delimiters=("=", ":"), inline_comment_prefixes=None
     )

@@ -6,6 +6,8 @@ import re
 
 from agent_orchestrator.config.ecosystems.files import Repository
 
+MAX_LINES = 5000
+MAX_LINE = 1000
 NAMES = ("GNUmakefile", "Makefile", "makefile")
 
 
@@ -15,10 +17,14 @@ def text(repo: Repository) -> str:
     return repo.text(name) if name else ""
 
 
+def _lines(repo: Repository) -> list[str]:
+    return [line[:MAX_LINE] for line in text(repo).replace("\\\n", " ").splitlines()[:MAX_LINES]]
+
+
 def targets(repo: Repository) -> set[str]:
     """Return the targets of the Makefile."""
     found: set[str] = set()
-    for line in text(repo).splitlines():
+    for line in _lines(repo):
         if match := re.match(r"([A-Za-z0-9_.][\w. /-]*?)\s*::?(?![=:])", line):
             found |= set(match[1].split())
     return found
@@ -26,7 +32,7 @@ def targets(repo: Repository) -> set[str]:
 
 def recipe(repo: Repository, target: str) -> list[str]:
     """Return the lines of a target's recipe, without what make itself reads of them; none if there is no such target."""
-    lines = text(repo).replace("\\\n", " ").splitlines()
+    lines = _lines(repo)
     for at, line in enumerate(lines):
         match = re.match(r"([A-Za-z0-9_.][\w. /-]*?)\s*::?(?![=:])([^;#]*)", line)
         if match and target in match[1].split():

@@ -178,10 +178,13 @@ class _Project:
         if groups:
             set_up.append(".venv/bin/pip install --upgrade 'pip>=25.1'")
             arguments += [word for name in groups for word in ("--group", name)]
-        arguments += needs.packages
+        own = requirements.tool_requirements(self.repo)
+        arguments += [*needs.packages, *own]
         if arguments:
             set_up.append(write([".venv/bin/pip", "install", *arguments]))
-        installed = replace(needs, groups=groups).names(self.repo) | requirements.names(dependencies(self.repo))
+        installed = replace(needs, groups=groups).names(self.repo) | requirements.names(
+            [*dependencies(self.repo), *own]
+        )
         if self.linting and (tools := self.linting.to_install(installed)):
             set_up.append(write([".venv/bin/pip", "install", *tools]))
             installed |= requirements.names(tools)
@@ -220,7 +223,7 @@ class _Project:
             yield self.with_venv(replace(needs, files=flat, extras=()), editable=False)
 
     def _environment_variables(self) -> str:
-        env = self.tests.environment.env if self.tests and self.tests.environment else ()
+        env = self.tests.variables if self.tests else ()
         return "".join(f"{key}={shlex.quote(value)} " for key, value in env) if not self._starts_with_folder() else ""
 
     def _starts_with_folder(self) -> bool:

@@ -51,7 +51,8 @@ def find_needs(repo: Repository, tests: Tests | None, jobs: Sequence[Job]) -> Ne
     named = [name for name in extras if normal(name) in TEST_NAMES]
     named_groups = [name for name in groups if normal(name) in TEST_NAMES]
     found = replace(found, extras=together(found.extras, named), groups=together(found.groups, named_groups))
-    if (tests is None or tests.is_pytest) and not requirements.runs_tests(found.names(repo)):
+    own = requirements.names(requirements.tool_requirements(repo))
+    if (tests is None or tests.is_pytest) and not requirements.runs_tests(found.names(repo) | own):
         found = _with_runner(repo, found, extras, groups)
     return _with_pytest(repo, found, tests)
 
@@ -95,7 +96,7 @@ def _with_job(repo: Repository, found: Needs, tests: Tests | None, jobs: Sequenc
 
 
 _TOOLS = frozenset(
-    {
+    [
         "pip",
         "setuptools",
         "wheel",
@@ -110,8 +111,14 @@ _TOOLS = frozenset(
         "virtualenv",
         "tox-gh-actions",
         "tox-uv",
-    }
-    | {"coveralls", "codecov", "tox-py", "pre-commit", "pipenv", "flit", "coverage"}
+        "tox-py",
+        "coveralls",
+        "codecov",
+        "pre-commit",
+        "pipenv",
+        "flit",
+        "coverage",
+    ]
 )
 
 
@@ -132,7 +139,11 @@ def _with_runner(repo: Repository, found: Needs, extras: dict[str, list[str]], g
 
 def _with_pytest(repo: Repository, found: Needs, tests: Tests | None) -> Needs:
     """Add the runner, its plugins and the packages that test files import, where nothing declares them."""
-    installed = found.names(repo) | requirements.names(dependencies(repo))
+    installed = (
+        found.names(repo)
+        | requirements.names(dependencies(repo))
+        | requirements.names(requirements.tool_requirements(repo))
+    )
     if not installable(repo):
         installed |= requirements.names_in_file(repo, "requirements.txt")
     missing = list[str]()

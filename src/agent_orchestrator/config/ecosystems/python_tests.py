@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
+from agent_orchestrator.config.ecosystems import makefile
 from agent_orchestrator.config.ecosystems.ci_files import Job
-from agent_orchestrator.config.ecosystems.commands import Words, as_test
+from agent_orchestrator.config.ecosystems.commands import Words, as_test, split
 from agent_orchestrator.config.ecosystems.environments import Environment
 from agent_orchestrator.config.ecosystems.files import Repository, table
 
@@ -23,6 +24,8 @@ class Tests:
     source: str
     environment: Environment | None = None
     job: Job | None = None
+    variables: tuple[tuple[str, str], ...] = ()
+    """What is set for the commands."""
 
     @property
     def is_pytest(self) -> bool:
@@ -38,6 +41,25 @@ _ASIDE = re.compile(
 
 def find_tests(repo: Repository, envs: Sequence[Environment], jobs: Sequence[Job]) -> Tests | None:
     """Return how the tests are run; none if there are none."""
+    found = _find(repo, envs, jobs)
+    if found is None:
+        return None
+    own = found.environment.env if found.environment else ()
+    return replace(found, variables=tuple({**dict(_of_makefile(repo)), **dict(own)}.items()))
+
+
+def _of_makefile(repo: Repository) -> Iterator[tuple[str, str]]:
+    """Yield the variables that `make test` sets for the one command that tests, such as `TERM=unknown`."""
+    commands = [words for line in makefile.recipe(repo, "test") for words in split(line)]
+    for words in commands if len(commands) == 1 and as_test(commands[0]) else ():
+        for word in words:
+            match = re.fullmatch(r"([A-Z_][A-Z0-9_]*)=([^$]*)", word)
+            if match is None:
+                return
+            yield match[1], match[2]
+
+
+def _find(repo: Repository, envs: Sequence[Environment], jobs: Sequence[Job]) -> Tests | None:
     files = test_files(repo)
     env = _test_environment(envs)
     if env is not None and (commands := _commands(env.commands)):
@@ -133,8 +155,8 @@ def _all_unittest(repo: Repository, files: Sequence[str]) -> bool:
     """Return whether the test files are written for unittest, as far as the first of them say."""
     written = [text for name in files[:_READ_TESTS] if "def test" in (text := repo.text(name))]
     return bool(written) and all(
-        re.search(r"^\s*(?:import unittest|from unittest)|TestCase\b", text, re.MULTILINE)
-        and not re.search(r"^\s*(?:import pytest|from pytest)|^def test", text, re.MULTILINE)
+        re.search(r"^[ \t]*(?:import unittest|from unittest)|TestCase\b", text, re.MULTILINE)
+        and not re.search(r"^[ \t]*(?:import pytest|from pytest)|^def test", text, re.MULTILINE)
         for text in written
     )
 

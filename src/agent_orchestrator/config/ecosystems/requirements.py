@@ -2,55 +2,19 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Iterable, Iterator
 
 from agent_orchestrator.config.ecosystems.files import Repository, requirement_name, table, texts
 
+MAX_INCLUDED = 20
 TEST_NAMES = ("test", "tests", "testing", "test-all", "all-tests", "unittest", "unit", "pytest", "qa", "ci")
 DEV_NAMES = ("dev", "develop", "development", "devel", "all-dev", "dev-all")
-_FILES = (
-    *(
-        "requirements-test.txt",
-        "requirements-tests.txt",
-        "requirements-testing.txt",
-        "requirements_test.txt",
-        "requirements_tests.txt",
-    ),
-    *(
-        "requirements.test.txt",
-        "test-requirements.txt",
-        "test_requirements.txt",
-        "tests-requirements.txt",
-        "requirements-ci.txt",
-    ),
-    *(
-        "requirements/test.txt",
-        "requirements/tests.txt",
-        "requirements/testing.txt",
-        "requirements/test-ci.txt",
-        "requirements/ci.txt",
-    ),
-    *(
-        "requirements/requirements-test.txt",
-        "requirements/requirements-testing.txt",
-        "requirements/requirements-tests.txt",
-    ),
-    *("tests/requirements.txt", "test/requirements.txt", "tests/requirements-test.txt", "tests/requirements/py3.txt"),
-    *(
-        "requirements-dev.txt",
-        "requirements_dev.txt",
-        "requirements.dev.txt",
-        "dev-requirements.txt",
-        "dev_requirements.txt",
-    ),
-    *("requirements-develop.txt", "requirements/dev.txt", "requirements/develop.txt", "requirements/development.txt"),
-    *(
-        "requirements/local.txt",
-        "requirements/requirements-dev.txt",
-        "requirements-devel.txt",
-        "etc/requirements-dev.txt",
-    ),
+_TEST_FILE = re.compile(r"(?:^|[-_./])(?:tests?|testing|pytest|unittest)(?:[-_./]|$)")
+_DEV_FILE = re.compile(r"(?:^|[-_./])(?:dev|devel|develop|development|local|ci|all)(?:[-_./]|$)")
+_OTHER_FILE = re.compile(
+    r"doc|lint|build|publish|release|example|constraint|mypy|typ(?:es|ing)|min|lowest|oldest|bench|style|format"
 )
 
 
@@ -111,22 +75,87 @@ def poetry_groups(repo: Repository) -> dict[str, list[str]]:
 
 def files(repo: Repository) -> list[str]:
     """Return the requirements files for tests, the most particular first."""
-    return [name for name in _FILES if ("/" in name or name in repo.names) and repo.text(name)]
+    found = [
+        name
+        for name in repo.tree
+        if name.count("/") < 3
+        and name.endswith((".txt", ".in", ".pip"))
+        and "requirement" in name
+        and not _OTHER_FILE.search(name)
+    ]
+    tests = [name for name in found if _TEST_FILE.search(name)]
+    dev = [name for name in found if name not in tests and _DEV_FILE.search(name)]
+    return [one for many in (tests, dev) for one in sorted(many, key=lambda name: not name.endswith(".txt"))][:20]
 
 
-def names_in_file(repo: Repository, name: str, left: int = 4) -> set[str]:
+def tool_requirements(repo: Repository) -> list[str]:
+    """Return the requirements for tests that are written for Poetry, PDM or uv alone, as pip reads them."""
+    groups = {name: texts(value) for name, value in table(repo.pyproject, "tool", "pdm", "dev-dependencies").items()}
+    groups["uv"] = texts(table(repo.pyproject, "tool", "uv").get("dev-dependencies"))
+    poetry = table(repo.pyproject, "tool", "poetry")
+    written = {name: table(value, "dependencies") for name, value in table(poetry, "group").items()}
+    written["dev-dependencies"] = table(poetry, "dev-dependencies")
+    groups |= {
+        f"poetry {name}": [one for key, value in group.items() for one in _of_poetry(key, value)]
+        for name, group in written.items()
+    }
+    wanted = [
+        one
+        for name, group in groups.items()
+        if normal(name.removeprefix("poetry ")) in TEST_NAMES or runs_tests(names(group))
+        for one in group
+    ]
+    return list(dict.fromkeys(wanted))
+
+
+def _of_poetry(name: str, value: object) -> Iterator[str]:
+    """Yield a dependency as Poetry writes it, as a requirement; none where it is a path or a repository."""
+    if isinstance(value, list):
+        value = value[0] if value else None
+    options = value if isinstance(value, dict) else {"version": value}
+    version = options.get("version")
+    if not isinstance(version, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name) or "||" in version:
+        return
+    extras = ",".join(texts(options.get("extras")))
+    bounds = ",".join(bound for part in version.split(",") for bound in _bounds(part.strip()))
+    marker = options.get("markers")
+    yield name + (f"[{extras}]" if extras else "") + bounds + (f"; {marker}" if isinstance(marker, str) else "")
+
+
+def _bounds(version: str) -> Iterator[str]:
+    """Yield what pip writes for `^1.2`, `~1.2`, `1.2`, `*` and the comparisons."""
+    match = re.fullmatch(r"([\^~]?)\s*(\d+(?:\.\d+)*)", version)
+    if match is None:
+        if re.match(r"[<>=!~]", version):
+            yield version.replace(" ", "")
+        elif version.endswith(".*"):
+            yield f"=={version}"
+        return
+    parts = [int(part) for part in match[2].split(".")][:6]
+    if not match[1]:
+        yield f"=={match[2]}"
+        return
+    at = (
+        next((place for place, part in enumerate(parts) if part), len(parts) - 1)
+        if match[1] == "^"
+        else min(1, len(parts) - 1)
+    )
+    yield f">={match[2]}"
+    yield "<" + ".".join(map(str, [*parts[:at], parts[at] + 1]))
+
+
+def names_in_file(repo: Repository, name: str) -> set[str]:
     """Return the names of the packages in a requirements file and those that it includes."""
     found: set[str] = set()
-    folder = name.rpartition("/")[0]
-    for line in repo.text(name).splitlines()[:500]:
-        if match := re.match(r"\s*(?:-r|--requirement)[\s=]*(\S+)", line):
-            other = match[1] if not folder else f"{folder}/{match[1]}"
-            if left and ".." not in other:
-                found |= names_in_file(repo, other, left - 1)
-            elif left and match[1].startswith("../") and "/" not in folder:
-                found |= names_in_file(repo, match[1].removeprefix("../"), left - 1)
-        elif one := requirement_name(line):
-            found.add(one)
+    waiting = [name]
+    for one in waiting:
+        for line in repo.text(one).splitlines()[:500]:
+            if match := re.match(r"\s*(?:-r|--requirement)[\s=]*([^\s#]+)", line):
+                other = posixpath.normpath(posixpath.join(posixpath.dirname(one), match[1]))
+                if other not in waiting and len(waiting) < MAX_INCLUDED:
+                    waiting.append(other)
+            elif package := requirement_name(line):
+                found.add(package)
     return found
 
 

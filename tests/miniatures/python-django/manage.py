@@ -1,0 +1,1 @@
+"""Runs django commands."""

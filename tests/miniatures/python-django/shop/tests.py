@@ -1,0 +1,6 @@
+from django.test import TestCase
+
+
+class Double(TestCase):
+    def test_double(self):
+        self.assertEqual(2 * 2, 4)

@@ -1,0 +1,6 @@
+import pytest
+from hypothesis import given
+
+
+def test_more(mocker):
+    assert given
