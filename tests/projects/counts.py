@@ -42,9 +42,10 @@ RUNNERS: Mapping[str, Callable[[str], int]] = {
     "cargo": _sum(r"^test result: \w+\. (\d+) passed"),
     "ctest": _ctest,
     "meson": _sum(r"^Ok:\s+(\d+)"),
+    "printed": _sum(r"^\s*(?:PASSED|passing):\s+(\d+)"),
     "automake": _sum(r"^# PASS:\s+(\d+)"),
 }
-"""By the runner's name; node:test and tape are `tap`."""
+"""By the runner's name; node:test and tape are `tap`; `printed` is what tap-spec and some programs of tests print last."""
 
 
 def passed(runner: str, output: str) -> int:

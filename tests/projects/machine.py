@@ -118,16 +118,17 @@ def _installed_tool(name: str) -> Path:
     if shown.is_dir():
         return shown
     shutil.rmtree(folder, ignore_errors=True)
+    command = given.get("command", name)
     what = f"{given['package']}{'==' if given['registry'] == 'pypi' else '@'}{given['version']}"
     if given["registry"] == "pypi":
         _run([python(), "-m", "venv", str(folder / "venv")])
         _run([str(folder / "venv/bin/pip"), "install", "-qq", what, *given.get("with", ())])
-        program = folder / "venv/bin" / name
+        program = folder / "venv/bin" / command
     else:
         _run(["npm", "install", "--silent", "--prefix", str(folder), what])
-        program = folder / "node_modules/.bin" / name
+        program = folder / "node_modules/.bin" / command
     (folder / "making").mkdir()
-    (folder / "making" / name).symlink_to(program)
+    (folder / "making" / command).symlink_to(program)
     (folder / "making").rename(shown)
     return shown
 

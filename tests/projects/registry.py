@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import re
 import shutil
@@ -106,13 +107,24 @@ def _debian(project: Project, folder: Path) -> Path:
     parts = _APT / "sources.list.d"
     options = [f"Dir::State::lists={lists}", f"Dir::Etc::sourceparts={parts}", "Dir::Etc::sourcelist=/dev/null"]
     options += ["APT::Sandbox::User=root", f"Dir::Cache={_APT}"]
-    apt = ["apt-get", "-qq", *(word for one in options for word in ("-o", one))]
-    if not lists.is_dir():
-        (lists / "partial").mkdir(parents=True)
-        parts.mkdir(exist_ok=True)
-        _write_sources(parts)
-        _run([*apt, "update"], folder)
-    _run([*apt, "source", "--download-only", f"{project.package}={project.version}"], folder)
+    given = ["-qq", *(word for one in options for word in ("-o", one))]
+    (lists / "partial").mkdir(parents=True, exist_ok=True)
+    parts.mkdir(exist_ok=True)
+    with (_APT / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return _source(project, folder, given, parts)
+
+
+def _source(project: Project, folder: Path, given: Sequence[str], parts: Path) -> Path:
+    """This version in any revision of Debian's: revisions go, the upstream archive stays."""
+    _write_sources(parts)
+    _run(["apt-get", *given, "update"], folder)
+    known = _run(["apt-cache", *given, "showsrc", "--only-source", project.package], folder)
+    revisions = re.findall(rf"^Version: (\S*{re.escape(project.version)}(?:-\S+)?)$", known, re.M)
+    if not revisions:
+        raise Unavailable(f"{project.name}: Debian's sources have no {project.package} {project.version}")
+    what = f"{project.package}={revisions[0]}"
+    _run(["apt-get", *given, "source", "--tar-only", "--only-source", what], folder)
     return _only(folder, "*.orig.tar.*[!c]")
 
 
