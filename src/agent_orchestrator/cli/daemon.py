@@ -219,7 +219,7 @@ def show_project(project: dict[str, Any], *, wrote: bool = True, asks_trust: boo
     print(f"project {project['id']}: {out.one_line(found)}")
     if asks_trust and project.get("trusted") is False:
         out.note(
-            "its configuration came with the repository, and its commands do not run yet: `ao trust` shows and allows them"
+            "the commands in its configuration do not run yet: `ao trust` shows and allows them, `ao init --check` proves them too"
         )
 
 

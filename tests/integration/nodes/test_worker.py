@@ -118,7 +118,9 @@ async def test_work_on_a_node_is_made_saved_removed_and_brought_back(world: Benc
     workspace = node.workspace("clone")
     assert isinstance(workspace, Workspace)
     lines: list[str] = []
-    made = await workspace.create(replace(spec, post_create=("echo made-it",)), lines.append)
+    made = await workspace.create(
+        replace(spec, post_create=("echo made-it", "mkdir node_modules && touch node_modules/tool.js")), lines.append
+    )
     assert any("made-it" in line for line in lines)
     # Its HEAD is mirrored here when it is there, and follows.
     assert not made.shared and made.git_dir == world.local.session("app-fix") / "git"

@@ -113,20 +113,23 @@ def exclude(layout: Layout, patterns: list[str], about: bytes = b"") -> None:
 
 
 async def exclude_made(git: Git, layout: Layout, left: Sequence[str]) -> None:
-    """Exclude from `git status` what a set-up or a test run left, as far as it is a folder that only a tool makes.
+    """Exclude from `git status` what a set-up or a test run left, as far as it is a folder that only a tool makes."""
+    if patterns := await made_patterns(git, left):
+        exclude(layout, patterns, MADE)
 
-    `left` are untracked paths. A name is excluded anywhere, unless it is a word that somebody may give to a folder of his own, or Git
-    tracks files in a folder of that name: then that path alone is.
+
+async def made_patterns(git: Git, left: Sequence[str]) -> list[str]:
+    """Return what excludes the folders among untracked paths that only tools make.
+
+    A name is excluded anywhere, unless it is a word that somebody may give to a folder of his own, or Git tracks files in a folder of
+    that name: then that path alone is.
     """
     made = {path: _MADE_NAME.fullmatch(PurePosixPath(path).name) for path in left if path.endswith("/")}
     names = {path: "*.egg-info" if found["egg"] else found[0] for path, found in made.items() if found}
-    if not names:
-        return
     tracked = {"venv": True}
     for name in set(names.values()) - tracked.keys():
         tracked[name] = bool((await git.run("ls-files", "-z", "--", f":(glob)**/{name}/**")).out)
-    patterns = [f"{_as_pattern(path.rstrip('/')) if tracked[name] else name}/" for path, name in names.items()]
-    exclude(layout, sorted(set(patterns)), MADE)
+    return sorted({f"{_as_pattern(path.rstrip('/')) if tracked[name] else name}/" for path, name in names.items()})
 
 
 async def share(git: Git, spec: WorkspaceSpec, layout: Layout, notes: list[str]) -> None:

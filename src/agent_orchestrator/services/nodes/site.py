@@ -280,6 +280,10 @@ class NodeWorkspace:
         if spec.symlinks:
             notes.append(f"{', '.join(spec.symlinks)} of the main checkout cannot be shared with node {site.node}")
         await furnish.set_up(site.host, spec, made.git_env, report)
+        if spec.post_create:
+            there = site.remote.git(spec.path)
+            for pattern in await furnish.made_patterns(there, await there.untracked()):
+                await site.append_line(spec.path / ".git" / "info" / "exclude", pattern)
         return replace(made, base_commit=start.base_commit, notes=tuple(notes))
 
     async def _copied(self, spec: WorkspaceSpec) -> list[str]:
