@@ -18,6 +18,7 @@ from agent_orchestrator.services.checks.outcome import Outcome
         ("no-such-program --now", "no-such-program"),
         ("exec no-such-program", "no-such-program"),
         ("true; .venv/bin/python -m pytest", "not found"),
+        ("printf 'no-such-program\\n' > run; sh ./run || exit 2", "command no-such-program not found"),
         ("test a b c", ""),
         ("cd nowhere", ""),
         ("false", ""),

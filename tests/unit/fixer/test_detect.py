@@ -49,6 +49,27 @@ def test_linters_without_a_scope_of_the_projects_own_are_not_run(tmp_path: Path)
     assert not {kind for kind, _, _ in kinds(project(tmp_path, files))} & {"ruff", "mypy", "eslint", "tsc"}
 
 
+def test_a_linter_that_is_not_in_the_projects_environment_is_not_run(tmp_path: Path) -> None:
+    """Another one on the PATH is of another version, and judges differently."""
+    top = project(tmp_path, {"pyproject.toml": "[tool.mypy]\nfiles = ['a.py']\n[tool.ruff]\ninclude = ['a.py']\n"})
+    assert {kind for kind, _, _ in kinds(top)} == {"mypy", "ruff"}
+    project(top, {".venv/bin/python": "", ".venv/bin/ruff": ""})
+    assert [command for kind, command, _ in kinds(top) if kind in ("mypy", "ruff")] == [".venv/bin/ruff check"]
+
+
+def test_a_command_that_runs_tests_by_its_words_has_no_other_test_runner_beside_it(tmp_path: Path) -> None:
+    top = project(tmp_path, {"tests/test_a.py": "", "pyproject.toml": "[tool.pytest.ini_options]\n"})
+    for command in (
+        "python runtests.py",
+        "make test",
+        "PYTHONPATH=. python manage.py test",
+        "./run_tests.sh -q",
+        "tox",
+    ):
+        assert kinds(top, command) == [("command", command, "")]
+    assert len(kinds(top, "make latest")) == 2
+
+
 def test_tests_alone_are_enough_for_pytest(tmp_path: Path) -> None:
     [(kind, command, folder)] = kinds(project(tmp_path, {"tests/test_a.py": "def test_a(): ..."}))
     assert (kind, folder) == ("pytest", "") and "pytest" in command
@@ -56,13 +77,13 @@ def test_tests_alone_are_enough_for_pytest(tmp_path: Path) -> None:
 
 def test_node_projects(tmp_path: Path) -> None:
     package = {
-        "scripts": {"style": "eslint src --max-warnings 0", "spec": "vitest"},
+        "scripts": {"style": "eslint src --max-warnings 0", "spec": "vitest", "build": "rm -rf dist && tsc -p src"},
         "devDependencies": {"eslint": "9", "typescript": "5", "vitest": "3"},
     }
-    top = project(tmp_path, {"package.json": json.dumps(package), "tsconfig.json": '{"include": ["src"]}'})
+    top = project(tmp_path, {"package.json": json.dumps(package), "tsconfig.json": "{}"})
     assert kinds(top) == [
         ("eslint", "npx --no-install eslint src --max-warnings 0", ""),
-        ("tsc", "npx --no-install tsc --noEmit", ""),
+        ("tsc", "npx --no-install tsc -p src --noEmit", ""),
         ("vitest", "npm run spec", ""),
     ]
     project(top, {"package.json": json.dumps({"devDependencies": {"jest": "30"}})})

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from shutil import which
 
@@ -150,6 +151,20 @@ def test_ruff_and_mypy_say_the_same_at_other_lines(top: Path) -> None:
     (top / "a.py").write_text("def (\n")
     [broken] = run(top, "mypy a.py").tools
     assert {one.rule for one in broken.failures} == {"syntax"} and broken.hidden == ("",)
+
+
+def test_a_linter_of_the_project_that_is_not_set_up_is_left_out(top: Path) -> None:
+    """A check of the same command is not."""
+    (top / "package.json").write_text('{"scripts": {"lint": "sh lint.sh"}}')
+    (top / "lint.sh").write_text("no-such-linter .\n")
+    (top / "Makefile").write_text("lint:\n\tsh lint.sh\n")
+    (top / "tests/test_a.py").write_text("def test_one() -> None: ...\n")
+    subprocess.run(["git", "add", "-A"], cwd=top, check=True)
+    spec = Spec(top.parent / "out.json", top.parent / "cache", ci=("pytest -q",))
+    report = asyncio.run(measure(top, spec))
+    assert [one.tool.command for one in report.tools] == ["pytest -q"] and not report.lacks
+    lint = "make lint"
+    assert "no-such-linter" in asyncio.run(measure(top, replace(spec, ci=(lint,)))).lacks
 
 
 def test_what_fails_by_chance_does_not_count(top: Path, capsys: pytest.CaptureFixture[str]) -> None:

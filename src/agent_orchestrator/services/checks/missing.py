@@ -119,6 +119,10 @@ _PATTERNS: tuple[tuple[str, str], ...] = (
     ),
     (
         "command {} not found",
+        rf"^[^\s:]+: (?:line )?\d+: (?P<name>{_NAME}): (?:command )?not found$",
+    ),
+    (
+        "command {} not found",
         rf"^(?:\S*/)?(?:ba|da|z|k)?sh: (?:line )?\d+: (?:exec: )?(?!{_BUILTINS}: )(?P<name>{_NAME}): .*$",
     ),
     (

@@ -19,11 +19,18 @@ from agent_orchestrator.config.ecosystems.commands import ACTIVATED
 from agent_orchestrator.safe_files import read_plain
 from agent_orchestrator.services.fixer.commands import TEST_TOOLS, recognised
 from agent_orchestrator.services.fixer.mentions import full_text, mentioned
-from agent_orchestrator.services.fixer.model import CI, FOUND, GIVEN, Tool
+from agent_orchestrator.services.fixer.model import CI, FOUND, GIVEN, LINT, Tool
 
 _PASSED_OVER = {"node_modules", "vendor", "dist", "build", "target", "site-packages", "third_party"}
 _NAME = re.compile(r"^[A-Za-z0-9][\w.-]*")
 _LISTED = 2_000
+_LINTERS = frozenset(
+    {"ruff", "mypy", "flake8", "black", "isort", "pylint", "pyright", "pycodestyle", "pydocstyle", "bandit"}
+)
+_TESTS = re.compile(
+    r"(?i)(?:^|[\s/:_.-])(?:run_?)?tests?(?:$|[\s.:_-])|\b(?:unittest|tox|nox|mocha|ava|tape|ctest|spec)\b"
+)
+"""A command that runs tests, by its words."""
 ORDER = ("ruff", "eslint", "mypy", "tsc", "pytest", "jest", "vitest", "go", "cargo")
 """Quick ones first."""
 
@@ -60,7 +67,7 @@ def found(top: Path, known: Sequence[Tool], *, tested: bool) -> list[Tool]:
     here = _look(top)
     texts = [full_text(top, tool.command, scripts_of(top)) for tool in known]
     covered = {tool.kind for tool in known} | {kind for text in texts for kind in mentioned(text, ORDER)}
-    tested = tested or not covered.isdisjoint(TEST_TOOLS)
+    tested = tested or not covered.isdisjoint(TEST_TOOLS) or any(_TESTS.search(text) for text in texts)
     taken = {tool.command for tool in known}
     tools = [tool for tool in _by_commands(top, covered, tested) if tool.command not in taken]
     covered |= {kind for tool in tools for kind in mentioned(full_text(top, tool.command, scripts_of(top)), ORDER)}
@@ -86,9 +93,9 @@ def _by_commands(top: Path, covered: Iterable[str], tested: bool) -> list[Tool]:
     scripts = scripts_of(top)
     tools = []
     if lint:
-        tool = Tool(recognised(lint, scripts), lint, source=FOUND)
+        tool = Tool(recognised(lint, scripts), lint, source=LINT)
         runs = {tool.kind, *mentioned(full_text(top, lint, scripts), ORDER)} - {"command"}
-        if not runs or not runs <= set(covered):
+        if (not runs or not runs <= set(covered)) and _is_own(top, lint):
             tools.append(tool)
     if test and not tested:
         tools.append(Tool(recognised(test, scripts), test, source=FOUND))
@@ -152,7 +159,18 @@ def _tools(folder: _Folder, name: str) -> list[Tool]:
         "go": lambda one: "go test ./..." if one.has("go.mod") else "",
         "cargo": lambda one: "cargo test" if one.has("Cargo.toml") else "",
     }
-    return [Tool(kind, command, name) for kind, find in finders.items() if (command := find(folder))]
+    return [
+        Tool(kind, command, name, FOUND if kind in TEST_TOOLS else LINT)
+        for kind, find in finders.items()
+        if (command := find(folder)) and _is_own(folder.path, command)
+    ]
+
+
+def _is_own(folder: Path, command: str) -> bool:
+    """Whether a Python linter is the project's, where it has an environment of its own: another version judges differently."""
+    places = [at for place in (".venv", "venv") if (at := folder / place / "bin").is_dir()]
+    programs = {words[0] for part in re.split(r"&&|;", command) if (words := part.split())} & _LINTERS
+    return not places or all(any((at / program).exists() for at in places) for program in programs)
 
 
 def _python(folder: _Folder, program: str) -> str:
@@ -206,10 +224,12 @@ def _mypy(folder: _Folder) -> str:
 
 
 def _npx(folder: _Folder, program: str) -> str:
-    """The program as a script of package.json runs it."""
+    """The program as a script of package.json runs it, alone or among others."""
     for text in (folder.package.get("scripts") or {}).values():
-        if isinstance(text, str) and recognised(text) == program and text.split()[0].rpartition("/")[2] == program:
-            return f"npx --no-install {program} {text.partition(' ')[2]}".strip()
+        for part in re.split(r"&&|;", text) if isinstance(text, str) else ():
+            words = part.split()
+            if words and words[0].rpartition("/")[2] == program and recognised(part) == program:
+                return " ".join(["npx --no-install", program, *words[1:]])
     return ""
 
 
@@ -218,11 +238,7 @@ def _eslint(folder: _Folder) -> str:
 
 
 def _tsc(folder: _Folder) -> str:
-    """As a script runs it, else where its configuration says which files are meant."""
-    if not folder.has("tsconfig.json") or "typescript" not in folder.wanted:
-        return ""
-    said = re.search(r'"(?:files|include|references)"\s*:', _text(folder.path / "tsconfig.json"))
-    command = _npx(folder, "tsc") or ("npx --no-install tsc" if said else "")
+    command = _npx(folder, "tsc")
     return f"{command} --noEmit" if command and not re.search(r"\s(?:-b|--build|--noEmit)\b", command) else command
 
 

@@ -11,7 +11,7 @@ from typing import Any
 LONGEST_DETAIL = 4000
 LONGEST_MESSAGE = 400
 LONGEST_NAME = 40
-CI, GIVEN, FOUND = "ci", "given", "found"
+CI, GIVEN, FOUND, LINT = "ci", "given", "found", "lint"
 EVERYTHING = ""
 """The scope of a tool that could look at nothing at all."""
 
@@ -33,7 +33,7 @@ class Tool:
     folder: str = ""
     """Where, below the repository's top."""
     source: str = FOUND
-    """`ci`: a configured check; `given`: a command named for this run; `found`: by the project's files."""
+    """`ci`: a configured check; `given`: a command named for this run; by the project's files: `found` for tests, `lint` for the rest."""
     label: str = ""
     """What it is called where its kind is not enough: see `labelled`."""
 

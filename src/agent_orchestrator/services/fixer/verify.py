@@ -38,6 +38,7 @@ from agent_orchestrator.services.fixer.judging import Reason, doubtful, judge, r
 from agent_orchestrator.services.fixer.model import (
     CI,
     FOUND,
+    LINT,
     Measured,
     Report,
     Tool,
@@ -77,14 +78,14 @@ async def measure(top: Path, spec: Spec) -> Report:
 async def _each(
     host: LocalHost, top: Path, tools: Sequence[Tool], spec: Spec, *, optional: bool = False
 ) -> list[Measured]:
-    """Run these tools. What was found by itself and is not installed is left out: linters, and with `optional` test runners too."""
+    """Run these tools. What was found by itself and is not set up is left out: linters, and with `optional` test runners too."""
     results: list[Measured] = []
     for number, tool in enumerate(tools, 1):
         _say(f"{number}/{len(tools)} {tool.name} …")
         one = await _run(host, top, tool, spec)
         await _restore(host, top)
-        if one.absent and tool.source == FOUND and (optional or tool.kind not in TEST_TOOLS):
-            _say(f"{tool.name}: left out, not installed")
+        if (tool.source == LINT and one.lacks) or (tool.source == FOUND and one.absent and optional):
+            _say(f"{tool.name}: left out, {one.lacks}")
             continue
         results.append(one)
         _say(f"{tool.name}: {_summary(one)}")
