@@ -108,10 +108,6 @@ _PATTERNS: tuple[tuple[str, str], ...] = (
     # environments and commands
     (
         "{} not found",
-        r"^\S*sh: (?:(?:line )?\d+: )?(?:\.: )?(?:[Cc]an(?:not|'t) open )?(?P<name>[\w.][\w./-]*/bin/activate)\b",
-    ),
-    (
-        "{} not found",
         re.compile(
             r"^(?:\S*/)?(?:ba|da|z|k|a)?sh: (?:line )?(?:\d+: )?(?:\.: )?(?:cannot open |can't open )?'?"
             r"(?P<name>\S*\b(?:bin|Scripts)/activate[\w.]*)'?: (?:No such file|not found)"
