@@ -16,6 +16,7 @@ from benchmarks.peers.running import peers
 from benchmarks.queueing import landing, landing_twenty
 from benchmarks.reaching import reaching
 from benchmarks.repositories import repositories
+from benchmarks.results import results
 from benchmarks.scaling import scaling
 from benchmarks.scheduling import scheduling
 from benchmarks.seeing import seeing
@@ -46,6 +47,7 @@ MORE: Mapping[str, Case] = {
     "dashboard": dashboard,
     "scheduling": scheduling,
     "storing": storing,
+    "results": results,
     "containers": containers,
     "cluster": cluster,
 }

@@ -13,9 +13,11 @@ from pathlib import Path
 from agent_orchestrator.git import Git, clean_environment
 from agent_orchestrator.git_files import ref_safe, valid_branch
 from agent_orchestrator.host import LocalHost
-from agent_orchestrator.services.checks.junit import read_cases, read_reports
+from agent_orchestrator.services.checks.junit import read_cases
+from agent_orchestrator.services.checks.missing import missing_environment
 from agent_orchestrator.services.checks.results import Results
-from agent_orchestrator.services.checks.summary import counted, relevant
+from agent_orchestrator.services.checks.runners import read_outcome
+from agent_orchestrator.services.checks.summary import relevant
 from agent_orchestrator.services.conflicts.hunks import overlaps, parse_sections
 from agent_orchestrator.services.conflicts.paths import parse_changes
 from agent_orchestrator.services.fixer.commands import PARSERS
@@ -40,7 +42,6 @@ def reports(data: bytes) -> None:
                 found = read(Said(Tool(kind, "x"), 1, out, err, "/checkout", (file,)), plain=kind == "command")
                 json.dumps([asdict(one) for one in found.failures], allow_nan=False, ensure_ascii=False).encode()
                 json.dumps([found.tests, found.hidden, found.problem], ensure_ascii=False).encode()
-        read_reports([file])
         with contextlib.suppress(ValueError):
             read_cases(file)
 
@@ -51,8 +52,12 @@ def summaries(data: bytes) -> None:
     shown = relevant(text, 500)
     assert len(shown) <= 700, len(shown)
     assert "\x1b" not in shown
-    found = counted(text)
-    assert found is None or (min(found.passed, found.failed, found.skipped) >= 0 and found.total < 1 << 63)
+    for code in (0, 1):
+        found = read_outcome(text, [], exit_code=code)
+        assert bool(found.failures) == bool(code)
+        json.dumps([asdict(found), missing_environment(text, found, exit_code=code)], ensure_ascii=False).encode()
+        counts = found.counts
+        assert counts is None or (min(counts.passed, counts.failed, counts.skipped) >= 0 and counts.total < 1 << 63)
 
 
 def results(data: bytes) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from agent_orchestrator.services.checks import junit
 from agent_orchestrator.services.checks.outcome import TestCounts
+from agent_orchestrator.services.checks.runners import read_outcome
 
 REPORT = """<?xml version="1.0"?>
 <testsuites tests="99"><testsuite name="outer" tests="99"><testsuite name="inner" tests="4">
@@ -25,20 +26,24 @@ def write(file: Path, text: str) -> Path:
     return file
 
 
+def counts(*files: Path) -> TestCounts | None:
+    return read_outcome("", files, exit_code=1).counts
+
+
 def test_cases_are_counted_not_what_suites_claim(tmp_path: Path) -> None:
     file = write(tmp_path / "junit.xml", REPORT)
-    assert junit.read_reports([file, file]) == TestCounts(2, 4, 2, 8)
+    assert counts(file, file) == TestCounts(2, 4, 2, 8)
 
 
 @pytest.mark.parametrize("text", [LAUGHS, "<testsuite><testcase>", "<project/>", "", "no xml at all"])
 def test_what_is_no_report_or_declares_a_document_type_is_passed_over(tmp_path: Path, text: str) -> None:
     bad = write(tmp_path / "junit.xml", text)
-    assert junit.read_reports([bad, tmp_path / "gone.xml"]) is None
-    assert junit.read_reports([bad, write(tmp_path / "TEST-a.xml", REPORT)]) == TestCounts(1, 2, 1, 4)
+    assert counts(bad, tmp_path / "gone.xml") is None
+    assert counts(bad, write(tmp_path / "TEST-a.xml", REPORT)) == TestCounts(1, 2, 1, 4)
 
 
 def test_an_empty_report_is_a_report_of_no_tests(tmp_path: Path) -> None:
-    assert junit.read_reports([write(tmp_path / "junit.xml", "<testsuites/>")]) == TestCounts(0, 0, 0, 0)
+    assert counts(write(tmp_path / "junit.xml", "<testsuites/>")) == TestCounts(0, 0, 0, 0)
 
 
 def test_reports_are_found_by_name_by_folder_and_by_time(tmp_path: Path) -> None:

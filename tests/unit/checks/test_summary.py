@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from agent_orchestrator.services.checks.outcome import TestCounts
-from agent_orchestrator.services.checks.summary import LONGEST, counted, plain, relevant
+from agent_orchestrator.services.checks.runners import read_outcome
+from agent_orchestrator.services.checks.summary import LONGEST, plain, relevant
 
 PYTEST = """\
 ============================= test session starts ==============================
@@ -74,14 +75,14 @@ def test_colours_control_characters_and_progress_bars_go() -> None:
         (PYTEST, TestCounts(41, 1, 0, 42)),
         ("\x1b[32m\x1b[1m41 passed\x1b[0m, 2 skipped, 1 warning in 1.02s\n", TestCounts(41, 0, 2, 43)),
         ("Tests:       1 failed, 1 skipped, 3 passed, 5 total\nTime: 2 s\n", TestCounts(3, 1, 1, 5)),
-        ("      Tests  1 failed | 4 passed (5)\n", TestCounts(4, 1, 0, 5)),
+        (" Test Files  1 failed (1)\n      Tests  1 failed | 4 passed (5)\n", TestCounts(4, 1, 0, 5)),
         (
             "test result: ok. 5 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s\n"
             "test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out\n",
             TestCounts(6, 2, 1, 9),
         ),
         (
-            "--- PASS: TestA (0.00s)\n    --- PASS: TestA/x (0.00s)\n--- FAIL: TestB (0.00s)\nFAIL\n",
+            "--- PASS: TestA (0.00s)\n    --- PASS: TestA/x (0.00s)\n--- FAIL: TestB (0.00s)\nFAIL\nFAIL\ta.b/c\t0.1s\n",
             TestCounts(1, 1, 0, 2),
         ),
         ("Ran 7 tests in 0.001s\n\nFAILED (failures=1, errors=1, skipped=2)\n", TestCounts(3, 2, 2, 7)),
@@ -91,4 +92,4 @@ def test_colours_control_characters_and_progress_bars_go() -> None:
     ],
 )
 def test_numbers_of_well_known_test_runners(output: str, expected: TestCounts | None) -> None:
-    assert counted(output) == expected
+    assert read_outcome(output, [], exit_code=1).counts == expected

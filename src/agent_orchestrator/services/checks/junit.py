@@ -1,4 +1,4 @@
-"""Reads the JUnit XML that a check has written: how many tests there were, and which.
+"""Reads the JUnit XML that a check has written: which tests there were.
 
 The files are a stranger's: bounded, and without DTDs.
 """
@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from xml.parsers import expat
 
 from agent_orchestrator.safe_files import plain
-from agent_orchestrator.services.checks.outcome import TestCounts
 
 LARGEST = 32 << 20
 """Bytes of one report that are still read."""
@@ -43,19 +41,6 @@ def find_reports(top: Path, since_ns: int) -> list[Path]:
         if status.st_mtime_ns >= since_ns and status.st_size <= LARGEST:
             found.append(Path(entry.path))
     return found
-
-
-def read_reports(files: Collection[Path]) -> TestCounts | None:
-    """What all of them tell together; none if none of them is a report."""
-    cases: Counter[str] = Counter()
-    told = False
-    for file in files:
-        try:
-            cases.update(_read(file))
-        except (OSError, _Refused, expat.ExpatError):
-            continue
-        told = True
-    return TestCounts(cases["passed"], cases["failed"], cases["skipped"], cases.total()) if told else None
 
 
 @dataclass(slots=True)
@@ -113,32 +98,6 @@ def _files(top: Path) -> Iterator[os.DirEntry[str]]:
                 yield entry
 
 
-class _Tally:
-    """Counts test cases as they pass by; suites are told by their cases, for suites stand in suites."""
-
-    def __init__(self) -> None:
-        self.cases: Counter[str] = Counter()
-        self._outermost = True
-        self._case = ""
-
-    def start(self, name: str, _attributes: dict[str, str]) -> None:
-        name = name.rpartition(":")[2]
-        if self._outermost and name not in ("testsuites", "testsuite"):
-            raise _Refused(f"{name} is not a report's")
-        self._outermost = False
-        if name == "testcase":
-            self._case = "passed"
-        elif self._case and name in ("failure", "error"):
-            self._case = "failed"
-        elif self._case == "passed" and name == "skipped":
-            self._case = "skipped"
-
-    def end(self, name: str) -> None:
-        if name.rpartition(":")[2] == "testcase":
-            self.cases[self._case] += 1
-            self._case = ""
-
-
 class _Reader:
     """Collects test cases with what is said of them."""
 
@@ -190,20 +149,12 @@ class _Reader:
             self._case._words.append(text)
 
 
-def _read(file: Path) -> Counter[str]:
-    tally = _Tally()
-    with plain(file) as stream:
-        _parsed(stream.read(LARGEST), tally)
-    return tally.cases
-
-
-def _parsed(content: bytes, reader: _Tally | _Reader) -> None:
+def _parsed(content: bytes, reader: _Reader) -> None:
     parser = expat.ParserCreate()
     parser.StartElementHandler = reader.start
     parser.EndElementHandler = reader.end
     parser.StartDoctypeDeclHandler = _refuse
-    if isinstance(reader, _Reader):
-        parser.CharacterDataHandler = reader.data
+    parser.CharacterDataHandler = reader.data
     parser.Parse(content, True)
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 
-from agent_orchestrator.services.checks.outcome import Outcome
+from agent_orchestrator.services.checks.outcome import WHOLE, Outcome
 from agent_orchestrator.services.checks.summary import plain
 
 _LONGEST = 80
@@ -150,6 +150,7 @@ _NO_TESTS = re.compile(
 )
 _HEADER = re.compile(r"fatal error: (?P<name>[^\s:]+\.h\w*): |(?P<other>[^\s:]+\.h\w*): No such file or directory")
 _INCLUDED = re.compile(r"#\s*include\s*(?P<bracket>[<\"])")
+_FILE = re.compile(r"^\S+\.\w{1,4}(?:$|: )")
 _SYNTAX = re.compile(r"\b(?:SyntaxError|IndentationError|TabError)\b")
 _QUICK = re.compile(
     r"not |no |No |miss|Miss|[Cc]ould|[Cc]annot|[Cc]an't|[Ff]ail|ENOENT|[Ee]rror|Interp|sh: |env: |bad inter|Unknown"
@@ -171,13 +172,9 @@ def missing_environment(
     if exit_code == 0:
         return ""
     lines = [line[:1000].rstrip() for line in plain(output).split("\n")]
-    for said, name in _missing(lines):
-        if (
-            not outcome.executed
-            or not said.startswith(("module", "package", "crate"))
-            or not is_expected
-            or is_expected(name)
-        ):
+    some = outcome.executed and outcome.counts and outcome.counts.passed
+    for said, name in _missing(_of_failures(outcome) if some and not _has_files(outcome) else lines):
+        if not some or not said.startswith(("module", "package", "crate")) or not is_expected or is_expected(name):
             return said
     if header := _missing_header(lines):
         return header
@@ -191,6 +188,16 @@ def missing_environment(
     if not outcome.executed and many > 1 and not any(_SYNTAX.search(line) for line in lines):
         return f"all {many} test files failed to load"
     return ""
+
+
+def _has_files(outcome: Outcome) -> bool:
+    """Whether a failure is a file, or none that has a name: what it says is anywhere in the output."""
+    return bool(outcome.unloaded) or any(name.startswith(WHOLE) or _FILE.search(name) for name in outcome.failures)
+
+
+def _of_failures(outcome: Outcome) -> Sequence[str]:
+    """What the failures say: tests that pass may print that something was not found because they look for it."""
+    return [*outcome.failures, *outcome.failures.values()]
 
 
 def _missing(lines: Sequence[str]) -> Iterator[tuple[str, str]]:

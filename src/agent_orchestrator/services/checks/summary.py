@@ -1,4 +1,4 @@
-"""What a check's output means: the part that says what went wrong, and how many tests there were."""
+"""The part of a check's output that says what went wrong."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import re
 from collections.abc import Sequence
 
 from agent_orchestrator.plain import UNSEEN
-from agent_orchestrator.services.checks.outcome import TestCounts
 
 LONGEST = 4096
 """Bytes of a summary."""
@@ -98,70 +97,3 @@ def _clipped(lines: list[str], room: int, first: float) -> str:
     end = data[-tail:].decode(errors="ignore")
     end = end.partition("\n")[2] or end
     return (f"{start}{gap}{end}" if start else f"…\n{end}").strip("\n")
-
-
-# -- numbers -----------------------------------------------------------------------------------------------------------
-
-_NUMBERS = re.compile(
-    r"(\d+) (passed|passing|failed|failing|errors?|skipped|pending|ignored|todo|xfailed|xpassed|total)\b"
-)
-_KINDS = {
-    "passed": "passed",
-    "passing": "passed",
-    "xpassed": "passed",
-    "failed": "failed",
-    "failing": "failed",
-    "error": "failed",
-    "errors": "failed",
-    "skipped": "skipped",
-    "pending": "skipped",
-    "ignored": "skipped",
-    "todo": "skipped",
-    "xfailed": "skipped",
-}
-_PYTEST = re.compile(
-    r"^=*\s*(\d+ (?:passed|failed|errors?|skipped|deselected|xfailed|xpassed|warnings?)\b.*) in [\d.]+s"
-)
-_JEST = re.compile(r"^\s*Tests:?\s+(\d+ (?:passed|failed|skipped|todo)\b.*)")
-_CARGO = re.compile(r"^test result: \w+\. (.*)")
-_MOCHA = re.compile(r"^\s+(\d+ (?:passing|failing|pending))\b")
-_GO = re.compile(r"^--- (PASS|FAIL|SKIP): ")
-_UNITTEST = re.compile(r"^Ran (\d+) tests? in ")
-_UNITTEST_END = re.compile(r"^(?:FAILED|OK) \((.*)\)$")
-
-
-def counted(output: str) -> TestCounts | None:
-    """How many tests there were, by the closing lines of well-known test runners; none where nothing tells."""
-    lines = _lines(output)
-    for pattern, every in ((_PYTEST, False), (_JEST, False), (_CARGO, True), (_MOCHA, True)):
-        texts = [found[1] for line in lines if (found := pattern.match(line))]
-        if texts:
-            return _sum(texts if every else texts[-1:])
-    words = [found[1] for line in lines if (found := _GO.match(line))]
-    if words:
-        return _counts(words.count("PASS"), words.count("FAIL"), words.count("SKIP"))
-    return _unittest(lines)
-
-
-def _sum(texts: list[str]) -> TestCounts:
-    numbers = {"passed": 0, "failed": 0, "skipped": 0}
-    for text in texts:
-        for number, word in _NUMBERS.findall(text):
-            if word in _KINDS:
-                numbers[_KINDS[word]] += int(number[:9])
-    return _counts(**numbers)
-
-
-def _unittest(lines: list[str]) -> TestCounts | None:
-    totals = [int(found[1][:9]) for line in lines if (found := _UNITTEST.match(line))]
-    if not totals:
-        return None
-    ends = [found[1] for line in lines if (found := _UNITTEST_END.match(line))]
-    numbers = dict(re.findall(r"([a-z ]+)=(\d{1,9})", ends[-1])) if ends else {}
-    failed = sum(int(numbers.get(word, 0)) for word in ("failures", " errors", "errors"))
-    skipped = sum(int(numbers.get(word, 0)) for word in ("skipped", " skipped"))
-    return _counts(max(0, totals[-1] - failed - skipped), failed, skipped)
-
-
-def _counts(passed: int, failed: int, skipped: int) -> TestCounts:
-    return TestCounts(passed, failed, skipped, passed + failed + skipped)

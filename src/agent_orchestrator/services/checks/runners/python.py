@@ -53,7 +53,7 @@ def read_pytest(lines: Sequence[str]) -> Reading | None:
     reading.tests = [_summarized(found) for found in failed]
     if conftest:
         reading.tests.append(Test(stable_name(conftest[1]), UNLOADED, _first_error(lines)))
-    reading.tests += _verbose(lines[begin : reading.end], {test.name for test in reading.tests})
+    reading.begin = min(begin, _verbose(reading, lines[: reading.end]))
     if ends:
         reading.counts = _sum([lines[number] for number in ends])
         if reading.counts.failed and not any(test.state in (FAILED, UNLOADED) for test in reading.tests):
@@ -81,14 +81,16 @@ def _cut(text: str) -> tuple[str, str]:
     return name, message
 
 
-def _verbose(lines: Sequence[str], known: set[str]) -> list[Test]:
-    tests = []
-    for line in lines:
+def _verbose(reading: Reading, lines: Sequence[str]) -> int:
+    """Read the lines of a verbose run; returns the first one."""
+    known, first = {test.name for test in reading.tests}, len(lines)
+    for number, line in enumerate(lines):
         if "::" in line and (found := _VERBOSE.match(line)):
+            first = min(first, number)
             name = stable_name(found["name"] or found["spread"])
             if name not in known:
-                tests.append(Test(name, _STATES.get(found["state"] or found["worker"], SKIPPED)))
-    return tests
+                reading.tests.append(Test(name, _STATES.get(found["state"] or found["worker"], SKIPPED)))
+    return first
 
 
 def _headings(lines: Sequence[str]) -> list[str]:

@@ -145,7 +145,9 @@ def _details(lines: Sequence[str], number: int) -> str:
         if text == "...":
             break
         if found := _ERROR.match(text):
-            value = found["text"].strip("'\"")
+            value = found["text"]
+            if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"":
+                value = value[1:-1]
             if value and value[0] not in "|>":
                 return one_line(value)
             said = following(lines, after + 1, _END, 3)
