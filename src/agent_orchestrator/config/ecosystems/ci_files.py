@@ -13,8 +13,9 @@ MAX_FILES = 30
 MAX_FILE = 128 << 10
 MAX_COMMANDS = 400
 _OTHER_WORK = re.compile(
-    r"release|publish|deploy|docs?\b|codeql|stale|label|lock|dependabot|bench|perf|nightly|zizmor|scorecard|codspeed|downstream|wheel"
+    r"release|publish|cover|deploy|docs?\b|codeql|stale|label|lock|dependabot|bench|perf|nightly|zizmor|scorecard|codspeed|downstream|wheel"
 )
+_USUAL = re.compile(r"/(?:tests?|ci|main|build|python-package|python-app|node)\b|\.gitlab-ci|\.travis")
 _KEY = re.compile(r"( *)([\w.-]+|\"[^\"]{1,80}\"):(?:\s+(.*))?$")
 
 
@@ -32,7 +33,11 @@ class Job:
 def jobs(repo: Repository) -> list[Job]:
     """Return the jobs of a repository's CI files; those that test a change before those that release, document or measure."""
     found = [job for name in _files(repo) for job in _jobs(repo, name)]
-    return sorted(found, key=lambda job: (bool(_OTHER_WORK.search(f"{job.file} {job.name}".lower())), job.has_services))
+    return sorted(found, key=_order)
+
+
+def _order(job: Job) -> tuple[bool, bool, bool]:
+    return bool(_OTHER_WORK.search(f"{job.file} {job.name}".lower())), job.has_services, not _USUAL.search(job.file)
 
 
 def _files(repo: Repository) -> Iterator[str]:

@@ -58,7 +58,12 @@ def plain_words(text: str) -> Words:
 
 def write(words: Iterable[str]) -> str:
     """Return words as a shell command."""
-    return shlex.join(words)
+    return " ".join(_quoted(word) for word in words)
+
+
+def _quoted(word: str) -> str:
+    """Return a word as a shell reads it back: in double quotes where it has single ones and nothing that a shell fills in."""
+    return f'"{word}"' if "'" in word and not re.search(r'["$`\\]', word) else shlex.quote(word)
 
 
 _RUNNERS = (("uv", "run"), ("poetry", "run"), ("pdm", "run"), ("hatch", "run"), ("pipenv", "run"), ("rye", "run"))
@@ -105,8 +110,9 @@ def bare(words: Words) -> Words:
 def without_coverage(words: Words) -> Words:
     """Return what `coverage run` would run."""
     rest = list(words)
-    if rest[:3] == ["python", "-m", "coverage"]:
-        rest = rest[2:]
+    at = rest.index("coverage") if rest[:1] == ["python"] and "coverage" in rest else 0
+    if at and rest[at - 1] == "-m":
+        rest = rest[at:]
     if rest[:2] != ["coverage", "run"]:
         return words
     rest = rest[2:]
@@ -153,11 +159,11 @@ def as_test(words: Words) -> Words | None:
     if words[0] != "python" or len(words) < 2:
         return words if words[0] == "trial" and len(words) > 1 and not _unresolved(words[1:]) else None
     rest = list(words[1:])
-    options = []
-    while rest and re.fullmatch(r"-[bBEIsSuvdO]+|-W\w*|-X\w*", rest[0]):
-        if not rest[0].startswith("-W"):
-            options.append(rest[0])
-        rest.pop(0)
+    options = list[str]()
+    while rest and re.fullmatch(r"-[bBEIsSuvdO]+|-[WX].*", rest[0]):
+        option = rest.pop(0)
+        value = [rest.pop(0)] if option in ("-W", "-X") and rest else []
+        options += [] if option.startswith("-W") else [option, *value]
     known = (
         rest[:2] == ["-m", "unittest"]
         or rest[:2] == ["manage.py", "test"]

@@ -28,13 +28,14 @@ class Environment:
 
 
 _IRRELEVANT = re.compile(
-    r"COVERAGE\w*|COV_\w*|PIP_\w*|TOX\w*|PYTHONWARNINGS|PYTHONDONTWRITEBYTECODE|PYTHONUNBUFFERED|PYTHONHASHSEED|VIRTUAL\w*|PATH|HOME|CI|\w*TOKEN\w*|COVERALLS\w*|UV_\w*"
+    r"COVERAGE\w*|COV_\w*|PIP_\w*|TOX\w*|PYTHONWARN\w*|PYTHONDONTWRITEBYTECODE|PYTHONUNBUFFERED|PYTHONHASHSEED|VIRTUAL\w*|PATH|HOME|CI|\w*TOKEN\w*|COVERALLS\w*|UV_\w*"
 )
 
 
 def settings(env: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     for key, value in env:
         text = re.sub(r"\{(?:tox_?ini_?dir|tox_?root)\}", ".", value).replace("{/}", "/").replace("{:}", ":")
+        text = text[1:-1] if len(text) > 1 and text[0] == text[-1] == '"' else text
         if (
             re.fullmatch(r"[A-Za-z_]\w*", key)
             and not _IRRELEVANT.fullmatch(key)

@@ -141,6 +141,8 @@ def ways(repo: Repository, jobs: Sequence[Job]) -> Iterator[Commands]:
             yield Commands(name, tuple(through(one) or one for one in set_up), through(test), through(lint), evidence)
     for test in tests[1:4]:
         yield Commands(package.manager.name, set_up, test, lint, evidence)
+    if package.manager.is_yarn_1:
+        yield Commands("yarn", tuple(f"{one} --ignore-engines" for one in set_up), first, lint, evidence)
     if package.manager.lock is not None:
         for test in tests[:2]:
             yield Commands(

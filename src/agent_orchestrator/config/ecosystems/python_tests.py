@@ -74,6 +74,12 @@ def _find(repo: Repository, envs: Sequence[Environment], jobs: Sequence[Job]) ->
         return Tests((("python", "manage.py", "test"),), "manage.py")
     if not files and not _configures_pytest(repo):
         return None
+    if (
+        not _mentions_pytest(repo)
+        and "tests/settings.py" in repo.tree
+        and any("django.test" in repo.text(name) for name in files[:_READ_TESTS])
+    ):
+        return Tests((("python", "-m", "django", "test", "--settings", "tests.settings"),), "tests/settings.py")
     if _mentions_pytest(repo) or not _all_unittest(repo, files):
         return Tests((PYTEST,), _pytest_source(repo, files))
     return Tests((_unittest(repo, files),), files[0])
@@ -246,11 +252,14 @@ KNOWN_TEST_MODULES = {
 def imported(repo: Repository, files: Sequence[str]) -> set[str]:
     """Return the packages for tests that test files and `conftest.py` import at their top."""
     found: set[str] = set()
+    own = {
+        name.split("/")[-1].removesuffix(".py") for name in (*repo.names, *(f"src/{one}" for one in repo.listed("src")))
+    }
     also = [name for name in repo.tree if name.endswith("conftest.py")][:20]
     for name in [*files[:_READ_TESTS], *also]:
         for module in re.findall(r"^(?:import|from)\s+([A-Za-z_]\w*)", repo.text(name), re.MULTILINE):
-            if package := KNOWN_TEST_MODULES.get(module):
-                found.add(package)
+            if module in KNOWN_TEST_MODULES and module not in own:
+                found.add(KNOWN_TEST_MODULES[module])
         fixtures = re.search(
             r"def test\w*\([^)]*\b(mocker|requests_mock|benchmark|httpx_mock|httpserver|snapshot|faker|subtests|settings)\b",
             repo.text(name),
