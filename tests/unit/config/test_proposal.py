@@ -1,0 +1,68 @@
+"""Where configuration and files differ, and what a proposal is known by."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_orchestrator.config.ecosystems import Commands
+from agent_orchestrator.config.effective import ProjectConfig, project_config
+from agent_orchestrator.config.model import Config, Project
+from agent_orchestrator.config.proposal import candidates_digest, drift, missing_keys, proposal_digest
+
+NPM = Commands("npm", ("npm ci",), "npm test", None, ("package-lock.json",))
+PNPM = Commands("pnpm", ("pnpm install --frozen-lockfile",), "pnpm test", None, ("pnpm-lock.yaml",))
+
+
+def project(root: Path, **keys: Any) -> ProjectConfig:
+    return project_config("app", Project.model_validate(keys), root, root / "x.yaml", (Config(),), {})
+
+
+@pytest.mark.parametrize(
+    ("keys", "files", "found", "said"),
+    [
+        ({"postCreate": ["npm ci"], "ci": {"test": {"command": "x"}}}, ("package-lock.json",), [NPM], []),
+        ({}, (), [], []),
+        ({}, (), [NPM], ["postCreate is empty; package-lock.json suggests: npm ci", "no check is configured"]),
+        ({"symlinks": ["node_modules"], "ci": {"test": {"command": "x"}}}, (), [NPM], []),
+        (
+            {"postCreate": ["npm ci"], "ci": {"test": {"command": "x"}}},
+            ("pnpm-lock.yaml",),
+            [PNPM],
+            ["postCreate runs npm ci, which needs package-lock.json or npm-shrinkwrap.json; pnpm-lock.yaml suggests"],
+        ),
+        (
+            {"postCreate": ["npm install"], "ci": {"test": {"command": "x"}}},
+            ("pnpm-lock.yaml",),
+            [PNPM],
+            ["postCreate runs npm install; pnpm-lock.yaml suggests: pnpm install --frozen-lockfile"],
+        ),
+        ({"postCreate": ["./setup.sh"], "ci": {"test": {"command": "x"}}}, (), [PNPM], []),
+        ({"postCreate": ["npm ci"], "ci": {"test": {"command": "x"}}}, ("package-lock.json",), [PNPM, NPM], []),
+    ],
+)
+def test_drift(
+    tmp_path: Path, keys: dict[str, Any], files: tuple[str, ...], found: list[Commands], said: list[str]
+) -> None:
+    for name in files:
+        (tmp_path / name).touch()
+    sentences = drift(project(tmp_path, **keys), found, tmp_path)
+    assert len(sentences) == len(said), sentences
+    assert all(sentence.startswith(begin) for sentence, begin in zip(sentences, said, strict=True)), sentences
+
+
+def test_the_keys_that_are_not_set(tmp_path: Path) -> None:
+    assert missing_keys(project(tmp_path)) == ("postCreate", "ci")
+    assert missing_keys(project(tmp_path, copy=["node_modules"], ci={"test": {"command": "x"}})) == ()
+
+
+def test_a_proposal_is_known_by_its_commands_and_its_file(tmp_path: Path) -> None:
+    powers = {"projects": {"app": {"ci": {"default": "make test"}, "repo": "a/b"}}}
+    known = proposal_digest(powers, tmp_path / "x.yaml")
+    assert known == proposal_digest({"projects": {"app": {"ci": {"default": "make test"}}}}, tmp_path / "x.yaml")
+    assert known != proposal_digest(powers, tmp_path / "y.yaml")
+    assert known != proposal_digest({"projects": {"app": {"ci": {"default": "make"}}}}, tmp_path / "x.yaml")
+    assert proposal_digest({"projects": {"app": {"repo": "a/b"}}}, tmp_path / "x.yaml") == ""
+    assert candidates_digest([NPM, PNPM], tmp_path) != candidates_digest([NPM], tmp_path)
