@@ -50,7 +50,12 @@ def is_python(repo: Repository) -> bool:
         return True
     if repo.ini("setup.cfg").get("metadata") is not None:
         return True
-    return bool(test_files(repo))
+    owned = {name.rpartition("/")[0] for name in repo.tree if name.rpartition("/")[2] in _MANIFESTS}
+    return any(not any(name.startswith(f"{folder}/") for folder in owned) for name in test_files(repo))
+
+
+_MANIFESTS = ("pyproject.toml", "setup.py", "setup.cfg", "requirements.txt", "package.json", "Cargo.toml", "go.mod")
+"""A folder with one of these below the top is a project of its own."""
 
 
 class _Project:
