@@ -108,10 +108,8 @@ _PATTERNS: tuple[tuple[str, str], ...] = (
     # environments and commands
     (
         "{} not found",
-        re.compile(
-            r"^(?:\S*/)?(?:ba|da|z|k|a)?sh: (?:line )?(?:\d+: )?(?:\.: )?(?:cannot open |can't open )?'?"
-            r"(?P<name>\S*\b(?:bin|Scripts)/activate[\w.]*)'?: (?:No such file|not found)"
-        ),
+        r"^(?:\S*/)?(?:ba|da|z|k|a)?sh: (?:line )?(?:\d+: )?(?:\.: )?(?:cannot open |can't open )?'?"
+        r"(?P<name>\S*\b(?:bin|Scripts)/activate[\w.]*)'?: (?:No such file|not found)",
     ),
     (
         "command {} not found",
