@@ -114,3 +114,36 @@ def test_what_passing_tests_print_is_no_sign_of_a_missing_module() -> None:
 def test_the_same_test_of_two_runs_of_pytest_is_one() -> None:
     output = "FAILED t.py::a - no\n=== 1 failed, 1 passed in 1s ===\nt.py::a PASSED\n=== 2 passed in 1s ===\n"
     assert set(read_outcome(output, [], exit_code=1).failures) == {"t.py::a"}
+
+
+PNPM = """\
+Scope: 2 of 3 workspace projects
+packages/a test$ mocha
+packages/b test$ mocha
+packages/a test:   a
+packages/b test:   b
+packages/a test:     \x1b[32m✔\x1b[39m one
+packages/a test:     1) two
+packages/b test:     \x1b[32m✔\x1b[39m one
+packages/a test:   1 passing (29ms)
+packages/a test:   1 failing
+packages/a test:   1) a
+packages/b test:     \x1b[32m✔\x1b[39m two: three
+packages/a test:        two:
+packages/a test:       AssertionError [ERR_ASSERTION]: 1 == 2
+packages/b test:   2 passing (3ms)
+packages/a test: Failed
+packages/b test: Done
+"""
+
+
+def test_the_packages_of_a_workspace_run_at_the_same_time() -> None:
+    found = read_outcome(PNPM, [], exit_code=1)
+    [(name, message)] = found.failures.items()
+    assert name == "a > two" and message.startswith("AssertionError [ERR_ASSERTION]: 1 == 2")
+    assert (found.passed, found.counts) == (("a > one", "b > one", "b > two: three"), TestCounts(3, 1, 0, 4))
+    missing = "packages/a test$ mocha\npackages/a test: sh: 1: mocha: not found\nspawn ENOENT\n"
+    nothing = read_outcome(missing, [], exit_code=1)
+    assert missing_environment(missing, nothing, exit_code=1) == "command mocha not found"
+    turbo = "a:test: cache miss, executing 1f2e3d4c5b6a7980\na:test: 1..1\na:test: not ok 1 - adds\n"
+    assert set(read_outcome(turbo, [], exit_code=1).failures) == {"adds"}

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 
 from agent_orchestrator.services.checks.outcome import WHOLE, Outcome
-from agent_orchestrator.services.checks.summary import plain
+from agent_orchestrator.services.checks.summary import by_package, plain
 
 _LONGEST = 80
 _NAME = r"[@\w][\w@./+-]*"
@@ -155,25 +155,14 @@ _QUICK = re.compile(
 )
 
 
-def missing_environment(
-    output: str,
-    outcome: Outcome,
-    *,
-    exit_code: int | None,
-    is_expected: Callable[[str], bool] | None = None,
-) -> str:
-    """Return what the environment lacks, in a few words, or an empty string if the output shows a verdict on the content.
-
-    `is_expected` says whether a module is the project's own or one that it declares: where other tests were run, a module that is neither
-    is missing in the content, not in the environment.
-    """
+def missing_environment(output: str, outcome: Outcome, *, exit_code: int | None) -> str:
+    """Return what the environment lacks, in a few words, or an empty string if the output shows a verdict on the content."""
     if exit_code == 0:
         return ""
-    lines = [line[:1000].rstrip() for line in plain(output).split("\n")]
+    lines = by_package([line[:1000].rstrip() for line in plain(output).split("\n")])
     some = outcome.executed and outcome.counts and outcome.counts.passed
-    for said, name in _missing(_of_failures(outcome) if some and not _has_files(outcome) else lines):
-        if not some or not said.startswith(("module", "package", "crate")) or not is_expected or is_expected(name):
-            return said
+    for said in _missing(_of_failures(outcome) if some and not _has_files(outcome) else lines):
+        return said
     if header := _missing_header(lines):
         return header
     if exit_code == 127:
@@ -198,8 +187,8 @@ def _of_failures(outcome: Outcome) -> Sequence[str]:
     return [*outcome.failures, *outcome.failures.values()]
 
 
-def _missing(lines: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """What the lines say is missing, first things first: as words, and its name alone."""
+def _missing(lines: Sequence[str]) -> Iterator[str]:
+    """What the lines say is missing, first things first."""
     for line in lines:
         if not _QUICK.search(line):
             continue
@@ -215,7 +204,7 @@ def _missing(lines: Sequence[str]) -> Iterator[tuple[str, str]]:
             if name.startswith("/") and not _BUILT.search(name):
                 continue
             name = name.strip()[:_LONGEST]
-            yield words.format(name).replace("  ", " "), name
+            yield words.format(name).replace("  ", " ")
 
 
 @cache

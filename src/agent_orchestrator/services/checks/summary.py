@@ -31,6 +31,8 @@ _ALL_WELL = re.compile(
     r"|\bPASS(?:ED)?\b|^ok\b|\.\.\. ok$|^\s*[✓✔]",
     re.IGNORECASE,
 )
+_PACKAGE = re.compile(r"^(\S+ [\w:.-]+(?=\$ )|\S+:[\w.-]+(?=: cache (?:hit|miss|bypass)))")
+_LONGEST_MARK = 200
 _TEARDOWN = re.compile(
     r"^(?:make(?:\[\d+\])?: \*\*\*|g?make(?:\[\d+\])?: (?:Leaving|Entering)|npm (?:ERR!|error)|yarn run|info Visit|error Command failed"
     r"| ?ELIFECYCLE|##\[|error: Recipe |ninja: build stopped|Error: Process completed|[=\-_~*\s]*$)",
@@ -61,6 +63,31 @@ def relevant(output: str, room: int = LONGEST) -> str:
 
 def _tells(line: str) -> bool:
     return bool(_WRONG.search(line)) and not _TEARDOWN.match(line) and not _ALL_WELL.search(line)
+
+
+def by_package(lines: list[str]) -> list[str]:
+    """Return lines without the names of a workspace's packages in front, the lines of each package together.
+
+    pnpm and Turborepo run the packages at the same time and mark each line.
+    """
+    marks = {found[1] for line in lines if (found := _PACKAGE.match(line))}
+    if not marks:
+        return lines
+    groups: dict[str, list[str]] = {"": []}
+    for line in lines:
+        mark = _marked(line, marks)
+        groups.setdefault(mark, []).append(line[len(mark) + 2 :] if mark else line)
+    return [line for group in groups.values() for line in group]
+
+
+def _marked(line: str, marks: set[str]) -> str:
+    """The mark that a line has in front, if it is one of these."""
+    end = line.find(": ")
+    while 0 <= end < _LONGEST_MARK:
+        if line[:end] in marks:
+            return line[:end]
+        end = line.find(": ", end + 1)
+    return ""
 
 
 def telling_lines(lines: Sequence[str]) -> list[str]:

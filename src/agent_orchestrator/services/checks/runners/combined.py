@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from agent_orchestrator.services.checks import summary
@@ -19,6 +20,8 @@ from agent_orchestrator.services.checks.runners.reports import read_reports
 from agent_orchestrator.services.checks.runners.tap import read_tap
 
 _LONGEST_LINE = 4000
+_OTHERS_ENDED = "ERR_PNPM_RECURSIVE_RUN_FIRST_FAIL"
+"""pnpm ends the tests of other packages once those of one have failed."""
 _READERS = (
     read_pytest,
     read_unittest,
@@ -51,6 +54,8 @@ def read(output: str, reports: Sequence[Path], *, exit_code: int | None, top: Pa
     readings = _of_output(lines)
     if reported := read_reports(reports, top):
         readings = [reported, *_beside(reported, readings)]
+    if any(_OTHERS_ENDED in line for line in lines):
+        readings = [replace(one, stopped=True) for one in readings]
     states = _states(readings, _BEST if exit_code == 0 else _WORST)
     failures = {name: message for name, (state, message) in states.items() if state in (FAILED, UNLOADED)}
     if exit_code == 0:
@@ -67,7 +72,7 @@ def read_lines(output: str, top: Path | None = None) -> list[str]:
     text = summary.plain(output)
     for place in sorted({str(top), str(top.resolve())}, key=len, reverse=True) if top else ():
         text = text.replace(f"file://{place}/", "").replace(f"{place}/", "").replace(place, ".")
-    return [line[:_LONGEST_LINE].rstrip() for line in text.split("\n")]
+    return summary.by_package([line[:_LONGEST_LINE].rstrip() for line in text.split("\n")])
 
 
 def _of_output(lines: Sequence[str]) -> list[Reading]:
