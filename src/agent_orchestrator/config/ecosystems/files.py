@@ -88,7 +88,7 @@ class Repository:
         if name not in self._texts:
             try:
                 with opened(self.root, name) as file:
-                    self._texts[name] = file.read(most).decode(errors="replace")
+                    self._texts[name] = file.read(most).decode("utf-8-sig", errors="replace")
             except (OSError, NotPlain, ValueError):
                 self._texts[name] = ""
         return self._texts[name]

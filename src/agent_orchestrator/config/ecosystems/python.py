@@ -183,7 +183,8 @@ class _Project:
         if groups:
             set_up.append(".venv/bin/pip install --upgrade 'pip>=25.1'")
             arguments += [word for name in groups for word in ("--group", name)]
-        own = requirements.tool_requirements(self.repo)
+        named = requirements.names(needs.packages)
+        own = [one for one in requirements.tool_requirements(self.repo) if requirement_name(one) not in named]
         arguments += [*needs.packages, *own]
         if arguments:
             set_up.append(write([".venv/bin/pip", "install", *arguments]))

@@ -6,6 +6,7 @@ import posixpath
 import re
 from collections.abc import Iterable, Iterator
 
+from agent_orchestrator.config.ecosystems.environments import requirements_of
 from agent_orchestrator.config.ecosystems.files import Repository, requirement_name, table, texts
 
 MAX_INCLUDED = 20
@@ -89,7 +90,7 @@ def files(repo: Repository) -> list[str]:
 
 
 def tool_requirements(repo: Repository) -> list[str]:
-    """Return the requirements for tests that are written for Poetry, PDM or uv alone, as pip reads them."""
+    """Return the requirements for tests that are written for Poetry, PDM, uv or setuptools alone, as pip reads them."""
     groups = {name: texts(value) for name, value in table(repo.pyproject, "tool", "pdm", "dev-dependencies").items()}
     groups["uv"] = texts(table(repo.pyproject, "tool", "uv").get("dev-dependencies"))
     poetry = table(repo.pyproject, "tool", "poetry")
@@ -105,7 +106,15 @@ def tool_requirements(repo: Repository) -> list[str]:
         if normal(name.removeprefix("poetry ")) in TEST_NAMES or runs_tests(names(group))
         for one in group
     ]
-    return list(dict.fromkeys(wanted))
+    return list(dict.fromkeys([*wanted, *_tests_require(repo)]))
+
+
+def _tests_require(repo: Repository) -> list[str]:
+    """Return what `tests_require` names, in `setup.py` as far as it is written as literals."""
+    found = repo.ini("setup.cfg").get("options", {}).get("tests_require", "").splitlines()
+    match = re.search(r"\btests?_requires?\w*\s*=\s*[\[(]([^\])]{0,4000})", repo.text("setup.py"), re.IGNORECASE)
+    found += re.findall(r"[\"']([^\"'\n]{1,200})[\"']", match[1]) if match else []
+    return list(requirements_of(found))
 
 
 def _of_poetry(name: str, value: object) -> Iterator[str]:

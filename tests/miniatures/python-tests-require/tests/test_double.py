@@ -1,0 +1,2 @@
+def test_double():
+    assert 2 * 2 == 4
