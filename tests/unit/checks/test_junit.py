@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -64,3 +66,17 @@ def test_a_huge_report_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(junit, "LARGEST", 100)
     write(tmp_path / "junit.xml", REPORT)
     assert junit.find_reports(tmp_path, 0) == []
+
+
+def test_pytests_tests_of_a_class_that_another_module_imports_are_those_of_that_module(tmp_path: Path) -> None:
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests/__init__.py").touch()
+    (tmp_path / "tests/test_a.py").write_text("class TestA:\n    def test_x(self):\n        pass\n")
+    (tmp_path / "tests/test_b.py").write_text("from tests.test_a import TestA\nclass TestB(TestA):\n    pass\n")
+    report = tmp_path / "junit.xml"
+    argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-c", "/dev/null"]
+    argv += ["--rootdir", str(tmp_path), "-o", "junit_family=xunit1", f"--junitxml={report}", "tests"]
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "3 passed" in done.stdout, done.stdout
+    expected = {"tests/test_a.py::TestA::test_x", "tests/test_b.py::TestA::test_x", "tests/test_b.py::TestB::test_x"}
+    assert set(read_outcome("", [report], exit_code=0).passed) == expected

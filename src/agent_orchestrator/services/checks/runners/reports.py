@@ -78,7 +78,8 @@ def _pytest(case: Case, file: str) -> Test:
         if classes == prefix or classes.startswith(f"{prefix}."):
             classes = classes[len(prefix) :].lstrip(".")
             break
-    else:
+    else:  # of a class that another module imports: the file is where it is defined, not where it is collected
+        file = _module_file(classes) or file
         classes = ".".join(part for part in classes.split(".") if part[:1].isupper())
     name = "::".join([file, *(part for part in classes.split(".") if part), case.name])
     return Test(stable_name(name), case.state, message)
