@@ -80,7 +80,9 @@ def _set_up_drift(
 ) -> list[str]:
     configured = project.post_create
     if not configured:
-        wanted = first is not None and bool(first.set_up) and not _brings_set_up(project)
+        checks = {check.command for check in project.ci.values()}
+        needs_none = any(one.test in checks and not one.set_up for one in candidates)
+        wanted = first is not None and bool(first.set_up) and not needs_none and not _brings_set_up(project)
         return [f"postCreate is empty; {_says(first)}: {_joined(first.set_up)}"] if first and wanted else []
     for command, files in _NEEDS.items():
         if any(_begins(one, command) for one in configured) and not any((root / name).is_file() for name in files):

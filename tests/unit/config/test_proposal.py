@@ -39,6 +39,7 @@ def project(root: Path, **keys: Any) -> ProjectConfig:
             [PNPM],
             ["postCreate runs npm install; pnpm-lock.yaml suggests: pnpm install --frozen-lockfile"],
         ),
+        ({"ci": {"test": {"command": "make test"}}}, (), [NPM, Commands("make", (), "make test")], []),
         ({"postCreate": ["./setup.sh"], "ci": {"test": {"command": "x"}}}, (), [PNPM], []),
         ({"postCreate": ["npm ci"], "ci": {"test": {"command": "x"}}}, ("package-lock.json",), [PNPM, NPM], []),
     ],
