@@ -260,6 +260,7 @@ class Proofs:
         timeouts: Mapping[str, float],
     ) -> None:
         """Run the set-up from scratch, then every check; without one, the set-up alone."""
+        await self.plugins.here.login_ready.wait()
         for name, command in (tried.commands or {"set-up": "true"}).items():
             scratch = not tried.results
             running.begin(tried.set_up[0] if scratch and tried.set_up else command)

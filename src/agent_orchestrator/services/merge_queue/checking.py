@@ -48,6 +48,7 @@ class Checking:
         facts = self._flow.sessions[ticket.entry.session]
         project = self._plugins.project(facts.project)
         await self._projects.check_trust(project, None, ci=True)
+        await self._plugins.here.login_ready.wait()
         checks = self._plugins.checks(facts)
         self._states[built.commit] = dict.fromkeys(checks, "queued")
         for old in list(self._states)[:-REMEMBERED]:
