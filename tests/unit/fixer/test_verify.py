@@ -82,10 +82,13 @@ def test_the_verdict_is_that_of_the_command(top: Path) -> None:
     (top / "tests/test_a.py").write_text("def test_one() -> None: ...\n")
     plugin = "def pytest_sessionfinish(session) -> None:\n    session.exitstatus = 1\n"
     (top / "conftest.py").write_text(plugin)
-    report = run(top, "pytest -q", "ruff check --select F --exit-zero", "! ruff check --select F", "pytest -q || true")
+    (top / "other").mkdir()
+    (top / "other/test_b.py").write_text("def test_two() -> None:\n    assert False\n")
+    green = ("ruff check --select F --exit-zero", "! ruff check --select F", "pytest -q other || true")
+    report = run(top, "pytest -q tests", *green)
     assert [len(one.failures) for one in report.tools] == [1, 0, 0, 0], report
     assert report.tools[0].tests == {"tests/test_a.py::test_one": "passed"}
-    assert report.tools[0].failures[0].message == "pytest -q ends with exit code 1"
+    assert report.tools[0].failures[0].message == "pytest -q tests ends with exit code 1"
 
 
 def test_a_tool_that_changes_files_changes_nothing_for_the_next(top: Path) -> None:
