@@ -147,3 +147,16 @@ def test_the_packages_of_a_workspace_run_at_the_same_time() -> None:
     assert missing_environment(missing, nothing, exit_code=1) == "command mocha not found"
     turbo = "a:test: cache miss, executing 1f2e3d4c5b6a7980\na:test: 1..1\na:test: not ok 1 - adds\n"
     assert set(read_outcome(turbo, [], exit_code=1).failures) == {"adds"}
+
+
+def test_newer_versions_of_node_say_what_was_wrong_in_their_list_alone() -> None:
+    tree = "▶ sums\n  ✖ adds (1.2ms)\n  ﹣ later (0.1ms) # SKIP\n✖ sums (2ms)\nℹ tests 2\nℹ pass 0\nℹ fail 1\nℹ skipped 1\n"
+    listed = "\n✖ failing tests:\n\ntest at t.js:1:1\n✖ adds (1.2ms)\n  AssertionError: no\n"
+    found = read_outcome(tree + listed, [], exit_code=1)
+    assert (dict(found.failures), found.skipped) == ({"sums > adds": "AssertionError: no"}, ("sums > later",))
+
+
+def test_coverage_that_is_too_low_is_a_failure_beside_others() -> None:
+    output = "FAILED t.py::a - no\n=== 1 failed in 1s ===\nERROR: Coverage for lines (7%) does not meet global threshold (9%)\n"
+    names = list(read_outcome(output, [], exit_code=1).failures)
+    assert len(names) == 2 and names[1].startswith("coverage: ")

@@ -209,6 +209,8 @@ def test_a_missing_environment_is_told_from_a_verdict(path: Path) -> None:
         ("go: warning: \"./...\" matched no packages\nno packages to test\n", 1, "no tests were found"),
         ("ImportError while loading conftest 'conftest.py'.\nE   ModuleNotFoundError: No module named 'x'\n", 4, "module x not found"),
         ("it works\n", 1, ""),
+        ("ERROR t.py::a - E: Connection refused\n=== 1 error in 1s ===\n", 1, "no test passed: a service does not answer"),
+        ("ERROR t.py::a - E: Connection refused\n=== 1 passed, 1 error in 1s ===\n", 1, ""),
     ],
 )  # fmt: skip
 def test_words_for_what_is_missing(output: str, code: int, said: str) -> None:

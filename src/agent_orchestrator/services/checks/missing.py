@@ -143,12 +143,17 @@ _NO_TESTS = re.compile(
     r"^(?:=* ?no tests ran in [\d.]+s|collected 0 items$|NO TESTS RAN|Ran 0 tests in|No tests found, exiting with code|No test files found"
     r"|Error: No test files found|\s*[✖✘×] (?:No tests found|Couldn[’']t find any)|no packages to test|go: warning: .* matched no packages"
     r"|No tests were found!!!|Result: NOTESTS|No tests defined\.|.*No test suite found in file|Could not find '[^']*'$"
+    r"|ImportError: Start directory is not importable"
     r"|ERROR: (?:file or directory not found|not found): |Files=0, Tests=0,|Found 0 test\(s\)|Error: no test specified)",
     re.IGNORECASE,
 )
 _HEADER = re.compile(r"fatal error: (?P<name>[^\s:]+\.h\w*): |(?P<other>[^\s:]+\.h\w*): No such file or directory")
 _INCLUDED = re.compile(r"#\s*include\s*(?P<bracket>[<\"])")
 _FILE = re.compile(r"^\S+\.\w{1,4}(?:$|: )")
+_REFUSED = re.compile(
+    r"\bconnection refused\b|\bECONNREFUSED\b|\bcould not connect\b|\bcan't connect\b|\bname or service not known\b",
+    re.IGNORECASE,
+)
 _SYNTAX = re.compile(r"\b(?:SyntaxError|IndentationError|TabError)\b")
 _QUICK = re.compile(
     r"not |no |No |miss|Miss|[Cc]ould|[Cc]annot|[Cc]an't|[Ff]ail|ENOENT|[Ee]rror|Interp|sh: |env: |bad inter|Unknown"
@@ -171,6 +176,8 @@ def missing_environment(output: str, outcome: Outcome, *, exit_code: int | None)
         return "a command cannot be executed"
     if not outcome.executed and any(_NO_TESTS.match(line) for line in lines):
         return "no tests were found"
+    if not some and outcome.executed and all(_REFUSED.search(said) for said in outcome.failures.values()):
+        return "no test passed: a service does not answer"
     many = len(outcome.unloaded)
     if not outcome.executed and many > 1 and not any(_SYNTAX.search(line) for line in lines):
         return f"all {many} test files failed to load"

@@ -36,8 +36,8 @@ _UNFORMATTED = re.compile(
 )
 _NOT_BARE = r"could not compile|test failed|aborting due|process didn't|failed to run custom|Recipe |\d+ target"
 _BARE = re.compile(
-    rf"^(?:error(?:\[\w+\])?: (?!{_NOT_BARE})(?P<error>.+)|(?P<cmake>CMake Error.*)|(?P<link>.*\bundefined reference to .*)"
-    r"|(?P<coverage>.*\bcoverage\b.*\b(?:not met|not reached|does not meet|less than)\b.*))$",
+    r"^(?:(?P<coverage>.*\bcoverage\b.*\b(?:not met|not reached|does not meet|less than)\b.*)"
+    rf"|error(?:\[\w+\])?: (?!{_NOT_BARE})(?P<error>.+)|(?P<cmake>CMake Error.*)|(?P<link>.*\bundefined reference to .*))$",
     re.IGNORECASE,
 )
 _CMAKE = re.compile(r"^CMake Error(?: at (?P<file>\S+?):\d+)?(?: \((?P<what>\w+)\))?:?(?P<rest>.*)$")

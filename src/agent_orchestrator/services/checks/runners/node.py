@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from agent_orchestrator.services.checks.outcome import TestCounts
 from agent_orchestrator.services.checks.runners.common import (
@@ -49,19 +50,26 @@ def read_node(lines: Sequence[str]) -> Reading | None:
     )
     reading.counts = TestCounts(numbers.get("pass", 0), failed, skipped, numbers.get("pass", 0) + failed + skipped)
     stack: list[tuple[int, str, int]] = []
-    in_list = False
+    in_list, said = False, dict[str, str]()
     for number, line in enumerate(lines):
         text = line.lstrip(" ")
         if text[:1] not in "▶✔✖﹣⚠ℹ" or not text:
             continue
         if line.startswith("✖ failing tests:"):
-            in_list, reading.end = True, max(reading.end, number + 1)
+            in_list = True
         elif line.startswith("ℹ tests "):
             in_list = False
-        if in_list or not (found := _NODE_LINE.match(text)):
+        if not (found := _NODE_LINE.match(text)):
+            continue
+        if in_list:  # again, in newer versions with what was wrong here alone
+            reading.end = max(reading.end, number + 1)
+            said.setdefault(stable_name(found["name"]), one_line(following(lines, number + 1, _NODE_STOP, 3)))
             continue
         reading.begin = min(reading.begin, number)
         _take_node(reading.tests, stack, found, indent(line), lines, number)
+    reading.tests = [
+        replace(test, message=test.message or said.get(test.name.rpartition(" > ")[2], "")) for test in reading.tests
+    ]
     return reading
 
 
