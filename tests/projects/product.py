@@ -90,9 +90,10 @@ def broken(project: Project, trial: Trial) -> Result:
         wrong.append(
             f"{FALSE_GREEN}: ao fix --dry-run finds {found} failures: {(dry.stderr or dry.stdout).strip()[-300:]}"
         )
-    wrong += _fixed(project, trial)
+    wrong_fix, outcome = _fixed(project, trial)
+    wrong += wrong_fix
     wrong += [f"{FALSE_GREEN}: the bug was merged by auto-merge"] if trial.main() != before else []
-    return _result(wrong, check=_states(seen), fix=found)
+    return _result(wrong, check=_states(seen), fix=found, outcome=outcome)
 
 
 def _not_merged(trial: Trial, seen: Json, before: str) -> list[str]:
@@ -105,8 +106,8 @@ def _not_merged(trial: Trial, seen: Json, before: str) -> list[str]:
     return wrong
 
 
-def _fixed(project: Project, trial: Trial) -> list[str]:
-    """What is wrong where `ao fix` merges a fix that brings the bug with it."""
+def _fixed(project: Project, trial: Trial) -> tuple[list[str], str]:
+    """What is wrong where `ao fix` merges a fix that brings the bug with it, and what came of each cause."""
     trial.branch("to-fix", {"ao-fails.txt": "This file is the failure.\n"})
     before = trial.box.git("rev-parse", "to-fix")
     script = f"[[sh: git rm -q ao-fails.txt]] {planted(project)} [[commit: Remove it]] [[done: removed]]"
@@ -119,11 +120,20 @@ def _fixed(project: Project, trial: Trial) -> list[str]:
     argv = ["--base", "to-fix", "--command", "test ! -e ao-fails.txt", "--agent", "breaker", "--max-rounds", "1"]
     done = trial.box.ao("fix", *argv, "--no-wait", "--json", check=False)
     if done.returncode:
-        return [f"ao fix did not begin: {(done.stderr or done.stdout).strip()[-300:]}"]
+        return [f"ao fix did not begin: {(done.stderr or done.stdout).strip()[-300:]}"], ""
     run = json.loads(done.stdout)["id"]
-    trial.box.until(lambda: trial.box.request("GET", f"/api/fixes/{run}")["ended"], f"the end of {run}", PLENTY)
+
+    def ended() -> Json:
+        found: Json = trial.box.request("GET", f"/api/fixes/{run}")
+        return found if found["ended"] else {}
+
+    rounds = trial.box.until(ended, f"the end of {run}", PLENTY)["rounds"]
+    groups = [group for each in rounds for group in each["groups"]]
     merged = trial.box.git("rev-parse", "to-fix") != before
-    return [f"{FALSE_GREEN}: the bug was merged by ao fix"] if merged else []
+    wrong = [f"{FALSE_GREEN}: the bug was merged by ao fix"] if merged else []
+    if not any(group.get("session") for group in groups):
+        wrong.append(f"ao fix sent no agent, so its own merge was not tried: {[one.get('outcome') for one in groups]}")
+    return wrong, ", ".join(f"{one.get('outcome')}: {one.get('reason') or ''}" for one in groups)[:200]
 
 
 def bare(project: Project, trial: Trial) -> Result:
