@@ -598,7 +598,9 @@ def test_a_name_in_a_command_to_copy_is_a_name(daemon: Daemon, run: Run) -> None
     """Whoever runs a check at a forge gives it its name."""
     name = "lint; $(touch owned) `touch owned` 'x'"
     numbers = dict.fromkeys(("passed", "failed", "skipped", "reason", "remedy", "command")) | {"new": 0, "known": 0}
-    lists = {key: [] for key in ("newFailures", "knownFailures", "ownedFailures", "vanished", "newlySkipped")}
+    lists: dict[str, list[str]] = {
+        key: [] for key in ("newFailures", "knownFailures", "ownedFailures", "vanished", "newlySkipped")
+    }
     check = {"name": name, "state": "failure", "summary": "", **numbers, **lists}
     found = {"session": "s", "number": 1, "base": "main", "checks": [check], "failing": [check]}
     daemon.route("GET", "/api/sessions/s/review", found)
