@@ -29,9 +29,9 @@ def test_every_command_is_told_of_by_somebody() -> None:
 # -- run them ----------------------------------------------------------------------------------------------------------
 
 SAFE = """
-add-project *; agents*; api GET *; api POST *; audit*; backlog*; checks S; completion *; config get *; config set *;
-config validate*; config schema; config-help; conflicts*; create *; dashboard --no-open; diff S*; events*; fix --list; issue new *; issues*; logs*;
-new *; nodes*; orchestrator --stop; path S; permissions; plugins*; projects*; prune --dry-run; queue*; reactions *; remove-project *; review S;
+add-project *; agents*; api GET *; api POST *; audit*; backlog*; checks S; completion *; config get *; config set *; config validate*;
+config schema; config-help; conflicts*; create *; dashboard --no-open; diff S*; events*; fix --list; issue new *; issues*; logs*; new *;
+nodes*; orchestrator --stop; path S; permissions; plugins*; projects*; prune --dry-run; queue*; reactions *; remove-project *; review S;
 send S *; sh S *; status*; token *; trust*; usage*; why S
 """
 NOT_HERE = {
