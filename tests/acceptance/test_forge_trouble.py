@@ -47,10 +47,10 @@ def told(box: Sandbox, level: str) -> list[str]:
     return [f"{one['title']}: {one['message']}" for one in found if one["level"] == level]
 
 
-def failing(box: Sandbox, session: str) -> Json:
+def failing(box: Sandbox, session: str, state: str = "ci_failed") -> Json:
     def found() -> list[Json]:
         now = box.session(session)
-        return box.json("review", session)["failing"] if now["pr"] and now["status"] == "ci_failed" else []
+        return box.json("review", session)["failing"] if now["pr"] and now["status"] == state else []
 
     [one] = box.until(found, f"{session} to be red", PLENTY)
     return dict(one)
@@ -72,16 +72,16 @@ def marked(box: Sandbox, mark: str) -> list[str]:
 def test_a_check_whose_command_is_missing_is_a_persons_matter_and_never_green(box: Sandbox) -> None:
     configure(box, "no-such-program --all")
     work(box, "m", DONE.format("m"))
-    found = failing(box, "m")
-    assert found["summary"].startswith("`no-such-program --all` ended with exit code 127: a command was not found")
+    found = failing(box, "m", "not_set_up")
+    assert "`no-such-program --all` ended with exit code 127: a command was not found" in found["summary"]
     now = box.session("m")
-    assert now["column"] == "Needs you" and "cannot be run" in now["why"] and "not found" in now["why"]
-    assert messages(box, "m") == [], "no agent's change mends it"
-    [said] = told(box, "urgent")
-    assert "127" in said and "ao checks app-m --run" in said
-    refused(box.ao("merge", "m", check=False), 1, "is red: default", "--force")
+    assert now["column"] == "Needs you" and "command no-such-program not found" in now["why"]
+    assert messages(box, "m") == [], "no agent's change fixes it"
+    [said] = told(box, "action")
+    assert "command no-such-program not found" in said and "ao init --check" in said
+    refused(box.ao("merge", "m", check=False), 1, "environment not set up", "--force")
     box.request("POST", "/api/sessions/m/review", {"verdict": "approved"})
-    assert box.session("m")["status"] == "ci_failed"
+    assert box.session("m")["status"] == "not_set_up"
     assert not [event for event in box.events("m") if event["data"].get("trigger") == "approved-and-green"]
     configure(box, "true")
     box.ao("checks", "m", "--run")
@@ -98,7 +98,7 @@ def test_a_landing_is_refused_where_its_check_cannot_be_run(box: Sandbox) -> Non
     box.git("add", "base.txt")
     box.git("commit", "-q", "-m", "base")
     configure(box, "no-such-program")
-    refused(box.ao("merge", "m", check=False), 1, "did not land", "fails on top of main", "a command was not found")
+    refused(box.ao("merge", "m", check=False), 1, "did not land", "on top of main", "command no-such-program not found")
     assert not (box.repo / "m.txt").exists()
 
 
@@ -116,11 +116,11 @@ def test_a_check_that_hangs_is_ended_with_all_it_started_and_told_to_the_agent(b
 def test_a_check_that_is_killed_says_nothing_about_the_change(box: Sandbox) -> None:
     configure(box, "echo begun; kill -9 0")
     work(box, "k", DONE.format("k"))
-    found = failing(box, "k")
-    assert found["state"] == "failure" and "was killed" in found["summary"].splitlines()[0]
+    found = failing(box, "k", "not_set_up")
+    assert found["state"] == "not_set_up" and "was killed" in found["summary"].splitlines()[0]
     assert "begun" in box.ao("checks", "k", "--log", "default").stdout
     assert box.session("k")["column"] == "Needs you" and messages(box, "k") == []
-    refused(box.ao("merge", "k", check=False), 1, "is red")
+    refused(box.ao("merge", "k", check=False), 1, "environment not set up")
 
 
 def test_a_check_that_prints_200_mb_is_bounded_and_holds_nobody_up(box: Sandbox) -> None:
@@ -182,9 +182,9 @@ def test_what_the_base_has_mended_meanwhile_is_neither_the_changes_nor_told_of_t
     status(box, "a", "review_pending")
     assert told(box, "warning") == [] == messages(box, "a")
     [finished] = [one["data"] for one in box.events("a") if one["type"] == "check-finished"]
-    assert (finished["state"], finished["onBase"], finished["mended"]) == ("failure", True, True)
+    assert (finished["state"], finished["onBase"], finished["fixedSince"]) == ("failure", True, True)
     story = json.dumps(box.request("GET", "/api/sessions/a/timeline"))
-    assert "as it did where the branch left the base, which has it mended since" in story
+    assert "as at the branch point; since fixed on the base branch" in story
     box.request("POST", "/api/sessions/a/review", {"verdict": "approved"})
     assert box.json("merge", "a")["status"] == "merged"
 

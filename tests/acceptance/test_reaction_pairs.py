@@ -56,9 +56,10 @@ TRIGGERED: dict[str, Trigger] = {
     "agent-progress": Trigger("[[progress: 1/1 all]] [[sleep: 120]]"),
     "deploy-ready": Trigger("[[report: deploy-ready|to=staging]] [[sleep: 120]]"),
 }
-"""`all-complete` needs a project of its own, see below; the last two stand for any event by its type, and by an agent's own name for it."""
+"""`all-complete` needs a project of its own, see below, and so does `check-not-set-up`, see test_red_base.py; the last two stand for any
+event by its type, and by an agent's own name for it."""
 
-ELSEWHERE = {"all-complete"}
+ELSEWHERE = {"all-complete", "check-not-set-up"}
 ISSUES = ("label", "assign", "say")
 PAIRS = [(trigger, action) for trigger, each in TRIGGERED.items() for action in (*TELLING, *each.ends)]
 

@@ -798,6 +798,8 @@ class CheckFinished(Body):
     """Tests that pass on the base branch and are skipped."""
     fewer: int = 0
     """How many tests fewer are run than on the base branch, where they cannot be named."""
+    fixed_since: bool = False
+    """The known failures are those of the commit where the branch left the base branch, which does not have them any more."""
     forbidden: bool = False
     """Known failures hold a merge as well (`redBase: forbid`)."""
     reason: str = ""

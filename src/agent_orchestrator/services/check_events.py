@@ -59,6 +59,7 @@ async def check_finished(
         vanished=_bounded(found.vanished),
         newly_skipped=_bounded(found.newly_skipped),
         fewer=found.fewer,
+        fixed_since=found.fixed_since,
         forbidden=project.red_base == "forbid",
         reason=found.reason,
         remedy=await asyncio.to_thread(set_up_remedy, project.path, project.post_create) if lacking else "",
@@ -97,7 +98,10 @@ def _summary(base: str, found: Assessment, owned: Sequence[str], where: str) -> 
         lines += _listed("new failure", "new failures", found.new.items())
         lines += _listed(f"failure on {base} to fix", f"failures on {base} to fix", mine)
         rest = [name for name in found.known if name not in owned]
-        lines += [f"also {'fails' if len(rest) == 1 else 'fail'} on {base}: {_some(rest)}"] if rest else []
+        also = f"also {'fails' if len(rest) == 1 else 'fail'} on {base}"
+        if found.fixed_since:
+            also = f"also failed at the branch point, since fixed on {base}"
+        lines += [f"{also}: {_some(rest)}"] if rest else []
     if found.vanished:
         lines.append(f"tests that pass on {base} and are gone: {_some(found.vanished)}")
     if found.newly_skipped:

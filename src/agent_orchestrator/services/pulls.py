@@ -25,7 +25,7 @@ from agent_orchestrator.home import Home
 from agent_orchestrator.host import Host
 from agent_orchestrator.services import landing
 from agent_orchestrator.services.check_events import check_finished, check_not_started, task_text
-from agent_orchestrator.services.checks import Checks, CheckSpec, assess
+from agent_orchestrator.services.checks import Checks, CheckSpec, judge
 from agent_orchestrator.services.lifecycle import Lifecycle
 from agent_orchestrator.services.plugins import Plugins
 from agent_orchestrator.services.projects import Projects
@@ -131,7 +131,7 @@ class Pulls:
                 raise
             body = check_not_started(name, head, error)
         events = [self._event(facts, body, f"{key}:{name}:finished", "checks")]
-        if body.on_base:
+        if body.on_base and not body.fixed_since:
             events.append(self._notice(self.flow.sessions[facts.id], body))
         await self.flow.append(*events)
         return body.state
@@ -155,9 +155,10 @@ class Pulls:
         telling: list[asyncio.Future[list[Event]]] = []
         await self.flow.append(self._event(facts, e.CheckStarted(name, head), f"{key}:{name}:started", "checks"))
         await self.projects.check_trust(project, None, ci=True)
-        base = self.flow.sessions[facts.id].base_head
+        result = await self.checks.verdict(spec, again=again, started=started)
+        base = self.flow.sessions[facts.id].base_head  # that of this moment: the check may have taken long
         left = await Git(self.host, spec.repo).merge_base(head, base) if base else None
-        found = await assess(self.checks, spec, base, left, again=again, started=started)
+        found = await judge(self.checks, spec, result, base, left)
         await asyncio.gather(*telling)
         task = "" if spec.own or self.plugins.own_checks(facts) else task_text(facts)
         return await check_finished(facts, project, found, name, head, check.command, task=task)

@@ -247,7 +247,8 @@ def _check(body: e.CheckFinished) -> Entry | None:
     if body.state not in BAD or body.state == "cancelled":
         return None
     if body.on_base:
-        return _entry("seen", f"CI failed on {body.name}, as on the base branch", body.summary, by="checks")
+        where = "at the branch point; since fixed on the base branch" if body.fixed_since else "on the base branch"
+        return _entry("seen", f"CI failed on {body.name}, as {where}", body.summary, by="checks")
     how = "CI timed out on" if body.state == "timed_out" else "CI failed on"
     return _entry("seen", f"{how} {body.name}", body.summary, "ci-failed", by="checks")
 

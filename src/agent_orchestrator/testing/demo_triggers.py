@@ -85,6 +85,12 @@ reactions:
   deploy-ready: {{action: command, command: "echo deployed to $(cat $AO_REACTION_FILE | grep -o staging)"}}
 """
 
+UNTESTED = """\
+defaults: {{agent: demo, runtime: {runtime}}}
+ci: {{command: python3 -m no_such_runner}}
+"""
+"""A repository whose check cannot run: its set-up is missing."""
+
 TITLES = {
     "asks": "Paint the shed",
     "blocked": "Clear the build folder",
@@ -149,6 +155,7 @@ SECOND = (
     Reaction("label-added", "spawn", "garden-mow-the-lawn", "agent-done"),
     Reaction("deploy-ready", "command", "garden-deploys", "command-finished"),
     Reaction("pr-ready", "spawn", "garden-reviewed", "review-submitted"),
+    Reaction("check-not-set-up", "notify", "orchard-untested", "notified"),
     Reaction("all-complete", "notify", "shop-storage", "notified"),
 )
 """What rules do in the second act. `deploy-ready` is a name of the agent's own, `pr-ready` a type of event."""
@@ -162,9 +169,12 @@ class SecondAct:
     done: set[str] = field(default_factory=set)
 
     def begin(self) -> None:
-        """A repository of its own, a session for each trigger, an issue that nobody works on."""
+        """Two more repositories, a session for each trigger, an issue that nobody works on."""
         box, shop = self.box, self.box.repo
         box.request("POST", "/api/sessions/shop-storage/answer", {"text": "PostgreSQL"})
+        box.repository("orchard", config=UNTESTED.format(runtime=box.runtime))
+        plant = "[[edit: apples.txt|x]] [[commit: Plant a tree]] [[done: planted]]"
+        box.request("POST", "/api/sessions", {"name": "untested", "title": "Plant a tree", "prompt": plant})
         box.repository("garden", config=CONFIG.format(runtime=box.runtime))
         talk = box.request("POST", "/api/issues", {"title": "Greet the visitors"})["number"]
         wanted = {"name": "discussed", "issue": str(talk), "agent": "discussed"}

@@ -40,8 +40,10 @@ class Stage:
         self.check = Check(command=command, parallel=4)
         self.flow = Flow(store, time.time, lambda _project, _profile: ())
         home, project = Home(root / "ao"), SimpleNamespace(ci={"test": self.check}, red_base="allow-known")
+        here = SimpleNamespace(login_ready=asyncio.Event())
+        here.login_ready.set()
         plugins: Any = SimpleNamespace(
-            project=lambda _name: project, checks=lambda _facts: project.ci, own_checks=lambda _facts: {}
+            project=lambda _name: project, checks=lambda _facts: project.ci, own_checks=lambda _facts: {}, here=here
         )
         projects: Any = SimpleNamespace(check_trust=self._trusted)
         host = self.world.host

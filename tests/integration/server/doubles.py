@@ -175,7 +175,7 @@ class Projects:
             raise NotFound(f"there is no project {project}", "`ao projects` lists them")
         return "app" if context.cwd else project
 
-    def notices(self, context: Context) -> list[str]:
+    def notices(self, context: Context, *, trust: bool = True) -> list[str]:
         return [f"registered {context.cwd}, as app"] if context.cwd else []
 
     async def list(self) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ follows.
     $AO_HOME/checks/work/<project>/<digest>-<n>/                  a checkout: `tree/`, and our own files beside it
 """
 
-from agent_orchestrator.services.checks.assess import Assessment, assess
+from agent_orchestrator.services.checks.assess import Assessment, assess, judge
 from agent_orchestrator.services.checks.following import follow
 from agent_orchestrator.services.checks.outcome import TestCounts
 from agent_orchestrator.services.checks.ownership import owned_failures
@@ -26,5 +26,6 @@ __all__ = [
     "TestCounts",
     "assess",
     "follow",
+    "judge",
     "owned_failures",
 ]

@@ -1,6 +1,6 @@
 """Judges a change by a check: what fails is compared with the base branch, test by test, and what cannot be known is said to be unknown.
 
-`assess(checks, spec, base)` is used for a session's pull request and by the merge queue alike.
+`assess(checks, spec, base)` runs the check and judges it; `judge(checks, spec, result, base)` judges a result that is there already.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ class Assessment:
     vanished: tuple[str, ...] = ()
     newly_skipped: tuple[str, ...] = ()
     fewer: int = 0
+    fixed_since: bool = False
+    """The known failures are those of the commit where the branch left the base; the base does not have them any more."""
 
     @property
     def drops_tests(self) -> bool:
@@ -52,18 +54,23 @@ class Assessment:
 async def assess(
     checks: Checks,
     spec: CheckSpec,
-    base: str | None,
-    branch_point: str | None = None,
+    base: str,
     *,
-    again: bool = False,
     started: Started | None = None,
     doubted: Callable[[], None] | None = None,
 ) -> Assessment:
-    """Run a check on a change and compare it with the commit `base`, and with the one where the branch left the base.
+    """Run a check on a change that is on top of the commit `base`, and judge it by that. Raises what `Checks.verdict` raises."""
+    result = await checks.verdict(spec, started=started, doubted=doubted)
+    return await judge(checks, spec, result, base)
 
-    Runs the check on those too where their results are not known. Raises what `Checks.verdict` raises.
+
+async def judge(
+    checks: Checks, spec: CheckSpec, result: Result, base: str | None, branch_point: str | None = None
+) -> Assessment:
+    """Compare a change's result with the commit `base`, and with the one where the branch left the base.
+
+    Runs the check on those where their results are not known. Raises what `Checks.verdict` raises.
     """
-    result = await checks.verdict(spec, again=again, started=started, doubted=doubted)
     if spec.own or base is None or result.state in ("cancelled", "timed_out"):
         return Assessment(result.state, result, new=result.outcome.failures)
     left = branch_point or base
@@ -107,7 +114,8 @@ async def _assess_failed(checks: Checks, spec: CheckSpec, result: Result, base: 
         if all(name.startswith(WHOLE) for name in known):
             said = "".join(known.values())  # one failure, and the same words in every session: one notification for all
             return Assessment("not_set_up", result, reason=f"{reason} ({stable_text(said)[:_LONGEST_REASON]})")
-    found = Assessment(result.state, result, reason, compared=True, new=new, known=known)
+    fixed = bool(known) and _has_verdict(there) and not any(name in there.outcome.failures for name in known)
+    found = Assessment(result.state, result, reason, compared=True, new=new, known=known, fixed_since=fixed)
     return await _with_dropped(checks, spec, found, before, base, left)
 
 
