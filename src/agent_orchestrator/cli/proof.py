@@ -73,7 +73,7 @@ class _Progress:
     def show(self, running: Json) -> None:
         if self.quiet:
             return
-        which = f"{running['attempt']} of {running['of']}: " if running["of"] > 1 else ""
+        which = f"attempt {running['attempt']} of {running['of']}: " if running["attempt"] > 1 else ""
         command = out.one_line(running["command"])
         if self.terminal:
             seconds = f"  {_seconds(running['seconds'])}"
