@@ -26,7 +26,6 @@ _ASKING = ("needs_input", "blocked")
 _WAITING = {"needs_input": "Asks", "blocked": "Asks", "failed": "Remedy"}
 _EXPLAINED = ("failed", "stuck", "conflicted", "ci_failed", "changes_requested")
 _RED = ("failure", "timed_out", "cancelled")
-_NOT_ITS_FAULT = ("ci_running", "review_pending", "approved", "mergeable")
 """No session is that far with a check that is red by its own change: it would be `ci_failed`."""
 _DONE_SHOWN = 10
 _UNTAKEN_SHOWN = 5
@@ -163,7 +162,7 @@ def evidence_text(session: Session) -> str:
 
 
 def progress_text(session: Session) -> str:
-    """`3/5 steps (60 %), 41 tests passing, $0.42`."""
+    """`3/5 steps (60 %), 41 tests passing, $0.42`; where tests fail: `257 passed, 40 failed`."""
     progress, usage = session.get("progress") or {}, session.get("usage") or {}
     parts = []
     done, total = progress.get("done"), progress.get("total")
@@ -171,29 +170,43 @@ def progress_text(session: Session) -> str:
         parts.append(f"{done}/{total} steps ({round(100 * done / total)} %)")
     if progress.get("step") and not parts:
         parts.append(str(progress["step"]))
-    if progress.get("testsPassed") is not None:
+    failed = sum(check.get("failed") or 0 for check in (session.get("pr") or {}).get("checks") or ())
+    if failed:
+        parts.append(f"{progress.get('testsPassed') or 0} passed, {failed} failed")
+    elif progress.get("testsPassed") is not None:
         parts.append(f"{out.plural(progress['testsPassed'], 'test')} passing")
     if usage.get("usd"):
         parts.append(f"${usage['usd']:.2f}")
     return ", ".join(parts)
 
 
+def _checks_text(checks: list[dict[str, Any]], base: object, *, merged: bool) -> str:
+    """What the checks of a pull request say together; those of a merged one are from before it was checked with its base."""
+    red = [check for check in checks if check["state"] in _RED]
+    own = [check for check in red if not check.get("onBase")]
+    if own:
+        new, known = (sum(check.get(key) or 0 for check in own) for key in ("new", "known"))
+        compared = f" ({f'{new} new, ' if new else ''}{known} known on {base})" if known else ""
+        return f"red{' before' if merged else ''}: {_names(own)}{compared}"
+    if lacking := [check for check in checks if check["state"] == "not_set_up"]:
+        return f"not set up: {_names(lacking)}"
+    if any(check["state"] in ("queued", "running") for check in checks):
+        return "checks run"
+    return f"known on {base}: {_names(red)}" if red else "green"
+
+
+def _names(checks: list[dict[str, Any]]) -> str:
+    return " ".join(str(check["name"]) for check in checks)
+
+
 def pull_text(session: Session) -> str:
-    """`#12 draft`, `#12 green, approved`, `#12 red: lint`; `red as main: lint` where the base is to blame."""
+    """`#12 draft`, `#12 green, approved`, `#12 red: lint (1 new, 3 known on main)`, `#12 known on main: lint`, `#12 not set up: test`."""
     pr = session.get("pr")
     if not pr:
         return ""
-    states = {check["name"]: check["state"] for check in pr.get("checks") or ()}
-    red = [name for name, state in states.items() if state in _RED]
     parts = [] if pr.get("state") == "open" else [str(pr.get("state"))]
-    if red:
-        blamed = f" as {session.get('base')}" if session.get("status") in _NOT_ITS_FAULT else ""
-        before = " before" if pr.get("state") == "merged" else ""  # what landed was checked anew
-        parts.append(f"red{before or blamed}: {' '.join(red)}")
-    elif any(state in ("queued", "running") for state in states.values()):
-        parts.append("checks run")
-    elif states:
-        parts.append("green")
+    if checks := pr.get("checks"):
+        parts.append(_checks_text(checks, session.get("base"), merged=pr.get("state") == "merged"))
     if pr.get("mergeable") == "no":
         parts.append("conflicts")
     if pr.get("review") in ("approved", "changes_requested"):

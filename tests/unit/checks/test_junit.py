@@ -80,3 +80,9 @@ def test_pytests_tests_of_a_class_that_another_module_imports_are_those_of_that_
     assert "3 passed" in done.stdout, done.stdout
     expected = {"tests/test_a.py::TestA::test_x", "tests/test_b.py::TestA::test_x", "tests/test_b.py::TestB::test_x"}
     assert set(read_outcome("", [report], exit_code=0).passed) == expected
+
+
+def test_a_message_has_paths_as_in_the_repository(tmp_path: Path) -> None:
+    said = f'<failure message="cannot import x ({tmp_path}/shop/prices.py)"/>'
+    file = write(tmp_path / "junit.xml", f'<testsuite><testcase name="a">{said}</testcase></testsuite>')
+    assert read_outcome("", [file], exit_code=1, top=tmp_path).failures == {"a": "cannot import x (shop/prices.py)"}

@@ -224,9 +224,20 @@ def test_a_change_is_shown_with_its_checks_and_its_review() -> None:
     assert board.pull_text({"pr": pr | {"checks": red[1:], "review": "approved"}}) == "#3 green, approved"
     assert board.pull_text({"pr": pr | {"checks": [{"name": "test", "state": "running"}]}}) == "#3 checks run"
     assert board.pull_text({"pr": pr | {"checks": red, "state": "merged"}}) == "#3 merged, red before: lint"
-    for status, said in (("ci_failed", "red: lint"), ("review_pending", "red as main: lint")):
-        change = {"pr": pr | {"checks": red}, "base": "main", "status": status}
+    for more, said in (
+        ({"state": "failure", "onBase": True}, "known on main: lint"),
+        ({"state": "failure", "new": 1, "known": 3}, "red: lint (1 new, 3 known on main)"),
+        ({"state": "failure", "known": 3}, "red: lint (3 known on main)"),
+        ({"state": "not_set_up"}, "not set up: lint"),
+    ):
+        change = {"pr": pr | {"checks": [red[0] | more, red[1]]}, "base": "main"}
         assert board.pull_text(change) == f"#3 {said}"
+
+
+def test_failed_tests_are_counted_beside_those_that_passed() -> None:
+    checks = [{"name": "test", "state": "failure", "failed": 40}, {"name": "lint", "state": "failure", "failed": None}]
+    seen = {"progress": {"testsPassed": 257}, "pr": {"checks": checks}}
+    assert board.progress_text(seen) == "257 passed, 40 failed"
 
 
 def test_the_footer_names_what_may_be_reviewed_and_landed() -> None:

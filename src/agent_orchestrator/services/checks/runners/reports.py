@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from agent_orchestrator.services.checks import junit
@@ -41,20 +42,21 @@ def _take(reading: Reading, case: Case, top: Path | None) -> None:
     file = _inside(case.file, top)
     if case.suites and case.suites[-1] == "pytest":
         reading.runner, reading.unique = "pytest", True
-        reading.tests.append(_pytest(case, file))
-        return
-    reading.tests.append(
-        Test(
-            stable_name(_name(case, file)) or "a test without a name",
-            case.state,
-            _message(case) if case.state == FAILED else "",
-        )
-    )
+        test = _pytest(case, file)
+    else:
+        name = stable_name(_name(case, file)) or "a test without a name"
+        test = Test(name, case.state, _message(case) if case.state == FAILED else "")
+    reading.tests.append(replace(test, message=_paths_inside(test.message, top)))
 
 
 def _message(case: Case) -> str:
     text = case.message or next((line for line in case.text.split("\n") if line.strip()), "")
     return one_line(text.partition("\n\n")[0])
+
+
+def _paths_inside(text: str, top: Path | None) -> str:
+    """Return a message with paths as they are in the repository."""
+    return text.replace(f"{top}/", "").replace(f"{top.resolve()}/", "") if top else text
 
 
 def _inside(file: str, top: Path | None) -> str:
