@@ -20,10 +20,8 @@ C = "def test_c():\n    assert True\n"
 RED = "  ci-failed: {retries: 1, backoff: 1s..1s}\n"
 
 
-def config(command: str, more: str = "") -> str:
-    return (
-        f"defaults: {{agent: demo, runtime: process}}\nci: {{command: {json.dumps(command)}}}\n{more}reactions:\n{RED}"
-    )
+def config(command: str, more: str = "", reactions: str = "") -> str:
+    return f"defaults: {{agent: demo, runtime: process}}\nci: {{command: {json.dumps(command)}}}\n{more}reactions:\n{RED}{reactions}"
 
 
 @pytest.fixture
@@ -45,8 +43,8 @@ def box(tmp_path: Path) -> Iterator[Sandbox]:
         yield sandbox
 
 
-def configure(box: Sandbox, command: str, more: str = "") -> None:
-    (box.repo / "agent-orchestrator.yaml").write_text(config(command, more))
+def configure(box: Sandbox, command: str, more: str = "", reactions: str = "") -> None:
+    (box.repo / "agent-orchestrator.yaml").write_text(config(command, more, reactions))
 
 
 def change(box: Sandbox, name: str, path: str, text: str, *, task: str = "") -> None:
@@ -67,8 +65,9 @@ BREAKS_B = "def add(a, b):\\n    return a + b + (a == 2)\\n"
 REPAIRS_A = "def test_a():\\n    from sums import add\\n    assert add(1, 1) == 2\\n"
 
 
-def test_a_new_failure_on_a_red_base_is_sent_to_the_agent_and_holds_every_merge(box: Sandbox) -> None:
-    configure(box, PYTEST, "review: {approval: agent}\n")
+@pytest.mark.parametrize("command", [PYTEST, f"env -u PYTEST_ADDOPTS {PYTEST}"], ids=["report", "output"])
+def test_a_new_failure_on_a_red_base_is_sent_to_the_agent_and_holds_every_merge(box: Sandbox, command: str) -> None:
+    configure(box, command, reactions="  approved-and-green: {auto: true}\n")
     change(box, "breaks", "sums.py", BREAKS_B)
     check = check_of(box, "breaks", "failure")
     assert (check["new"], check["known"], check["onBase"]) == (1, 1, False)
@@ -80,6 +79,11 @@ def test_a_new_failure_on_a_red_base_is_sent_to_the_agent_and_holds_every_merge(
     box.request("POST", "/api/sessions/breaks/review", {"verdict": "approved"})
     until(box, "breaks", lambda now: now["pr"]["review"] == "approved", "the approval")
     refused(box.ao("merge", "breaks", check=False), 1, "is red: default")
+    change(box, "harmless", "notes.txt", "x")
+    check_of(box, "harmless", "failure")
+    box.request("POST", "/api/sessions/harmless/review", {"verdict": "approved"})
+    status(box, "harmless", "merged")
+    assert box.session("breaks")["pr"]["state"] == "open", "approved too, and not merged"
     shown = box.ao("checks", "breaks").stdout
     assert "1 new, 1 known on main" in shown and "test_b.py::test_b" in shown and "test_a.py::test_a" in shown
     assert "2 failed" in shown and "1 passed" in shown
