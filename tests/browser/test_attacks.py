@@ -138,7 +138,7 @@ def test_nothing_that_others_write_runs_or_asks_anybody(planted: Sandbox, visit:
                 expect(page.get_by_text("// ⟦U+202E⟧").first).to_be_visible(timeout=PATIENCE)
             elif path.endswith("/checks"):
                 page.get_by_role("button", name="lint").click(timeout=PATIENCE)
-                expect(page.get_by_text("the end of it")).to_be_visible(timeout=PATIENCE)
+                expect(page.get_by_label("Output of lint")).to_contain_text("the end of it", timeout=PATIENCE)
             elif path == "/sessions/app-evil":
                 page.locator("[data-terminal=open]").wait_for(timeout=PATIENCE)
                 page.locator(".xterm-screen").wait_for()

@@ -111,7 +111,7 @@ function Explanation({ session, check }: { session: BoardSession; check: Failing
         </p>
       )}
       {check.summary && (
-        <pre tabIndex={0} aria-label={`Relevant output of ${check.name}`} className="max-h-80 overflow-auto rounded bg-raised p-2 font-mono text-xs leading-relaxed break-words whitespace-pre-wrap dark:bg-sunken">
+        <pre tabIndex={0} aria-label={`Summary of ${check.name}`} className="max-h-80 overflow-auto rounded bg-raised p-2 font-mono text-xs leading-relaxed break-words whitespace-pre-wrap dark:bg-sunken">
           {check.summary}
         </pre>
       )}
