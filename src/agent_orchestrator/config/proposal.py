@@ -43,7 +43,7 @@ def proposal_digest(powers: Mapping[str, Any], file: Path) -> str:
 
 
 def candidate_json(candidate: Commands) -> dict[str, Any]:
-    """One way to set a project up and test it, for whoever is asked."""
+    """One way to set a project up and test it, as a person is shown it."""
     return {
         "ecosystem": candidate.ecosystem,
         "setUp": list(candidate.set_up),

@@ -31,7 +31,7 @@ from agent_orchestrator.services.plugins import Plugins
 from agent_orchestrator.services.projects import NOWHERE, Projects
 
 BEAT = 1.0
-"""Seconds after which whoever waits hears again what is being run."""
+"""Seconds between two reports of what is being run."""
 TIMEOUT = 1800.0
 """Seconds that a detected command may take."""
 LISTED = 20

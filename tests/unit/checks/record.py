@@ -99,7 +99,7 @@ def _bare(folder: Path, name: str, needs: str) -> Path:
 
 
 def _anonymous(text: str, top: Path, tools: Path) -> str:
-    text = text.replace(str(top), "/work/project").replace(str(tools), "/tools").replace(str(top.parent), "/work")
+    text = text.replace(str(top), "/code/project").replace(str(tools), "/tools").replace(str(top.parent), "/code")
     text = text.replace(os.path.relpath(tools, top), "/tools")
     text = re.sub(rf"{re.escape(os.environ['HOME'])}/\.pyenv/versions/([\d.]+)", r"/usr/python-\1", text)
     text = text.replace(os.environ["HOME"], "/home/user").replace(os.uname().nodename, "host")

@@ -88,9 +88,9 @@ def test_the_exit_code_decides_whether_it_fails() -> None:
 
 
 def test_a_linter_and_tests_are_read_from_one_output() -> None:
-    lint = "\n/work/src/a.js\n  1:1  error  'x' is not defined  no-undef\n\n✖ 1 problem (1 error, 0 warnings)\n"
+    lint = "\n/code/src/a.js\n  1:1  error  'x' is not defined  no-undef\n\n✖ 1 problem (1 error, 0 warnings)\n"
     mocha = "\n\n  sums\n    1) adds\n\n\n  0 passing (3ms)\n  1 failing\n\n  1) sums\n       adds:\n     Error: a.js:3: no\n\n"
-    found = read_outcome(lint + mocha, [], exit_code=1, top=Path("/work"))
+    found = read_outcome(lint + mocha, [], exit_code=1, top=Path("/code"))
     assert set(found.failures) == {"src/a.js: 'x' is not defined no-undef", "sums > adds"}
 
 

@@ -17,7 +17,7 @@ from tests.unit.checks.linters import LINTERS, Linter
 from tests.unit.checks.record import RECORDED
 from tests.unit.checks.runners import RUNNERS, Runner
 
-TOP = Path("/work/project")
+TOP = Path("/code/project")
 ALL = sorted(path for path in RECORDED.glob("*/*.txt"))
 BY_NAME = {runner.name: runner for runner in RUNNERS}
 runners = pytest.mark.parametrize("runner", RUNNERS, ids=lambda runner: runner.name)
@@ -222,7 +222,7 @@ def test_words_for_what_is_missing(output: str, code: int, said: str) -> None:
 
 def _other_run(text: str, draw: int) -> str:
     """The same run at another place and time."""
-    text = text.replace("/work/project", "/home/other/deep/place")
+    text = text.replace("/code/project", "/home/other/deep/place")
     text = re.sub(r"\b\d+\.\d+(?=s\b|ms\b| s\b| sec\b| seconds\b)", f"{draw % 9}.{draw % 89 + 10}", text)
     text = re.sub(r"\((\d+)(?= ?ms\))", f"({draw % 700}", text)
     text = re.sub(r"(0\.0)\d(?=s\))", rf"\g<1>{draw % 10}", text)

@@ -52,7 +52,7 @@ async def prove_project(
 
     With `detected`, the digest of a proposal, each way that was detected is tried until one works; that one is written into the
     configuration and trusted. Each second a line says what is `running`; the last one holds the `proof`. An error on the way is a last
-    line with `problem`. Whoever hangs up ends what runs."""
+    line with `problem`. Closing the connection cancels what runs."""
     await services.audit.tell(e.ActionTaken(f"prove {id}"))
     lines = _lines(services.proofs.prove(id, body.detected, run=body.run))
     return Stream(lines, request.app.state.closing, "application/x-ndjson")

@@ -2,7 +2,7 @@
 `runner.py` answers, using `checkout.py` (a folder with the commit and the project's set-up), `execute.py` (the process and all it
 starts), `log.py` (its output, bounded), `following.py` (its output as it comes), `summary.py`, `junit.py` and `runners/` (what the output
 means, test by test), `missing.py` (what the environment lacks) and `results.py` (what is remembered); `assess.py` and `outcome.py` compare
-a change with its base. Knows nothing of sessions, events or configuration: whoever runs a check says what, and decides what
+a change with its base. Knows nothing of sessions, events or configuration: the caller says what to run, and decides what
 follows.
 
     $AO_HOME/checks/results/<project>/<tree>/<name>.json, .log    what came of it
