@@ -41,11 +41,6 @@ class Assessment:
     """The known failures are those of the commit where the branch left the base; the base does not have them any more."""
 
     @property
-    def drops_tests(self) -> bool:
-        """Whether tests that pass on the base are not run any more."""
-        return bool(self.vanished or self.newly_skipped or self.fewer)
-
-    @property
     def is_known(self) -> bool:
         """Whether everything that fails fails on the base too."""
         return self.state == "failure" and bool(self.known) and not self.new
