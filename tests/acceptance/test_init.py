@@ -348,7 +348,7 @@ def test_the_set_up_is_made_from_scratch_each_time(house: Sandbox) -> None:
 # -- git status --------------------------------------------------------------------------------------------------------
 
 LEAVES = "postCreate: ['mkdir -p .venv node_modules app.egg-info tests/__pycache__ docs', 'for f in .venv node_modules app.egg-info"
-LEAVES += " tests/__pycache__ docs; do touch $f/made; done']"
+LEAVES += " tests/__pycache__ docs; do touch $f/made; done', 'touch package-lock.json vendored/package-lock.json']"
 
 
 @pytest.mark.parametrize("kind", ["worktree", "clone"])
@@ -360,6 +360,8 @@ def test_a_set_up_leaves_git_status_clean_of_what_only_tools_make(house: Sandbox
     made = json.loads(house.ao("new", "[[done: ok]]", "--name", "s", "--json", cwd=repo).stdout)
     workspace = Path(house.session(made["id"])["workspacePath"])
     assert house.git("status", "--porcelain", cwd=workspace) == "?? docs/", "what an agent could have made is shown"
+    (workspace / "docs" / "package-lock.json").write_text("{}\n")
+    assert "package-lock.json" in house.git("status", "--porcelain", "-uall", cwd=workspace), "only what a set-up made is hidden"
     (workspace / "vendored" / "node_modules" / "fresh.js").write_text("2\n")
     assert "?? vendored/node_modules/fresh.js" in house.git("status", "--porcelain", cwd=workspace)
     (workspace / ".venv.txt").write_text("mine\n")

@@ -37,6 +37,10 @@ _MADE_NAME = re.compile(
     r"\.venv|venv|node_modules|__pycache__|\.(?:pytest|mypy|ruff)_cache|\.[tn]ox|\.eggs|\.hypothesis|\.pnpm-store|(?P<egg>.+\.egg-info)"
 )
 """Folders that only tools make."""
+_MADE_LOCK = re.compile(
+    r"(?:.*/)?(?:(?:package-lock|npm-shrinkwrap)\.json|pnpm-lock\.yaml|bun\.lockb|(?:yarn|bun|deno|uv|poetry|pdm|Cargo|Pipfile)\.lock)"
+)
+"""Lock files that installers write where a project keeps none."""
 
 
 def check_link(spec: WorkspaceSpec) -> None:
@@ -113,23 +117,25 @@ def exclude(layout: Layout, patterns: list[str], about: bytes = b"") -> None:
 
 
 async def exclude_made(git: Git, layout: Layout, left: Sequence[str]) -> None:
-    """Exclude from `git status` what a set-up or a test run left, as far as it is a folder that only a tool makes."""
+    """Exclude from `git status` what a set-up or a test run left, as far as it is a folder or lock file that only a tool makes."""
     if patterns := await made_patterns(git, left):
         exclude(layout, patterns, MADE)
 
 
 async def made_patterns(git: Git, left: Sequence[str]) -> list[str]:
-    """Return what excludes the folders among untracked paths that only tools make.
+    """Return the patterns that exclude the folders and lock files among untracked paths that only tools make.
 
-    A name is excluded anywhere, unless it is a word that somebody may give to a folder of his own, or Git tracks files in a folder of
-    that name: then that path alone is.
+    A folder's name is excluded anywhere, unless people name folders of their own so, or Git tracks files in a folder of that name:
+    then that path alone is. A lock file is excluded by its path.
     """
+    locks = [_as_pattern(path) for path in left if _MADE_LOCK.fullmatch(path)]
     made = {path: _MADE_NAME.fullmatch(PurePosixPath(path).name) for path in left if path.endswith("/")}
     names = {path: "*.egg-info" if found["egg"] else found[0] for path, found in made.items() if found}
     tracked = {"venv": True}
     for name in set(names.values()) - tracked.keys():
         tracked[name] = bool((await git.run("ls-files", "-z", "--", f":(glob)**/{name}/**")).out)
-    return sorted({f"{_as_pattern(path.rstrip('/')) if tracked[name] else name}/" for path, name in names.items()})
+    folders = {f"{_as_pattern(path.rstrip('/')) if tracked[name] else name}/" for path, name in names.items()}
+    return sorted({*folders, *locks})
 
 
 async def share(git: Git, spec: WorkspaceSpec, layout: Layout, notes: list[str]) -> None:
