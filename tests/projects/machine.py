@@ -115,10 +115,10 @@ def _installed_tool(name: str) -> Path:
     given = tomllib.loads((Path(__file__).parent / "tools.toml").read_text())[name]
     folder = CACHE / "tools" / f"{name}-{given['version']}"
     shown = folder / "shown"
-    if shown.is_dir():
+    command = given.get("command", name)
+    if (shown / command).exists():  # not so if the cache was moved: the link is absolute, and so is what it leads to
         return shown
     shutil.rmtree(folder, ignore_errors=True)
-    command = given.get("command", name)
     what = f"{given['package']}{'==' if given['registry'] == 'pypi' else '@'}{given['version']}"
     if given["registry"] == "pypi":
         _run([python(), "-m", "venv", str(folder / "venv")])
