@@ -18,7 +18,7 @@ _TEST_TARGETS = ("check", "test", "tests", "runtest", "runtests", "run-tests", "
 def ways(repo: Repository, jobs: Sequence[Job]) -> Iterator[Commands]:
     """Yield the ways to test a compiled project, the most likely first."""
     if "go.mod" in repo.names:
-        yield Commands("go", test="go test ./...", lint=_lint(jobs, ("go", "vet")), evidence=("go.mod",))
+        yield Commands("go", test="go test -v ./...", lint=_lint(jobs, ("go", "vet")), evidence=("go.mod",))
     if "Cargo.toml" in repo.names:
         test = _of_jobs(jobs, ("cargo", "test"))
         lint = " && ".join(one for one in (_lint(jobs, ("cargo", "fmt")), _lint(jobs, ("cargo", "clippy"))) if one)
