@@ -141,13 +141,14 @@ def _run(argv: Sequence[str]) -> None:
 
 def install_packages(project: Project) -> str:
     """Install the Debian packages that a project needs where that asks no questions; what is missing, or ""."""
-    missing = [one for one in project.packages if not _installed(one)]
-    if missing and os.geteuid() == 0 and shutil.which("apt-get"):
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        for argv in (["apt-get", "update"], ["apt-get", "install", "-y", "--no-install-recommends", *missing]):
-            subprocess.run(argv, check=False, stdout=quiet["stdout"], stderr=quiet["stderr"])
-        missing = [one for one in missing if not _installed(one)]
-    return ", ".join(missing)
+    if not all(map(_installed, project.packages)) and os.geteuid() == 0 and shutil.which("apt-get"):
+        CACHE.mkdir(parents=True, exist_ok=True)
+        with (CACHE / "packages.lock").open("w") as lock:  # two that install at once refuse each other
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if missing := [one for one in project.packages if not _installed(one)]:
+                for argv in (["update"], ["install", "-y", "--no-install-recommends", *missing]):
+                    subprocess.run(["apt-get", *argv], check=False, capture_output=True)
+    return ", ".join(one for one in project.packages if not _installed(one))
 
 
 def _installed(package: str) -> bool:
