@@ -147,6 +147,9 @@ def test_the_hint_repeats_what_was_given(box: Sandbox) -> None:
     shown = box.ao("fix", "--dry-run", *argv, check=False)
     [line] = [line for line in shown.stdout.splitlines() if line.startswith("Fix them: ")]
     assert sorted(shlex.split(line.removeprefix("Fix them: "))) == sorted(["ao", "fix", *argv])
+    shown = box.ao("fix", "F1", check=False)
+    [line] = [line for line in shown.stdout.splitlines() if line.startswith("Fix them: ")]
+    assert sorted(shlex.split(line.removeprefix("Fix them: "))) == sorted(["ao", "fix", "--base", "main", *argv])
 
 
 def test_an_agent_that_is_not_signed_in_is_not_started(box: Sandbox) -> None:

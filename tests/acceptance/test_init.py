@@ -248,6 +248,16 @@ def test_start_asks_on_first_use_alone(house: Sandbox) -> None:
     assert again.code == 0 and QUESTION not in again.text
 
 
+def test_start_proves_without_asking_or_runs_nothing(house: Sandbox) -> None:
+    repo = make(house, "yes", {"Makefile": MAKEFILE, "sums.py": PASSING})
+    assert "2 passed" in house.ao("start", "--no-open", "--yes", str(repo)).stdout
+    assert house.ao("init", "--check", cwd=repo).stdout.startswith("2 passed")
+    mark = house.folder / "start-ran"
+    other = make(house, "unproven", {"Makefile": f"test:\n\ttouch {mark}; echo 1 passed\n"})
+    shown = house.ao("start", "--no-open", "--yes", "--no-prove", str(other)).stdout
+    assert "ci              make test" in shown and "Nothing was run." in shown and not mark.exists()
+
+
 def test_the_dashboards_button_trusts_and_proves_what_it_shows(house: Sandbox) -> None:
     repo = make(house, "clicked", {"Makefile": MAKEFILE, "sums.py": PASSING})
     added = house.request("POST", "/api/projects", {"path": str(repo), "init": True})
@@ -361,7 +371,9 @@ def test_a_set_up_leaves_git_status_clean_of_what_only_tools_make(house: Sandbox
     workspace = Path(house.session(made["id"])["workspacePath"])
     assert house.git("status", "--porcelain", cwd=workspace) == "?? docs/", "what an agent could have made is shown"
     (workspace / "docs" / "package-lock.json").write_text("{}\n")
-    assert "package-lock.json" in house.git("status", "--porcelain", "-uall", cwd=workspace), "only what a set-up made is hidden"
+    assert "package-lock.json" in house.git("status", "--porcelain", "-uall", cwd=workspace), (
+        "only what a set-up made is hidden"
+    )
     (workspace / "vendored" / "node_modules" / "fresh.js").write_text("2\n")
     assert "?? vendored/node_modules/fresh.js" in house.git("status", "--porcelain", cwd=workspace)
     (workspace / ".venv.txt").write_text("mine\n")

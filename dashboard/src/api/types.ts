@@ -403,7 +403,11 @@ export interface Fix {
   ended: boolean;
   reason: string | null;
   base: string;
+  commands: string[];
+  agent: string | null;
+  model: string | null;
   maxRounds: number;
+  maxAgents: number | null;
   merge: boolean;
   dryRun: boolean;
   progress: string | null;

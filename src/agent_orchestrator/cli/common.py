@@ -65,6 +65,12 @@ def scope_options(command: Decorated) -> Decorated:
     return project_option(all_option(command))
 
 
+def first_use_options(command: Decorated) -> Decorated:
+    """`--yes` and `--no-prove`: whether what was detected in a new repository is proven."""
+    command = click.option("--no-prove", is_flag=True, help="Write what was detected without running it.")(command)
+    return click.option("-y", "--yes", is_flag=True, help="Do not ask: trust the commands, and prove them.")(command)
+
+
 def scope(project: str | None, all_projects: bool) -> dict[str, str | int | None]:
     """The query that says which projects are meant; empty: the one here."""
     if project and all_projects:

@@ -6,12 +6,14 @@ import os
 import re
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import click
 
 from agent_orchestrator.cli import browser, out
-from agent_orchestrator.cli.common import client, json_option
+from agent_orchestrator.cli.common import client, first_use_options, json_option
 from agent_orchestrator.client import Client, NotRunning, alive
 from agent_orchestrator.errors import AoError, Conflict, UsageError
 
@@ -28,6 +30,7 @@ _REMOTE = re.compile(r"[a-z+]+://\S+|[\w.-]+@[\w.-]+:\S+")
 @click.option("--tls-key", metavar="FILE", help="… and this key.")
 @click.option("--insecure", is_flag=True, help="Let other machines reach it without TLS.")
 @click.option("--no-open", is_flag=True, help="Do not open the dashboard.")
+@first_use_options
 @click.option("--orchestrator", is_flag=True, help="Start the coordinating agent of the repository too.")
 @click.option("--foreground", is_flag=True, help="Run the daemon here, not in the background.")
 @click.option(
@@ -46,6 +49,8 @@ def start(
     tls_key: str | None,
     insecure: bool,
     no_open: bool,
+    yes: bool,
+    no_prove: bool,
     orchestrator: bool,
     foreground: bool,
     at_login: bool | None,
@@ -54,8 +59,8 @@ def start(
 ) -> None:
     """Start the daemon, register the repository here and open the dashboard.
 
-    With a PATH the repository there, with a URL a clone of it. On first use agent-orchestrator.yaml is written. A --host
-    that other machines reach needs TLS, or --insecure.
+    With a PATH the repository there, with a URL a clone of it. On first use agent-orchestrator.yaml is written, and its set-up and
+    tests are proven, as `ao init` does. A --host that other machines reach needs TLS, or --insecure.
     """
     if demo:
         more = ["--all"] if everything else []
@@ -80,9 +85,10 @@ def start(
     body = project_body(where)
     file = configuration(body)
     own = ["--config", file] if file else []
+    register = partial(_register, yes=yes, no_prove=no_prove, orchestrator=orchestrator)
     ao = client()
     if foreground:
-        _run_here(ao, arguments + own, body, no_open, orchestrator)
+        _run_here(ao, arguments + own, body, no_open, register)
     if at_login:
         _at_login(ao, arguments + own)
     if not ao.ensure(arguments + own) and arguments:
@@ -92,7 +98,7 @@ def start(
     if body is None:
         out.note("no repository here: ao start PATH registers one")
     else:
-        _register(ao, body, orchestrator)
+        register(ao, body)
     _show_dashboard(ao, no_open)
 
 
@@ -123,10 +129,12 @@ def _stands_by(ao: Client) -> bool:
     return True
 
 
-def _register(ao: Client, body: dict[str, Any], orchestrator: bool, *, asks: bool = True) -> None:
+def _register(
+    ao: Client, body: dict[str, Any], *, yes: bool, no_prove: bool, orchestrator: bool, asks: bool = True
+) -> None:
     """Make the repository a project; with its coordinating agent, if that is wanted."""
     project = ao.post("/api/projects", body, timeout=CLONE_TIMEOUT)
-    introduce(ao, project, ask=asks and "url" not in body, first=True)
+    introduce(ao, project, yes=yes, no_prove=no_prove, ask=asks and "url" not in body, first=True)
     if orchestrator:
         from agent_orchestrator.cli.orchestrator import begin
 
@@ -241,7 +249,9 @@ def _refuse_other_address(ao: Client, port: int | None, host: str | None, *, sec
         )
 
 
-def _run_here(ao: Client, arguments: list[str], body: dict[str, Any] | None, no_open: bool, orchestrator: bool) -> None:
+def _run_here(
+    ao: Client, arguments: list[str], body: dict[str, Any] | None, no_open: bool, register: Callable[..., None]
+) -> None:
     """Become the daemon; a child registers the project once it answers."""
     try:
         with Client(ao.home, start=False) as running:
@@ -252,20 +262,20 @@ def _run_here(ao: Client, arguments: list[str], body: dict[str, Any] | None, no_
         raise Conflict(f"the daemon already runs with pid {ao.info().get('pid')}", "`ao shutdown` stops it")
     if hasattr(os, "fork") and os.fork() == 0:
         if os.fork() == 0:
-            _register_later(ao.home, body, no_open, orchestrator)
+            _register_later(ao.home, body, no_open, register)
         os._exit(0)
     sys.stdout.flush()
     argv = [sys.executable, "-P", "-m", "agent_orchestrator.daemon", "--foreground", *arguments]
     os.execve(argv[0], argv, ao.daemon_environment())
 
 
-def _register_later(home: str, body: dict[str, Any] | None, no_open: bool, orchestrator: bool) -> None:
+def _register_later(home: str, body: dict[str, Any] | None, no_open: bool, register: Callable[..., None]) -> None:
     ao = Client(home, start=False, notice=out.note)
     until = time.monotonic() + 15.0
     while time.monotonic() < until:
         try:
             if body is not None:
-                _register(ao, body, orchestrator, asks=False)
+                register(ao, body, asks=False)
             _show_dashboard(ao, no_open)
         except NotRunning:
             time.sleep(0.05)

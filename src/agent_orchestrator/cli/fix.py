@@ -21,6 +21,7 @@ LOOK = 0.5
 """Seconds between two looks at a run that is followed."""
 LONGEST_REASON = 60
 """Columns of why a cause came to nothing; `ao fix F --json` and `ao why` tell it all."""
+DEFAULT_ROUNDS = 3
 _GOOD = ("green", "measured")
 
 
@@ -37,7 +38,7 @@ _GOOD = ("green", "measured")
     "--max-rounds",
     metavar="N",
     type=click.IntRange(1, 20),
-    default=3,
+    default=DEFAULT_ROUNDS,
     show_default=True,
     help="How many rounds agents are started in.",
 )
@@ -116,15 +117,27 @@ def fix(
         raise
     if as_json and found["dryRun"]:
         found["failures"] = ao.get(_path(found["id"], "/failures"))["groups"]
-    return _tell(found, as_json, _repeated(run, project))
+    return _tell(found, as_json, _repeated(run, found))
 
 
-def _repeated(run: str | None, project: str | None) -> str:
-    """The command that does what a dry run has shown, with the options that were given."""
-    if run:
-        return shlex.join(["ao", "fix", *(["-p", project] if project else [])])
+def _repeated(run: str | None, found: Json) -> str:
+    """Return the command that fixes what a dry run has shown, with the options that the run was given."""
+    return shlex.join(["ao", "fix", *(_options_of(found) if run else _given_options())])
+
+
+def _options_of(found: Json) -> list[str]:
+    """Return the options of a run that was begun by an earlier command."""
+    values = [("-p", found["project"]), ("--base", found["base"]), *(("--command", one) for one in found["commands"])]
+    values += [("--agent", found["agent"]), ("--model", found["model"]), ("--max-agents", found["maxAgents"])]
+    values += [("--max-rounds", found["maxRounds"])] if found["maxRounds"] != DEFAULT_ROUNDS else []
+    words = [word for option, value in values if value for word in (option, str(value))]
+    return words if found["merge"] else [*words, "--no-merge"]
+
+
+def _given_options() -> list[str]:
+    """Return this command's own options, but those that say how its result is shown."""
     context = click.get_current_context()
-    words = ["ao", "fix"]
+    words: list[str] = []
     for option in context.command.params:
         value = context.params.get(option.name or "")
         given = context.get_parameter_source(option.name or "") == click.core.ParameterSource.COMMANDLINE
@@ -132,7 +145,7 @@ def _repeated(run: str | None, project: str | None) -> str:
             continue
         for one in value if isinstance(value, tuple) else (value,):
             words += [option.opts[0]] if option.is_flag else [option.opts[0], str(one)]
-    return shlex.join(words)
+    return words
 
 
 def _path(run: str, rest: str = "") -> str:

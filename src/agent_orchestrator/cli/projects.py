@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
 from agent_orchestrator.cli import out
-from agent_orchestrator.cli.common import PROJECT, can_answer, client, json_option
+from agent_orchestrator.cli.common import PROJECT, can_answer, client, first_use_options, json_option
 from agent_orchestrator.cli.daemon import CLONE_TIMEOUT, introduce, project_body
 from agent_orchestrator.cli.proof import agree_to_configured, proof_lines, prove
 from agent_orchestrator.errors import Denied, UsageError
 from agent_orchestrator.wire import quote
-
-Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
 @click.command()
@@ -47,15 +44,9 @@ def _trust_text(project: dict[str, Any]) -> str:
     return {True: "yes", False: "no"}.get(project.get("trusted"), "-")  # type: ignore[arg-type]
 
 
-def _first_use(command: Decorated) -> Decorated:
-    """`--yes` and `--no-prove`."""
-    command = click.option("--no-prove", is_flag=True, help="Write what was detected without running it.")(command)
-    return click.option("-y", "--yes", is_flag=True, help="Do not ask: trust the commands, and prove them.")(command)
-
-
 @click.command("add-project")
 @click.argument("where", metavar="[PATH or URL]", required=False)
-@_first_use
+@first_use_options
 @json_option
 def add_project(where: str | None, yes: bool, no_prove: bool, as_json: bool) -> int:
     """Register a repository: the one here, at a PATH, or a clone of a URL.
@@ -67,7 +58,7 @@ def add_project(where: str | None, yes: bool, no_prove: bool, as_json: bool) -> 
 
 @click.command()
 @click.argument("where", metavar="[PATH]", required=False)
-@_first_use
+@first_use_options
 @click.option("--check", is_flag=True, help="Prove what is configured, the set-up from scratch; writes nothing.")
 @json_option
 def init(where: str | None, yes: bool, no_prove: bool, check: bool, as_json: bool) -> int:

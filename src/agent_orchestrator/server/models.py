@@ -760,7 +760,13 @@ class Fix(Shown):
     ended: bool
     reason: str | None
     base: str
+    commands: list[str]
+    """What is run beside the configured checks, instead of tools that are found."""
+    agent: str | None
+    """Absent: the project's."""
+    model: str | None
     max_rounds: int
+    max_agents: int | None
     merge: bool
     dry_run: bool
     progress: str | None
