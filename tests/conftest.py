@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
 
 from hypothesis import HealthCheck, settings
 
+from agent_orchestrator.interpreter import without_own
 from agent_orchestrator.testing import preloaded, sandbox
 from agent_orchestrator.testing.fixtures import anyio_backend as anyio_backend
 from agent_orchestrator.testing.fixtures import own_world as own_world
@@ -20,6 +22,10 @@ settings.register_profile(
 settings.load_profile("same every time")
 
 sandbox.launch = preloaded.launch
+
+_environment = without_own(os.environ)  # `pytest` in an activated environment is the same as `make test`
+os.environ.clear()
+os.environ.update(_environment)
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Started in the background of a shell: programs started by tests would ignore Ctrl-C too.
