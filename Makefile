@@ -57,11 +57,11 @@ docs: setup      ## the documentation as a site in .cache/site; a dead link or a
 reference: setup ## write the pages anew that are made from the code: docs/reference, the man page, the dashboard's types
 	@$(BIN)/python -m agent_orchestrator.cli.reference docs/reference/commands.md
 	@$(BIN)/python -m agent_orchestrator.cli.manual docs/reference/ao.1
-	@$(BIN)/python -m agent_orchestrator.server.reference docs/reference/api.md
+	@$(BIN)/python -m agent_orchestrator.server.schema.reference docs/reference/api.md
 	@$(BIN)/python -m agent_orchestrator.testing.reference docs/reference/events.md
 	@$(BIN)/python -m agent_orchestrator.testing.plugin_reference docs/reference/plugins.md
 	@$(BIN)/python -c 'from agent_orchestrator.config.schema import reference_markdown; print(reference_markdown(), end="")' > docs/reference/configuration.md
-	@$(BIN)/python -m agent_orchestrator.server.typescript dashboard/src/api/types.ts
+	@$(BIN)/python -m agent_orchestrator.server.schema.typescript dashboard/src/api/types.ts
 
 test-agents: setup   ## the real agent CLIs, installed outside the repository, on the scripted model
 	@scripts/install-tmux

@@ -21,7 +21,7 @@ from benchmarks.measure import Figure, Growth, Result, cpu_exact, quartiles
 TIMES = 3
 JUDGED = 200
 PATIENCE = 60.0
-IMPORT = [sys.executable, "-c", "import agent_orchestrator.daemon"]
+IMPORT = [sys.executable, "-c", "import agent_orchestrator.daemon.__main__"]
 
 
 class Restarts:

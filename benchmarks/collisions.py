@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agent_orchestrator.host import LocalHost
-from agent_orchestrator.services.conflicts import Branch, Outlook, is_lock_file
+from agent_orchestrator.base.host import LocalHost
+from agent_orchestrator.changes.conflicts import Branch, Outlook, is_lock_file
 from benchmarks.measure import Figure, Growth, Result, quartiles
 
 SIZES = (12, 25, 50)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from agent_orchestrator.home import Home
+from agent_orchestrator.base.home import Home
 from agent_orchestrator.plugins.runtimes.process import attach_command
 from agent_orchestrator.testing.sandbox import Sandbox
 from agent_orchestrator.testing.terminals import PersonsTerminal

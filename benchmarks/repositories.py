@@ -16,13 +16,14 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 
-from agent_orchestrator.git import PARALLEL
-from agent_orchestrator.host import Completed, LocalHost
+from agent_orchestrator.base.git.commands import PARALLEL
+from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.plugins.workspaces.clone import Clone
-from agent_orchestrator.plugins.workspaces.copying import Copier
-from agent_orchestrator.plugins.workspaces.making import GitWorkspace
+from agent_orchestrator.plugins.workspaces.file_copy import Copier
+from agent_orchestrator.plugins.workspaces.git_workspace import GitWorkspace
 from agent_orchestrator.plugins.workspaces.worktree import Worktree
 from agent_orchestrator.protocols import WorkspaceSpec
+from agent_orchestrator.protocols.host import Completed
 from benchmarks.measure import Figure, Growth, LeftOut, Result, ratios, timed
 
 SIZES = {1_000: 5, 10_000: 3, 100_000: 2}

@@ -9,9 +9,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from agent_orchestrator.services.checks.missing import missing_environment
-from agent_orchestrator.services.checks.outcome import both, compare
-from agent_orchestrator.services.checks.runners import read_outcome
+from agent_orchestrator.changes.checks.missing import missing_environment
+from agent_orchestrator.changes.checks.outcome import both, compare
+from agent_orchestrator.changes.checks.runners import read_outcome
 from benchmarks.measure import Figure
 
 FILES, EACH = 50, 100

@@ -11,21 +11,21 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from agent_orchestrator.base.files.watch import Watch
+from agent_orchestrator.base.home import Home
+from agent_orchestrator.base.host import LocalHost
+from agent_orchestrator.changes.conflicts import Conflicts
 from agent_orchestrator.config.scope import ConfigSet
-from agent_orchestrator.flow import events as e
-from agent_orchestrator.flow.engine import Flow
-from agent_orchestrator.flow.events import Event
-from agent_orchestrator.flow.rules import DEFAULT_RULES
-from agent_orchestrator.home import Home
-from agent_orchestrator.host import LocalHost
-from agent_orchestrator.services.admission import Admission
-from agent_orchestrator.services.backlog import Backlog
-from agent_orchestrator.services.budgets import Budgets
-from agent_orchestrator.services.conflicts import Conflicts
-from agent_orchestrator.services.quota import Quota
+from agent_orchestrator.core import events as e
+from agent_orchestrator.core.engine import Flow
+from agent_orchestrator.core.events import Event
+from agent_orchestrator.core.rules import DEFAULT_RULES
+from agent_orchestrator.fleet.scheduling.admission import Admission
+from agent_orchestrator.fleet.scheduling.backlog import Backlog
+from agent_orchestrator.fleet.usage.account_limits import Quota
+from agent_orchestrator.fleet.usage.budgets import Budgets
 from agent_orchestrator.testing.memory import MemoryStore
 from agent_orchestrator.testing.sandbox import Sandbox
-from agent_orchestrator.watch import Watch
 from benchmarks.measure import Figure, resident
 
 QUEUED = 1000

@@ -10,13 +10,13 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 
-from agent_orchestrator.flow import events as e
-from agent_orchestrator.flow.effects import Effect, Runner
-from agent_orchestrator.flow.engine import Flow
-from agent_orchestrator.flow.events import Event
-from agent_orchestrator.flow.reactions import Intent
-from agent_orchestrator.flow.rules import DEFAULT_RULES
-from agent_orchestrator.store.database import Database
+from agent_orchestrator.core import events as e
+from agent_orchestrator.core.effects import Effect, Runner
+from agent_orchestrator.core.engine import Flow
+from agent_orchestrator.core.events import Event
+from agent_orchestrator.core.reactions import Intent
+from agent_orchestrator.core.rules import DEFAULT_RULES
+from agent_orchestrator.core.store.database import Database
 from agent_orchestrator.testing.postgres import Server, programs
 from benchmarks.measure import Figure
 
@@ -37,8 +37,8 @@ def storing(folder: Path) -> Iterator[Figure]:
 
 
 async def _measured(folder: Path, url: str) -> Sequence[Figure]:
-    from agent_orchestrator.store.postgres import Postgres
-    from agent_orchestrator.store.turn import Active
+    from agent_orchestrator.core.store.leader import Active
+    from agent_orchestrator.core.store.postgres import Postgres
 
     stores = [Database.sqlite(folder / "ao.db"), Postgres(url, Active("bench", str(folder), os.getpid(), time.time()))]
     flows = [Flow(store, time.time, lambda _project, _profile: DEFAULT_RULES) for store in stores]

@@ -12,7 +12,7 @@ import httpx2
 
 from agent_orchestrator import Notification, NotifierPlugin
 from agent_orchestrator.errors import AoError, Denied, Doubtful, Temporary, UsageError
-from agent_orchestrator.plain import clean_text, one_line
+from agent_orchestrator.protocols import clean_text, one_line
 
 API = "https://api.telegram.org"
 LONGEST = 4096

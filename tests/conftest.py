@@ -7,8 +7,8 @@ import signal
 
 from hypothesis import HealthCheck, settings
 
-from agent_orchestrator.interpreter import without_own
-from agent_orchestrator.testing import preloaded, sandbox
+from agent_orchestrator.base.interpreter import without_own
+from agent_orchestrator.testing import preloaded_daemon, sandbox
 from agent_orchestrator.testing.fixtures import anyio_backend as anyio_backend
 from agent_orchestrator.testing.fixtures import own_world as own_world
 
@@ -21,7 +21,7 @@ settings.register_profile(
 )
 settings.load_profile("same every time")
 
-sandbox.launch = preloaded.launch
+sandbox.launch = preloaded_daemon.launch
 
 _environment = without_own(os.environ)  # `pytest` in an activated environment is the same as `make test`
 os.environ.clear()

@@ -1,6 +1,6 @@
 """The daemon as it is, with a pulse beside it: how late its event loop is, and how many tasks it has.
 
-    python -m benchmarks.load.daemon …      as `python -m agent_orchestrator.daemon …`
+    python -m benchmarks.load.daemon …      as `python -m agent_orchestrator.daemon.__main__ …`
 
 `$AO_LOAD_PULSE` names the file for it, one JSON object a line. With `$AO_LOAD_STACKS` a thread also writes down what the
 event loop is at when it is late.
@@ -20,9 +20,9 @@ import traceback
 from pathlib import Path
 from typing import TextIO
 
-from agent_orchestrator import daemon
-from agent_orchestrator.home import Home
-from agent_orchestrator.stalls import Watchdog
+from agent_orchestrator.base.home import Home
+from agent_orchestrator.base.loop_watchdog import Watchdog
+from agent_orchestrator.daemon import __main__
 
 BEAT = 0.02
 LATE = 0.05
@@ -78,7 +78,7 @@ class Pulse:
 
 def main() -> int:
     """Run the daemon with its pulse."""
-    real = daemon._run
+    real = __main__._run
 
     async def watched(home: Home, options: argparse.Namespace, watchdog: Watchdog) -> None:
         if os.environ.get("AO_LOAD_STACKS"):
@@ -89,12 +89,12 @@ def main() -> int:
         finally:
             beating.cancel()
 
-    daemon._run = watched
+    __main__._run = watched
     with Path(os.environ["AO_LOAD_PULSE"]).open("a") as file:
         pulse = Pulse(file)
         gc.callbacks.append(pulse.collecting)
         try:
-            return daemon.main()
+            return __main__.main()
         finally:
             gc.callbacks.remove(pulse.collecting)
 

@@ -7,41 +7,41 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # type checkers take it for true; `typing` itself would be half of what a command may take
 if TYPE_CHECKING:
-    from agent_orchestrator.api.events import Event as Event
-    from agent_orchestrator.api.events import FailedCheck as FailedCheck
-    from agent_orchestrator.api.fleet import HandlerError as HandlerError
-    from agent_orchestrator.api.fleet import Result as Result
-    from agent_orchestrator.api.link import TimedOut as TimedOut
-    from agent_orchestrator.api.orchestrator import Orchestrator as Orchestrator
-    from agent_orchestrator.api.orchestrator import OrchestratorAgent as OrchestratorAgent
-    from agent_orchestrator.api.orchestrator import Worktree as Worktree
-    from agent_orchestrator.api.plugins import AgentConfig as AgentConfig
-    from agent_orchestrator.api.plugins import AgentPlugin as AgentPlugin
-    from agent_orchestrator.api.plugins import AgentStatus as AgentStatus
-    from agent_orchestrator.api.plugins import NotifierPlugin as NotifierPlugin
-    from agent_orchestrator.api.records import AgentRuntime as AgentRuntime
-    from agent_orchestrator.api.records import Diff as Diff
-    from agent_orchestrator.api.records import PullRequest as PullRequest
-    from agent_orchestrator.api.records import SessionStatus as SessionStatus
-    from agent_orchestrator.api.sessions import Session as Session
-    from agent_orchestrator.api.sessions import SessionManager as SessionManager
-    from agent_orchestrator.api.tasks import Piece as Piece
-    from agent_orchestrator.api.tasks import Plan as Plan
-    from agent_orchestrator.api.tasks import Task as Task
+    from agent_orchestrator.client.api.events import Event as Event
+    from agent_orchestrator.client.api.events import FailedCheck as FailedCheck
+    from agent_orchestrator.client.api.fleet import HandlerError as HandlerError
+    from agent_orchestrator.client.api.fleet import Result as Result
+    from agent_orchestrator.client.api.link import TimedOut as TimedOut
+    from agent_orchestrator.client.api.orchestrator import Orchestrator as Orchestrator
+    from agent_orchestrator.client.api.orchestrator import OrchestratorAgent as OrchestratorAgent
+    from agent_orchestrator.client.api.orchestrator import Worktree as Worktree
+    from agent_orchestrator.client.api.plugins import AgentConfig as AgentConfig
+    from agent_orchestrator.client.api.plugins import AgentPlugin as AgentPlugin
+    from agent_orchestrator.client.api.plugins import AgentStatus as AgentStatus
+    from agent_orchestrator.client.api.plugins import NotifierPlugin as NotifierPlugin
+    from agent_orchestrator.client.api.records import AgentRuntime as AgentRuntime
+    from agent_orchestrator.client.api.records import Diff as Diff
+    from agent_orchestrator.client.api.records import PullRequest as PullRequest
+    from agent_orchestrator.client.api.records import SessionStatus as SessionStatus
+    from agent_orchestrator.client.api.sessions import Session as Session
+    from agent_orchestrator.client.api.sessions import SessionManager as SessionManager
+    from agent_orchestrator.client.api.tasks import Piece as Piece
+    from agent_orchestrator.client.api.tasks import Plan as Plan
+    from agent_orchestrator.client.api.tasks import Task as Task
     from agent_orchestrator.errors import AoError as AoError
     from agent_orchestrator.protocols import Notification as Notification
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "api.events": ("Event", "FailedCheck"),
-    "api.fleet": ("HandlerError", "Result"),
-    "api.link": ("TimedOut",),
-    "api.orchestrator": ("Orchestrator", "OrchestratorAgent", "Worktree"),
-    "api.plugins": ("AgentConfig", "AgentPlugin", "AgentStatus", "NotifierPlugin"),
-    "api.records": ("AgentRuntime", "Diff", "PullRequest", "SessionStatus"),
-    "api.sessions": ("Session", "SessionManager"),
-    "api.tasks": ("Piece", "Plan", "Task"),
+    "client.api.events": ("Event", "FailedCheck"),
+    "client.api.fleet": ("HandlerError", "Result"),
+    "client.api.link": ("TimedOut",),
+    "client.api.orchestrator": ("Orchestrator", "OrchestratorAgent", "Worktree"),
+    "client.api.plugins": ("AgentConfig", "AgentPlugin", "AgentStatus", "NotifierPlugin"),
+    "client.api.records": ("AgentRuntime", "Diff", "PullRequest", "SessionStatus"),
+    "client.api.sessions": ("Session", "SessionManager"),
+    "client.api.tasks": ("Piece", "Plan", "Task"),
     "errors": ("AoError",),
     "protocols": ("Notification",),
 }

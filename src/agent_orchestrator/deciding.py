@@ -1,50 +1,6 @@
-"""Answers an agent's hook before it uses its shell: allowed without a question, or left to the agent's own rules.
+"""Runs `sessions.permissions.hook`: sessions started by the release before name this module for the hook of an agent. To be removed in the next release."""
 
-    python -I -m agent_orchestrator.deciding WORKSPACE [COMMAND …] < hook.json
-
-For agents that work without a terminal, where nobody can be asked: the same rule as for all others. The commands are the project's own.
-"""
-
-from __future__ import annotations
-
-import json
-import os
-import sys
-from collections.abc import Mapping
-from pathlib import Path
-
-from agent_orchestrator.bearing_out import borne_out
-from agent_orchestrator.flow.permissions import permitted, told
-from agent_orchestrator.flow.steering import hook_folders
-
-
-def decide(
-    asked: object, workspace: str, own: tuple[str, ...], variables: Mapping[str, str] | None = None
-) -> dict[str, object] | None:
-    """What the hook says; nothing where it has nothing to say. `variables` are the agent's."""
-    given = asked.get("tool_input") if isinstance(asked, dict) else None
-    if not isinstance(asked, dict) or not isinstance(given, dict) or asked.get("tool_name") != "Bash":
-        return None
-    command, folder = given.get("command"), str(asked.get("cwd") or workspace)
-    if not isinstance(command, str) or not (folder == workspace or folder.startswith(f"{workspace}/")):
-        return None
-    where, hooks = folder[len(workspace) + 1 :], hook_folders(variables or {})
-    verdict = permitted("Bash", told(command), "auto-edit", own, (), workspace, where, hooks)
-    if not verdict or not borne_out(Path(workspace), verdict, hooks):
-        return None
-    answer = {"hookEventName": "PreToolUse", "permissionDecision": "allow", "permissionDecisionReason": verdict.why}
-    return {"hookSpecificOutput": answer}
-
-
-def main() -> None:
-    """Read what is asked, say what is decided."""
-    try:
-        answer = decide(json.load(sys.stdin), sys.argv[1], tuple(sys.argv[2:]), os.environ)
-    except (ValueError, RecursionError):
-        return
-    if answer:
-        sys.stdout.write(json.dumps(answer))
-
+from agent_orchestrator.sessions.permissions.hook import main
 
 if __name__ == "__main__":
     main()

@@ -21,11 +21,11 @@ from functools import cache
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from agent_orchestrator.api import fleet, orchestrator, sessions
-from agent_orchestrator.api.events import Event as AsyncEvent
-from agent_orchestrator.api.events import Happened
-from agent_orchestrator.api.records import Diff, Message, PullRequest, SessionStatus
-from agent_orchestrator.api.tasks import Piece, Plan, Task, in_order
+from agent_orchestrator.client.api import fleet, orchestrator, sessions
+from agent_orchestrator.client.api.events import Event as AsyncEvent
+from agent_orchestrator.client.api.events import Happened
+from agent_orchestrator.client.api.records import Diff, Message, PullRequest, SessionStatus
+from agent_orchestrator.client.api.tasks import Piece, Plan, Task, in_order
 
 Value = TypeVar("Value")
 

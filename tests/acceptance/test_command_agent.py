@@ -14,7 +14,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from agent_orchestrator.services.lifecycle import FIRST_WORD_WITHIN
+from agent_orchestrator.sessions.lifecycle import FIRST_WORD_WITHIN
 from agent_orchestrator.testing.sandbox import RUNTIMES, Sandbox, have_tmux
 from tests.acceptance.saying import acknowledged
 

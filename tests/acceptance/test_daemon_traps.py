@@ -16,7 +16,7 @@ from tests.acceptance.saying import refused
 
 READING = """
 import sys
-from agent_orchestrator import daemon
+from agent_orchestrator.daemon import __main__ as daemon
 from agent_orchestrator.config import load
 
 def trapped(tree, notes, normalise=load.normalise):
@@ -30,7 +30,7 @@ sys.exit(daemon.main())
 
 SIGNALLED = """
 import signal, sys
-from agent_orchestrator import daemon
+from agent_orchestrator.daemon import __main__ as daemon
 
 def trapped(self, *given, write=daemon.Daemon._write_info, **more):
     write(self, *given, **more)

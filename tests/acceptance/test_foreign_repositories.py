@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from agent_orchestrator.cli.opening import attach_command
-from agent_orchestrator.cli.top.acts import command
+from agent_orchestrator.cli.sessions.open import attach_command
+from agent_orchestrator.cli.top.actions import command
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.testing.sandbox import Sandbox
 from tests.acceptance.saying import refused

@@ -711,6 +711,6 @@ async def test_ao_mcp_may_be_a_sessions_agent_and_says_how_it_is_added(box: Sand
 
 
 async def test_nothing_of_it_is_loaded_before_it_is_asked_for(shared: Sandbox) -> None:
-    look = "import sys, agent_orchestrator.daemon; print([name for name in sys.modules if name.startswith('mcp')])"
+    look = "import sys, agent_orchestrator.daemon.__main__; print([name for name in sys.modules if name.startswith('mcp')])"
     loaded = subprocess.run([sys.executable, "-c", look], env=shared.env, capture_output=True, text=True, check=True)
     assert loaded.stdout.strip() == "[]"

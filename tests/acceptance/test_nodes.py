@@ -32,7 +32,7 @@ class Cluster:
         self.worker = self.start()
 
     def start(self) -> subprocess.Popen[bytes]:
-        argv = [sys.executable, "-m", "agent_orchestrator.nodes.worker", "--url", self.url, "--name", "n1"]
+        argv = [sys.executable, "-m", "agent_orchestrator.cluster.node.worker", "--url", self.url, "--name", "n1"]
         nothing = subprocess.DEVNULL
         argv += ["--home", str(self.home), "--label", "region=here"]
         self.worker = subprocess.Popen(argv, env=self.env, stdin=nothing, stdout=nothing, stderr=nothing)

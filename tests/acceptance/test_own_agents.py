@@ -37,9 +37,9 @@ for line in sys.stdin: turn(line.rstrip("\\n"))
 
 PLUGIN = """\
 import asyncio, json, re, sys
-from agent_orchestrator.plugins.agents.journals import Journal
+from agent_orchestrator.plugins.agents.shared.journals import Journal
 from agent_orchestrator.protocols import Activity, AgentLaunch, Found, Heard, ScreenRules
-from agent_orchestrator.reports import (
+from agent_orchestrator.protocols.reports import (
     ActivityReport, AckReport, PermissionReport, ProgressReport, TookReport, TurnReport, UsageReport,
 )
 
@@ -81,7 +81,7 @@ HEADLESS = """\
         return Turn((sys.executable, "-c", code), stdin=json.dumps(say))
     def read_turn(self, line):
         from agent_orchestrator.protocols import TurnLine
-        from agent_orchestrator.reports import ConversationReport
+        from agent_orchestrator.protocols.reports import ConversationReport
         data = json.loads(line)
         if "id" in data: return TurnLine(reports=(ConversationReport(data["id"]),))
         return TurnLine(f"{data['said']} ({data['went on']})", (UsageReport("m", 7, 3, usd=0.01), TurnReport(data["said"])))

@@ -175,7 +175,7 @@ def test_a_daemon_that_was_started_by_a_link_to_our_environment_knows_it(tmp_pat
 
 def test_a_person_gets_ao_from_a_folder_that_holds_nothing_else(tmp_path: Path) -> None:
     folder = tmp_path / "programs"
-    subprocess.run([sys.executable, "-m", "agent_orchestrator.interpreter", str(folder)], check=True)
+    subprocess.run([sys.executable, "-m", "agent_orchestrator.base.interpreter", str(folder)], check=True)
     assert sorted(one.name for one in folder.iterdir()) == ["agent-orchestrator", "ao"]
     for name in ("ao", "agent-orchestrator"):
         done = subprocess.run([folder / name, "--version"], cwd="/", capture_output=True, text=True, check=True)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from agent_orchestrator.flow.events import rfc3339
+from agent_orchestrator.core.events import rfc3339
 from agent_orchestrator.testing.sandbox import Sandbox
 from tests.acceptance.forging import PLENTY, status
 from tests.acceptance.planning import WRITES, crashing, goal, task

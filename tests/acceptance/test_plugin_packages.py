@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from agent_orchestrator import scaffold
-from agent_orchestrator.registry import SLOTS, Registry
+from agent_orchestrator.cli import scaffold
+from agent_orchestrator.config.projects.plugin_registry import SLOTS, Registry
 from agent_orchestrator.testing import sandbox
 from agent_orchestrator.testing.sandbox import Sandbox
 

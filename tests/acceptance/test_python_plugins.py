@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from agent_orchestrator import AgentConfig, AgentPlugin, AgentStatus, NotifierPlugin, Task
+from agent_orchestrator.base.host import LocalHost
+from agent_orchestrator.config.projects.plugin_registry import Registry
 from agent_orchestrator.errors import UsageError
-from agent_orchestrator.host import LocalHost
 from agent_orchestrator.protocols import Agent, Notification
-from agent_orchestrator.registry import Registry
 from agent_orchestrator.testing.contracts.agent import AgentContract
 from agent_orchestrator.testing.sandbox import Sandbox
 

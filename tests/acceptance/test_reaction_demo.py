@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent_orchestrator.flow.rules import TRIGGERS
+from agent_orchestrator.core.rules import TRIGGERS
 from agent_orchestrator.testing import demo
 from agent_orchestrator.testing.demo_triggers import FIRST, SECOND
 from agent_orchestrator.testing.sandbox import Sandbox, have_tmux

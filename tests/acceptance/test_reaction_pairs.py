@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agent_orchestrator.flow.rules import TRIGGERS
+from agent_orchestrator.core.rules import TRIGGERS
 from agent_orchestrator.testing.sandbox import Sandbox
 
 PATIENCE = 120.0

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agent_orchestrator import scaffold
+from agent_orchestrator.cli import scaffold
 from agent_orchestrator.testing.sandbox import Sandbox
 
 CONFIG = """\

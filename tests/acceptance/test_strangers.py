@@ -11,8 +11,8 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+from agent_orchestrator.config.tokens import Tokens
 from agent_orchestrator.errors import AoError, Conflict
-from agent_orchestrator.services.tokens import Tokens
 from agent_orchestrator.testing.sandbox import Sandbox
 from tests.acceptance.forging import PLENTY, Json, messages, status, until, work
 from tests.acceptance.saying import refused

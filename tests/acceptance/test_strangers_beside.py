@@ -9,12 +9,12 @@ from typing import Any, cast
 
 import pytest
 
-from agent_orchestrator.flow.events import IssueChanged
-from agent_orchestrator.flow.forge import issue_news
-from agent_orchestrator.flow.pull import Issue
-from agent_orchestrator.forge import Author
-from agent_orchestrator.forge import Issue as Told
-from agent_orchestrator.services.acting import MOST_HELD, Actions
+from agent_orchestrator.changes.forge_sync.pull_request_events import issue_news
+from agent_orchestrator.core.events import IssueChanged
+from agent_orchestrator.core.pull_request import Issue
+from agent_orchestrator.fleet.reactions.actions import MOST_HELD, Actions
+from agent_orchestrator.protocols.forge import Author
+from agent_orchestrator.protocols.forge import Issue as Told
 from agent_orchestrator.testing.sandbox import Sandbox
 from tests.acceptance.forging import PLENTY, status, work
 from tests.acceptance.test_strangers import DONE, comment, sent, waits

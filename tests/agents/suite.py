@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from agent_orchestrator.spool import clean_text
+from agent_orchestrator.plugins.agents.shared.spool import clean_text
 from agent_orchestrator.testing.model import ScriptedModel
 from agent_orchestrator.testing.sandbox import Sandbox
 from tests.agents.labs import Lab

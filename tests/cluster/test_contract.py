@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from agent_orchestrator.home import Home
-from agent_orchestrator.host import LocalHost
-from agent_orchestrator.nodes.calls import PROTOCOL, Hello
-from agent_orchestrator.nodes.link import Link, Reply, Request
-from agent_orchestrator.nodes.mirror import Mirror
-from agent_orchestrator.nodes.remote import RemoteNode
-from agent_orchestrator.nodes.serving import Serving
+from agent_orchestrator.base.files.watch import Watch
+from agent_orchestrator.base.home import Home
+from agent_orchestrator.base.host import LocalHost
+from agent_orchestrator.cluster.link.calls import PROTOCOL, Hello
+from agent_orchestrator.cluster.link.connection import Link, Reply, Request
+from agent_orchestrator.cluster.node.calls_served import Serving
+from agent_orchestrator.cluster.nodes.mirror import Mirror
+from agent_orchestrator.cluster.nodes.remote import RemoteNode
 from agent_orchestrator.protocols import Runtime
 from agent_orchestrator.testing.contracts.runtime import RuntimeContract
-from agent_orchestrator.watch import Watch
-from tests.integration.nodes.bench import Pipe
+from tests.integration.cluster.bench import Pipe
 
 
 async def renew(_request: Request) -> Reply:

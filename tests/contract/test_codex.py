@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from agent_orchestrator.host import LocalHost
+from agent_orchestrator.base.host import LocalHost
+from agent_orchestrator.config.projects.plugin_registry import Registry
 from agent_orchestrator.protocols import Agent
-from agent_orchestrator.registry import Registry
 from agent_orchestrator.testing.contracts.agent import AgentContract
 
 

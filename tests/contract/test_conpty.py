@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.errors import Temporary
-from agent_orchestrator.host import LocalHost
-from agent_orchestrator.plugins.runtimes.holders import Loopback, read_address
+from agent_orchestrator.plugins.runtimes.holder_client import Loopback, read_address
 from agent_orchestrator.plugins.runtimes.process import Process
 from agent_orchestrator.protocols import Alive, Runtime
 from agent_orchestrator.testing.contracts.runtime import Bench, RuntimeContract

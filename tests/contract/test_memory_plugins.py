@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.errors import Conflict, Temporary
-from agent_orchestrator.host import LocalHost
 from agent_orchestrator.protocols import (
     SCM,
     Agent,

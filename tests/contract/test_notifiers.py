@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_orchestrator.host import LocalHost
+from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.plugins.notifiers.apprise import AnyApprise
 from agent_orchestrator.plugins.notifiers.composio import Composio
 from agent_orchestrator.plugins.notifiers.desktop import Desktop

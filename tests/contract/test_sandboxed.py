@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from agent_orchestrator.home import Home
-from agent_orchestrator.host import LocalHost, ProcessId
+from agent_orchestrator.base.home import Home
+from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.plugins.runtimes import sandbox
 from agent_orchestrator.plugins.runtimes.process import Process
 from agent_orchestrator.plugins.runtimes.tmux import Tmux
 from agent_orchestrator.protocols import Exit, Gone, Handle, LaunchSpec, Runtime
+from agent_orchestrator.protocols.host import ProcessId
 from agent_orchestrator.testing.contracts.runtime import Bench, RuntimeContract, python
 from agent_orchestrator.testing.sandbox import have_bwrap
 from agent_orchestrator.testing.terminals import eventually

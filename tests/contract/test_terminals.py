@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from agent_orchestrator.base.host import LocalHost
+from agent_orchestrator.config.projects.plugin_registry import BUILT_IN, Registry
 from agent_orchestrator.errors import Missing, UsageError
-from agent_orchestrator.host import LocalHost
 from agent_orchestrator.plugins.terminals import iterm2
 from agent_orchestrator.plugins.terminals.auto import pick
 from agent_orchestrator.plugins.terminals.command import Command
@@ -23,7 +24,6 @@ from agent_orchestrator.plugins.terminals.web import Web
 from agent_orchestrator.plugins.terminals.wezterm import WezTerm
 from agent_orchestrator.plugins.terminals.windows_terminal import WindowsTerminal
 from agent_orchestrator.protocols import Terminal, Window
-from agent_orchestrator.registry import BUILT_IN, Registry
 from agent_orchestrator.testing.contracts.terminal import TerminalContract
 from agent_orchestrator.testing.programs import Programs
 from agent_orchestrator.testing.sandbox import have_tmux

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent_orchestrator.host import LocalHost
+from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.plugins.workspaces.clone import Clone
 from agent_orchestrator.plugins.workspaces.worktree import Worktree
 from agent_orchestrator.protocols import Workspace

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_orchestrator.host import LocalHost
+from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.plugins.runtimes.docker.runtime import Docker
 from agent_orchestrator.protocols import Container, Handle, Runtime
 from agent_orchestrator.testing.contracts.runtime import RuntimeContract

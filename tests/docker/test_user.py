@@ -19,7 +19,7 @@ PYTHON = "/usr/bin/python3"
 PROGRAM = f"""
 import asyncio, json, subprocess, sys
 from pathlib import Path
-from agent_orchestrator.host import LocalHost
+from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.plugins.runtimes.docker.runtime import Docker
 from agent_orchestrator.protocols import Container, LaunchSpec
 

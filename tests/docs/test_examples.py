@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
+from agent_orchestrator.base.host import LocalHost
+from agent_orchestrator.config.projects.plugin_registry import Registry
 from agent_orchestrator.errors import Denied, Temporary, UsageError
-from agent_orchestrator.host import LocalHost
 from agent_orchestrator.protocols import Agent, Notification, Notifier
-from agent_orchestrator.registry import Registry
 from agent_orchestrator.testing.contracts.agent import AgentContract
 from agent_orchestrator.testing.contracts.notifier import NotifierContract
 from agent_orchestrator.testing.sandbox import Sandbox

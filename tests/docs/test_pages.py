@@ -11,8 +11,8 @@ import pytest
 
 from agent_orchestrator.cli.app import COMMANDS
 from agent_orchestrator.config.load import load
-from agent_orchestrator.flow.events import KINDS, Unknown
-from agent_orchestrator.flow.status import COLUMNS, QUIET
+from agent_orchestrator.core.events import KINDS, Unknown
+from agent_orchestrator.core.status import COLUMNS, QUIET
 from agent_orchestrator.testing.reference import reference
 from tests.docs.pages import PACKAGE, PAGES, ROOT, WRITTEN, Block, anchors, blocks, name, prose
 

@@ -8,8 +8,8 @@ import tomllib
 
 import pytest
 
-from agent_orchestrator import scaffold
-from agent_orchestrator.registry import SLOTS
+from agent_orchestrator.cli import scaffold
+from agent_orchestrator.config.projects.plugin_registry import SLOTS
 from tests.docs.pages import ROOT, blocks
 
 FOLDER = ROOT / "docs" / "plugins"

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from agent_orchestrator.interpreter import make_launchers
+from agent_orchestrator.base.interpreter import make_launchers
 from agent_orchestrator.testing.sandbox import Sandbox
 from tests.docs.pages import ROOT, Block, blocks
 

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from agent_orchestrator.config.model import Reaction, keys_of
-from agent_orchestrator.flow.rules import ACTIONS, PRIORITIES, STRATEGIES, TRIGGERS
+from agent_orchestrator.core.rules import ACTIONS, PRIORITIES, STRATEGIES, TRIGGERS
 from tests.docs.pages import ROOT
 
 PAGE = (ROOT / "docs" / "reactions.md").read_text()

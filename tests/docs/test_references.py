@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from agent_orchestrator.registry import BUILT_IN, SLOTS
+from agent_orchestrator.config.projects.plugin_registry import BUILT_IN, SLOTS
 from agent_orchestrator.testing.plugin_reference import reference
 from tests.docs.pages import ROOT, WRITTEN
 

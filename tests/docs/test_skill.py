@@ -10,7 +10,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from agent_orchestrator.cli.app import COMMANDS, cli
-from agent_orchestrator.cli.skill import NAME, text
+from agent_orchestrator.cli.setup.skill import NAME, text
 from tests.docs.pages import PACKAGE, ROOT
 
 _HEAD, _BODY = re.fullmatch(r"---\n(.*?\n)---\n(.*)", text(), re.DOTALL).groups()  # type: ignore[union-attr]

@@ -28,19 +28,19 @@ from types import FrameType
 from typing import Any
 
 import agent_orchestrator
-from agent_orchestrator.host import LocalHost
-from agent_orchestrator.store import database
+from agent_orchestrator.base.host import LocalHost
+from agent_orchestrator.core.store import database
 
 PRODUCT = str(Path(agent_orchestrator.__file__).parent) + os.sep
 PLUMBING = (
     "host.py",
-    "services/confinement.py",
+    "sessions/isolation/sandbox.py",
     "git.py",
-    "plugins/forges/http.py",
-    "services/forges/patience.py",
-    "flow/effects.py",
-    "flow/engine.py",
-    "store/database.py",
+    "plugins/forges/shared/http.py",
+    "changes/forge_sync/backoff.py",
+    "core/effects.py",
+    "core/engine.py",
+    "core/store/database.py",
     "daemon.py:main",
     "daemon.py:_run",
 )
@@ -288,9 +288,9 @@ def install_planned() -> None:
 def main() -> int:
     """The daemon, counted."""
     install_planned()
-    from agent_orchestrator import daemon
+    from agent_orchestrator.daemon import __main__
 
-    return daemon.main()
+    return __main__.main()
 
 
 if __name__ == "__main__":

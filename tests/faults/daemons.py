@@ -146,7 +146,7 @@ def _start() -> subprocess.Popen[bytes]:
 
 
 def _serve(argv: Sequence[str], env: Mapping[str, str], log: str) -> int:
-    from agent_orchestrator import daemon
+    from agent_orchestrator.daemon import __main__ as daemon
 
     os.setsid()
     try:
@@ -160,7 +160,7 @@ def _serve(argv: Sequence[str], env: Mapping[str, str], log: str) -> int:
     os.environ.clear()
     os.environ.update(env)
     _live_by(env)
-    sys.argv = ["agent_orchestrator.daemon", *argv]
+    sys.argv = ["agent_orchestrator.daemon.__main__", *argv]
     return daemon.main()
 
 
@@ -197,7 +197,7 @@ def _nurse(argv: Sequence[str], env: Mapping[str, str], log: str, ends: str) -> 
 def main() -> None:
     """Start a daemon for every line of standard input."""
     time.time = _shifted
-    from agent_orchestrator import daemon
+    from agent_orchestrator.daemon import __main__ as daemon
 
     assert daemon
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from agent_orchestrator.testing.forge import bare
-from agent_orchestrator.testing.github import GitHubServer, landing
-from agent_orchestrator.testing.github.graphql import load
+from agent_orchestrator.testing.github import GitHubServer, merges
+from agent_orchestrator.testing.github.graphql.endpoint import load
 from tests.forges import fetch
 
 REPO = "acme/app"
@@ -98,14 +98,14 @@ class Town:
             plain(repo, event, payload)
 
         forge.world.hooks.happened = happened  # type: ignore[method-assign]
-        land = landing.merge
+        land = merges.merge
 
         def merge(world: Any, pull: Any, user: Any, method: str = "merge", sha: str | None = None, *more: Any) -> str:
             made, head = land(world, pull, user, method, sha, *more), pull.head_sha
             self.merges[pull.number] = (sha or "", head)
             return made
 
-        landing.merge = merge  # type: ignore[assignment]  # this process is the forge's own
+        merges.merge = merge  # type: ignore[assignment]  # this process is the forge's own
 
     def _note(self, event: str, payload: dict[str, Any]) -> None:
         if event == "push":

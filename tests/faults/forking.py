@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from agent_orchestrator import cli
-from agent_orchestrator import daemon as the_daemon
-from agent_orchestrator.client import Client
+from agent_orchestrator.client.daemon_client import Client
+from agent_orchestrator.daemon import __main__ as the_daemon
 from tests.faults.crashing import install_planned
 
 COMMAND_WITHIN = 180.0
@@ -49,7 +49,7 @@ def daemon(env: Mapping[str, str], log: Path) -> Child:
 
     def serve() -> int:
         os.setsid()
-        sys.argv = ["agent_orchestrator.daemon", "--port", "0"]
+        sys.argv = ["agent_orchestrator.daemon.__main__", "--port", "0"]
         install_planned()
         return the_daemon.main()
 

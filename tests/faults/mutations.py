@@ -32,18 +32,24 @@ PLANTED = {
         "a stopped session's workspace is removed without saving what is in it",
         (
             (
-                "services/lifecycle.py",
+                "sessions/lifecycle.py",
                 "report = await site.rescue(spec)\n                kept, why = await self._remove(facts, spec)",
                 "report = await site.saved_before(spec)\n                shutil.rmtree(spec.path)\n"
                 "                await self.plugins.workspace_of(facts).remove(spec)",
             ),
-            ("services/lifecycle.py", "import asyncio\n", "import asyncio\nimport shutil\n"),
+            ("sessions/lifecycle.py", "import asyncio\n", "import asyncio\nimport shutil\n"),
         ),
         "work is never lost",
     ),
     "believed": Planted(
         "a message that was written counts as acknowledged",
-        (("flow/fold.py", 'body.message, "delivered", event.time', 'body.message, "acknowledged", event.time'),),
+        (
+            (
+                "core/fold/sessions.py",
+                'body.message, "delivered", event.time',
+                'body.message, "acknowledged", event.time',
+            ),
+        ),
         "messages once",
         "kill-agent,kill-holder,kill-tmux",
     ),
@@ -51,7 +57,7 @@ PLANTED = {
         "what could not be written counts as recorded",
         (
             (
-                "flow/engine.py",
+                "core/engine.py",
                 "self._jobs[:0] = patient",
                 "for job in patient:\n                job.answer.done() or job.answer.set_result([])",
             ),
@@ -69,11 +75,11 @@ PLANTED = {
         "messages are typed whether or not the agent waits on a permission dialog",
         (
             (
-                "services/lifecycle.py",
+                "sessions/lifecycle.py",
                 'if facts.activity.state == "blocked":\n            raise Again(60.0',
                 "if False:\n            raise Again(60.0",
             ),
-            ("services/lifecycle.py", "if blocked.search(shown):", "if False:"),
+            ("sessions/lifecycle.py", "if blocked.search(shown):", "if False:"),
         ),
         "dialogs untouched",
         rounds=96,
@@ -82,7 +88,7 @@ PLANTED = {
         "a landing moves the base and leaves the user's checkout of it as it was",
         (
             (
-                "services/landing/checkout.py",
+                "changes/merge/user_checkout.py",
                 'from one commit to the other, or say what stands in the way."""\n',
                 'from one commit to the other, or say what stands in the way."""\n        return None\n',
             ),
@@ -91,7 +97,7 @@ PLANTED = {
     ),
     "unchecked": Planted(
         "the merge queue takes every commit for checked",
-        (("services/merge_queue/lane.py", "failed = await self._check(ticket, built, doubt)", "failed = ()"),),
+        (("changes/merge_queue/lane.py", "failed = await self._check(ticket, built, doubt)", "failed = ()"),),
         "landed as checked",
     ),
     "litter": Planted(
@@ -107,7 +113,7 @@ PLANTED = {
     ),
     "traceback": Planted(
         "a full disk is a fault of the program",
-        (("flow/effects.py", "        error = machine_short(error) or error\n", ""),),
+        (("core/effects.py", "        error = machine_short(error) or error\n", ""),),
         "no fault logged",
         "disk-full,disk-read-only",
     ),
@@ -115,7 +121,7 @@ PLANTED = {
         "the log's numbers leave one out",
         (
             (
-                "flow/engine.py",
+                "core/engine.py",
                 "self.seq += len(outcome.changes)\n",
                 "self.seq += len(outcome.changes) + (self.seq > 60)\n",
             ),
@@ -126,7 +132,7 @@ PLANTED = {
         "comments at the forge are not taken in",
         (
             (
-                "flow/forge.py",
+                "changes/forge_sync/pull_request_events.py",
                 "def _added(comment: PullComment, head: str) -> e.Body:\n",
                 "def _added(comment: PullComment, head: str) -> e.Body:\n    return e.BaseMoved(head)\n",
             ),

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from agent_orchestrator.client import Client
+from agent_orchestrator.client.daemon_client import Client
 from agent_orchestrator.errors import AoError, Unreachable
 from agent_orchestrator.testing.sandbox import Sandbox
 from tests.faults import daemons, evidence

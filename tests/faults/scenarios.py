@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from agent_orchestrator.client import alive
+from agent_orchestrator.client.daemon_client import alive
 from agent_orchestrator.errors import AoError, Unreachable
 from agent_orchestrator.testing.sandbox import Sandbox
 from tests.faults import forking
@@ -148,7 +148,11 @@ class Stage:
             with contextlib.suppress(OSError):
                 command = (entry / "cmdline").read_bytes()
                 environ = (entry / "environ").read_bytes().split(b"\0")
-                if b"agent.py" not in command or b"holding" in command or not any(v.startswith(spool) for v in environ):
+                if (
+                    b"agent.py" not in command
+                    or b"pty_holder" in command
+                    or not any(v.startswith(spool) for v in environ)
+                ):
                     continue
                 if (entry / "stat").read_text().rpartition(")")[2].split()[0] != "Z":
                     named = next(v for v in environ if v.startswith(b"AO_SESSION="))

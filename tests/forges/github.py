@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from agent_orchestrator.forge import Merging, PullState
-from agent_orchestrator.host import LocalHost
-from agent_orchestrator.plugins.scm.github import GitHub
-from agent_orchestrator.plugins.trackers.github import GitHubIssues
+from agent_orchestrator.base.host import LocalHost
+from agent_orchestrator.plugins.forges.github.issues import GitHubIssues
+from agent_orchestrator.plugins.forges.github.pull_requests import GitHub
+from agent_orchestrator.protocols.forge import Merging, PullState
 from agent_orchestrator.testing.github import GitHubServer
 
 

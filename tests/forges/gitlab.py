@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from agent_orchestrator.host import LocalHost
-from agent_orchestrator.plugins.scm.gitlab import GitLab
-from agent_orchestrator.plugins.trackers.gitlab import GitLabIssues
+from agent_orchestrator.base.host import LocalHost
+from agent_orchestrator.plugins.forges.gitlab.issues import GitLabIssues
+from agent_orchestrator.plugins.forges.gitlab.merge_requests import GitLab
 from agent_orchestrator.testing.gitlab import GitLabServer, MergeRequest
 
 

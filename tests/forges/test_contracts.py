@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent_orchestrator.forge import SCM, PullState, Tracker
+from agent_orchestrator.protocols.forge import SCM, PullState, Tracker
 from agent_orchestrator.testing.contracts.scm import Ask, Judge, SCMContract
 from agent_orchestrator.testing.contracts.tracker import TrackerContract
 from agent_orchestrator.testing.github import GitHubServer

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agent_orchestrator.errors import NotFound, UsageError
-from agent_orchestrator.forge import IssueChange, Tracker
+from agent_orchestrator.protocols.forge import IssueChange, Tracker
 from agent_orchestrator.testing.gitlab import GitLabServer
 
 from . import github, gitlab

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from agent_orchestrator.errors import AoError, Conflict, Denied, NotFound, Temporary, UsageError
-from agent_orchestrator.forge import Hint
-from agent_orchestrator.plugins.scm.github import GitHub
+from agent_orchestrator.plugins.forges.github.pull_requests import GitHub
+from agent_orchestrator.protocols.forge import Hint
 from agent_orchestrator.testing.github import GitHubServer, Repo
 
 from .github import counted, landing, scm, tracker

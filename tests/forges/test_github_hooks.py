@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from agent_orchestrator.forge import Hint
-from agent_orchestrator.plugins.forges.github_hooks import GitHubHooks
+from agent_orchestrator.plugins.forges.github.webhooks import GitHubHooks
+from agent_orchestrator.protocols.forge import Hint
 from agent_orchestrator.testing.github import GitHubServer, Pull, Repo
 from agent_orchestrator.testing.github.hooks import request
 

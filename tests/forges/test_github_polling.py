@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from agent_orchestrator.forge import BaseChecks, Hint, Known, PullState
-from agent_orchestrator.plugins.scm.github import GitHub
+from agent_orchestrator.plugins.forges.github.pull_requests import GitHub
+from agent_orchestrator.protocols.forge import BaseChecks, Hint, Known, PullState
 from agent_orchestrator.testing.github import GitHubServer, Pull
 
 from .github import counted, scm

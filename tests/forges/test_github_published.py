@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from agent_orchestrator.forge import Delivery, Hint
-from agent_orchestrator.plugins.forges.github_hooks import GitHubHooks
-from agent_orchestrator.plugins.forges.github_host import VIEWER
-from agent_orchestrator.plugins.scm.github_documents import DOCUMENTS
+from agent_orchestrator.plugins.forges.github.graphql_documents import DOCUMENTS
+from agent_orchestrator.plugins.forges.github.host import VIEWER
+from agent_orchestrator.plugins.forges.github.webhooks import GitHubHooks
+from agent_orchestrator.protocols.forge import Hint, WebhookDelivery
 
 from . import fetch
 from .conftest import published
@@ -22,7 +22,7 @@ from .conftest import published
 def test_a_query_of_ours_fits_the_published_schema(schema: Path, name: str) -> None:
     import graphql
 
-    from agent_orchestrator.testing.github.graphql import load
+    from agent_orchestrator.testing.github.graphql.endpoint import load
 
     document = graphql.parse({**DOCUMENTS, "viewer": VIEWER}[name])
     assert [error.message for error in graphql.validate(load(schema), document)] == []
@@ -31,7 +31,7 @@ def test_a_query_of_ours_fits_the_published_schema(schema: Path, name: str) -> N
 def test_a_wrong_field_would_be_seen(schema: Path) -> None:
     import graphql
 
-    from agent_orchestrator.testing.github.graphql import load
+    from agent_orchestrator.testing.github.graphql.endpoint import load
 
     document = graphql.parse(DOCUMENTS["read"].replace("mergeStateStatus", "mergeStateStatu"))
     assert graphql.validate(load(schema), document)
@@ -56,7 +56,7 @@ def test_every_published_payload_is_survived_and_the_relevant_ones_tell_somethin
     told: Counter[str] = Counter()
     silent: Counter[str] = Counter()
     for name, payload in examples:
-        hint = hooks.hint(Delivery("d", name, payload))
+        hint = hooks.hint(WebhookDelivery("d", name, payload))
         (silent if hint is None else told)[name] += 1
         if hint is not None:
             assert hint.repo.count("/") == 1

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from agent_orchestrator.errors import Denied, NotFound, Temporary, UsageError
-from agent_orchestrator.forge import SCM, Merged, Metered, PullSpec, Unmergeable, Waiting
-from agent_orchestrator.plugins.scm.github_landing import delete_branch, merge_now
+from agent_orchestrator.plugins.forges.github.merge import delete_branch, merge_now
+from agent_orchestrator.protocols.forge import SCM, Merged, Metered, PullSpec, Unmergeable, Waiting
 from agent_orchestrator.testing.github import GitHubServer, Repo
 
 from .github import counted, landing, scm

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agent_orchestrator.errors import NotFound
-from agent_orchestrator.forge import Tracker
+from agent_orchestrator.protocols.forge import Tracker
 from agent_orchestrator.testing.github import GitHubServer, Repo
 
 from .github import tracker

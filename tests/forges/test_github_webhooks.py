@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from agent_orchestrator.testing.github import GitHubServer, landing, pulls
+from agent_orchestrator.testing.github import GitHubServer, merges, pulls
 
 from . import fetch
 from .client import Client
@@ -107,21 +107,21 @@ def more(forge: GitHubServer) -> None:
     forge.ready(pull)
     forge.close(pull)
     forge.reopen(pull)
-    landing.enable_auto_merge(forge.world, pull, forge.user("dev"), "merge")
-    landing.disable_auto_merge(forge.world, pull, forge.user("dev"))
+    merges.enable_auto_merge(forge.world, pull, forge.user("dev"), "merge")
+    merges.disable_auto_merge(forge.world, pull, forge.user("dev"))
     thread = forge.thread(pull, "idea.txt", 1, "Hm", by="rev")
     forge.resolve(thread)
     forge.resolve(thread, False)
     forge.check(repo, pull.head_sha, "tests", "success")
-    landing.enqueue(forge.world, pull, forge.user("dev"))
+    merges.enqueue(forge.world, pull, forge.user("dev"))
     forge.check(repo, forge.group(pull) or "", "tests", "failure")
     assert pull.queue is None
-    landing.enqueue(forge.world, pull, forge.user("dev"))
+    merges.enqueue(forge.world, pull, forge.user("dev"))
     assert pull.queue is not None
     forge.push(stranger, "idea", {"idea.txt": "2\n"}, by="stranger")
     assert pull.queue is None, "a push takes it out of the queue"
     forge.check(repo, pull.head_sha, "tests", "success")
-    landing.enqueue(forge.world, pull, forge.user("dev"))
+    merges.enqueue(forge.world, pull, forge.user("dev"))
     forge.check(repo, forge.group(pull) or "", "tests", "success")
     assert pull.merged
     issue = forge.issue(repo, "Again")

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Iterator
 import pytest
 
 from agent_orchestrator.errors import AoError, Conflict, Denied, NotFound, Temporary, UsageError
-from agent_orchestrator.forge import Hint
-from agent_orchestrator.plugins.scm.gitlab import GitLab
+from agent_orchestrator.plugins.forges.gitlab.merge_requests import GitLab
+from agent_orchestrator.protocols.forge import Hint
 from agent_orchestrator.testing.gitlab import GitLabServer, Project
 
 from .github import landing

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from agent_orchestrator.forge import Hint
-from agent_orchestrator.plugins.forges.gitlab_hooks import GitLabHooks
+from agent_orchestrator.plugins.forges.gitlab.webhooks import GitLabHooks
+from agent_orchestrator.protocols.forge import Hint
 from agent_orchestrator.testing.gitlab import GitLabServer, MergeRequest
 from agent_orchestrator.testing.gitlab.world import request
 

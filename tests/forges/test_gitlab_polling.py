@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from agent_orchestrator.forge import BaseChecks, Hint, Known, PullState
-from agent_orchestrator.plugins.scm.gitlab import GitLab
+from agent_orchestrator.plugins.forges.gitlab.merge_requests import GitLab
+from agent_orchestrator.protocols.forge import BaseChecks, Hint, Known, PullState
 from agent_orchestrator.testing.gitlab import GitLabServer, MergeRequest
 
 from .gitlab import name, scm

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agent_orchestrator.errors import Denied, NotFound, Temporary, UsageError
-from agent_orchestrator.forge import SCM, Merged, Metered, PullSpec, Unmergeable, Waiting
+from agent_orchestrator.protocols.forge import SCM, Merged, Metered, PullSpec, Unmergeable, Waiting
 from agent_orchestrator.testing.gitlab import GitLabServer, MergeRequest, Project
 
 from .github import landing

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from agent_orchestrator.errors import NotFound
-from agent_orchestrator.forge import Metered, Tracker
+from agent_orchestrator.protocols.forge import Metered, Tracker
 from agent_orchestrator.testing.gitlab import GitLabServer, Project
 
 from .gitlab import tracker

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from agent_orchestrator.errors import NotFound, UsageError
-from agent_orchestrator.forge import IssueChange
+from agent_orchestrator.protocols.forge import IssueChange
 
 from . import fetch
 from .conftest import published

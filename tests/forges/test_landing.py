@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent_orchestrator.forge import Waiting
+from agent_orchestrator.protocols.forge import Waiting
 from agent_orchestrator.testing.github import GitHubServer
 from agent_orchestrator.testing.gitlab import GitLabServer
 from agent_orchestrator.testing.sandbox import Sandbox

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agent_orchestrator.plugins.trackers import linear_documents
+from agent_orchestrator.plugins.forges.linear import graphql_documents
 from agent_orchestrator.testing.linear import LinearServer
 from agent_orchestrator.testing.linear.graphql import MOST_COMPLEX, complexity
 
@@ -37,9 +37,9 @@ def test_the_schema_is_whole(schema: Any) -> None:
     assert {"first", "after", "filter", "orderBy"} <= set(schema.type_map["Query"].fields["issues"].args)
 
 
-@pytest.mark.parametrize("name", linear_documents.ALL)
+@pytest.mark.parametrize("name", graphql_documents.ALL)
 def test_every_query_of_ours_is_valid(schema: Any, name: str) -> None:
-    document = graphql.parse(linear_documents.ALL[name])
+    document = graphql.parse(graphql_documents.ALL[name])
     assert [error.message for error in graphql.validate(schema, document)] == []
     assert complexity(document) < MOST_COMPLEX
 
@@ -47,10 +47,10 @@ def test_every_query_of_ours_is_valid(schema: Any, name: str) -> None:
 def test_no_query_is_left_out() -> None:
     texts = [
         value
-        for name, value in vars(linear_documents).items()
+        for name, value in vars(graphql_documents).items()
         if isinstance(value, str) and re.match(r"\s*(query|mutation) ", value) and name.isupper()
     ]
-    assert sorted(texts) == sorted(linear_documents.ALL.values())
+    assert sorted(texts) == sorted(graphql_documents.ALL.values())
 
 
 def test_a_wrong_query_is_found(schema: Any) -> None:

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from agent_orchestrator.errors import NotFound, Temporary, UsageError
-from agent_orchestrator.forge import IssueChange
-from agent_orchestrator.plain import one_line
+from agent_orchestrator.protocols.forge import IssueChange
+from agent_orchestrator.protocols.text import one_line
 
 from . import fetch
 from .conftest import published

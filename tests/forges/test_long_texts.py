@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from agent_orchestrator.errors import Temporary
-from agent_orchestrator.forge import Known
-from agent_orchestrator.plugins.forges import http
+from agent_orchestrator.plugins.forges.shared import http
+from agent_orchestrator.protocols.forge import Known
 from agent_orchestrator.testing.github import GitHubServer, Pull
 from agent_orchestrator.testing.gitlab import GitLabServer, Project
 

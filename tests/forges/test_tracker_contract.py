@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agent_orchestrator.errors import Denied, NotFound, Temporary, UsageError
-from agent_orchestrator.forge import Author, IssueChange, Metered, Tracker
+from agent_orchestrator.protocols.forge import Author, IssueChange, Metered, Tracker
 
 from . import fetch
 from .conftest import published

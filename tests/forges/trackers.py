@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from agent_orchestrator.forge import Hooks, Tracker
-from agent_orchestrator.host import LocalHost
-from agent_orchestrator.plugins.forges.jira_hooks import JiraHooks
-from agent_orchestrator.plugins.forges.linear_hooks import LinearHooks
-from agent_orchestrator.plugins.trackers.jira import JiraIssues
-from agent_orchestrator.plugins.trackers.linear import LinearIssues
-from agent_orchestrator.testing.forge.tracking import TrackerServer
+from agent_orchestrator.base.host import LocalHost
+from agent_orchestrator.plugins.forges.jira.issues import JiraIssues
+from agent_orchestrator.plugins.forges.jira.webhooks import JiraHooks
+from agent_orchestrator.plugins.forges.linear.issues import LinearIssues
+from agent_orchestrator.plugins.forges.linear.webhooks import LinearHooks
+from agent_orchestrator.protocols.forge import Hooks, Tracker
+from agent_orchestrator.testing.forge.tracker import TrackerServer
 from agent_orchestrator.testing.jira import JiraServer
 from agent_orchestrator.testing.linear import LinearServer
 

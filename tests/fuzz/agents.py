@@ -14,25 +14,28 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from agent_orchestrator.host import LocalHost
-from agent_orchestrator.odd import read_line
-from agent_orchestrator.plugins.agents import claude_dialogs, codex_screen, copilot, cursor, gemini, goose_listening
-from agent_orchestrator.plugins.agents.aider import Aider
-from agent_orchestrator.plugins.agents.claude_code import ClaudeCode
-from agent_orchestrator.plugins.agents.claude_listening import Listener, projects_folder
-from agent_orchestrator.plugins.agents.codex import Codex
-from agent_orchestrator.plugins.agents.codex_rollouts import remember_start
+from agent_orchestrator.base.host import LocalHost
+from agent_orchestrator.base.tolerant import read_line
+from agent_orchestrator.plugins.agents import copilot, cursor, gemini
+from agent_orchestrator.plugins.agents.aider.plugin import Aider
+from agent_orchestrator.plugins.agents.claude_code import dialogs
+from agent_orchestrator.plugins.agents.claude_code.listener import Listener, projects_folder
+from agent_orchestrator.plugins.agents.claude_code.plugin import ClaudeCode
+from agent_orchestrator.plugins.agents.codex import screen as codex_screen
+from agent_orchestrator.plugins.agents.codex.plugin import Codex
+from agent_orchestrator.plugins.agents.codex.rollouts import remember_start
 from agent_orchestrator.plugins.agents.copilot import Copilot
 from agent_orchestrator.plugins.agents.cursor import Cursor
-from agent_orchestrator.plugins.agents.forge_calls import forge_calls
 from agent_orchestrator.plugins.agents.gemini import Gemini
-from agent_orchestrator.plugins.agents.goose import Goose
+from agent_orchestrator.plugins.agents.goose import listener
+from agent_orchestrator.plugins.agents.goose.plugin import Goose
 from agent_orchestrator.plugins.agents.kimicode import KimiCode, folder_key
-from agent_orchestrator.plugins.agents.opencode import OpenCode
-from agent_orchestrator.plugins.agents.opencode_events import Ears
-from agent_orchestrator.plugins.agents.titles import Titles
+from agent_orchestrator.plugins.agents.opencode.plugin import OpenCode
+from agent_orchestrator.plugins.agents.opencode.server_events import Ears
+from agent_orchestrator.plugins.agents.shared.forge_commands import forge_calls
+from agent_orchestrator.plugins.agents.shared.window_titles import Titles
 from agent_orchestrator.protocols import AgentRun, Heard, Listens
-from agent_orchestrator.reports import Report
+from agent_orchestrator.protocols.reports import Report
 from tests.fuzz.target import Target
 from tests.fuzz.texts import FACTS, folder, record
 
@@ -163,7 +166,7 @@ def codex(data: bytes) -> Counter[str]:
         remember_start(place, home, None, BEGIN)
         file = home / "sessions/2026/11/15" / f"rollout-2026-11-15T12-00-00-{ROLLOUT}.jsonl"
         memo = {"home": str(home), "log": "0", "waits": ""}
-        with mock.patch("agent_orchestrator.plugins.agents.codex.PAUSE", 0):
+        with mock.patch("agent_orchestrator.plugins.agents.codex.plugin.PAUSE", 0):
             return told(listened(Codex({}, LocalHost()), launch(place, file, data, memo)))
 
 
@@ -253,12 +256,12 @@ def opencode(data: bytes) -> Counter[str]:
 def screens(data: bytes) -> None:
     """What is read off screens, by all who read them."""
     text = data.decode(errors="replace")
-    if dialog := claude_dialogs.read(text):
+    if dialog := dialogs.read(text):
         for decision in ("allow", "always", "deny"):
-            claude_dialogs.key_for(dialog, text[:40], decision)
-    claude_dialogs.draft(text)
-    claude_dialogs.retry(text)
-    claude_dialogs.is_put_back(text, text)
+            dialogs.key_for(dialog, text[:40], decision)
+    dialogs.draft(text)
+    dialogs.retry(text)
+    dialogs.is_put_back(text, text)
     if asked := codex_screen.read(text):
         for decision in ("allow", "always", "deny"):
             asked.keys(decision)
@@ -267,8 +270,8 @@ def screens(data: bytes) -> None:
     found: list[Report | None] = [gemini.asked(text), gemini.opening_screen(text, begun=False)]
     told([Heard(tuple(report for report in found if report), "screen")])
     copilot.retried(text)
-    goose_listening.shows_dialog(text)
-    goose_listening.asked(data, [text[:20]], Path("/w"))
+    listener.shows_dialog(text)
+    listener.asked(data, [text[:20]], Path("/w"))
     forge_calls(text)
     cursor.text_of({"role": "user", "text": text})
 
@@ -304,7 +307,7 @@ TARGETS = (
     Target("aider-turn", turn(Aider), "json"),
     Target("goose", goose, "json"),
     Target("goose-turn", turn(Goose), "json"),
-    Target("opencode", opencode, "json", seeds=(Path(__file__).parents[1] / "unit/agents/opencode.jsonl",)),
+    Target("opencode", opencode, "json", seeds=(Path(__file__).parents[1] / "unit/plugins/agents/opencode.jsonl",)),
     Target("opencode-turn", turn(OpenCode), "json"),
     Target("screens", screens, "lines", ("❯ 1. Yes".encode(), "› 2. No".encode(), b"Do you want to proceed?\n"), 30),
     Target("titles", titles, "bytes", (b"\x1b]0;x\x07", b"\x1b]2;", b"\x1b\\"), 20),

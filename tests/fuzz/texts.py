@@ -13,27 +13,27 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.nodes import MappingNode, SequenceNode
 
+from agent_orchestrator.base.text.terminal_output import last_lines, readable
+from agent_orchestrator.changes.checks.log import Log
+from agent_orchestrator.changes.checks.spec import Limits
+from agent_orchestrator.changes.checks.summary import plain
 from agent_orchestrator.config.edit import get_value, set_value, split_key
 from agent_orchestrator.config.load import load, load_text
+from agent_orchestrator.config.prices import Prices
+from agent_orchestrator.core import events as e
+from agent_orchestrator.core.events import Event
+from agent_orchestrator.core.facts import SessionFacts
+from agent_orchestrator.core.fold.sessions import reduce
+from agent_orchestrator.core.status import derive
+from agent_orchestrator.core.store.codec import dump
 from agent_orchestrator.errors import AoError, ConfigError
-from agent_orchestrator.flow import events as e
-from agent_orchestrator.flow.codec import dump
-from agent_orchestrator.flow.events import Event
-from agent_orchestrator.flow.facts import SessionFacts
-from agent_orchestrator.flow.fold import reduce
-from agent_orchestrator.flow.plan_checks import Known, check, json_in
-from agent_orchestrator.flow.status import derive
-from agent_orchestrator.plugins.runtimes.holding.terminal import Modes, Scrollback, without_answers
-from agent_orchestrator.plugins.runtimes.render import _render
-from agent_orchestrator.reports import Report
-from agent_orchestrator.services.checks.log import Log
-from agent_orchestrator.services.checks.spec import Limits
-from agent_orchestrator.services.checks.summary import plain
-from agent_orchestrator.services.hearing import body_of, happened, message_with
-from agent_orchestrator.services.planner.text import from_yaml
-from agent_orchestrator.services.prices import Prices
-from agent_orchestrator.services.transcript import last_lines, readable
-from agent_orchestrator.spool import SpoolReader, clean_text, parse
+from agent_orchestrator.fleet.plans.validation import Known, check, json_in
+from agent_orchestrator.fleet.plans.yaml_text import from_yaml
+from agent_orchestrator.plugins.agents.shared.spool import SpoolReader, clean_text, parse
+from agent_orchestrator.plugins.runtimes.pty_holder.terminal import Modes, Scrollback, without_answers
+from agent_orchestrator.plugins.runtimes.screen_text import _render
+from agent_orchestrator.protocols.reports import Report
+from agent_orchestrator.sessions.agents.listener import body_of, happened, message_with
 from tests.fuzz.target import Target
 
 SAMPLES = Path(__file__).parents[1] / "samples"

@@ -10,20 +10,20 @@ import subprocess
 from dataclasses import asdict
 from pathlib import Path
 
-from agent_orchestrator.git import Git, clean_environment
-from agent_orchestrator.git_files import ref_safe, valid_branch
-from agent_orchestrator.host import LocalHost
-from agent_orchestrator.services.checks.junit import read_cases
-from agent_orchestrator.services.checks.missing import missing_environment
-from agent_orchestrator.services.checks.results import Results
-from agent_orchestrator.services.checks.runners import read_outcome
-from agent_orchestrator.services.checks.summary import relevant
-from agent_orchestrator.services.conflicts.hunks import overlaps, parse_sections
-from agent_orchestrator.services.conflicts.paths import parse_changes
-from agent_orchestrator.services.fixer.commands import PARSERS
-from agent_orchestrator.services.fixer.model import Tool
-from agent_orchestrator.services.fixer.parsing.common import Said
-from agent_orchestrator.services.fixer.verify import read
+from agent_orchestrator.base.git.commands import Git, clean_environment
+from agent_orchestrator.base.git.refs import ref_safe, valid_branch
+from agent_orchestrator.base.host import LocalHost
+from agent_orchestrator.changes.checks.junit import read_cases
+from agent_orchestrator.changes.checks.missing import missing_environment
+from agent_orchestrator.changes.checks.results import Results
+from agent_orchestrator.changes.checks.runners import read_outcome
+from agent_orchestrator.changes.checks.summary import relevant
+from agent_orchestrator.changes.conflicts.hunks import overlaps, parse_sections
+from agent_orchestrator.changes.conflicts.paths import parse_changes
+from agent_orchestrator.fleet.fixes.measure import read
+from agent_orchestrator.fleet.fixes.model import Tool
+from agent_orchestrator.fleet.fixes.parsers.common import Said
+from agent_orchestrator.fleet.fixes.tools import PARSERS
 from tests.fuzz.target import Target
 from tests.fuzz.texts import folder
 

@@ -20,13 +20,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from agent_orchestrator.base.git.commands import Git
+from agent_orchestrator.base.host import LocalHost
+from agent_orchestrator.base.http_client import Answer, Connection, Stream, quote, unquote
+from agent_orchestrator.cluster.git_server import Rights, Source, read, receive
+from agent_orchestrator.cluster.link.channel import Channel
+from agent_orchestrator.cluster.link.connection import Link, Reply, Request
 from agent_orchestrator.errors import AoError, UsageError
-from agent_orchestrator.git import Git
-from agent_orchestrator.host import LocalHost
-from agent_orchestrator.nodes.channel import Channel
-from agent_orchestrator.nodes.link import Link, Reply, Request
-from agent_orchestrator.services.sharing import Rights, Source, read, receive
-from agent_orchestrator.wire import Answer, Connection, Stream, quote, unquote
 from tests.fuzz.target import Target
 from tests.fuzz.texts import pieces
 
@@ -52,7 +52,9 @@ class Held:
         told = {"a": "cat", "d": str(place), "l": str(place / "log"), "s": str(place / "s"), "p": str(place)}
         entries = [*told.items(), ("g", "1"), ("c", "80"), ("r", "24"), ("e", f"PATH={os.environ['PATH']}")]
         (place / "spec").write_bytes(b"\0".join(f"{kind}{value}".encode() for kind, value in entries))
-        command = "import sys; from agent_orchestrator.plugins.runtimes.holding.holder import main; main(sys.argv[1])"
+        command = (
+            "import sys; from agent_orchestrator.plugins.runtimes.pty_holder.holder import main; main(sys.argv[1])"
+        )
         with (place / "stderr").open("wb") as said:
             self._process = subprocess.Popen(
                 [sys.executable, "-c", command, place / "spec"],

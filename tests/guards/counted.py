@@ -46,14 +46,14 @@ def _tell_timers(_number: int, _frame: FrameType | None) -> None:
 
 def main() -> int:
     """Run the daemon."""
-    from agent_orchestrator import daemon
+    from agent_orchestrator.daemon import __main__
 
     global _log
     _log = os.open(os.environ.pop("AO_COUNTED"), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     signal.signal(signal.SIGUSR1, _tell_timers)
     sys.addaudithook(_heard)
     dbapi2.connect = sqlite3.connect = _connect  # type: ignore[assignment]
-    return daemon.main()
+    return __main__.main()
 
 
 if __name__ == "__main__":

@@ -19,12 +19,12 @@ import pytest
 from hypothesis import HealthCheck, example, given, note, settings
 from hypothesis import strategies as st
 
-from agent_orchestrator.bearing_out import borne_out
-from agent_orchestrator.flow.permissions import permitted, told
+from agent_orchestrator.sessions.permissions.path_checks import borne_out
+from agent_orchestrator.sessions.permissions.rules import permitted, told
 
 CANARY = "CANARY-5f2d-SECRET"
 TRIED = int(os.environ.get("AO_COMMANDS", "80"))
-FLOW = Path(__file__).parents[1] / "unit" / "flow"
+FLOW = Path(__file__).parents[1] / "unit" / "sessions" / "permissions"
 
 
 def corpus(name: str) -> list[str]:

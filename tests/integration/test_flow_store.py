@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from agent_orchestrator.flow import events as e
-from agent_orchestrator.flow.engine import Flow
-from agent_orchestrator.flow.events import Event
-from agent_orchestrator.flow.rules import DEFAULT_RULES
-from agent_orchestrator.store.database import Database
+from agent_orchestrator.core import events as e
+from agent_orchestrator.core.engine import Flow
+from agent_orchestrator.core.events import Event
+from agent_orchestrator.core.rules import DEFAULT_RULES
+from agent_orchestrator.core.store.database import Database
 
 pytestmark = pytest.mark.anyio
 

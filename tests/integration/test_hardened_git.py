@@ -13,17 +13,18 @@ from typing import Any, cast
 
 import pytest
 
-from agent_orchestrator import git as git_module
-from agent_orchestrator import git_pipes
+from agent_orchestrator.base.files.safe import NotPlain
+from agent_orchestrator.base.git import commands as git_module
+from agent_orchestrator.base.git import fifo_guard
+from agent_orchestrator.base.git.commands import Git, GitFailed
+from agent_orchestrator.base.host import LocalHost
+from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.errors import AoError, Missing, Temporary
-from agent_orchestrator.flow.facts import SessionFacts
-from agent_orchestrator.git import Git, GitFailed
-from agent_orchestrator.host import Completed, LocalHost
 from agent_orchestrator.plugins.workspaces.submodules import fill_submodules
-from agent_orchestrator.safe_files import NotPlain
-from agent_orchestrator.services.confinement import Guarded
-from agent_orchestrator.services.rescue import store
-from agent_orchestrator.services.rescue.survey import survey
+from agent_orchestrator.protocols.host import Completed
+from agent_orchestrator.sessions.isolation.sandbox import Guarded
+from agent_orchestrator.sessions.rescue import save
+from agent_orchestrator.sessions.rescue.survey import survey
 from tests.hostile import nested
 
 pytestmark = pytest.mark.anyio
@@ -194,11 +195,11 @@ async def test_what_became_a_symlink_while_it_is_saved_is_not_followed(repo: Pat
     (workspace / "dir").rename(workspace / "gone")
     (workspace / "dir").symlink_to(secret)
     with pytest.raises(NotPlain):
-        await store._capture(found, repo.parent)
+        await save._capture(found, repo.parent)
 
 
 async def test_a_pipe_in_the_place_of_a_file_keeps_nobody_waiting(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(git_pipes, "FIRST_LOOK", 0.05)
+    monkeypatch.setattr(fifo_guard, "FIRST_LOOK", 0.05)
     (repo / "d").mkdir()
     for name in (".gitattributes", "d/.gitignore", ".git/refs/heads/waits", "mine"):
         os.mkfifo(repo / name)
@@ -220,7 +221,7 @@ def test_pipes_are_found_beside_folders_of_any_depth(repo: Path) -> None:
     reader = os.open(repo / ".git/waits", os.O_RDONLY | os.O_NONBLOCK)
     nested(repo / ".git", 1100)
     try:
-        assert git_pipes.answer(repo)
+        assert fifo_guard.answer(repo)
     finally:
         os.close(reader)
         subprocess.run(["rm", "-rf", str(repo)], check=True)  # pytest could not

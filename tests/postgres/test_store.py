@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
+from agent_orchestrator.core.actor import acting
+from agent_orchestrator.core.outbox import Batch, Known
+from agent_orchestrator.core.outbox import Row as Row
+from agent_orchestrator.core.reactions import Intent
+from agent_orchestrator.core.store.leader import SILENT, Active, Deposed
+from agent_orchestrator.core.store.postgres import Postgres
 from agent_orchestrator.errors import Temporary
-from agent_orchestrator.flow.behalf import acting
-from agent_orchestrator.flow.outbox import Batch, Known
-from agent_orchestrator.flow.outbox import Row as Row
-from agent_orchestrator.flow.reactions import Intent
-from agent_orchestrator.store.postgres import Postgres
-from agent_orchestrator.store.turn import SILENT, Active, Deposed
 from agent_orchestrator.testing.postgres import Server
-from tests.integration.flow.store_suite import *  # noqa: F403
-from tests.integration.flow.store_suite import flow_on, put, report
+from tests.integration.core.store_suite import *  # noqa: F403
+from tests.integration.core.store_suite import flow_on, put, report
 
 pytestmark = pytest.mark.anyio
 

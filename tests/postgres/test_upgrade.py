@@ -12,13 +12,13 @@ from typing import Any
 import psycopg
 import pytest
 
+from agent_orchestrator.core.engine import Flow
+from agent_orchestrator.core.rules import DEFAULT_RULES
+from agent_orchestrator.core.store import migrations
+from agent_orchestrator.core.store.leader import Active
+from agent_orchestrator.core.store.postgres import Postgres
 from agent_orchestrator.errors import Conflict
-from agent_orchestrator.flow.engine import Flow
-from agent_orchestrator.flow.rules import DEFAULT_RULES
-from agent_orchestrator.services.view import Views
-from agent_orchestrator.store import migrations
-from agent_orchestrator.store.postgres import Postgres
-from agent_orchestrator.store.turn import Active
+from agent_orchestrator.sessions.session_view import Views
 from tests.upgrade.homes import HERE, RELEASED, old_database, told
 
 pytestmark = pytest.mark.anyio

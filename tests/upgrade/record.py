@@ -19,8 +19,8 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.engine import Dialect
 from sqlalchemy.schema import CreateIndex, CreateTable, DDLElement
 
-from agent_orchestrator.store import schema
-from agent_orchestrator.store.migrations import MIGRATIONS
+from agent_orchestrator.core.store import schema
+from agent_orchestrator.core.store.migrations import MIGRATIONS
 from agent_orchestrator.testing import demo
 from agent_orchestrator.testing.sandbox import Sandbox
 

@@ -17,14 +17,13 @@ import pytest
 from sqlalchemy import Connection, event
 from sqlalchemy.engine import Engine
 
+from agent_orchestrator.core.engine import Flow
+from agent_orchestrator.core.facts import VERSION
+from agent_orchestrator.core.rules import DEFAULT_RULES
+from agent_orchestrator.core.store import codec, migrations
+from agent_orchestrator.core.store.database import Database
 from agent_orchestrator.errors import Conflict, Temporary
-from agent_orchestrator.flow import codec
-from agent_orchestrator.flow.engine import Flow
-from agent_orchestrator.flow.facts import VERSION
-from agent_orchestrator.flow.rules import DEFAULT_RULES
-from agent_orchestrator.services.view import Views
-from agent_orchestrator.store import migrations
-from agent_orchestrator.store.database import Database
+from agent_orchestrator.sessions.session_view import Views
 from agent_orchestrator.testing.sandbox import Sandbox
 from tests.upgrade.homes import RELEASED, old_database, old_home, told
 

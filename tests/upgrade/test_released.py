@@ -12,8 +12,8 @@ from typing import Any, get_type_hints
 
 from sqlalchemy import create_engine, inspect
 
-from agent_orchestrator.flow.facts import VERSION, HomeFacts, SessionFacts
-from agent_orchestrator.store import migrations, schema
+from agent_orchestrator.core.facts import VERSION, HomeFacts, SessionFacts
+from agent_orchestrator.core.store import migrations, schema
 from tests.upgrade.homes import HERE, RELEASED
 
 TABLES = {
@@ -82,7 +82,7 @@ def test_saved_facts_of_another_shape_have_another_version() -> None:
     for cls in (SessionFacts, HomeFacts):
         _walk(cls, seen)
     message = (
-        "facts changed: raise VERSION in flow/facts.py if they would be folded otherwise, and put the new pair here"
+        "facts changed: raise VERSION in core/facts.py if they would be folded otherwise, and put the new pair here"
     )
     assert (VERSION, digest(sorted(seen.items()))) == FACTS, message
 

@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 
+from agent_orchestrator.base.home import Home
+from agent_orchestrator.core.store import salvage
+from agent_orchestrator.daemon.repair.__main__ import alone, run
 from agent_orchestrator.errors import NotFound
-from agent_orchestrator.home import Home
-from agent_orchestrator.services.repair.__main__ import alone, run
-from agent_orchestrator.store import salvage
 from agent_orchestrator.testing.sandbox import Sandbox
 
 

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
+from agent_orchestrator.base.home import Home
+from agent_orchestrator.core.store import salvage
+from agent_orchestrator.core.store.database import Database
+from agent_orchestrator.daemon.repair.backup import Repair
+from agent_orchestrator.daemon.repair.database import put_in_order, sessions_of
 from agent_orchestrator.errors import AoError
-from agent_orchestrator.home import Home
-from agent_orchestrator.services.repair.aside import Repair
-from agent_orchestrator.services.repair.records import put_in_order, sessions_of
-from agent_orchestrator.store import salvage
-from agent_orchestrator.store.database import Database
 from tests.upgrade.homes import RELEASED, old_database
 
 ROUNDS = int(os.environ.get("AO_DAMAGES", "6"))

@@ -1,1 +1,1 @@
-"""Agent Orchestrator from Python: `from agent_orchestrator import Orchestrator, SessionManager, Task` (docs/python.md)."""
+"""`run_plugin`, as sessions started by the release before name it. To be removed in the next release."""

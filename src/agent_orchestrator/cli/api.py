@@ -9,10 +9,10 @@ from collections.abc import Callable
 
 import click
 
+from agent_orchestrator.base.http_client import Answer
 from agent_orchestrator.cli import out
 from agent_orchestrator.cli.common import client, read_text
 from agent_orchestrator.errors import UsageError
-from agent_orchestrator.wire import Answer
 
 _ROOTS = ("/api/", "/healthz", "/openapi.json", "/metrics")
 

@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from agent_orchestrator.cli import out
-from agent_orchestrator.client import Client
+from agent_orchestrator.client.daemon_client import Client
 
 
 def show_dashboard(ao: Client, *, opening: bool) -> None:

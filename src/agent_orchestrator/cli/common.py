@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
+from agent_orchestrator.base.http_client import Broken, Stream, quote
 from agent_orchestrator.cli import out
-from agent_orchestrator.client import Client, NotRunning
+from agent_orchestrator.client.daemon_client import Client, NotRunning
 from agent_orchestrator.errors import AoError, UsageError
-from agent_orchestrator.wire import Broken, Stream, quote
 
 if TYPE_CHECKING:
     TextType = click.ParamType[str]

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from agent_orchestrator.wire import Answer
+from agent_orchestrator.base.http_client import Answer
 
 Row = Sequence[str]
 

@@ -10,10 +10,10 @@ import re
 import shlex
 from typing import Any
 
+from agent_orchestrator.config.key_renames import Respelling, free, kebab, single
 from agent_orchestrator.config.model import Config, Profile, Project, keys_of
 from agent_orchestrator.config.problems import Notes
-from agent_orchestrator.config.respell import Respelling, free, kebab, single
-from agent_orchestrator.config.tree import Items, Section, sections
+from agent_orchestrator.config.yaml_tree import Items, Section, sections
 
 _NO_MEANING = {
     "": ("lifecycle", "readyThresholdMs", "terminalPort", "directTerminalPort", "dashboard", "configVersion"),

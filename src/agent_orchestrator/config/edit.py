@@ -18,7 +18,7 @@ from ruamel.yaml.error import CommentMark, YAMLError
 from ruamel.yaml.tokens import CommentToken
 from ruamel.yaml.util import load_yaml_guess_indent
 
-from agent_orchestrator.config.detect import Detected
+from agent_orchestrator.config.detection.repository import Detected
 from agent_orchestrator.config.load import keys_at, load_text, model_at, read
 from agent_orchestrator.config.problems import did_you_mean
 from agent_orchestrator.errors import ConfigError, Denied, UsageError

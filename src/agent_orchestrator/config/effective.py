@@ -34,7 +34,7 @@ from agent_orchestrator.config.model import (
     Routing,
 )
 from agent_orchestrator.config.values import Quiet
-from agent_orchestrator.flow.rules import PRIORITIES
+from agent_orchestrator.core.rules import PRIORITIES
 
 
 @dataclass(frozen=True, slots=True)

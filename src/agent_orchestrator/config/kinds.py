@@ -10,8 +10,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, Wi
 from agent_orchestrator.config import values
 from agent_orchestrator.config.problems import nearest
 from agent_orchestrator.config.templates import AGENT_VARIABLES, BRANCH_VARIABLES, check_condition, check_template
-from agent_orchestrator.flow.rules import ACTIONS, PRIORITIES, STRATEGIES, TEMPLATE_VARIABLES, TRIGGERS
-from agent_orchestrator.plain import INTERPRETED
+from agent_orchestrator.core.rules import ACTIONS, PRIORITIES, STRATEGIES, TEMPLATE_VARIABLES, TRIGGERS
+from agent_orchestrator.protocols.text import INTERPRETED
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 

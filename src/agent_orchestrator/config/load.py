@@ -14,14 +14,14 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from agent_orchestrator.base.files.safe import NotPlain, plain
 from agent_orchestrator.config.compat import normalise
 from agent_orchestrator.config.kinds import known_trigger
 from agent_orchestrator.config.model import Config, keys_of
 from agent_orchestrator.config.problems import Notes, did_you_mean, nearest
-from agent_orchestrator.config.tree import Ask, Section, expand, locate, parse
 from agent_orchestrator.config.values import shown
+from agent_orchestrator.config.yaml_tree import Ask, Section, expand, locate, parse
 from agent_orchestrator.errors import ConfigError, machine_short
-from agent_orchestrator.safe_files import NotPlain, plain
 
 FILE_NAMES = ("agent-orchestrator.yaml", "agent-orchestrator.yml")
 MAX_BYTES = 1 << 18

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from agent_orchestrator.config.model import Model, Reaction
-from agent_orchestrator.flow.rules import DEFAULT_RULES, Rule
+from agent_orchestrator.core.rules import DEFAULT_RULES, Rule
 
 M = TypeVar("M", bound=Model)
 

@@ -19,7 +19,7 @@ from agent_orchestrator.config import model as models
 from agent_orchestrator.config import values
 from agent_orchestrator.config.model import DAEMON_KEYS, Config
 from agent_orchestrator.config.trust import table
-from agent_orchestrator.flow.rules import DEFAULT_RULES, TEMPLATE_VARIABLES, Rule
+from agent_orchestrator.core.rules import DEFAULT_RULES, TEMPLATE_VARIABLES, Rule
 
 _SHORTHANDS: dict[tuple[str, str], list[dict[str, Any]]] = {
     ("Project", "ci"): [{"type": "string"}, {"$ref": "#/$defs/Check"}],

@@ -16,15 +16,15 @@ from typing import Any
 
 import structlog
 
-from agent_orchestrator import keyrings
+from agent_orchestrator.base import keyring
 from agent_orchestrator.config.effective import AgentSettings, ProjectConfig, agent_settings, project_config
 from agent_orchestrator.config.load import Loaded, expand_user, load_text, read
 from agent_orchestrator.config.merge import overlay, rules
 from agent_orchestrator.config.model import DAEMON_KEYS, Cluster, Config, Power, Profile, Project, Tls
 from agent_orchestrator.config.trust import Around, harmless
 from agent_orchestrator.config.values import Amount, shown
+from agent_orchestrator.core.rules import Rule
 from agent_orchestrator.errors import AoError, ConfigError, Conflict, machine_short
-from agent_orchestrator.flow.rules import Rule
 
 log = structlog.get_logger()
 
@@ -328,11 +328,11 @@ class ConfigSet:
         """What a file says; the keyring is asked only for one that is the user's own, or trusted as it is."""
         text = read(path)
         if _key(path) == _key(self._home):
-            return load_text(text, path, self.environ, keyrings.read)
+            return load_text(text, path, self.environ, keyring.read)
         bare = load_text(text, path, self.environ)
         if not bare.unasked or not self.trusts(bare):
             return bare
-        return replace(load_text(text, path, self.environ, keyrings.read), bare=bare)
+        return replace(load_text(text, path, self.environ, keyring.read), bare=bare)
 
     def _put(self, key: Path, loaded: Loaded, entries: Mapping[str, _Entry]) -> None:
         """Put a file's content in force, if each of its projects can be worked out from it; else that of before stays."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from agent_orchestrator import templates
+from agent_orchestrator.base.text import templates
 from agent_orchestrator.errors import UsageError
 
 AGENT_VARIABLES = (

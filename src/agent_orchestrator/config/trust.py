@@ -20,12 +20,12 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel
 
+from agent_orchestrator.base.files.safe import LONGEST, read_plain
 from agent_orchestrator.config import model as m
-from agent_orchestrator.config.detect import parse_remote, remote
+from agent_orchestrator.config.detection.repository import parse_remote, remote
 from agent_orchestrator.config.load import BUILT_IN, Loaded, expand_user
 from agent_orchestrator.config.merge import rules
 from agent_orchestrator.errors import ConfigError
-from agent_orchestrator.safe_files import LONGEST, read_plain
 
 _BY_ITSELF = ("hold", "spawn")
 """What rules do that concerns more than a session that a person started. In a repository of somebody else's, whoever wrote it writes its

@@ -14,11 +14,11 @@ from importlib import import_module
 from starlette.datastructures import State
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from agent_orchestrator.server.gate import BODY_LIMIT, Gate
-from agent_orchestrator.server.refusals import Refusals
-from agent_orchestrator.services import Services
+from agent_orchestrator.server.access.gate import BODY_LIMIT, Gate
+from agent_orchestrator.server.access.refusals import Refusals
+from agent_orchestrator.server.services import Services
 
-_ROUTING = "agent_orchestrator.server.routing"
+_ROUTING = "agent_orchestrator.server.route_table"
 EVERYBODYS = "sessions"
 """The file of routes that everybody needs."""
 

@@ -8,12 +8,12 @@ from fastapi import Depends, Header, Query
 from fastapi import Path as InPath
 from fastapi.requests import HTTPConnection
 
+from agent_orchestrator.config.projects.projects import Context
+from agent_orchestrator.config.tokens import Identity
 from agent_orchestrator.errors import Denied
-from agent_orchestrator.server import auth
-from agent_orchestrator.server.callers import LONGEST_KEY
-from agent_orchestrator.services import Services
-from agent_orchestrator.services.projects import Context
-from agent_orchestrator.services.tokens import Identity
+from agent_orchestrator.server.access import auth
+from agent_orchestrator.server.access.callers import LONGEST_KEY
+from agent_orchestrator.server.services import Services
 
 
 async def _services(connection: HTTPConnection) -> Services:

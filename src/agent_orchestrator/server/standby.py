@@ -14,7 +14,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from agent_orchestrator import __version__
 from agent_orchestrator.errors import AoError, Unreachable
-from agent_orchestrator.server import auth, problems
+from agent_orchestrator.server.access import auth
+from agent_orchestrator.server.schema import problems
 
 Told = Callable[[], dict[str, Any] | None]
 """Who is active: host, pid, since, url; none if that is not known just now."""

@@ -25,8 +25,8 @@ from typing import Any
 from fastapi import WebSocket
 from starlette.websockets import WebSocketDisconnect, WebSocketState
 
+from agent_orchestrator.base.text.redaction import KNOWN
 from agent_orchestrator.errors import Temporary
-from agent_orchestrator.redaction import KNOWN
 
 CHUNK = 1 << 16
 WINDOW = 1 << 19

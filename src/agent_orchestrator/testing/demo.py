@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agent_orchestrator.testing.demo_told import Event, by_itself, line_of
+from agent_orchestrator.testing.demo_report import Event, by_itself, line_of
 from agent_orchestrator.testing.demo_triggers import SecondAct
 from agent_orchestrator.testing.sandbox import Sandbox, have_tmux
 

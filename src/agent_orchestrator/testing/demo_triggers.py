@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from agent_orchestrator.testing.demo_told import Event
+from agent_orchestrator.testing.demo_report import Event
 from agent_orchestrator.testing.sandbox import Sandbox
 
 CONFIG = """\

@@ -10,10 +10,10 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from agent_orchestrator.base.hash_chain import digest, text
+from agent_orchestrator.core.events import Event, encode
+from agent_orchestrator.core.outbox import Batch, Entry, Known, Row, Snapshot, Wanted
 from agent_orchestrator.errors import AoError, Temporary
-from agent_orchestrator.flow.events import Event, encode
-from agent_orchestrator.flow.outbox import Batch, Entry, Known, Row, Snapshot, Wanted
-from agent_orchestrator.ledger import digest, text
 
 T = TypeVar("T")
 

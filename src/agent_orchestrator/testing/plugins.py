@@ -14,9 +14,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from agent_orchestrator.cli.scaffold.slots import scm, tracker
 from agent_orchestrator.errors import AoError, Conflict
-from agent_orchestrator.host import Host
-from agent_orchestrator.plain import clean_text, one_line
 from agent_orchestrator.protocols import (
     AgentContext,
     AgentLaunch,
@@ -38,7 +37,8 @@ from agent_orchestrator.protocols import (
     WorkspaceInfo,
     WorkspaceSpec,
 )
-from agent_orchestrator.scaffold.slots import scm, tracker
+from agent_orchestrator.protocols.host import Host
+from agent_orchestrator.protocols.text import clean_text, one_line
 
 BOOT = "memory"
 NOTHING = "0" * 40

@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from agent_orchestrator.host import LocalHost
+from agent_orchestrator.base.host import LocalHost
 
 _SCRIPT = """#!/bin/sh
 record="{folder}/calls/$(date +%s%N).$$"

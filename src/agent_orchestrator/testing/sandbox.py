@@ -20,9 +20,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
-from agent_orchestrator.client import Client
+from agent_orchestrator.base.home import Home
+from agent_orchestrator.client.daemon_client import Client
 from agent_orchestrator.errors import AoError
-from agent_orchestrator.home import Home
 
 T = TypeVar("T")
 
@@ -47,7 +47,7 @@ class Daemon(Protocol):
 def fresh(argv: Sequence[str], env: Mapping[str, str]) -> Daemon:
     """Start a daemon with these arguments and exactly this environment."""
     nothing = subprocess.DEVNULL
-    command = [sys.executable, "-P", "-m", "agent_orchestrator.daemon", *argv]
+    command = [sys.executable, "-P", "-m", "agent_orchestrator.daemon.__main__", *argv]
     return subprocess.Popen(command, env=env, stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True)
 
 
@@ -282,8 +282,8 @@ def have_bwrap() -> bool:
     """Can `sandbox: bwrap` be used here?"""
     import asyncio
 
+    from agent_orchestrator.base.host import LocalHost
     from agent_orchestrator.errors import Missing
-    from agent_orchestrator.host import LocalHost
     from agent_orchestrator.plugins.runtimes.sandbox import check
 
     try:

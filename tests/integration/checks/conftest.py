@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_orchestrator.home import Home
+from agent_orchestrator.base.home import Home
 from tests.integration.checks.stage import Stage
 from tests.integration.rescue.world import make_repository
 from tests.integration.workspaces.disks import small_disk

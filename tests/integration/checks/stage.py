@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from agent_orchestrator.home import Home
-from agent_orchestrator.host import LocalHost
-from agent_orchestrator.services.checks import Checks, CheckSpec, Limits
+from agent_orchestrator.base.home import Home
+from agent_orchestrator.base.host import LocalHost
+from agent_orchestrator.changes.checks import Checks, CheckSpec, Limits
 from tests.integration.rescue.world import git
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from agent_orchestrator.base.home import Home
+from agent_orchestrator.changes.checks import Checks, Limits, TestCounts, assess
 from agent_orchestrator.errors import AoError, NotFound
-from agent_orchestrator.home import Home
-from agent_orchestrator.services.checks import Checks, Limits, TestCounts, assess
 from tests.integration.checks.stage import Stage
 from tests.integration.rescue.world import git
 

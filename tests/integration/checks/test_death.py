@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from agent_orchestrator.host import LocalHost
-from agent_orchestrator.services.checks import Checks
+from agent_orchestrator.base.host import LocalHost
+from agent_orchestrator.changes.checks import Checks
 from tests.integration.checks.stage import Stage
 from tests.integration.rescue.world import git
 
@@ -20,9 +20,9 @@ pytestmark = pytest.mark.anyio
 DAEMON = """
 import asyncio, os, sys
 from pathlib import Path
-from agent_orchestrator.home import Home
-from agent_orchestrator.host import LocalHost
-from agent_orchestrator.services.checks import Checks, CheckSpec
+from agent_orchestrator.base.home import Home
+from agent_orchestrator.base.host import LocalHost
+from agent_orchestrator.changes.checks import Checks, CheckSpec
 repo, home, command, *set_up = sys.argv[1:]
 spec = CheckSpec("app", Path(repo), "HEAD", "test", command, env=dict(os.environ), post_create=tuple(set_up))
 asyncio.run(Checks(Home(Path(home)), LocalHost()).run(spec))

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from agent_orchestrator.base.files.watch import Watch
+from agent_orchestrator.changes.checks.log import Log
+from agent_orchestrator.changes.checks.log_tail import AGAIN, follow
+from agent_orchestrator.changes.checks.spec import Limits
 from agent_orchestrator.protocols import Report
-from agent_orchestrator.services.checks.following import AGAIN, follow
-from agent_orchestrator.services.checks.log import Log
-from agent_orchestrator.services.checks.spec import Limits
-from agent_orchestrator.watch import Watch
 
 pytestmark = pytest.mark.anyio
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from agent_orchestrator.services.checks import Assessment, assess, owned_failures
+from agent_orchestrator.changes.checks import Assessment, assess, owned_failures
 from tests.integration.checks.stage import Stage
-from tests.unit.checks.record import RECORDED
-from tests.unit.checks.runners import RUNNERS, Runner
+from tests.unit.changes.checks.record import RECORDED
+from tests.unit.changes.checks.runners import RUNNERS, Runner
 
 pytestmark = pytest.mark.anyio
 REPLAY = "if [ -e report ]; then cp report junit-written.xml; fi; cat output; exit $(cat code)"

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from agent_orchestrator.services.checks import Checks, Limits
+from agent_orchestrator.changes.checks import Checks, Limits
 from tests.integration.checks.stage import Stage
 from tests.integration.rescue.world import git
 

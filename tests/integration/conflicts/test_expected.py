@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from agent_orchestrator.flow.engine import Flow
-from agent_orchestrator.flow.facts import SessionFacts
-from agent_orchestrator.flow.fold import reduce
-from agent_orchestrator.flow.rules import DEFAULT_RULES
-from agent_orchestrator.home import Home
-from agent_orchestrator.host import LocalHost
-from agent_orchestrator.services.conflicts import Conflicts
+from agent_orchestrator.base.files.watch import Watch
+from agent_orchestrator.base.home import Home
+from agent_orchestrator.base.host import LocalHost
+from agent_orchestrator.changes.conflicts import Conflicts
+from agent_orchestrator.core.engine import Flow
+from agent_orchestrator.core.facts import SessionFacts
+from agent_orchestrator.core.fold.sessions import reduce
+from agent_orchestrator.core.rules import DEFAULT_RULES
 from agent_orchestrator.testing.memory import MemoryStore
-from agent_orchestrator.watch import Watch
-from tests.unit.flow.world import Time, created
+from tests.unit.core.world import Time, created
 
 
 def git(repo: Path, *argv: str) -> None:

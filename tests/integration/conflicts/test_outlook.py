@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from agent_orchestrator.base.host import LocalHost
+from agent_orchestrator.changes.conflicts import Branch, Outlook
+from agent_orchestrator.changes.conflicts.compare import Comparison
+from agent_orchestrator.changes.conflicts.snapshot import Snapshots
 from agent_orchestrator.errors import Missing, Temporary
-from agent_orchestrator.host import LocalHost
-from agent_orchestrator.services.conflicts import Branch, Outlook
-from agent_orchestrator.services.conflicts.compare import Comparison
-from agent_orchestrator.services.conflicts.snapshot import Snapshots
 from benchmarks.collisions import disagreements, make_world, pairs_of
-from tests.integration.landing.world import write
+from tests.integration.merge.world import write
 from tests.integration.rescue.world import git, make_repository
 
 pytestmark = pytest.mark.anyio

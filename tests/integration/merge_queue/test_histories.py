@@ -21,9 +21,9 @@ from unittest import mock
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from agent_orchestrator.services import landing
-from agent_orchestrator.services.merge_queue.lane import CalledOff, Refused
-from tests.integration.landing.world import STEPS
+from agent_orchestrator.changes import merge
+from agent_orchestrator.changes.merge_queue.lane import CalledOff, Refused
+from tests.integration.merge.world import STEPS
 from tests.integration.merge_queue.world import CONTENT, Change, World
 
 MANY = os.environ.get("AO_QUEUE_EXAMPLES")
@@ -52,7 +52,7 @@ class Deaths:
     def __init__(self) -> None:
         self.step = ""
         self.dead = asyncio.Event()
-        self._land = landing.land
+        self._land = merge.land
 
     async def land(self, host: Any, spec: Any, built: Any, **more: Any) -> Any:
         """Stands in for the real one."""
@@ -111,7 +111,7 @@ async def check(changes: list[Change], history: list[tuple[tuple[str, str], floa
         forced: set[str] = set()
         off: set[str] = set()
         asyncio.get_running_loop().set_exception_handler(quiet(asyncio.get_running_loop().default_exception_handler))
-        with mock.patch("agent_orchestrator.services.merge_queue.lane.landing.land", deaths.land):
+        with mock.patch("agent_orchestrator.changes.merge_queue.lane.landing.land", deaths.land):
             async with asyncio.timeout(600):
                 await play(box, deaths, history, forced, off)
         await box.over()
@@ -122,13 +122,13 @@ async def check(changes: list[Change], history: list[tuple[tuple[str, str], floa
             event(f"{kind}: {type(outcome).__name__}")
             if isinstance(outcome, Refused):
                 assert kind in ("bad", "left", "right"), f"{name} was wrongly blamed"
-            if isinstance(outcome, landing.Conflicted):
+            if isinstance(outcome, merge.Conflicted):
                 assert kind == "shared"
-            if isinstance(outcome, landing.BranchMoved):
+            if isinstance(outcome, merge.BranchMoved):
                 assert name in forced
             if isinstance(outcome, CalledOff):
                 assert name in off
-            assert not (isinstance(outcome, landing.Landed) and kind == "bad")
+            assert not (isinstance(outcome, merge.Landed) and kind == "bad")
 
 
 def quiet(tell: Callable[[dict[str, Any]], None]) -> Callable[[Any, dict[str, Any]], None]:

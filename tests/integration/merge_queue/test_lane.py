@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from agent_orchestrator.services import landing
-from agent_orchestrator.services.landing import Strategy
-from agent_orchestrator.services.merge_queue.lane import CalledOff, Refused
+from agent_orchestrator.changes import merge
+from agent_orchestrator.changes.merge import Strategy
+from agent_orchestrator.changes.merge_queue.lane import CalledOff, Refused
 from tests.integration.merge_queue.world import Change, World
 from tests.integration.rescue.world import git
 
@@ -81,7 +81,7 @@ async def test_a_conflict_with_what_has_landed_is_dropped_with_its_files(tmp_pat
     box.ask(*"ab")
     await box.over()
     conflict = box.outcomes["b"]
-    assert box.landed() == ["a"] and isinstance(conflict, landing.Conflicted) and conflict.files == ("shared.txt",)
+    assert box.landed() == ["a"] and isinstance(conflict, merge.Conflicted) and conflict.files == ("shared.txt",)
 
 
 async def test_priority_overtakes_and_force_needs_no_check(tmp_path: Path) -> None:
@@ -184,8 +184,8 @@ class Slow:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.attempts = 0
         self.go = asyncio.Event()
-        self._land = landing.land
-        monkeypatch.setattr("agent_orchestrator.services.merge_queue.lane.landing.land", self.land)
+        self._land = merge.land
+        monkeypatch.setattr("agent_orchestrator.changes.merge_queue.lane.landing.land", self.land)
 
     async def land(self, *args: Any, **more: Any) -> Any:
         self.attempts += 1
@@ -222,7 +222,7 @@ async def test_the_end_waits_for_what_is_being_landed(tmp_path: Path, monkeypatc
 async def test_a_checkout_in_the_way_is_not_tried_at_every_look(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agent_orchestrator.services.merge_queue.lane.LOOK_AGAIN", 600.0)
+    monkeypatch.setattr("agent_orchestrator.changes.merge_queue.lane.LOOK_AGAIN", 600.0)
     box, slow = world(tmp_path, [Change("a"), Change("b")]), Slow(monkeypatch)
     slow.go.set()
     git(box.repo, "checkout", "-q", "main")
@@ -244,7 +244,7 @@ async def test_what_was_built_and_is_gone_from_the_repository_is_built_again(tmp
     box.ask("a")
     await box.until(lambda: box.checked)
     [place] = box.lane.plan.places
-    assert isinstance(place.built, landing.Built)
+    assert isinstance(place.built, merge.Built)
     lost = place.built.commit
     (box.repo / ".git" / "objects" / lost[:2] / lost[2:]).unlink()
     box.hold.set()
@@ -260,7 +260,7 @@ async def test_a_branch_that_is_forced_elsewhere_is_out_and_holds_nobody_up(tmp_
     forced = box.force("a")
     box.lane.look()
     await box.until(lambda: "a" in box.outcomes)
-    assert box.outcomes["a"] == landing.BranchMoved(forced)
+    assert box.outcomes["a"] == merge.BranchMoved(forced)
     box.hold.set()
     await box.over()
     assert box.landed() == ["b", "c"] and box.wrong() == []
@@ -269,7 +269,7 @@ async def test_a_branch_that_is_forced_elsewhere_is_out_and_holds_nobody_up(tmp_
 async def test_a_checkout_in_the_way_holds_the_front_while_those_behind_are_checked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agent_orchestrator.services.merge_queue.lane.LOOK_AGAIN", 0.05)
+    monkeypatch.setattr("agent_orchestrator.changes.merge_queue.lane.LOOK_AGAIN", 0.05)
     box = world(tmp_path, [Change("a"), Change("b")])
     git(box.repo, "checkout", "-q", "main")
     (box.repo / "a.txt").write_text("mine\n")

@@ -13,18 +13,18 @@ from typing import Any
 
 import pytest
 
+from agent_orchestrator.base.home import Home
+from agent_orchestrator.changes.checks import Checks, CheckSpec
+from agent_orchestrator.changes.merge_queue import MergeQueue
 from agent_orchestrator.config.model import Check
+from agent_orchestrator.core import events as e
+from agent_orchestrator.core.effects import Runner
+from agent_orchestrator.core.engine import Flow
+from agent_orchestrator.core.events import Event
 from agent_orchestrator.errors import Conflict
-from agent_orchestrator.flow import events as e
-from agent_orchestrator.flow.effects import Runner
-from agent_orchestrator.flow.engine import Flow
-from agent_orchestrator.flow.events import Event
-from agent_orchestrator.home import Home
-from agent_orchestrator.services.checks import Checks, CheckSpec
-from agent_orchestrator.services.merge_queue import MergeQueue
 from agent_orchestrator.testing.memory import MemoryStore
 from tests.integration.merge_queue.world import Change, World
-from tests.unit.flow.world import created
+from tests.unit.core.world import created
 
 pytestmark = pytest.mark.anyio
 

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agent_orchestrator.flow.events import CheckFinished
-from agent_orchestrator.host import LocalHost
-from agent_orchestrator.services import landing
-from agent_orchestrator.services.checks import Assessment, Result
-from agent_orchestrator.services.landing import Built, LandingSpec, Strategy
-from agent_orchestrator.services.merge_queue.lane import CalledOff, Failed, Lane, Outcome, Ticket
-from agent_orchestrator.services.merge_queue.planner import Entry
+from agent_orchestrator.base.host import LocalHost
+from agent_orchestrator.changes import merge
+from agent_orchestrator.changes.checks import Assessment, Result
+from agent_orchestrator.changes.merge import Built, LandingSpec, Strategy
+from agent_orchestrator.changes.merge_queue.lane import CalledOff, Failed, Lane, Outcome, Ticket
+from agent_orchestrator.changes.merge_queue.next_step import Entry
+from agent_orchestrator.core.events import CheckFinished
 from tests.integration.rescue.world import git
 
 CONTENT = {"plain": "", "flaky": "", "bad": "bad", "left": "left", "right": "right", "shared": "shared.txt"}
@@ -127,13 +127,13 @@ class World:
         for name in names:
             self.joined[name] = loop.create_task(self._join(name, found))
 
-    async def _find(self, names: Iterable[str]) -> dict[str, landing.Landed | None]:
+    async def _find(self, names: Iterable[str]) -> dict[str, merge.Landed | None]:
         """What has landed already; the lane knows its base then."""
-        every = [(name, await landing.find_landing(self.host, self.spec(name))) for name in names]
+        every = [(name, await merge.find_landing(self.host, self.spec(name))) for name in names]
         await self.lane.find_base()
         return dict(every)
 
-    async def _join(self, name: str, found: asyncio.Task[dict[str, landing.Landed | None]]) -> None:
+    async def _join(self, name: str, found: asyncio.Task[dict[str, merge.Landed | None]]) -> None:
         spec, change = self.spec(name), self.changes[name]
         outcome: Outcome | None = (await found)[name]
         if outcome is None:
@@ -154,7 +154,7 @@ class World:
             self.joined[name].cancel()
         await asyncio.gather(*(self.joined[name] for name in waiting), return_exceptions=True)
         await self.lane.close()
-        await landing.settle(self.host, self.repo)
+        await merge.settle(self.host, self.repo)
         self.start()
         self.ask(*waiting)
 
@@ -209,11 +209,11 @@ class World:
         return git(self.repo, "log", "--reverse", "--format=%s", *options, "main").split("\n")
 
     def landed(self) -> list[str]:
-        return [name for name, outcome in self.outcomes.items() if isinstance(outcome, landing.Landed)]
+        return [name for name, outcome in self.outcomes.items() if isinstance(outcome, merge.Landed)]
 
     def out(self) -> dict[str, type]:
         """Who did not land, and why."""
-        return {name: type(one) for name, one in self.outcomes.items() if not isinstance(one, landing.Landed)}
+        return {name: type(one) for name, one in self.outcomes.items() if not isinstance(one, merge.Landed)}
 
     def wrong(self) -> list[str]:
         """What must be so after any history, and is not."""
@@ -221,7 +221,7 @@ class World:
         problems = [f"main was red at {commit}" for commit in commits if red(frozenset(self.files(commit)))]
         subjects = self.subjects()
         for name, change in self.changes.items():
-            there = isinstance(self.outcomes.get(name), landing.Landed)
+            there = isinstance(self.outcomes.get(name), merge.Landed)
             mark = f"work {name}" if change.strategy == "rebase" else f"Land {name}"
             if subjects.count(mark) != there:
                 problems.append(

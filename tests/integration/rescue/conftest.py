@@ -11,7 +11,7 @@ from tests.integration.workspaces.disks import small_disk
 
 __all__ = ["small_disk", "world"]
 
-from agent_orchestrator.host import LocalHost
+from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.plugins.workspaces.clone import Clone
 from agent_orchestrator.plugins.workspaces.worktree import Worktree
 from agent_orchestrator.protocols import WorkspaceSpec

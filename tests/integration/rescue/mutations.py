@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.faults.mutations import ROOT, Planted, plant
 
-RESTORE, SURVEY = "services/rescue/restore.py", "services/rescue/survey.py"
+RESTORE, SURVEY = "sessions/rescue/restore.py", "sessions/rescue/survey.py"
 EXAMPLES = 200
 TEST = "tests/integration/rescue/test_any_workspace.py"
 FOUND = "any workspace comes back"

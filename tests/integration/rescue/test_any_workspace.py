@@ -17,11 +17,12 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from agent_orchestrator.host import Completed, LocalHost
+from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.plugins.workspaces.clone import Clone
 from agent_orchestrator.plugins.workspaces.worktree import Worktree
 from agent_orchestrator.protocols import WorkspaceSpec
-from agent_orchestrator.services.rescue import bring_back, is_safe, rescue
+from agent_orchestrator.protocols.host import Completed
+from agent_orchestrator.sessions.rescue import bring_back, is_safe, rescue
 from tests.integration.rescue.drawing import STEPS, Step, carry_out
 from tests.integration.rescue.world import Seen, World, files_of, git, make_repository, state_of
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agent_orchestrator.host import LocalHost
+from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.plugins.workspaces.clone import Clone
 from agent_orchestrator.protocols import WorkspaceSpec
-from agent_orchestrator.services.rescue import checkpoint, from_checkpoint
+from agent_orchestrator.sessions.rescue import checkpoint, from_checkpoint
 from tests.integration.rescue.drawing import STEPS, carry_out
 from tests.integration.rescue.world import World, files_of, git, make_repository, state_of
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from agent_orchestrator.errors import AoError
-from agent_orchestrator.services.rescue import rescue
+from agent_orchestrator.sessions.rescue import rescue
 from tests.integration.rescue.world import World, git
 
 pytestmark = pytest.mark.anyio

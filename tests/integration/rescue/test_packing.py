@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from agent_orchestrator.safe_files import NotPlain
-from agent_orchestrator.services.rescue import packing
-from agent_orchestrator.services.rescue.packing import pack
+from agent_orchestrator.base.files.safe import NotPlain
+from agent_orchestrator.sessions.rescue import nested_repositories
+from agent_orchestrator.sessions.rescue.nested_repositories import pack
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_a_folder_that_becomes_a_symlink_is_not_entered(
 ) -> None:
     (root.parent / "secret/repo").mkdir()
     (root.parent / "secret/repo/d").symlink_to("..")
-    swapped(monkeypatch, packing, "opened_in", lambda *_: exchange(root / what, root.parent / target))
+    swapped(monkeypatch, nested_repositories, "opened_in", lambda *_: exchange(root / what, root.parent / target))
     with pytest.raises(NotPlain):
         packed(root)
 
@@ -90,7 +90,7 @@ def test_a_folder_that_becomes_a_symlink_is_not_entered(
 def test_a_file_that_becomes_a_symlink_is_not_read(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     swapped(
         monkeypatch,
-        packing,
+        nested_repositories,
         "opened_in",
         lambda _folder, name: exchange(root / "in/repo" / name, root.parent / "secret/z"),
     )
@@ -104,7 +104,7 @@ async def test_a_file_that_becomes_a_pipe_keeps_nobody_waiting(root: Path, monke
         (root / "in/repo" / name).unlink()
         os.mkfifo(root / "in/repo" / name)
 
-    swapped(monkeypatch, packing, "opened_in", pipe)
+    swapped(monkeypatch, nested_repositories, "opened_in", pipe)
     async with asyncio.timeout(60):
         with pytest.raises(NotPlain):
             await asyncio.to_thread(packed, root)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from agent_orchestrator.errors import AoError
-from agent_orchestrator.services.rescue import bring_back, is_safe, rescue, survey, unsaved
+from agent_orchestrator.sessions.rescue import bring_back, is_safe, rescue, survey, unsaved
 from tests.hostile import nested
 from tests.integration.rescue.states import SCENARIOS, Scenario, commit, merging, staged_and_unstaged
 from tests.integration.rescue.world import World, files_of, git, make_repository, state_of
@@ -212,7 +212,7 @@ async def test_bringing_back_can_be_repeated_after_a_crash(world: World, monkeyp
         raise RuntimeError("killed here")
 
     with monkeypatch.context() as patch:
-        patch.setattr("agent_orchestrator.services.rescue.restore._restore_git_files", crash)
+        patch.setattr("agent_orchestrator.sessions.rescue.restore._restore_git_files", crash)
         with pytest.raises(RuntimeError, match="killed here"):
             await world.make_again()
     assert files_of(world.path) != {} and state_of(world.path)["index"] != state["index"]
@@ -422,7 +422,7 @@ async def test_a_head_that_is_not_there_keeps_the_workspace_and_its_files_are_sa
 
 
 async def test_a_full_disk_moves_no_ref_and_changes_no_file(small_disk: Path, tmp_path: Path) -> None:
-    from agent_orchestrator.host import LocalHost
+    from agent_orchestrator.base.host import LocalHost
     from agent_orchestrator.plugins.workspaces.worktree import Worktree
     from agent_orchestrator.testing.contracts.workspace import spec_for
 

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from agent_orchestrator.host import LocalHost
-from agent_orchestrator.plugins.workspaces.making import GitWorkspace
+from agent_orchestrator.base.host import LocalHost
+from agent_orchestrator.plugins.workspaces.git_workspace import GitWorkspace
 from agent_orchestrator.protocols import WorkspaceSpec
-from agent_orchestrator.services.rescue import BroughtBack, bring_back
+from agent_orchestrator.sessions.rescue import BroughtBack, bring_back
 
 
 def git(where: Path, *argv: str, check: bool = True, env: Mapping[str, str] | None = None, stdin: bytes = b"") -> str:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from agent_orchestrator.home import Home
-from agent_orchestrator.host import LocalHost
+from agent_orchestrator.base.home import Home
+from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.plugins.runtimes.process import Process
 from agent_orchestrator.plugins.runtimes.tmux import Tmux
 from agent_orchestrator.protocols import Runtime

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.anyio
 _DAEMON = """
 import asyncio, json, sys
 from pathlib import Path
-from agent_orchestrator.host import LocalHost
+from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.plugins.runtimes.process import Process
 from agent_orchestrator.plugins.runtimes.tmux import Tmux
 from agent_orchestrator.protocols import Handle, LaunchSpec

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from agent_orchestrator.base.host import LocalHost
+from agent_orchestrator.cluster.node.lease import boot_time, write_deadline
 from agent_orchestrator.errors import Temporary
-from agent_orchestrator.host import LocalHost
-from agent_orchestrator.nodes.lease import boot_time, write_deadline
 from agent_orchestrator.protocols import Alive, Exit, Gone, Handle
 from agent_orchestrator.testing.contracts.runtime import Bench, python
 from agent_orchestrator.testing.terminals import eventually

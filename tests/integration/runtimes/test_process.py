@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_orchestrator.host import LocalHost
+from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.plugins.runtimes.process import Process
 from agent_orchestrator.protocols import Alive, Delivered, Exit, Gone, Undeliverable
 from agent_orchestrator.testing.contracts.runtime import Bench, python

@@ -15,14 +15,15 @@ from typing import Any
 
 import pytest
 
+from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.errors import Missing, NotFound, Temporary
-from agent_orchestrator.host import Completed, LocalHost
-from agent_orchestrator.plugins.runtimes import launching
+from agent_orchestrator.plugins.runtimes import launch_checks
 from agent_orchestrator.plugins.runtimes.auto import pick, tmux_version
-from agent_orchestrator.plugins.runtimes.launching import forget_ended
+from agent_orchestrator.plugins.runtimes.launch_checks import forget_ended
 from agent_orchestrator.plugins.runtimes.tmux import Tmux
 from agent_orchestrator.plugins.runtimes.tmux_server import TmuxServer
 from agent_orchestrator.protocols import Alive, Delivered, Exit, Gone, Held, Undeliverable
+from agent_orchestrator.protocols.host import Completed
 from agent_orchestrator.testing.contracts.runtime import Bench
 from agent_orchestrator.testing.terminals import PersonsTerminal, eventually
 from tests.integration.runtimes.conftest import server_pid
@@ -178,7 +179,7 @@ async def test_what_was_typed_counts_though_its_file_cannot_be_removed(
         unlink(path, missing_ok)
 
     refusing = [refused]
-    monkeypatch.setattr(launching, "REMOVED_AGAIN", 0.0)
+    monkeypatch.setattr(launch_checks, "REMOVED_AGAIN", 0.0)
     monkeypatch.setattr(Path, "unlink", failing)
     assert await tmux.runtime.deliver(handle, "m1", "hello") == Delivered() and not refusing
     await eventually(lambda: got.read_bytes() == b"hello\r")

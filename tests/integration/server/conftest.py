@@ -10,10 +10,10 @@ from typing import Any, cast
 
 import pytest
 
-from agent_orchestrator.home import Home
+from agent_orchestrator.base.home import Home
 from agent_orchestrator.server.app import create_app
-from agent_orchestrator.server.serve import Servers
-from agent_orchestrator.services import Services
+from agent_orchestrator.server.listeners import Servers
+from agent_orchestrator.server.services import Services
 from tests.integration.server.doubles import Client, Double
 
 

@@ -14,14 +14,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from agent_orchestrator.base.home import Home
+from agent_orchestrator.config.projects.projects import Context
+from agent_orchestrator.config.tokens import Tokens
+from agent_orchestrator.core.actor import current
+from agent_orchestrator.core.events import AgentAsk, Body, Event
 from agent_orchestrator.errors import Conflict, NotFound
-from agent_orchestrator.flow.behalf import current
-from agent_orchestrator.flow.events import AgentAsk, Body, Event
-from agent_orchestrator.home import Home
-from agent_orchestrator.services.logins import Logins
-from agent_orchestrator.services.projects import Context
-from agent_orchestrator.services.tokens import Tokens
-from agent_orchestrator.services.traffic import Traffic
+from agent_orchestrator.server.access.logins import Logins
+from agent_orchestrator.views.traffic import Traffic
 
 
 class Sessions:

@@ -14,10 +14,10 @@ from fastapi import APIRouter, Response
 from fastapi.routing import APIRoute
 from starlette.routing import Route
 
-from agent_orchestrator.flow import events as e
+from agent_orchestrator.core import events as e
 from agent_orchestrator.server import routes
-from agent_orchestrator.server.audited import EXEMPT
-from agent_orchestrator.server.routing import Routes, routes_only
+from agent_orchestrator.server.access.audit import EXEMPT
+from agent_orchestrator.server.route_table import Routes, routes_only
 from tests.integration.server.conftest import World
 
 pytestmark = pytest.mark.anyio

@@ -9,8 +9,8 @@ from typing import Any
 import anyio.to_thread
 import pytest
 
-from agent_orchestrator.flow.events import Event
-from agent_orchestrator.server import sse
+from agent_orchestrator.core.events import Event
+from agent_orchestrator.server import event_stream
 from agent_orchestrator.server.streams import Stream
 from tests.integration.server.conftest import World
 from tests.integration.server.test_streams import Reader, until
@@ -34,13 +34,13 @@ async def test_a_request_is_answered_without_a_thread(world: World, path: str, m
 
 async def test_an_event_is_written_once_for_all_who_follow(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[int] = []
-    frame = sse.frame
+    frame = event_stream.frame
 
     def counted(event: Event) -> bytes:
         written.append(event.seq)
         return frame(event)
 
-    monkeypatch.setattr(sse, "frame", counted)
+    monkeypatch.setattr(event_stream, "frame", counted)
     readers = [Reader(world.unix) for _ in range(8)]
     for reader in readers:
         await reader.begin()

@@ -14,11 +14,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from agent_orchestrator.base.git.commands import Git, clean_environment
+from agent_orchestrator.base.host import LocalHost
+from agent_orchestrator.cluster.git_server import Rights, Source, receive
+from agent_orchestrator.cluster.node.repository import Access
 from agent_orchestrator.errors import Denied
-from agent_orchestrator.git import Git, clean_environment
-from agent_orchestrator.host import LocalHost
-from agent_orchestrator.nodes.repository import Access
-from agent_orchestrator.services.sharing import Rights, Source, receive
 from tests.integration.server.conftest import World
 
 pytestmark = pytest.mark.anyio
@@ -425,8 +425,8 @@ async def until_uploads(place: Place, count: int) -> None:
 
 
 async def test_nobody_has_many_gits_at_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent_orchestrator.services.sharing.turns.WITHIN", 0.2)
-    monkeypatch.setattr("agent_orchestrator.services.sharing.turns.OF_ALL", 6)
+    monkeypatch.setattr("agent_orchestrator.cluster.git_server.limits.WITHIN", 0.2)
+    monkeypatch.setattr("agent_orchestrator.cluster.git_server.limits.OF_ALL", 6)
     tokens, sessions = place.world.services.tokens, place.world.services.sessions.flow.sessions
     agents = tokens.for_session(SESSION, 1)
     begun = [await stopping(place, agents) for _ in range(12)]

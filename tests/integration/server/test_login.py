@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from agent_orchestrator.services.logins import FAILURES, TooMany, Unknown
-from agent_orchestrator.services.tokens import SIGN_IN_DAYS
+from agent_orchestrator.config.tokens import SIGN_IN_DAYS
+from agent_orchestrator.server.access.logins import FAILURES, TooMany, Unknown
 from tests.integration.server.conftest import World
 from tests.integration.server.doubles import Answer, Client
 from tests.integration.server.test_terminal import read_until, terminal

@@ -11,19 +11,21 @@ from typing import Any, cast
 
 import pytest
 
+from agent_orchestrator.base.git.commands import Git, clean_environment
+from agent_orchestrator.base.home import Home
+from agent_orchestrator.base.host import LocalHost
+from agent_orchestrator.cluster import git_server
+from agent_orchestrator.cluster.node.repository import Access, Repositories, pin_of, with_settings
 from agent_orchestrator.errors import Conflict, Denied, Temporary
-from agent_orchestrator.git import Git, clean_environment
-from agent_orchestrator.home import Home
-from agent_orchestrator.host import LocalHost
-from agent_orchestrator.nodes.repository import Access, Repositories, pin_of, with_settings
+from agent_orchestrator.plugins.workspaces.branch_publication import brought_ref, follow
 from agent_orchestrator.plugins.workspaces.clone import Clone
-from agent_orchestrator.plugins.workspaces.publishing import brought_ref, follow
 from agent_orchestrator.protocols import WorkspaceSpec
+from agent_orchestrator.server.access.tls import Wanted, certificate
 from agent_orchestrator.server.app import create_app
-from agent_orchestrator.server.serve import Servers
-from agent_orchestrator.server.tls import Wanted, certificate
-from agent_orchestrator.services import Services, rescue, sharing
-from agent_orchestrator.services.rescue.manifest import IDENTITY
+from agent_orchestrator.server.listeners import Servers
+from agent_orchestrator.server.services import Services
+from agent_orchestrator.sessions import rescue
+from agent_orchestrator.sessions.rescue.manifest import IDENTITY
 from tests.integration.server.conftest import World
 from tests.integration.server.test_git import SESSION, Place, place, quiet, session_facts, template
 
@@ -91,7 +93,7 @@ def node(place: Place, tmp_path: Path) -> Node:
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Bytes of each answer to a fetch."""
     found: list[int] = []
-    original = sharing.read
+    original = git_server.read
 
     async def counting(*arguments: Any) -> AsyncGenerator[bytes, None]:
         found.append(0)
@@ -100,7 +102,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             found[number] += len(piece)
             yield piece
 
-    monkeypatch.setattr(sharing, "read", counting)
+    monkeypatch.setattr(git_server, "read", counting)
     return found
 
 
@@ -217,7 +219,7 @@ async def test_saved_work_that_was_brought_back_elsewhere_waits_no_more(node: No
 
 
 async def test_what_a_workspace_borrows_stays(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent_orchestrator.nodes.repository.MANY", 1)
+    monkeypatch.setattr("agent_orchestrator.cluster.node.repository.MANY", 1)
     spec = await node.workspace(SESSION)
     cache = Git(node.host, spec.repo)
     passing = await cache.commit_tree("main^{tree}", ["main"], "seen in passing", IDENTITY)

@@ -14,17 +14,17 @@ import pytest
 import websockets
 from structlog.testing import capture_logs
 
+from agent_orchestrator.cluster.link.calls import PROTOCOL, Hello, dump
+from agent_orchestrator.cluster.link.connection import Link, Reply, Request
+from agent_orchestrator.cluster.link.transports import SocketTransport
+from agent_orchestrator.cluster.nodes.placement import Wish
+from agent_orchestrator.cluster.nodes.registry import Nodes
+from agent_orchestrator.cluster.nodes.settings import ClusterSettings
+from agent_orchestrator.core.engine import Flow
+from agent_orchestrator.core.events import Event
+from agent_orchestrator.core.facts import HomeFacts
+from agent_orchestrator.core.fold.sessions import reduce_home
 from agent_orchestrator.errors import AoError
-from agent_orchestrator.flow.engine import Flow
-from agent_orchestrator.flow.events import Event
-from agent_orchestrator.flow.facts import HomeFacts
-from agent_orchestrator.flow.fold import reduce_home
-from agent_orchestrator.nodes.calls import PROTOCOL, Hello, dump
-from agent_orchestrator.nodes.link import Link, Reply, Request
-from agent_orchestrator.nodes.transports import SocketTransport
-from agent_orchestrator.services.nodes.placement import Wish
-from agent_orchestrator.services.nodes.registry import Nodes
-from agent_orchestrator.services.nodes.settings import ClusterSettings
 from tests.integration.server.conftest import World
 
 pytestmark = pytest.mark.anyio

@@ -15,11 +15,11 @@ from typing import Any, cast
 import pytest
 import uvicorn
 
+from agent_orchestrator.base.home import Home
 from agent_orchestrator.errors import AoError, Conflict, Temporary, UsageError
-from agent_orchestrator.home import Home
 from agent_orchestrator.server.app import create_app
-from agent_orchestrator.server.serve import Servers, bind_tcp, bind_unix, url_of
-from agent_orchestrator.services import Services
+from agent_orchestrator.server.listeners import Servers, bind_tcp, bind_unix, url_of
+from agent_orchestrator.server.services import Services
 from tests.integration.server.conftest import World
 from tests.integration.server.doubles import Double
 
@@ -121,8 +121,8 @@ async def test_how_fast_the_list_is_served(world: World) -> None:
 async def test_who_never_finishes_a_request_keeps_no_connection(
     world: World, monkeypatch: pytest.MonkeyPatch, begun: bytes
 ) -> None:
-    monkeypatch.setattr("agent_orchestrator.server.serve.HEAD_SECONDS", 0.3)
-    monkeypatch.setattr("agent_orchestrator.server.serve.BODY_SECONDS", 0.3)
+    monkeypatch.setattr("agent_orchestrator.server.listeners.HEAD_SECONDS", 0.3)
+    monkeypatch.setattr("agent_orchestrator.server.listeners.BODY_SECONDS", 0.3)
     async with asyncio.timeout(60):
         reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
         writer.write(begun)
@@ -134,8 +134,8 @@ async def test_who_never_finishes_a_request_keeps_no_connection(
 async def test_who_has_asked_may_wait_for_the_answer_as_long_as_it_takes(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agent_orchestrator.server.serve.HEAD_SECONDS", 0.1)
-    monkeypatch.setattr("agent_orchestrator.server.serve.BODY_SECONDS", 0.1)
+    monkeypatch.setattr("agent_orchestrator.server.listeners.HEAD_SECONDS", 0.1)
+    monkeypatch.setattr("agent_orchestrator.server.listeners.BODY_SECONDS", 0.1)
     async with asyncio.timeout(60):
         answer, reader, writer = await world.tcp("viewer").begin(
             "GET", "/api/events?follow=1", None, {"Accept": "text/event-stream"}
@@ -149,7 +149,7 @@ async def test_who_has_asked_may_wait_for_the_answer_as_long_as_it_takes(
 
 
 async def test_neither_do_those_that_agree_upon_no_tls(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent_orchestrator.server.serve._most_connections", lambda: 3)
+    monkeypatch.setattr("agent_orchestrator.server.listeners._most_connections", lambda: 3)
     listener, _ = bind_tcp("127.0.0.1", 0, explicit=True)
     port = listener.getsockname()[1]
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)  # nobody gets as far as to its certificate
@@ -172,7 +172,7 @@ async def test_neither_do_those_that_agree_upon_no_tls(monkeypatch: pytest.Monke
 
 
 async def test_connections_do_not_take_all_that_may_be_open(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent_orchestrator.server.serve._most_connections", lambda: 3)
+    monkeypatch.setattr("agent_orchestrator.server.listeners._most_connections", lambda: 3)
     async with asyncio.timeout(60):
         held = [await asyncio.open_connection("127.0.0.1", world.port) for _ in range(3)]
         reader, writer = await asyncio.open_connection("127.0.0.1", world.port)

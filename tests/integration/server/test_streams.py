@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agent_orchestrator.server import sse, streams
+from agent_orchestrator.server import event_stream, streams
 from tests.integration.server.conftest import World
 from tests.integration.server.doubles import Client
 
@@ -83,7 +83,7 @@ async def test_a_stream_may_be_of_one_session(world: World) -> None:
 
 
 async def test_silence_is_broken_by_a_comment(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sse, "IDLE", 0.05)
+    monkeypatch.setattr(event_stream, "IDLE", 0.05)
     reader = Reader(world.unix)
     await reader.begin()
     assert [await reader.block(), await reader.block()] == [[": keep-alive"], [": keep-alive"]]

@@ -12,7 +12,7 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect, unix_connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from agent_orchestrator.flow.events import TerminalTaken
+from agent_orchestrator.core.events import TerminalTaken
 from agent_orchestrator.server.terminal import CHUNK, WINDOW
 from tests.integration.server.conftest import World
 from tests.integration.server.test_streams import until

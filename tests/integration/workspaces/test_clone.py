@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.errors import Conflict
-from agent_orchestrator.host import LocalHost
 from agent_orchestrator.plugins.workspaces.clone import Clone
 from agent_orchestrator.protocols import WorkspaceSpec
 from agent_orchestrator.testing.contracts.workspace import git_in, silent, spec_for

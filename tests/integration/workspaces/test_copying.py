@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.errors import Conflict
-from agent_orchestrator.host import Completed, LocalHost
-from agent_orchestrator.plugins.workspaces.copying import Copier
+from agent_orchestrator.plugins.workspaces.file_copy import Copier
 from agent_orchestrator.plugins.workspaces.worktree import Worktree
 from agent_orchestrator.protocols import WorkspaceSpec
+from agent_orchestrator.protocols.host import Completed
 from agent_orchestrator.testing.contracts.workspace import git_in, silent, spec_for
 from tests.integration.rescue.world import make_repository
 

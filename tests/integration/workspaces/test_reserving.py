@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from agent_orchestrator.base.git.commands import Git
+from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.errors import Conflict, NotFound
-from agent_orchestrator.git import Git
-from agent_orchestrator.host import LocalHost
-from agent_orchestrator.plugins.workspaces import base
-from agent_orchestrator.plugins.workspaces.reserving import release, reserve
+from agent_orchestrator.plugins.workspaces import start_point
+from agent_orchestrator.plugins.workspaces.branch_reservation import release, reserve
 from agent_orchestrator.protocols import WorkspaceSpec
 from tests.integration.rescue.world import git, make_repository
 
@@ -28,7 +28,7 @@ def spec(tmp_path: Path) -> WorkspaceSpec:
 
 
 async def test_it_begins_at_the_freshest_base(spec: WorkspaceSpec, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(base, "_fetched", {})
+    monkeypatch.setattr(start_point, "_fetched", {})
     main = Git(LocalHost(), spec.repo)
     start = await reserve(main, spec)
     newest = git(spec.repo.parent / "origin", "rev-parse", "main")

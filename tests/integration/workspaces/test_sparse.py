@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from agent_orchestrator.git import Git
-from agent_orchestrator.host import LocalHost
+from agent_orchestrator.base.git.commands import Git
+from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.plugins.workspaces.clone import Clone
-from agent_orchestrator.plugins.workspaces.making import GitWorkspace
+from agent_orchestrator.plugins.workspaces.git_workspace import GitWorkspace
 from agent_orchestrator.plugins.workspaces.worktree import Worktree
 from agent_orchestrator.protocols import WorkspaceSpec
-from agent_orchestrator.services.rescue import bring_back, is_safe, rescue
+from agent_orchestrator.sessions.rescue import bring_back, is_safe, rescue
 from agent_orchestrator.testing.contracts.workspace import git_in, silent, spec_for
 from tests.integration.rescue.world import files_of, make_repository
 

@@ -10,19 +10,20 @@ from typing import Any, cast
 
 import pytest
 
+from agent_orchestrator.base.home import Home
+from agent_orchestrator.base.host import LocalHost
+from agent_orchestrator.changes.conflicts import Branch, Outlook
+from agent_orchestrator.core.engine import Flow
+from agent_orchestrator.core.facts import Place
+from agent_orchestrator.core.fold.sessions import reduce
 from agent_orchestrator.errors import Conflict, NotFound
-from agent_orchestrator.flow.engine import Flow
-from agent_orchestrator.flow.facts import Place
-from agent_orchestrator.flow.fold import reduce
-from agent_orchestrator.home import Home
-from agent_orchestrator.host import Completed, LocalHost
-from agent_orchestrator.services.conflicts import Branch, Outlook
-from agent_orchestrator.services.inspection import Inspection
-from agent_orchestrator.services.plugins import Plugins
-from agent_orchestrator.services.stories import Stories
-from tests.integration.landing.world import write
+from agent_orchestrator.protocols.host import Completed
+from agent_orchestrator.sessions.plugins import Plugins
+from agent_orchestrator.views.inspection import Inspection
+from agent_orchestrator.views.story import Stories
+from tests.integration.merge.world import write
 from tests.integration.rescue.world import git, make_repository
-from tests.unit.flow.drawn import created
+from tests.unit.core.drawn import created
 
 pytestmark = pytest.mark.anyio
 

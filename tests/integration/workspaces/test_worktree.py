@@ -14,11 +14,12 @@ from pathlib import Path
 
 import pytest
 
+from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.errors import AoError, Conflict
-from agent_orchestrator.host import Completed, LocalHost
-from agent_orchestrator.plugins.workspaces import base
+from agent_orchestrator.plugins.workspaces import start_point
 from agent_orchestrator.plugins.workspaces.worktree import Worktree
 from agent_orchestrator.protocols import WorkspaceSpec
+from agent_orchestrator.protocols.host import Completed
 from agent_orchestrator.testing.contracts.workspace import git_in, silent, spec_for
 from tests.hostile import nested
 from tests.integration.rescue.world import make_repository
@@ -52,7 +53,7 @@ def host() -> CountingHost:
 
 @pytest.fixture
 def worktree(host: CountingHost) -> Worktree:
-    base._fetched.clear()
+    start_point._fetched.clear()
     return Worktree({}, host)
 
 
@@ -212,7 +213,7 @@ CHILD = """
 import asyncio, sys
 from pathlib import Path
 from dataclasses import replace
-from agent_orchestrator.host import LocalHost
+from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.plugins.workspaces.worktree import Worktree
 from agent_orchestrator.testing.contracts.workspace import spec_for, silent
 spec = replace(spec_for(Path(sys.argv[1]), Path(sys.argv[2]), "task"), post_create=(SET_UP,))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_orchestrator.plugins.forges.github_hooks import GitHubHooks
+from agent_orchestrator.plugins.forges.github.webhooks import GitHubHooks
 from benchmarks import spawning
 from benchmarks.asking import Line, one_core, rate
 from benchmarks.cases import CASES, MORE

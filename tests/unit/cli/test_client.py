@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from agent_orchestrator import client as client_module
 from agent_orchestrator import errors
-from agent_orchestrator.client import Client, NotRunning
-from agent_orchestrator.wire import Broken, Connection, Stream, quote, unquote, with_query
+from agent_orchestrator.base.http_client import Broken, Connection, Stream, quote, unquote, with_query
+from agent_orchestrator.client import daemon_client as client_module
+from agent_orchestrator.client.daemon_client import Client, NotRunning
 from tests.unit.cli.scripted import Daemon, Reply, problem
 
 Connect = Callable[..., Client]

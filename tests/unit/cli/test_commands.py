@@ -103,8 +103,8 @@ def test_help_of_the_group_loads_no_command() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert (
-        "agent_orchestrator.cli.status" not in ran.stderr.split()
-        and "agent_orchestrator.client" not in ran.stderr.split()
+        "agent_orchestrator.cli.sessions.status" not in ran.stderr.split()
+        and "agent_orchestrator.client.daemon_client" not in ran.stderr.split()
     )
 
 
@@ -375,7 +375,7 @@ def test_trust_shows_the_commands(daemon: Daemon, run: Run) -> None:
 def test_trust_asks_for_what_it_needs(
     daemon: Daemon, run: Run, monkeypatch: pytest.MonkeyPatch, commands: list[str], trusted: bool, said: str
 ) -> None:
-    monkeypatch.setattr("agent_orchestrator.cli.projects.can_answer", lambda: True)
+    monkeypatch.setattr("agent_orchestrator.cli.setup.projects.can_answer", lambda: True)
     daemon.route("GET", "/api/projects/trust", {"project": "app", "commands": commands, "trusted": trusted})
     daemon.route("POST", "/api/projects/trust", {"project": "app", "commands": commands, "trusted": True})
     ran = run("trust")

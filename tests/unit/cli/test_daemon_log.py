@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_orchestrator.cli.daemon_log import fields
+from agent_orchestrator.cli.daemon.log import fields
 from tests.unit.cli.conftest import Run
 
 LINES = r"""timestamp=2026-01-02T03:04:05.000001Z level=info event=serving url=http://127.0.0.1:3000
@@ -157,7 +157,7 @@ def test_what_somebody_said_makes_no_entry_and_steers_no_terminal(log: Path, run
 
 
 def test_neither_does_the_file_itself(tmp_path: Path) -> None:
-    program = "import sys; from agent_orchestrator.logs import *; set_up(sys.stdout); get_logger().warning('it failed', error=sys.argv[1])"
+    program = "import sys; from agent_orchestrator.base.log_setup import *; set_up(sys.stdout); get_logger().warning('it failed', error=sys.argv[1])"
     done = subprocess.run([sys.executable, "-c", program, f"half\r{FORGED}"], capture_output=True, check=True)
     assert done.stdout.count(b"\n") == 1 and b"half\\x0dtimestamp=" in done.stdout
     assert all(character.isprintable() for character in done.stdout.decode().rstrip("\n"))

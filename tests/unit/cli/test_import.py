@@ -8,7 +8,7 @@ from typing import Any
 import click
 import pytest
 
-from agent_orchestrator.cli import import_
+from agent_orchestrator.cli.setup import import_config
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.scripted import Daemon, Reply
 
@@ -27,7 +27,7 @@ def asked(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return Reply({**told, "commands": [], "digest": ""})
 
     daemon.route("POST", "/api/config/import", answer)
-    monkeypatch.setattr(import_, "interactive", lambda: True)
+    monkeypatch.setattr(import_config, "interactive", lambda: True)
     return []
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_orchestrator.cli import skill
+from agent_orchestrator.cli.setup import skill
 from tests.unit.cli.conftest import Run
 
 USUAL = (".claude/skills/agent-orchestrator/SKILL.md", ".agents/skills/agent-orchestrator/SKILL.md")

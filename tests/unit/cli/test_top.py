@@ -12,7 +12,7 @@ from rich.text import Text
 from textual import events
 from textual.binding import BindingsMap
 
-from agent_orchestrator.cli.top import acts, app, draw
+from agent_orchestrator.cli.top import actions, app, layout
 from agent_orchestrator.cli.top.fleet import Card, Filter, Fleet, arranged, chosen, moved
 from agent_orchestrator.cli.top.keys import KEYS
 from tests.unit.cli.conftest import Run
@@ -318,8 +318,8 @@ async def test_attach_leaves_the_terminal_to_the_session_and_comes_back(daemon: 
 
 def test_what_a_command_says_went_wrong_is_told_and_no_color_handed_on(capfd: pytest.CaptureFixture[str]) -> None:
     program = "import os, sys; print(os.environ.get('NO_COLOR')); sys.stderr.write('one\\nao: it \\x1b[1mfailed\\n'); sys.exit({})"
-    assert acts.here([sys.executable, "-c", program.format(3)], True) == "it [1mfailed"
-    assert acts.here([sys.executable, "-c", program.format(0)], True) == ""
+    assert actions.here([sys.executable, "-c", program.format(3)], True) == "it [1mfailed"
+    assert actions.here([sys.executable, "-c", program.format(0)], True) == ""
     assert capfd.readouterr().out == "1\n1\n"
 
 
@@ -441,7 +441,7 @@ def test_a_defect_is_one_line_too(daemon: Daemon, run: Run, monkeypatch: pytest.
     daemon.route("GET", "/api/projects", {"projects": [], "here": None})
     monkeypatch.setattr("agent_orchestrator.cli.top.interactive", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(draw, "header", lambda *_: 1 // 0)
+    monkeypatch.setattr(layout, "header", lambda *_: 1 // 0)
     real = app.Top.run
     monkeypatch.setattr(app.Top, "run", lambda self: real(self, headless=True))
     ran = run("top")
@@ -541,17 +541,17 @@ def test_moving_skips_empty_columns_and_stays_on_the_board() -> None:
 
 
 def test_scrolling_moves_as_little_as_can_be() -> None:
-    assert draw.scrolled(0, 4, 5, 10) == 0
-    assert draw.scrolled(0, 5, 5, 10) == 1
-    assert draw.scrolled(3, 4, 5, 10) == 3
-    assert draw.scrolled(3, 2, 5, 10) == 2
-    assert draw.scrolled(9, None, 5, 10) == 5
-    assert draw.scrolled(3, 1, 5, 2) == 0
+    assert layout.scrolled(0, 4, 5, 10) == 0
+    assert layout.scrolled(0, 5, 5, 10) == 1
+    assert layout.scrolled(3, 4, 5, 10) == 3
+    assert layout.scrolled(3, 2, 5, 10) == 2
+    assert layout.scrolled(9, None, 5, 10) == 5
+    assert layout.scrolled(3, 1, 5, 2) == 0
 
 
 def test_what_is_said_of_one() -> None:
     said = [
-        draw.what(Card(session("a", **more), quiet))
+        layout.what(Card(session("a", **more), quiet))
         for more, quiet in (
             ({"waitingFor": "x", "says": "y"}, False),
             ({"waitingFor": "x", "says": "y"}, True),
@@ -564,10 +564,10 @@ def test_what_is_said_of_one() -> None:
 
 
 def test_a_screen_is_shown_without_its_empty_stretches() -> None:
-    assert draw.screen_lines("\n\na\tb\n\n\n\nc\x1b[2J\n\n") == ["a       b", "", "c[2J"]
-    assert draw.screen_lines("") == []
+    assert layout.screen_lines("\n\na\tb\n\n\n\nc\x1b[2J\n\n") == ["a       b", "", "c[2J"]
+    assert layout.screen_lines("") == []
 
 
 def test_a_line_of_a_list_is_one_text() -> None:
-    drawn = draw.board(arranged(fleet(session("a")), Filter()), "app-a", (80, 5), NOW, {})
+    drawn = layout.board(arranged(fleet(session("a")), Filter()), "app-a", (80, 5), NOW, {})
     assert [type(line) for line in drawn.lines] == [Text, Text] and drawn.at(3, 1) == "app-a" and drawn.at(3, 0) is None

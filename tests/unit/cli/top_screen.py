@@ -13,7 +13,7 @@ from rich.style import Style
 from textual.pilot import Pilot
 
 from agent_orchestrator.cli.top.app import Top
-from agent_orchestrator.client import Client
+from agent_orchestrator.client.daemon_client import Client
 from tests.unit.cli.scripted import Daemon, Reply, session
 
 NOW = datetime(2026, 1, 2, 3, 10, tzinfo=UTC)

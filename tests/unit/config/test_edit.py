@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_orchestrator.config.detect import Detected, detect, parse_remote
+from agent_orchestrator.config.detection.repository import Detected, detect, parse_remote
 from agent_orchestrator.config.edit import get_value, initial, set_value
 from agent_orchestrator.config.load import load, load_text
 from agent_orchestrator.errors import ConfigError, Denied, UsageError

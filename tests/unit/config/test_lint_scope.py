@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_orchestrator.config.ecosystems import detect_commands
+from agent_orchestrator.config.detection import detect_commands
 
 PYPROJECT = """[project]
 name = "shop"

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from agent_orchestrator.config.ecosystems import Commands
+from agent_orchestrator.config.detection import Commands
+from agent_orchestrator.config.detection.proposal import candidates_digest, drift, missing_keys, proposal_digest
 from agent_orchestrator.config.effective import ProjectConfig, project_config
 from agent_orchestrator.config.model import Config, Project
-from agent_orchestrator.config.proposal import candidates_digest, drift, missing_keys, proposal_digest
 
 NPM = Commands("npm", ("npm ci",), "npm test", None, ("package-lock.json",))
 PNPM = Commands("pnpm", ("pnpm install --frozen-lockfile",), "pnpm test", None, ("pnpm-lock.yaml",))

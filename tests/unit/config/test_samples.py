@@ -8,7 +8,7 @@ import pytest
 
 from agent_orchestrator.config.load import Loaded, load
 from agent_orchestrator.config.scope import ConfigSet
-from agent_orchestrator.flow.rules import Rule
+from agent_orchestrator.core.rules import Rule
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 ENVIRON = {"HOME": "/home/someone"}

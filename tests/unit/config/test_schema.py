@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from agent_orchestrator.base.text.templates import check
 from agent_orchestrator.config.kinds import known_trigger
 from agent_orchestrator.config.schema import help_text, json_schema, keep_schema, keys, reference_markdown
-from agent_orchestrator.flow.events import KINDS
-from agent_orchestrator.flow.rules import DEFAULT_RULES, TEMPLATE_VARIABLES
-from agent_orchestrator.templates import check
+from agent_orchestrator.core.events import KINDS
+from agent_orchestrator.core.rules import DEFAULT_RULES, TEMPLATE_VARIABLES
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "configuration.md"
 

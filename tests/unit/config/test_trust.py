@@ -13,7 +13,7 @@ import pytest
 from pydantic import BaseModel
 
 from agent_orchestrator.config import model as m
-from agent_orchestrator.config.detect import detect
+from agent_orchestrator.config.detection.repository import detect
 from agent_orchestrator.config.load import Loaded, load, load_text
 from agent_orchestrator.config.merge import rules
 from agent_orchestrator.config.scope import ConfigSet

@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 from mcp.shared.inbound import encode_header_value
 
-from agent_orchestrator.cli.mcp import Bridge, _field
+from agent_orchestrator.base.http_client import Answer
+from agent_orchestrator.cli.daemon.mcp import Bridge, _field
 from agent_orchestrator.errors import Denied, NotFound, UsageError
-from agent_orchestrator.server import auth
-from agent_orchestrator.server.mcp import own, protocol
+from agent_orchestrator.server.access import auth
+from agent_orchestrator.server.mcp import protocol, worker_tools
 from agent_orchestrator.server.mcp.endpoint import _fault
-from agent_orchestrator.server.mcp.fleet import _of_file
-from agent_orchestrator.server.mcp.own import Files, Named, shared, who_touches
+from agent_orchestrator.server.mcp.fleet_tools import _of_file
 from agent_orchestrator.server.mcp.resources import PLACES
 from agent_orchestrator.server.mcp.scopes import Scope
 from agent_orchestrator.server.mcp.tools import LONGEST, Tool, cut
-from agent_orchestrator.wire import Answer
+from agent_orchestrator.server.mcp.worker_tools import Files, Named, shared, who_touches
 
 TOOLS = list(Tool.known.values())
 
@@ -140,8 +140,8 @@ def test_files_are_compared_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> 
         threads.append(threading.current_thread().name)
         return shared(mine, others)
 
-    monkeypatch.setattr(own, "shared", compare)
-    monkeypatch.setattr(own, "is_over", lambda _facts: False)
+    monkeypatch.setattr(worker_tools, "shared", compare)
+    monkeypatch.setattr(worker_tools, "is_over", lambda _facts: False)
     flow = SimpleNamespace(sessions={"me": me, "o": other})
     services = SimpleNamespace(sessions=SimpleNamespace(flow=flow), conflicts=SimpleNamespace(expected=expected))
     caller: Any = SimpleNamespace(own=lambda: (me, 1), services=services)

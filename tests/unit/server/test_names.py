@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agent_orchestrator.errors import Denied
-from agent_orchestrator.server.auth import Names
+from agent_orchestrator.server.access.auth import Names
 
 
 def allowed(names: Names, host: str, **headers: str) -> bool:

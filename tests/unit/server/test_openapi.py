@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from agent_orchestrator.server import models
-from agent_orchestrator.server.reference import markdown
-from agent_orchestrator.server.routing import routes_only
+from agent_orchestrator.server.route_table import routes_only
+from agent_orchestrator.server.schema import models
+from agent_orchestrator.server.schema.reference import markdown
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "api.md"
 
@@ -53,4 +53,6 @@ def test_every_reference_in_the_document_leads_somewhere() -> None:
 
 
 def test_the_reference_page_is_current() -> None:
-    assert PAGE.read_text() == markdown(), "run: python -m agent_orchestrator.server.reference docs/reference/api.md"
+    assert PAGE.read_text() == markdown(), (
+        "run: python -m agent_orchestrator.server.schema.reference docs/reference/api.md"
+    )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_orchestrator.server.peers import tcp_user
+from agent_orchestrator.server.access.peers import tcp_user
 
 HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
 ROW = "   0: {} {} {} 00000000:00000000 00:00000000 00000000  {}        0 {} 1 0000000000000000 20 4 30 10 -1\n"

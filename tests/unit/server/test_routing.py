@@ -7,7 +7,7 @@ import sys
 
 FIRST = """
 import sys, threading
-from agent_orchestrator.server import routing
+from agent_orchestrator.server import route_table as routing
 
 sys.setswitchinterval(1e-6)
 together, found = threading.Barrier(8), []
@@ -24,7 +24,7 @@ print(len({id(one) for one in found}))
 
 SORTED = """
 import sys, threading
-from agent_orchestrator.server import routing
+from agent_orchestrator.server import route_table as routing
 
 sys.setswitchinterval(1e-6)
 routing.load("admin")

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from agent_orchestrator.base.home import Home
+from agent_orchestrator.config.tokens import SIGN_INS, Identity, Tokens
 from agent_orchestrator.errors import AoError, Conflict, NotFound, UsageError
-from agent_orchestrator.home import Home
-from agent_orchestrator.services.tokens import SIGN_INS, Identity, Tokens
 
 
 @pytest.fixture

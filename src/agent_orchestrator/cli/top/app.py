@@ -15,13 +15,13 @@ from textual.message import Message
 from textual.widgets import Input
 
 from agent_orchestrator.cli import out
-from agent_orchestrator.cli.board import Session, pull_text
-from agent_orchestrator.cli.top import acts, draw
+from agent_orchestrator.cli.sessions.board import Session, pull_text
+from agent_orchestrator.cli.top import actions, layout
 from agent_orchestrator.cli.top.feed import Feed, Look
 from agent_orchestrator.cli.top.fleet import Filter, Fleet, Question, arranged, chosen, moved
 from agent_orchestrator.cli.top.keys import BOARD_KEYS, DECISIONS, KEYS, OF_BOARD, OF_CHANGE, YES, hints
 from agent_orchestrator.cli.top.widgets import Dialog, Lines, Typed
-from agent_orchestrator.client import Client
+from agent_orchestrator.client.daemon_client import Client
 from agent_orchestrator.errors import AoError
 
 REDRAWN = 10.0
@@ -94,7 +94,7 @@ class Top(App[None]):
         *,
         connect: Callable[[], Client] = lambda: Client(start=False),
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
-        here: Callable[[Sequence[str], bool], str] = acts.here,
+        here: Callable[[Sequence[str], bool], str] = actions.here,
     ) -> None:
         """`connect` makes clients, one for each thread; `here` runs a command on this terminal."""
         super().__init__(ansi_color=True)
@@ -109,7 +109,7 @@ class Top(App[None]):
         self._connect, self._now, self._here = connect, now, here
         self._offsets: dict[str, int] = {}
         self._order: list[str] = []
-        self._drawn = draw.Drawn()
+        self._drawn = layout.Drawn()
         self._screens: dict[str, str] = {}
         self._told = _Said("", False, now())
         self._held: list[events.Key] | None = None
@@ -191,13 +191,13 @@ class Top(App[None]):
         self.selected = chosen(columns, self.selected, self._order)
         self._order = [card.id for cards in columns.values() for card in cards]
         board, width = self._lines("board"), self.size.width
-        self._drawn = draw.board(columns, self.selected, (width, board.size.height), self._now(), self._offsets)
+        self._drawn = layout.board(columns, self.selected, (width, board.size.height), self._now(), self._offsets)
         board.show(self._drawn.lines if self._order else [Text(out.fit(self._nothing(), width))])
-        header = draw.header(self.fleet, columns, self.project, self.wanted.text, self.away, width)
+        header = layout.header(self.fleet, columns, self.project, self.wanted.text, self.away, width)
         self._lines("header").show([header])
         self._lines("told").show([self._told.line(width, self._now())])
-        self._lines("rule").show([draw.rule(self._drawn.more, width)])
-        self._lines("keys").show([draw.keys(hints((self._session() or {}).get("runtime")), width)])
+        self._lines("rule").show([layout.rule(self._drawn.more, width)])
+        self._lines("keys").show([layout.keys(hints((self._session() or {}).get("runtime")), width)])
         self._draw_preview()
 
     def _draw_preview(self) -> None:
@@ -208,7 +208,7 @@ class Top(App[None]):
         if session is not None:
             shown = self._screens.get(str(session["id"]))
             size = (self.size.width, place.size.height)
-            lines = draw.preview(session, self.fleet.asked(str(session["id"])), shown, size, self._now())
+            lines = layout.preview(session, self.fleet.asked(str(session["id"])), shown, size, self._now())
         place.show(lines)
 
     def _nothing(self) -> str:
@@ -373,10 +373,10 @@ class Top(App[None]):
     def _step_out(self, *argv: str) -> None:
         """Leave the terminal to a command of `ao`, and come back."""
         if self.is_headless:
-            problem = self._here(acts.command(*argv), self.no_color)
+            problem = self._here(actions.command(*argv), self.no_color)
         else:
             with self.suspend():
-                problem = self._here(acts.command(*argv), self.no_color)
+                problem = self._here(actions.command(*argv), self.no_color)
         self.tell(problem or f"back from {argv[1]}", bad=bool(problem))
         self.redraw()
 
@@ -384,7 +384,7 @@ class Top(App[None]):
         """A window of its own."""
         if session := self._chosen():
             name = str(session["id"])
-            self.do(lambda _: acts.open_window(name))
+            self.do(lambda _: actions.open_window(name))
 
     def action_send(self) -> None:
         """A message."""
@@ -395,7 +395,7 @@ class Top(App[None]):
         """Type a message to a session."""
         self.ask(
             Dialog(f"Message to {name}", [], {}, typed=True),
-            lambda text: self.do(lambda ao: acts.send(ao, name, text)),
+            lambda text: self.do(lambda ao: actions.send(ao, name, text)),
         )
 
     def action_answer(self) -> None:
@@ -411,12 +411,12 @@ class Top(App[None]):
         kind = str(question.get("kind"))
         title = f"{name} asks ({kind}, {out.age(question.get('since'), self._now())})"
         body = [Text(out.one_line(line), "dim") for line in question.get("context") or ()]
-        body += [Text(line, "bold") for line in draw.lines_of(question.get("text") or "")]
+        body += [Text(line, "bold") for line in layout.lines_of(question.get("text") or "")]
         if reason := (question.get("permission") or {}).get("reason"):
             body.append(Text(f"why: {out.one_line(reason)}"))
 
         def give(decision: str, text: str) -> None:
-            self.do(lambda ao: acts.answer(ao, name, question, decision, text))
+            self.do(lambda ao: actions.answer(ao, name, question, decision, text))
 
         def decided(answer: str) -> None:
             if answer == "text":
@@ -437,7 +437,7 @@ class Top(App[None]):
         found: list[tuple[str, str]] = []
 
         def read(ao: Client) -> str:
-            found.extend(acts.change(ao, name))
+            found.extend(actions.change(ao, name))
             return ""
 
         def show() -> None:
@@ -456,7 +456,9 @@ class Top(App[None]):
 
     def approve(self, name: str) -> None:
         """Approve a session's change."""
-        self.sure(f"Approve the change of {name}?", self._pull(name), lambda ao: acts.review(ao, name, "approved", ""))
+        self.sure(
+            f"Approve the change of {name}?", self._pull(name), lambda ao: actions.review(ao, name, "approved", "")
+        )
 
     def action_changes(self) -> None:
         """It is not good yet."""
@@ -467,7 +469,7 @@ class Top(App[None]):
         """Type what is to be different."""
         self.ask(
             Dialog(f"What is to change in {name}?", [], {}, typed=True),
-            lambda text: self.do(lambda ao: acts.review(ao, name, "changes_requested", text)),
+            lambda text: self.do(lambda ao: actions.review(ao, name, "changes_requested", text)),
         )
 
     def action_merge(self) -> None:
@@ -478,7 +480,7 @@ class Top(App[None]):
     def merge(self, name: str) -> None:
         """Let a session's change land, if that is meant."""
         base = self.fleet.sessions.get(name, {}).get("base")
-        self.sure(f"Merge the change of {name} into {base}?", self._pull(name), lambda ao: acts.merge(ao, name))
+        self.sure(f"Merge the change of {name} into {base}?", self._pull(name), lambda ao: actions.merge(ao, name))
 
     def _pull(self, name: str) -> str:
         shown = pull_text(self.fleet.sessions.get(name, {}))
@@ -490,13 +492,13 @@ class Top(App[None]):
         if session := self._chosen():
             name = str(session["id"])
             more = "Everything unsaved is saved first, its workspace is removed then; r brings it back."
-            self.sure(f"Stop {name}?", more, lambda ao: acts.stop(ao, name))
+            self.sure(f"Stop {name}?", more, lambda ao: actions.stop(ao, name))
 
     def action_restore(self) -> None:
         """Bring it back."""
         if session := self._chosen():
             name = str(session["id"])
-            self.do(lambda ao: acts.restore(ao, name))
+            self.do(lambda ao: actions.restore(ao, name))
 
     def action_keys(self) -> None:
         """What there is to press."""

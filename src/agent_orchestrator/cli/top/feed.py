@@ -6,11 +6,11 @@ import json
 import threading
 from collections.abc import Callable
 
+from agent_orchestrator.base.http_client import Broken, Stream
 from agent_orchestrator.cli.common import session_path
 from agent_orchestrator.cli.top.fleet import Fleet
-from agent_orchestrator.client import Client
+from agent_orchestrator.client.daemon_client import Client
 from agent_orchestrator.errors import AoError, Unreachable
-from agent_orchestrator.wire import Broken, Stream
 
 AGAIN = 0.5
 """Seconds after which a daemon that is away is looked for again."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent_orchestrator.cli.board import COLUMNS, Session, seen_at
+from agent_orchestrator.cli.sessions.board import COLUMNS, Session, seen_at
 
 Question = dict[str, Any]
 

@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent_orchestrator import templates
+from agent_orchestrator.base.text import templates
 from agent_orchestrator.errors import Missing, UsageError
-from agent_orchestrator.plugins.agents import clis
+from agent_orchestrator.plugins.agents.shared import cli
 from agent_orchestrator.protocols import AgentContext, AgentLaunch, Found, Kept, ScreenRules
 
 if TYPE_CHECKING:
-    from agent_orchestrator.host import Host
+    from agent_orchestrator.protocols.host import Host
 
 PROMPT_WAYS = ("argument", "file", "stdin", "paste")
 VARIABLES = [
@@ -87,7 +87,7 @@ class Command:
         if resumes:
             prompt = task = context.message
         else:
-            prompt = clis.opening(context) if self._rules_before else context.prompt
+            prompt = cli.opening(context) if self._rules_before else context.prompt
             task = context.task or context.prompt
         argv = _filled(command, _variables(context, self._model) | {"prompt": _plain(prompt), "task": _plain(task)})
         if self._way == "argument" and not _names(command, "prompt", "task") and prompt:
@@ -122,7 +122,7 @@ class Command:
         found = self._host.which(program, searched)
         if found is None:
             remedy = f"install it: {self._install}" if self._install else f"install {program}, or name its path"
-            raise clis.not_found(program, remedy, searched)
+            raise cli.not_found(program, remedy, searched)
         return found
 
 
@@ -162,7 +162,7 @@ def _plain(text: str) -> str:
 
 def _as_argument(prompt: str) -> str:
     """A prompt that begins with a dash must not be taken for an option."""
-    return clis.as_argument(_plain(prompt))
+    return cli.as_argument(_plain(prompt))
 
 
 def _names(command: list[str], *variables: str) -> bool:

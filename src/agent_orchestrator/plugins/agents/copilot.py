@@ -10,12 +10,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent_orchestrator import reports as r
-from agent_orchestrator.aside import aside
+from agent_orchestrator.base.files.safe import read_plain
+from agent_orchestrator.base.threads import aside
+from agent_orchestrator.base.tolerant import forgiving
 from agent_orchestrator.errors import AoError
-from agent_orchestrator.odd import forgiving
-from agent_orchestrator.plugins.agents import clis
-from agent_orchestrator.plugins.agents.journals import Journal, moment, size_of
+from agent_orchestrator.plugins.agents.shared import cli
+from agent_orchestrator.plugins.agents.shared.journals import Journal, moment, size_of
 from agent_orchestrator.protocols import (
     Activity,
     AgentContext,
@@ -29,10 +29,10 @@ from agent_orchestrator.protocols import (
     Permission,
     ScreenRules,
 )
-from agent_orchestrator.safe_files import read_plain
+from agent_orchestrator.protocols import reports as r
 
 if TYPE_CHECKING:
-    from agent_orchestrator.host import Host
+    from agent_orchestrator.protocols.host import Host
 
 INSTALL = "install it: npm install -g @github/copilot"
 SHELL = "shell"
@@ -73,16 +73,16 @@ class Copilot:
     def keeps(self, env: Mapping[str, str], private: Path) -> Kept:
         """Its folder: login, conversations."""
         del private
-        return clis.kept(_home(env), "mcp-config.json", "agents", "hooks", "skills")
+        return cli.kept(_home(env), "mcp-config.json", "agents", "hooks", "skills")
 
     async def detect(self) -> Found | None:
         """Is `copilot` here?"""
-        return await clis.detect(self._host, "copilot")
+        return await cli.detect(self._host, "copilot")
 
     async def launch(self, context: AgentContext) -> AgentLaunch:
         """`copilot -i PROMPT` with a session id of ours, which also resumes; rules as custom instructions of this session."""
         home = _home(context.env)
-        argv = [clis.program(self._host, "copilot", context, INSTALL), "--no-auto-update"]
+        argv = [cli.program(self._host, "copilot", context, INSTALL), "--no-auto-update"]
         conversation = str(uuid.uuid4()) if context.resume is None else _whole(home, context.resume)
         said = _events(home, conversation)
         if not conversation:
@@ -95,9 +95,9 @@ class Copilot:
             argv += ["--model", str(model)]
         argv += _permissions(context)
         resumes = context.resume is not None and (said.exists() or not _is_uuid(conversation))
-        prompt = clis.fitting(context.message if resumes else context.task or context.prompt, context)
+        prompt = cli.fitting(context.message if resumes else context.task or context.prompt, context)
         if prompt:
-            argv += ["--interactive", clis.as_argument(self.typed(prompt))]
+            argv += ["--interactive", cli.as_argument(self.typed(prompt))]
         await aside(_trust, home, context)
         return AgentLaunch(
             tuple(argv),
@@ -120,7 +120,7 @@ class Copilot:
         """By the keys of its dialog, which is drawn some time after it was told of."""
         del text  # it is sent as the next message
         command = permission.command if permission.tool == SHELL else ""
-        return await clis.keys_for(run, _ASKS, command, self.permission_keys.get(decision))
+        return await cli.keys_for(run, _ASKS, command, self.permission_keys.get(decision))
 
     def typed(self, text: str) -> str:
         """A text that begins like one of its commands gets a space in front."""
@@ -129,7 +129,7 @@ class Copilot:
     def unsent(self, screen: str, text: str) -> bool:
         """Its input line is the last one between two rules."""
         lines = _INPUT.findall(screen)
-        return bool(lines) and (clis.begins(text, lines[-1]) or lines[-1].startswith("[Paste #"))
+        return bool(lines) and (cli.begins(text, lines[-1]) or lines[-1].startswith("[Paste #"))
 
     async def listen(self, run: AgentRun) -> AsyncIterator[Heard]:
         """The session's events; its screen only for what is no event: being ready, a question before the start, a retry."""
@@ -294,7 +294,7 @@ class Events:
         if path := request.get("fileName") or request.get("path"):
             return [
                 r.PermissionReport(
-                    FILES.get(tool, tool), clis.inside(self._workspace, str(path)), reason, identity, when
+                    FILES.get(tool, tool), cli.inside(self._workspace, str(path)), reason, identity, when
                 )
             ]
         what = next((request[key] for key in ("fullCommandText", "url", "toolName") if request.get(key)), "")
@@ -419,4 +419,4 @@ def _trust(home: Path, context: AgentContext) -> None:
         trusted.append(str(folder))
         return True
 
-    clis.merge_json(home / "config.json", add, home)
+    cli.merge_json(home / "config.json", add, home)

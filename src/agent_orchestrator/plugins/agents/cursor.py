@@ -10,15 +10,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent_orchestrator import reports as r
+from agent_orchestrator.base.tolerant import forgiving
 from agent_orchestrator.errors import AoError
-from agent_orchestrator.odd import forgiving
-from agent_orchestrator.plugins.agents import clis
-from agent_orchestrator.plugins.agents.journals import Journal, entries_in, latest
+from agent_orchestrator.plugins.agents.shared import cli
+from agent_orchestrator.plugins.agents.shared.journals import Journal, entries_in, latest
 from agent_orchestrator.protocols import Activity, AgentContext, AgentLaunch, AgentRun, Found, Heard, Kept, ScreenRules
+from agent_orchestrator.protocols import reports as r
 
 if TYPE_CHECKING:
-    from agent_orchestrator.host import Host
+    from agent_orchestrator.protocols.host import Host
 
 INSTALL = "install it: curl https://cursor.com/install -fsS | bash"
 MODES: Mapping[str, tuple[str, ...]] = {"plan": ("--mode", "plan"), "full": ("--force",)}
@@ -52,26 +52,26 @@ class Cursor:
         """Its folders: login, chats."""
         del private
         home = Path(env.get("HOME") or Path.home())
-        kept = clis.kept(home / ".cursor", "mcp.json", "hooks.json", "commands", "extensions", "rules", "skills")
+        kept = cli.kept(home / ".cursor", "mcp.json", "hooks.json", "commands", "extensions", "rules", "skills")
         return replace(kept, writable=(*kept.writable, home / ".config" / "cursor"))
 
     async def detect(self) -> Found | None:
         """Is `cursor-agent` here?"""
-        return await clis.detect(self._host, "cursor-agent")
+        return await cli.detect(self._host, "cursor-agent")
 
     async def launch(self, context: AgentContext) -> AgentLaunch:
         """`cursor-agent PROMPT` in a folder that it is told to trust; `--resume` with the chat that was heard of."""
-        argv = [clis.program(self._host, "cursor-agent", context, INSTALL), "--trust"]
+        argv = [cli.program(self._host, "cursor-agent", context, INSTALL), "--trust"]
         if model := context.model or self._model:
             argv += ["--model", str(model)]
         argv += MODES.get(context.permissions, ())
         if context.resume is None:
-            prompt = clis.opening(context)
+            prompt = cli.opening(context)
         else:
             argv.append(f"--resume={context.resume}" if context.resume else "--continue")
-            prompt = clis.fitting(context.message, context)
+            prompt = cli.fitting(context.message, context)
         if prompt:
-            argv.append(clis.as_argument(prompt))
+            argv.append(cli.as_argument(prompt))
         folder = _transcripts(context.env, context.workspace)
         return AgentLaunch(
             tuple(argv),
@@ -147,7 +147,7 @@ class _Ear:
         text = text_of(record)
         if record.get("role") == "user" and text:
             self._said = ""
-            return [r.TookReport(clis.without_rules(text))]
+            return [r.TookReport(cli.without_rules(text))]
         if record.get("role") == "assistant" and text:
             self._said = text
         return []

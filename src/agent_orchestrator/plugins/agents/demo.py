@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import agent_orchestrator
-from agent_orchestrator import reports as r
 from agent_orchestrator.errors import UsageError
+from agent_orchestrator.plugins.agents.shared.spool import parse
 from agent_orchestrator.protocols import AgentContext, AgentLaunch, Found, ScreenRules, Turn, TurnLine
-from agent_orchestrator.spool import parse
+from agent_orchestrator.protocols import reports as r
 
 if TYPE_CHECKING:
-    from agent_orchestrator.host import Host
+    from agent_orchestrator.protocols.host import Host
 
 PROGRAM = Path(agent_orchestrator.__file__).parent / "testing" / "demo_agent.py"
 PLANNER = PROGRAM.with_name("demo_planner.py")

@@ -12,14 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent_orchestrator import reports as r
-from agent_orchestrator.aside import aside
+from agent_orchestrator.base.threads import aside
+from agent_orchestrator.base.tolerant import forgiving
 from agent_orchestrator.errors import AoError
-from agent_orchestrator.odd import forgiving
-from agent_orchestrator.plugins.agents import clis
-from agent_orchestrator.plugins.agents.journals import Journal, moment, past_lines, size_of
-from agent_orchestrator.plugins.agents.prompts import log_size
-from agent_orchestrator.plugins.agents.titles import Title, Titles
+from agent_orchestrator.plugins.agents.shared import cli
+from agent_orchestrator.plugins.agents.shared.input_prompts import log_size
+from agent_orchestrator.plugins.agents.shared.journals import Journal, moment, past_lines, size_of
+from agent_orchestrator.plugins.agents.shared.window_titles import Title, Titles
 from agent_orchestrator.protocols import (
     Activity,
     AgentContext,
@@ -32,9 +31,10 @@ from agent_orchestrator.protocols import (
     Kept,
     ScreenRules,
 )
+from agent_orchestrator.protocols import reports as r
 
 if TYPE_CHECKING:
-    from agent_orchestrator.host import Host
+    from agent_orchestrator.protocols.host import Host
 
 INSTALL = "install it: npm install -g @google/gemini-cli"
 MODES = {"default": "default", "plan": "plan", "auto-edit": "auto_edit", "full": "yolo"}
@@ -74,31 +74,31 @@ class Gemini:
     def keeps(self, env: Mapping[str, str], private: Path) -> Kept:
         """Its folder: login, conversations."""
         del private
-        return clis.kept(_home(env), "settings.json", "GEMINI.md", "commands", "extensions", "policies", "skills")
+        return cli.kept(_home(env), "settings.json", "GEMINI.md", "commands", "extensions", "policies", "skills")
 
     async def detect(self) -> Found | None:
         """Is `gemini` here?"""
-        return await clis.detect(self._host, "gemini")
+        return await cli.detect(self._host, "gemini")
 
     async def launch(self, context: AgentContext) -> AgentLaunch:
         """`gemini -i PROMPT` with a session id of ours; `--resume` if that session has said something before."""
         home = _home(context.env)
-        argv = [clis.program(self._host, "gemini", context, INSTALL), "--skip-trust"]
+        argv = [cli.program(self._host, "gemini", context, INSTALL), "--skip-trust"]
         if model := context.model or self._model:
             argv += ["--model", str(model)]
         argv += ["--approval-mode", MODES.get(context.permissions, "default")]
         if policy := _policy(context):
             for path in (home / "policies", policy):
                 argv += ["--policy", str(path)]
-        prompt, conversation = clis.opening(context), context.resume
+        prompt, conversation = cli.opening(context), context.resume
         if conversation is None or (_is_uuid(conversation) and not await aside(_spoken, home, conversation)):
             conversation = conversation or str(uuid.uuid4())
             argv += ["--session-id", conversation]
         else:
             argv += ["--resume", conversation or "latest"]
-            prompt = clis.fitting(context.message, context)
+            prompt = cli.fitting(context.message, context)
         if prompt:
-            argv += ["--prompt-interactive", clis.as_argument(self.typed(prompt))]
+            argv += ["--prompt-interactive", cli.as_argument(self.typed(prompt))]
         await aside(_answer_login, home, context.env)
         return AgentLaunch(
             tuple(argv),
@@ -156,7 +156,7 @@ class Gemini:
     def unsent(self, screen: str, text: str) -> bool:
         """Enter right after a paste is a line break to it."""
         lines = _INPUT.findall(screen)
-        return bool(lines) and (clis.begins(text, lines[-1]) or lines[-1].startswith("[Pasted Text:"))
+        return bool(lines) and (cli.begins(text, lines[-1]) or lines[-1].startswith("[Pasted Text:"))
 
 
 class _Ear:
@@ -267,7 +267,7 @@ class Chat:
                 if not text or text.startswith("<session_context>"):
                     return []
                 self.open = now
-                return [r.TookReport(clis.without_rules(text), when), r.ActivityReport(Activity.ACTIVE, "", when)]
+                return [r.TookReport(cli.without_rules(text), when), r.ActivityReport(Activity.ACTIVE, "", when)]
             case "gemini":
                 calls = record.get("toolCalls") or []
                 self.said = "" if calls else text
@@ -456,4 +456,4 @@ def _answer_login(home: Path, env: Mapping[str, str]) -> None:
         login["selectedType"] = way
         return True
 
-    clis.merge_json(home / "settings.json", choose, home)
+    cli.merge_json(home / "settings.json", choose, home)

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from agent_orchestrator import reports as r
-from agent_orchestrator.aside import aside
+from agent_orchestrator.base.files.safe import opened, put
+from agent_orchestrator.base.threads import aside
+from agent_orchestrator.base.tolerant import forgiving
 from agent_orchestrator.errors import AoError
-from agent_orchestrator.odd import forgiving
-from agent_orchestrator.plugins.agents import clis
-from agent_orchestrator.plugins.agents.journals import MOST_BESIDE, Journal, entries_in, latest, size_of
+from agent_orchestrator.plugins.agents.shared import cli
+from agent_orchestrator.plugins.agents.shared.journals import MOST_BESIDE, Journal, entries_in, latest, size_of
 from agent_orchestrator.protocols import (
     Activity,
     AgentContext,
@@ -36,10 +36,10 @@ from agent_orchestrator.protocols import (
     Permission,
     ScreenRules,
 )
-from agent_orchestrator.safe_files import opened, put
+from agent_orchestrator.protocols import reports as r
 
 if TYPE_CHECKING:
-    from agent_orchestrator.host import Host
+    from agent_orchestrator.protocols.host import Host
 
 log = structlog.get_logger(__name__)
 
@@ -75,19 +75,19 @@ class KimiCode:
     def keeps(self, env: Mapping[str, str], private: Path) -> Kept:
         """Its folder: login, conversations."""
         del private
-        return clis.kept(_home(env), "mcp.json", "plugins", "skills")
+        return cli.kept(_home(env), "mcp.json", "plugins", "skills")
 
     async def detect(self) -> Found | None:
         """Is `kimi` here?"""
         path = self._host.which("kimi")
-        return await clis.detect(self._host, "kimi", own_node(path, os.environ)) if path else None
+        return await cli.detect(self._host, "kimi", own_node(path, os.environ)) if path else None
 
     async def launch(self, context: AgentContext) -> AgentLaunch:
         """`kimi`; it takes neither a first prompt nor rules of ours on its command line, so both are typed once it is ready."""
         home = _home(context.env)
-        argv = [clis.program(self._host, "kimi", context, INSTALL)]
+        argv = [cli.program(self._host, "kimi", context, INSTALL)]
         if context.resume is None:
-            prompt = clis.opening(context)
+            prompt = cli.opening(context)
         else:
             prompt = context.message
             argv += ["--session", context.resume] if context.resume else ["--continue"]
@@ -113,7 +113,7 @@ class KimiCode:
     async def answer(self, run: AgentRun, permission: Permission, decision: str, text: str) -> Sequence[str] | None:
         """By the keys of its dialog, which is drawn some time after it was told of."""
         del permission, text  # which is sent as the next message
-        return await clis.keys_for(run, _DIALOG, "", self.permission_keys.get(decision))
+        return await cli.keys_for(run, _DIALOG, "", self.permission_keys.get(decision))
 
     def typed(self, text: str) -> str:
         """A text that begins like one of its commands gets a space in front."""
@@ -122,7 +122,7 @@ class KimiCode:
     def unsent(self, screen: str, text: str) -> bool:
         """Its input line is the last one in a box."""
         lines = _INPUT.findall(screen)
-        return bool(lines) and (clis.begins(text, lines[-1]) or lines[-1].lower().startswith("[paste"))
+        return bool(lines) and (cli.begins(text, lines[-1]) or lines[-1].lower().startswith("[paste"))
 
     async def listen(self, run: AgentRun) -> AsyncIterator[Heard]:
         """The session's wire log; its screen only until the first turn: a dialog, or being ready."""
@@ -284,7 +284,7 @@ class Wire:
         shown, tool = request.get("display") or {}, str(request.get("toolName") or "a tool")
         path = shown.get("path") or shown.get("file_path") or shown.get("filePath")
         if path:
-            tool, what = "read" if shown.get("operation") == "read" else "edit", clis.inside(self._workspace, str(path))
+            tool, what = "read" if shown.get("operation") == "read" else "edit", cli.inside(self._workspace, str(path))
         else:
             what = str(shown.get("command") or shown.get("url") or "")
             folder = str(shown.get("cwd") or shown.get("workdir") or "")

@@ -1,1 +1,1 @@
-"""How people are told: one file a notifier. `posting.py` speaks HTTP for them, `texts.py` writes for them."""
+"""How people are told: one file a notifier. `http.py` speaks HTTP for them, `texts.py` writes for them."""

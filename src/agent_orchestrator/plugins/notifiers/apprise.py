@@ -8,12 +8,12 @@ import logging
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from agent_orchestrator.base.text.redaction import KNOWN
 from agent_orchestrator.errors import Missing, Temporary, UsageError
-from agent_orchestrator.host import Host
-from agent_orchestrator.plain import one_line
-from agent_orchestrator.plugins.notifiers import posting, texts
+from agent_orchestrator.plugins.notifiers import http, texts
 from agent_orchestrator.protocols import Notification
-from agent_orchestrator.redaction import KNOWN
+from agent_orchestrator.protocols.host import Host
+from agent_orchestrator.protocols.text import one_line
 
 WITHIN = 60.0
 _KINDS = {"urgent": "failure", "action": "info", "warning": "warning", "info": "info"}
@@ -32,7 +32,7 @@ class AnyApprise:
         if not self._urls:
             raise UsageError("notifiers: apprise has no url", "write one: url: tgram://BOT_TOKEN/CHAT_ID")
         for number, url in enumerate(self._urls, 1):
-            posting.learn(f"apprise address {number}", url)
+            http.learn(f"apprise address {number}", url)
 
     async def notify(self, notification: Notification) -> None:
         """Send it."""

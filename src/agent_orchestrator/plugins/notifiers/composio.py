@@ -8,12 +8,12 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
+from agent_orchestrator.base.text.redaction import KNOWN
 from agent_orchestrator.errors import AoError, UsageError
-from agent_orchestrator.host import Host
-from agent_orchestrator.plain import one_line
-from agent_orchestrator.plugins.notifiers import posting, texts
+from agent_orchestrator.plugins.notifiers import http, texts
 from agent_orchestrator.protocols import Notification
-from agent_orchestrator.redaction import KNOWN
+from agent_orchestrator.protocols.host import Host
+from agent_orchestrator.protocols.text import one_line
 
 API = "https://backend.composio.dev/api/v3"
 TOOLS = {"slack": "SLACK_SEND_MESSAGE", "discord": "DISCORDBOT_CREATE_MESSAGE", "gmail": "GMAIL_SEND_EMAIL"}
@@ -60,9 +60,7 @@ class Composio:
         if self._account:
             body["connected_account_id"] = self._account
         where = "its key, tool and account"
-        reply = await posting.post(
-            "composio", self._url, body, {"x-api-key": self._key}, where=where, clock=self._clock
-        )
+        reply = await http.post("composio", self._url, body, {"x-api-key": self._key}, where=where, clock=self._clock)
         data = reply.data if isinstance(reply.data, dict) else {}
         if data.get("successful") is not True:
             said = one_line(KNOWN.text(str(data.get("error") or "it does not say why")), 200)

@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from agent_orchestrator.errors import Missing, Temporary
-from agent_orchestrator.host import Host
-from agent_orchestrator.plain import one_line
 from agent_orchestrator.plugins.notifiers import texts
 from agent_orchestrator.protocols import Notification
+from agent_orchestrator.protocols.host import Host
+from agent_orchestrator.protocols.text import one_line
 
 WITHIN = 10.0
 _TITLE, _BODY = 120, 400

@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from typing import Any, ClassVar
 from urllib.parse import quote
 
-from agent_orchestrator.host import Host
-from agent_orchestrator.plugins.notifiers import posting, texts
+from agent_orchestrator.plugins.notifiers import http, texts
 from agent_orchestrator.protocols import Notification
+from agent_orchestrator.protocols.host import Host
 
 TITLE, DESCRIPTION, FIELD_VALUE, FIELDS, FOOTER = 256, 3500, 1024, 25, 2048
 """An embed may say 4096 characters in its description, but 6000 in all."""
@@ -25,7 +25,7 @@ class Discord:
     def __init__(self, config: Mapping[str, Any], host: Host, clock: Callable[[], float] = time.time) -> None:
         del host  # nothing of this machine is needed
         self._clock = clock
-        address = posting.address("discord", config.get("webhookUrl"), "DISCORD_WEBHOOK_URL")
+        address = http.address("discord", config.get("webhookUrl"), "DISCORD_WEBHOOK_URL")
         thread = str(config.get("threadId") or "")
         self._url = (
             f"{address}{'&' if '?' in address else '?'}wait=true{f'&thread_id={quote(thread)}' if thread else ''}"
@@ -34,7 +34,7 @@ class Discord:
     async def notify(self, notification: Notification) -> None:
         """Send it."""
         where = "its webhookUrl"
-        await posting.post("discord", self._url, self.payload(notification), where=where, clock=self._clock)
+        await http.post("discord", self._url, self.payload(notification), where=where, clock=self._clock)
 
     def payload(self, notification: Notification) -> dict[str, Any]:
         """The message: one embed, with its links as a field."""

@@ -8,11 +8,11 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
+from agent_orchestrator.base.text.redaction import KNOWN
 from agent_orchestrator.errors import UsageError
-from agent_orchestrator.host import Host
-from agent_orchestrator.plugins.notifiers import posting, texts
+from agent_orchestrator.plugins.notifiers import http, texts
 from agent_orchestrator.protocols import Notification
-from agent_orchestrator.redaction import KNOWN
+from agent_orchestrator.protocols.host import Host
 
 URL = "http://127.0.0.1:18789/hooks/agent"
 LONGEST = 8000
@@ -30,7 +30,7 @@ class OpenClaw:
     def __init__(self, config: Mapping[str, Any], host: Host, clock: Callable[[], float] = time.time) -> None:
         del host  # nothing of this machine is needed
         self._clock = clock
-        self._url = posting.address("openclaw", config.get("url") or config.get("webhookUrl") or URL, key="url")
+        self._url = http.address("openclaw", config.get("url") or config.get("webhookUrl") or URL, key="url")
         token = str(config.get("token") or os.environ.get("OPENCLAW_HOOKS_TOKEN", ""))
         if not token:
             raise UsageError(
@@ -53,7 +53,7 @@ class OpenClaw:
     async def notify(self, notification: Notification) -> None:
         """Send it."""
         where = "its url and token"
-        await posting.post(
+        await http.post(
             "openclaw", self._url, self.payload(notification), self._headers, where=where, clock=self._clock
         )
 

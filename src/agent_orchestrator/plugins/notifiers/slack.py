@@ -10,12 +10,12 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
+from agent_orchestrator.base.text.redaction import KNOWN
 from agent_orchestrator.errors import AoError, Denied, Temporary, UsageError
-from agent_orchestrator.host import Host
-from agent_orchestrator.plain import clean_text, one_line
-from agent_orchestrator.plugins.notifiers import posting, texts
+from agent_orchestrator.plugins.notifiers import http, texts
 from agent_orchestrator.protocols import Notification
-from agent_orchestrator.redaction import KNOWN
+from agent_orchestrator.protocols.host import Host
+from agent_orchestrator.protocols.text import clean_text, one_line
 
 API = "https://slack.com/api"
 HEADER, SECTION, CONTEXT, LABEL, FALLBACK = 150, 3000, 2000, 75, 3000
@@ -50,18 +50,18 @@ class Slack:
             self._url = f"{str(config.get('apiUrl') or API).rstrip('/')}/chat.postMessage"
             self._headers = {"Authorization": f"Bearer {token}"}
         else:
-            self._url = posting.address("slack", config.get("webhookUrl"), "SLACK_WEBHOOK_URL")
+            self._url = http.address("slack", config.get("webhookUrl"), "SLACK_WEBHOOK_URL")
 
     async def notify(self, notification: Notification) -> None:
         """Send it."""
         where = "its token and channel" if self._headers else "its webhookUrl"
-        reply = await posting.post(
+        reply = await http.post(
             "slack", self._url, self.payload(notification), self._headers, where=where, clock=self._clock
         )
         if self._headers:
             self._check(reply)
 
-    def _check(self, reply: posting.Reply) -> None:
+    def _check(self, reply: http.Reply) -> None:
         """Slack's API says by its JSON, with status 200, what went wrong."""
         data = reply.data if isinstance(reply.data, dict) else {}
         if data.get("ok") is True:
@@ -71,7 +71,7 @@ class Slack:
             raise Temporary(
                 f"slack: {error}",
                 "it is sent by itself later",
-                self._clock() + posting.retry_after(reply, self._clock()),
+                self._clock() + http.retry_after(reply, self._clock()),
             )
         if error in _OF_TOKEN:
             raise Denied(f"slack: the token is refused: {error}", "make a new one, with the scope chat:write")

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from agent_orchestrator.plain import clean_text, one_line
 from agent_orchestrator.protocols import Notification, NotificationAction
+from agent_orchestrator.protocols.text import clean_text, one_line
 
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]()#+\-.!|<>~@:])")
 _CALLING = re.compile(r"(?<!\w)@(?=\w)|<(?=[!@#&/])")

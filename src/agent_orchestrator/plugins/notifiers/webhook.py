@@ -14,12 +14,12 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
+from agent_orchestrator.base.text.redaction import KNOWN
 from agent_orchestrator.errors import UsageError
-from agent_orchestrator.host import Host
-from agent_orchestrator.plain import clean_text, one_line
-from agent_orchestrator.plugins.notifiers import posting, texts
+from agent_orchestrator.plugins.notifiers import http, texts
 from agent_orchestrator.protocols import Notification
-from agent_orchestrator.redaction import KNOWN
+from agent_orchestrator.protocols.host import Host
+from agent_orchestrator.protocols.text import clean_text, one_line
 
 VERSION = 1
 LONGEST = 100_000
@@ -35,7 +35,7 @@ class Webhook:
     def __init__(self, config: Mapping[str, Any], host: Host, clock: Callable[[], float] = time.time) -> None:
         del host  # nothing of this machine is needed
         self._clock = clock
-        self._url = posting.address("webhook", config.get("webhookUrl"))
+        self._url = http.address("webhook", config.get("webhookUrl"))
         variable = str(config.get("secretEnvVar") or "")
         self._secret = str(config.get("secret") or (os.environ.get(variable, "") if variable else ""))
         if variable and not self._secret:
@@ -54,7 +54,7 @@ class Webhook:
         if notification.id:
             headers |= {"X-AO-Id": notification.id, "Idempotency-Key": notification.id}
         where = "its webhookUrl"
-        await posting.post("webhook", self._url, body, headers, where=where, clock=self._clock)
+        await http.post("webhook", self._url, body, headers, where=where, clock=self._clock)
 
     def payload(self, notification: Notification) -> dict[str, Any]:
         """The body, by its documented names."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from agent_orchestrator.errors import AoError
-from agent_orchestrator.host import Host
+from agent_orchestrator.protocols.host import Host
 
 OLDEST_TMUX = (3, 2)
 

@@ -1,4 +1,4 @@
-"""The `process` runtime: a small PTY holder for each launch, without tmux. What the holder does is told in `holding/`.
+"""The `process` runtime: a small PTY holder for each launch, without tmux. What the holder does is told in `pty_holder/`.
 
 How it keeps its promises:
 
@@ -22,15 +22,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agent_orchestrator import locking
+from agent_orchestrator.base.files import lock as locking
+from agent_orchestrator.base.home import Home
 from agent_orchestrator.errors import AoError, NotFound, Temporary, machine_short
-from agent_orchestrator.home import Home
-from agent_orchestrator.host import Host, ProcessId
 from agent_orchestrator.plugins.runtimes import keys as keyboard
-from agent_orchestrator.plugins.runtimes import launching
-from agent_orchestrator.plugins.runtimes.holders import Holders, here
-from agent_orchestrator.plugins.runtimes.render import text_of_log, visible_text
-from agent_orchestrator.plugins.runtimes.stopping import stop_family
+from agent_orchestrator.plugins.runtimes import launch_checks
+from agent_orchestrator.plugins.runtimes.holder_client import Holders, here
+from agent_orchestrator.plugins.runtimes.process_tree import stop_family
+from agent_orchestrator.plugins.runtimes.screen_text import text_of_log, visible_text
 from agent_orchestrator.protocols import (
     Alive,
     Delivered,
@@ -43,6 +42,7 @@ from agent_orchestrator.protocols import (
     Liveness,
     Undeliverable,
 )
+from agent_orchestrator.protocols.host import Host, ProcessId
 
 TERM = "xterm-256color"
 _HERE = Path(__file__).parent
@@ -71,7 +71,7 @@ class Process:
 
     async def launch(self, spec: LaunchSpec) -> Handle:
         """Start a holder with the process, or find the one that was started before."""
-        launching.check(spec)
+        launch_checks.check(spec)
         launch = self._launch(spec)
         holder, errors = launch_file(launch, "holder", ".json"), launch_file(launch, "holder", ".err")
         if not holder.exists():
@@ -89,7 +89,7 @@ class Process:
         return self._handle(launch)
 
     def _launch(self, spec: LaunchSpec) -> dict[str, str]:
-        name = launching.safe_name(spec.session, spec.generation)
+        name = launch_checks.safe_name(spec.session, spec.generation)
         digest = hashlib.sha256(name.encode()).hexdigest()[:16]
         return {
             "session": spec.session,
@@ -103,7 +103,7 @@ class Process:
         socket = Path(launch["socket"])
         for folder in (spec.private, spec.log.parent, socket.parent):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        launching.forget_others(spec.private, "spec")
+        launch_checks.forget_others(spec.private, "spec")
         # Read by `leftovers`: what there is, also if the daemon forgets it right now.
         write_private(socket.with_suffix(".json"), json.dumps(launch).encode())
         told = Path(launch["private"], f"spec.{os.getpid()}.{time.monotonic_ns()}")
@@ -112,7 +112,7 @@ class Process:
         try:
             return await self._host.spawn(argv, cwd=Path(_HERE.anchor), env=env, log=errors)
         except (AoError, OSError):
-            launching.remove_surely([told])
+            launch_checks.remove_surely([told])
             raise
 
     def _handle(self, launch: Mapping[str, str]) -> Handle:
@@ -287,7 +287,7 @@ class Process:
 
 def attach_command(socket: Path, session: str, *, watch: bool = False) -> tuple[str, ...]:
     """A client of the holder that this socket leads to."""
-    client = (sys.executable, "-I", str(_HERE / "holding" / "attach.py"))
+    client = (sys.executable, "-I", str(_HERE / "pty_holder" / "attach.py"))
     return (*client, str(socket), session, *(["watch"] if watch else []))
 
 
@@ -336,7 +336,7 @@ def _locked(launch: Mapping[str, str]) -> bool:
 
 def _entries(spec: LaunchSpec, launch: Mapping[str, str]) -> bytes:
     entries = [("a", argument) for argument in spec.argv]
-    entries += [("e", f"{name}={value}") for name, value in launching.environment(spec, TERM).items()]
+    entries += [("e", f"{name}={value}") for name, value in launch_checks.environment(spec, TERM).items()]
     entries += [("d", str(spec.cwd)), ("l", launch["log"]), ("s", launch["socket"]), ("p", launch["private"])]
     entries += [("g", launch["generation"]), ("c", str(spec.columns)), ("r", str(spec.rows))]
     if spec.stdin is not None:

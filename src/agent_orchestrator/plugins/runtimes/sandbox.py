@@ -22,8 +22,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agent_orchestrator.errors import Missing
-from agent_orchestrator.host import Host
 from agent_orchestrator.protocols import LaunchSpec, Mount
+from agent_orchestrator.protocols.host import Host
 
 WRAPPED = frozenset({"tmux", "process"})
 """The runtimes whose launches can be put into the sandbox."""

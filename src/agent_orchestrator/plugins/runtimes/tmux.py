@@ -29,12 +29,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from agent_orchestrator.base.home import Home
 from agent_orchestrator.errors import AoError, Conflict, NotFound, Temporary
-from agent_orchestrator.home import Home
-from agent_orchestrator.host import Host, ProcessId
-from agent_orchestrator.plugins.runtimes import launching
-from agent_orchestrator.plugins.runtimes.render import text_of_log
-from agent_orchestrator.plugins.runtimes.stopping import stop_family
+from agent_orchestrator.plugins.runtimes import launch_checks
+from agent_orchestrator.plugins.runtimes.process_tree import stop_family
+from agent_orchestrator.plugins.runtimes.screen_text import text_of_log
 from agent_orchestrator.plugins.runtimes.tmux_server import (
     Pane,
     ServerGone,
@@ -56,6 +55,7 @@ from agent_orchestrator.protocols import (
     Undeliverable,
     Unseen,
 )
+from agent_orchestrator.protocols.host import Host, ProcessId
 
 TYPING_COUNTS = 30
 """Seconds that keystrokes without Enter hold a message back."""
@@ -79,8 +79,8 @@ class Tmux:
 
     async def launch(self, spec: LaunchSpec) -> Handle:
         """Start the process in a tmux session of its own, or find the one that was started before."""
-        launching.check(spec)
-        name = launching.safe_name(spec.session, spec.generation)
+        launch_checks.check(spec)
+        name = launch_checks.safe_name(spec.session, spec.generation)
         launch = {
             "session": spec.session,
             "generation": str(spec.generation),
@@ -100,13 +100,13 @@ class Tmux:
         try:
             answer = await self._server.create(commands)
         except (AoError, OSError):
-            launching.remove_surely([launcher])
+            launch_checks.remove_surely([launcher])
             raise
         if answer.code == 0 and (told := answer.text.split()):
-            launching.forget_others(spec.private, "launch")
+            launch_checks.forget_others(spec.private, "launch")
             pane, pid = told
             return self._handle(launch, pane, int(pid))
-        launching.remove_surely([launcher])
+        launch_checks.remove_surely([launcher])
         if "duplicate session" in answer.error:
             return await self._launched_before(launch)
         raise Temporary(f"tmux could not start session {spec.session}: {answer.error or 'it says nothing'}")
@@ -137,7 +137,7 @@ class Tmux:
 
     def _write_launcher(self, spec: LaunchSpec, started: Path) -> Path:
         """A script in two steps, the second without anything of the pane's environment. No variable is on a command line."""
-        env = launching.environment(spec, self._server.term)
+        env = launch_checks.environment(spec, self._server.term)
         plain = {name: value for name, value in env.items() if _PLAIN.fullmatch(name)}
         odd = [f"{name}={value}" for name, value in env.items() if name not in plain]
         # `env` would take a command with an equals sign for a variable.
@@ -183,7 +183,7 @@ class Tmux:
     async def ended(self, handle: Handle) -> Gone:
         """Wait for the kernel to tell the end of the process, then read from its pane how it ended."""
         with contextlib.suppress(OSError):  # of a daemon that was killed; what cannot go now goes with the agent
-            launching.forget_others(Path(handle.address["private"]), "message")
+            launch_checks.forget_others(Path(handle.address["private"]), "message")
         if handle.boot_id != self._host.boot_id():
             return Gone(lost=True)
         await self._host.exited(_process(handle))
@@ -245,7 +245,7 @@ class Tmux:
             return Undeliverable("the machine was started anew", ambiguous=True)
         # A file and not a pipe: a pipe whose writer dies in the middle looks like a shorter message.
         private = Path(handle.address["private"])
-        launching.forget_others(private, "message")
+        launch_checks.forget_others(private, "message")
         file = _private_file(private, f"message.{os.getpid()}.", "", text.encode(errors="replace"))
         try:
             until = time.monotonic() + _ENTER_WITHIN
@@ -257,7 +257,7 @@ class Tmux:
         except ServerGone:
             return Undeliverable("its tmux server is gone", ambiguous=True)
         finally:
-            launching.remove_surely([file])  # what was typed was typed, whether it can be removed now or not
+            launch_checks.remove_surely([file])  # what was typed was typed, whether it can be removed now or not
 
     async def _try(self, handle: Handle, message: str, file: Path | None, enter: bool) -> Delivery | None:
         """One attempt, without a file only Enter; none: the Enter of the message before it is still due."""

@@ -16,10 +16,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from agent_orchestrator.base.home import Home
 from agent_orchestrator.errors import Missing, Temporary
-from agent_orchestrator.home import Home
-from agent_orchestrator.host import Completed, Host
 from agent_orchestrator.protocols import Exit
+from agent_orchestrator.protocols.host import Completed, Host
 
 _CONFIGURATION = """\
 # Written by Agent Orchestrator for its own tmux server; changes are overwritten.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from agent_orchestrator.errors import Missing
 
 if TYPE_CHECKING:
-    from agent_orchestrator.host import Host
+    from agent_orchestrator.protocols.host import Host
 
 _SITS_AT = (
     ("TMUX", "", "tmux"),

@@ -6,14 +6,14 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from agent_orchestrator import templates
+from agent_orchestrator.base.text import templates
 from agent_orchestrator.errors import UsageError
-from agent_orchestrator.plain import INTERPRETED, one_line
-from agent_orchestrator.plugins.terminals.showing import leave_running, program
+from agent_orchestrator.plugins.terminals.shared import leave_running, program
 from agent_orchestrator.protocols import Window
+from agent_orchestrator.protocols.text import INTERPRETED, one_line
 
 if TYPE_CHECKING:
-    from agent_orchestrator.host import Host
+    from agent_orchestrator.protocols.host import Host
 
 VARIABLES = ("command", "cwd", "session", "url")
 """`command` as a word of its own becomes the command's words; inside another it is one text, quoted for a shell. A shell may read

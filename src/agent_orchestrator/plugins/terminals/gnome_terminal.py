@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from agent_orchestrator.plugins.terminals.showing import choice, hand_over, program
+from agent_orchestrator.plugins.terminals.shared import choice, hand_over, program
 from agent_orchestrator.protocols import Window
 
 if TYPE_CHECKING:
-    from agent_orchestrator.host import Host
+    from agent_orchestrator.protocols.host import Host
 
 
 class GnomeTerminal:

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from agent_orchestrator.errors import Missing
-from agent_orchestrator.plugins.terminals.showing import by_hand, choice, hand_over, program
+from agent_orchestrator.plugins.terminals.shared import by_hand, choice, hand_over, program
 from agent_orchestrator.protocols import Window
 
 if TYPE_CHECKING:
-    from agent_orchestrator.host import Host
+    from agent_orchestrator.protocols.host import Host
 
 
 class TmuxWindow:

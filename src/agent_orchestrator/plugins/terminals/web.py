@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from agent_orchestrator.errors import Missing
-from agent_orchestrator.plugins.terminals.showing import hand_over, leave_running, nothing
+from agent_orchestrator.plugins.terminals.shared import hand_over, leave_running, nothing
 from agent_orchestrator.protocols import Window
 
 if TYPE_CHECKING:
-    from agent_orchestrator.host import Host
+    from agent_orchestrator.protocols.host import Host
 
 _OPENERS = ("xdg-open", "wslview", "open", "explorer.exe")
 

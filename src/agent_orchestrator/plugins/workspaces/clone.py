@@ -2,7 +2,7 @@
 
 Borrowed objects must stay where they are: `refs/ao/keep/<session>` in the main repository holds the commit that the clone began
 at, whatever happens to the branches there, until the clone is removed. The session's branch exists in the main repository
-too; `publish` brings it up to what the clone has (`publishing.py`).
+too; `publish` brings it up to what the clone has (`branch_publication.py`).
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from agent_orchestrator.base.files.safe import NotPlain, read_plain
+from agent_orchestrator.base.git.commands import ABSENT, SPARSE, Config, Git, GitFailed
+from agent_orchestrator.base.git.refs import Layout, find_layout
 from agent_orchestrator.errors import Conflict
-from agent_orchestrator.git import ABSENT, SPARSE, Config, Git, GitFailed
-from agent_orchestrator.git_files import Layout, find_layout
-from agent_orchestrator.plugins.workspaces.base import Start
-from agent_orchestrator.plugins.workspaces.making import GitWorkspace, Source
-from agent_orchestrator.plugins.workspaces.publishing import (
+from agent_orchestrator.plugins.workspaces.branch_publication import (
     bring_large_files,
     brought_ref,
     follow,
@@ -25,9 +24,10 @@ from agent_orchestrator.plugins.workspaces.publishing import (
     keep_ref,
     published_ref,
 )
+from agent_orchestrator.plugins.workspaces.git_workspace import GitWorkspace, Source
 from agent_orchestrator.plugins.workspaces.record import read_record
+from agent_orchestrator.plugins.workspaces.start_point import Start
 from agent_orchestrator.protocols import WorkspaceSpec
-from agent_orchestrator.safe_files import NotPlain, read_plain
 
 _TAKEN_OVER = (
     "core.autocrlf",

@@ -7,8 +7,8 @@ import os
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from agent_orchestrator.base.git.refs import read_head
 from agent_orchestrator.errors import AoError, machine_short
-from agent_orchestrator.git_files import read_head
 from agent_orchestrator.protocols import WorkspaceInfo, WorkspaceSpec
 
 

@@ -8,10 +8,10 @@ import re
 from collections.abc import Collection
 from pathlib import Path
 
+from agent_orchestrator.base.files.safe import is_in_git
+from agent_orchestrator.base.git.commands import Config, Git, ssh_without_questions
+from agent_orchestrator.base.git.refs import Layout, find_layout
 from agent_orchestrator.errors import AoError
-from agent_orchestrator.git import Config, Git, ssh_without_questions
-from agent_orchestrator.git_files import Layout, find_layout
-from agent_orchestrator.safe_files import is_in_git
 
 _ODD = re.compile(r"[=\x00-\x1f\x7f]|^[-/]|(?:^|/)\.\.(?:/|$)")
 """In a submodule's name: what would end it where it is put into Git's configuration, or lead to another folder."""

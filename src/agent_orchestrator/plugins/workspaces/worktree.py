@@ -6,11 +6,11 @@ import os
 import re
 from pathlib import Path
 
+from agent_orchestrator.base.git.commands import Git, GitFailed, repository_lock
+from agent_orchestrator.base.git.refs import Layout, find_layout, worktree_entries, worktree_place
 from agent_orchestrator.errors import Conflict
-from agent_orchestrator.git import Git, GitFailed, repository_lock
-from agent_orchestrator.git_files import Layout, find_layout, worktree_entries, worktree_place
-from agent_orchestrator.plugins.workspaces.base import Start
-from agent_orchestrator.plugins.workspaces.making import GitWorkspace, Source, remove_tree
+from agent_orchestrator.plugins.workspaces.git_workspace import GitWorkspace, Source, remove_tree
+from agent_orchestrator.plugins.workspaces.start_point import Start
 from agent_orchestrator.protocols import WorkspaceSpec
 
 

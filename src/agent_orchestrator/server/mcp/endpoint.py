@@ -15,13 +15,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import Message, Receive, Scope, Send
 
-from agent_orchestrator.flow.behalf import current
-from agent_orchestrator.server import problems
-from agent_orchestrator.server.auth import actor_of
-from agent_orchestrator.server.gate import BODY_LIMIT
+from agent_orchestrator.config.tokens import Identity
+from agent_orchestrator.core.actor import current
+from agent_orchestrator.server.access.auth import actor_of
+from agent_orchestrator.server.access.gate import BODY_LIMIT
 from agent_orchestrator.server.mcp.scopes import Caller
-from agent_orchestrator.services import Services
-from agent_orchestrator.services.tokens import Identity
+from agent_orchestrator.server.schema import problems
+from agent_orchestrator.server.services import Services
 
 PATH = "/mcp"
 _PROTOCOL = "agent_orchestrator.server.mcp.protocol"

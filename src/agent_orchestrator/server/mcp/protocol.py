@@ -37,16 +37,16 @@ from starlette.types import Scope as Asked
 
 from agent_orchestrator import __version__
 from agent_orchestrator.errors import AoError, NotFound
-from agent_orchestrator.server import problems
-from agent_orchestrator.server.mcp import fleet, own, plans, resources, steering
+from agent_orchestrator.server.mcp import action_tools, fleet_tools, plan_tools, resources, worker_tools
 from agent_orchestrator.server.mcp.scopes import Caller
 from agent_orchestrator.server.mcp.tools import Tool, find_tool, tools_for
+from agent_orchestrator.server.schema import problems
 
 RESOURCE_NOT_FOUND = -32002
 
 log = structlog.get_logger(__name__)
 
-_PARTS = (own, fleet, steering, plans)
+_PARTS = (worker_tools, fleet_tools, action_tools, plan_tools)
 """The modules whose tools there are; importing them made them known."""
 
 _ABOUT = "Agent Orchestrator: a fleet of coding agents, each in its own Git worktree and on its own branch."

@@ -10,8 +10,8 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from agent_orchestrator.errors import NotFound
-from agent_orchestrator.server.mcp.fleet import Listing, list_sessions, log_lines, session_view
-from agent_orchestrator.server.mcp.plans import plan_view
+from agent_orchestrator.server.mcp.fleet_tools import Listing, list_sessions, log_lines, session_view
+from agent_orchestrator.server.mcp.plan_tools import plan_view
 from agent_orchestrator.server.mcp.scopes import Caller, Scope, is_over
 from agent_orchestrator.server.mcp.tools import LONGEST
 

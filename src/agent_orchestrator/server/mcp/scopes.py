@@ -12,16 +12,17 @@ from enum import StrEnum
 from typing import Any
 
 from agent_orchestrator.config.effective import ProjectConfig
+from agent_orchestrator.config.projects.projects import NOWHERE, Context
+from agent_orchestrator.config.tokens import Identity
+from agent_orchestrator.core.authors import held, plain_name
+from agent_orchestrator.core.facts import SessionFacts
+from agent_orchestrator.core.pull_request import Issue
+from agent_orchestrator.core.reactions import COORDINATOR
 from agent_orchestrator.errors import Denied, NotFound, UsageError
-from agent_orchestrator.flow.authors import held, plain_name
-from agent_orchestrator.flow.facts import SessionFacts
-from agent_orchestrator.flow.pull import Issue
-from agent_orchestrator.flow.reactions import COORDINATOR
-from agent_orchestrator.plain import without_commands
-from agent_orchestrator.server import auth
-from agent_orchestrator.services import Services, naming
-from agent_orchestrator.services.projects import NOWHERE, Context
-from agent_orchestrator.services.tokens import Identity
+from agent_orchestrator.protocols.text import without_commands
+from agent_orchestrator.server.access import auth
+from agent_orchestrator.server.services import Services
+from agent_orchestrator.sessions import names
 
 SPAWNS = frozenset(
     (
@@ -163,7 +164,7 @@ class Caller:
     async def _refuse_strangers(self, project: str, name: str) -> None:
         """An agent gives no other agent the words of somebody whom no person let pass."""
         sessions = self.services.sessions
-        issue = naming.checked_issue(name)
+        issue = names.checked_issue(name)
         await sessions.learn_issue(sessions.plugins.project(project), issue)
         known = sessions.creation.issue(project, issue)
         if known is not None and (reason := self.withheld(known)):

@@ -8,12 +8,13 @@ from typing import Annotated
 
 from fastapi import Query, Response
 
+from agent_orchestrator.core import events as e
 from agent_orchestrator.errors import Denied
-from agent_orchestrator.flow import events as e
-from agent_orchestrator.server import auth, requests
+from agent_orchestrator.server.access import auth
 from agent_orchestrator.server.context import TheContext, TheIdentity, TheServices, admins_only
-from agent_orchestrator.server.describe import as_json, gives, gives_text, part
-from agent_orchestrator.services.metrics import CONTENT_TYPE
+from agent_orchestrator.server.schema import requests
+from agent_orchestrator.server.schema.openapi import as_json, gives, gives_text, part
+from agent_orchestrator.views.metrics import CONTENT_TYPE
 
 router = part("daemon", "")
 

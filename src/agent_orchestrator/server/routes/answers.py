@@ -12,7 +12,7 @@ from fastapi import Path, Request, Response
 
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.server.context import TheServices
-from agent_orchestrator.server.describe import as_json, gives, gives_text, part
+from agent_orchestrator.server.schema.openapi import as_json, gives, gives_text, part
 
 router = part("answers")
 

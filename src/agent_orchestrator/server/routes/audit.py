@@ -8,12 +8,12 @@ from typing import Annotated
 
 from fastapi import Query, Response
 
+from agent_orchestrator.base.hash_chain import Head
+from agent_orchestrator.core.events import epoch
+from agent_orchestrator.core.outbox import Wanted
 from agent_orchestrator.errors import UsageError
-from agent_orchestrator.flow.events import epoch
-from agent_orchestrator.flow.outbox import Wanted
-from agent_orchestrator.ledger import Head
 from agent_orchestrator.server.context import TheServices, admins_only
-from agent_orchestrator.server.describe import as_json, gives, part
+from agent_orchestrator.server.schema.openapi import as_json, gives, part
 
 router = part("audit", "/api/audit", dependencies=[admins_only])
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from fastapi import Response
 
-from agent_orchestrator.flow import events as e
-from agent_orchestrator.server import requests
+from agent_orchestrator.core import events as e
 from agent_orchestrator.server.context import TheContext, TheServices, admins_only
-from agent_orchestrator.server.describe import as_json, gives, gives_text, part
+from agent_orchestrator.server.schema import requests
+from agent_orchestrator.server.schema.openapi import as_json, gives, gives_text, part
 
 router = part("configuration", "/api/config")
 

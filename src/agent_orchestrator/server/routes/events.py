@@ -6,10 +6,10 @@ from typing import Annotated
 
 from fastapi import Header, Query, Request, Response
 
-from agent_orchestrator.server import requests
 from agent_orchestrator.server.context import SessionId, TheContext, TheServices
-from agent_orchestrator.server.describe import as_json, gives, part
-from agent_orchestrator.server.sse import event_stream, sequence
+from agent_orchestrator.server.event_stream import event_stream, sequence
+from agent_orchestrator.server.schema import requests
+from agent_orchestrator.server.schema.openapi import as_json, gives, part
 
 router = part("events", "/api")
 

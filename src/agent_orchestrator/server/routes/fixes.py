@@ -7,10 +7,11 @@ from typing import Annotated
 from fastapi import Path as InPath
 from fastapi import Query, Response
 
-from agent_orchestrator.server import auth, requests
-from agent_orchestrator.server.callers import scope_of
+from agent_orchestrator.server.access import auth
+from agent_orchestrator.server.access.callers import scope_of
 from agent_orchestrator.server.context import Key, ProjectName, TheContext, TheIdentity, TheServices
-from agent_orchestrator.server.describe import as_json, gives, part
+from agent_orchestrator.server.schema import requests
+from agent_orchestrator.server.schema.openapi import as_json, gives, part
 
 router = part("fixes", "/api/fixes")
 

@@ -14,11 +14,12 @@ from contextlib import aclosing, asynccontextmanager
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
+from agent_orchestrator.base.git.commands import Git
+from agent_orchestrator.cluster import git_server
+from agent_orchestrator.cluster.git_server import Rights, Source, Turns
 from agent_orchestrator.errors import AoError, Denied, NotFound, UsageError
-from agent_orchestrator.git import Git
-from agent_orchestrator.server import problems
-from agent_orchestrator.services import Services, sharing
-from agent_orchestrator.services.sharing import Rights, Source, Turns
+from agent_orchestrator.server.schema import problems
+from agent_orchestrator.server.services import Services
 
 PATH = "/git/{project}.git/{rest:path}"
 SILENT = 60.0
@@ -76,7 +77,7 @@ class Endpoint:
 def _rights(request: Request) -> Rights:
     services: Services = request.app.state.services
     plugins = services.sessions.plugins
-    return sharing.rights_of(
+    return git_server.rights_of(
         request.scope["state"]["identity"],
         request.path_params["project"],
         lambda project: plugins.project(project).path,
@@ -93,14 +94,14 @@ def _content(request: Request, rights: Rights, body: _Body) -> tuple[str, AsyncG
         case "GET", "info/refs":
             service = request.query_params.get("service", "")
             if service == "git-upload-pack":
-                return f"application/x-{service}-advertisement", sharing.offer_reading(git, rights, protocol)
+                return f"application/x-{service}-advertisement", git_server.offer_reading(git, rights, protocol)
             if service == "git-receive-pack":
-                return f"application/x-{service}-advertisement", sharing.offer_receiving(git, rights)
+                return f"application/x-{service}-advertisement", git_server.offer_receiving(git, rights)
             raise Denied("this repository is served by Git's smart protocol only", "use Git 1.6.6 or newer")
         case "POST", "git-upload-pack":
-            return "application/x-git-upload-pack-result", sharing.read(git, rights, protocol, Source(body.pieces()))
+            return "application/x-git-upload-pack-result", git_server.read(git, rights, protocol, Source(body.pieces()))
         case "POST", "git-receive-pack":
-            return "application/x-git-receive-pack-result", sharing.receive(git, rights, Source(body.pieces()))
+            return "application/x-git-receive-pack-result", git_server.receive(git, rights, Source(body.pieces()))
     raise NotFound(f"there is nothing at {request.url.path[:200]}", "fetch from it, or push to it, by git")
 
 

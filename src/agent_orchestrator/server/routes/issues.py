@@ -7,16 +7,16 @@ from typing import Annotated, Any, Literal
 from fastapi import Depends, Query, Response
 from fastapi import Path as InPath
 
+from agent_orchestrator.config.projects.projects import Context
+from agent_orchestrator.core.authors import Words, free
 from agent_orchestrator.errors import UsageError
-from agent_orchestrator.flow.authors import Words, free
-from agent_orchestrator.server import requests
-from agent_orchestrator.server.callers import scope_of
+from agent_orchestrator.server.access.callers import scope_of
 from agent_orchestrator.server.context import Key, ProjectName, TheContext, TheIdentity, TheServices, doer
-from agent_orchestrator.server.describe import as_json, gives, part
 from agent_orchestrator.server.mcp.scopes import Caller
-from agent_orchestrator.services import Services
-from agent_orchestrator.services.issues import find_issue
-from agent_orchestrator.services.projects import Context
+from agent_orchestrator.server.schema import requests
+from agent_orchestrator.server.schema.openapi import as_json, gives, part
+from agent_orchestrator.server.services import Services
+from agent_orchestrator.sessions.issue_task import find_issue
 
 router = part("issues", "/api")
 

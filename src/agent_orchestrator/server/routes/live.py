@@ -7,11 +7,11 @@ from typing import Annotated
 
 from fastapi import Header, Query, Request, Response
 
-from agent_orchestrator.flow.events import epoch
-from agent_orchestrator.server.callers import scope_of
+from agent_orchestrator.core.events import epoch
+from agent_orchestrator.server.access.callers import scope_of
 from agent_orchestrator.server.context import ProjectName, SessionId, TheContext, TheServices
-from agent_orchestrator.server.describe import as_json, gives, part
-from agent_orchestrator.server.sse import live_stream, sequence
+from agent_orchestrator.server.event_stream import live_stream, sequence
+from agent_orchestrator.server.schema.openapi import as_json, gives, part
 
 router = part("live", "/api")
 

@@ -7,15 +7,16 @@ from typing import Any
 
 from fastapi import Request, Response
 
-from agent_orchestrator.flow import events as e
-from agent_orchestrator.flow.events import rfc3339
-from agent_orchestrator.server import auth, requests
+from agent_orchestrator.config.tokens import SIGN_IN_DAYS, Identity
+from agent_orchestrator.core import events as e
+from agent_orchestrator.core.events import rfc3339
+from agent_orchestrator.server.access import auth
+from agent_orchestrator.server.access.peers import tcp_user
+from agent_orchestrator.server.access.refusals import peer_of
 from agent_orchestrator.server.context import TheIdentity, TheServices, admins_only
-from agent_orchestrator.server.describe import as_json, gives, part
-from agent_orchestrator.server.peers import tcp_user
-from agent_orchestrator.server.refusals import peer_of
-from agent_orchestrator.services import Services
-from agent_orchestrator.services.tokens import SIGN_IN_DAYS, Identity
+from agent_orchestrator.server.schema import requests
+from agent_orchestrator.server.schema.openapi import as_json, gives, part
+from agent_orchestrator.server.services import Services
 
 router = part("signing in", "/api")
 

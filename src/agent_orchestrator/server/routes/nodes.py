@@ -9,13 +9,13 @@ from typing import Annotated, Any
 import structlog
 from fastapi import Path, Request, Response, WebSocket
 
+from agent_orchestrator.cluster.link.transports import StarletteTransport
+from agent_orchestrator.core import events as e
 from agent_orchestrator.errors import AoError, Denied
-from agent_orchestrator.flow import events as e
-from agent_orchestrator.nodes.transports import StarletteTransport
-from agent_orchestrator.plain import one_line
-from agent_orchestrator.server import problems, requests
+from agent_orchestrator.protocols.text import one_line
 from agent_orchestrator.server.context import TheIdentity, TheServices, admins_only
-from agent_orchestrator.server.describe import as_json, gives, gives_text, part
+from agent_orchestrator.server.schema import problems, requests
+from agent_orchestrator.server.schema.openapi import as_json, gives, gives_text, part
 from agent_orchestrator.server.streams import Stream
 
 router = part("cluster", "/api/nodes")

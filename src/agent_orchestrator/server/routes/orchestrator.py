@@ -6,12 +6,12 @@ from typing import Annotated
 
 from fastapi import Depends, Response
 
+from agent_orchestrator.config.projects.projects import Context
 from agent_orchestrator.errors import UsageError
-from agent_orchestrator.server import requests
 from agent_orchestrator.server.context import Key, ProjectName, TheContext, TheServices
-from agent_orchestrator.server.describe import as_json, gives, part
-from agent_orchestrator.services import Services
-from agent_orchestrator.services.projects import Context
+from agent_orchestrator.server.schema import requests
+from agent_orchestrator.server.schema.openapi import as_json, gives, part
+from agent_orchestrator.server.services import Services
 
 router = part("orchestrator", "/api/orchestrator")
 

@@ -8,10 +8,10 @@ from fastapi import Depends, Query, Response
 from fastapi import Path as InPath
 
 from agent_orchestrator.errors import UsageError
-from agent_orchestrator.server import requests
-from agent_orchestrator.server.callers import scope_of
+from agent_orchestrator.server.access.callers import scope_of
 from agent_orchestrator.server.context import Key, ProjectName, TheContext, TheIdentity, TheServices
-from agent_orchestrator.server.describe import as_json, gives, part
+from agent_orchestrator.server.schema import requests
+from agent_orchestrator.server.schema.openapi import as_json, gives, part
 
 router = part("plans", "/api")
 

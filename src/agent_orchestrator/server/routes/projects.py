@@ -8,11 +8,11 @@ from typing import Any
 
 from fastapi import Request, Response
 
+from agent_orchestrator.core import events as e
 from agent_orchestrator.errors import AoError
-from agent_orchestrator.flow import events as e
-from agent_orchestrator.server import problems, requests
 from agent_orchestrator.server.context import TheContext, TheServices, admins_only
-from agent_orchestrator.server.describe import as_json, gives, gives_lines, part
+from agent_orchestrator.server.schema import problems, requests
+from agent_orchestrator.server.schema.openapi import as_json, gives, gives_lines, part
 from agent_orchestrator.server.streams import Stream
 
 router = part("projects", "/api/projects")

@@ -7,9 +7,9 @@ from typing import Annotated
 from fastapi import Query, Response
 
 from agent_orchestrator.errors import UsageError
-from agent_orchestrator.server import requests
 from agent_orchestrator.server.context import ProjectName, SessionId, TheContext, TheServices
-from agent_orchestrator.server.describe import as_json, gives, part
+from agent_orchestrator.server.schema import requests
+from agent_orchestrator.server.schema.openapi import as_json, gives, part
 
 router = part("reactions", "/api")
 

@@ -6,14 +6,14 @@ from typing import Annotated
 
 from fastapi import Header, Query, Request, Response
 
+from agent_orchestrator.config.tokens import Identity
 from agent_orchestrator.errors import Denied
-from agent_orchestrator.server import requests
-from agent_orchestrator.server.callers import scope_of
+from agent_orchestrator.server.access.callers import scope_of
 from agent_orchestrator.server.context import Key, ProjectName, SessionId, TheContext, TheIdentity, TheServices, doer
-from agent_orchestrator.server.describe import as_json, gives, gives_text, part
+from agent_orchestrator.server.schema import requests
+from agent_orchestrator.server.schema.openapi import as_json, gives, gives_text, part
+from agent_orchestrator.server.services import Services
 from agent_orchestrator.server.streams import Stream
-from agent_orchestrator.services import Services
-from agent_orchestrator.services.tokens import Identity
 
 router = part("reviews", "/api")
 

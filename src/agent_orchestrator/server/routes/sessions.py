@@ -9,10 +9,10 @@ from typing import Annotated, Any, Literal
 
 from fastapi import Query, Request, Response, WebSocket
 
+from agent_orchestrator.core import events as e
 from agent_orchestrator.errors import AoError, Denied, UsageError
-from agent_orchestrator.flow import events as e
-from agent_orchestrator.server import auth, problems, requests
-from agent_orchestrator.server.callers import scope_of
+from agent_orchestrator.server.access import auth
+from agent_orchestrator.server.access.callers import scope_of
 from agent_orchestrator.server.context import (
     Key,
     ProjectName,
@@ -24,10 +24,11 @@ from agent_orchestrator.server.context import (
     doer,
     local_only,
 )
-from agent_orchestrator.server.describe import as_json, gives, gives_text, part
 from agent_orchestrator.server.mcp.scopes import Caller
+from agent_orchestrator.server.schema import problems, requests
+from agent_orchestrator.server.schema.openapi import as_json, gives, gives_text, part
+from agent_orchestrator.server.services import Services
 from agent_orchestrator.server.streams import Stream
-from agent_orchestrator.services import Services
 
 router = part("sessions", "/api")
 

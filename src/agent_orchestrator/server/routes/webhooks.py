@@ -9,7 +9,7 @@ from typing import Annotated
 from fastapi import Path, Request, Response
 
 from agent_orchestrator.server.context import TheServices
-from agent_orchestrator.server.describe import as_json, gives, part
+from agent_orchestrator.server.schema.openapi import as_json, gives, part
 
 router = part("webhooks", "/api/webhooks")
 

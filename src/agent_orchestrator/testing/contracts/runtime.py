@@ -26,17 +26,7 @@ from typing import Any
 import pytest
 
 from agent_orchestrator.errors import AoError, Missing, UsageError
-from agent_orchestrator.protocols import (
-    Alive,
-    Delivered,
-    Exit,
-    Gone,
-    Handle,
-    Held,
-    LaunchSpec,
-    Runtime,
-    Undeliverable,
-)
+from agent_orchestrator.protocols import Alive, Delivered, Exit, Gone, Handle, Held, LaunchSpec, Runtime, Undeliverable
 from agent_orchestrator.testing.terminals import PersonsTerminal, eventually
 
 _TELL = """

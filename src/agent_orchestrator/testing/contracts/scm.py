@@ -23,7 +23,7 @@ from pathlib import Path
 import pytest
 
 from agent_orchestrator.errors import AoError, NotFound
-from agent_orchestrator.forge import SCM, Hint, Known, Merged, Merging, PullSpec, PullState, Unmergeable
+from agent_orchestrator.protocols.forge import SCM, Hint, Known, Merged, Merging, PullSpec, PullState, Unmergeable
 
 SPEC = PullSpec("feature/x", "main", "Fix it", "Because it is broken.", draft=True)
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import pytest
 
 from agent_orchestrator.errors import NotFound
-from agent_orchestrator.forge import Issue, IssueChange, Tracker
+from agent_orchestrator.protocols.forge import Issue, IssueChange, Tracker
 
 ODD = 'ein Übel, 日本語, 🚀: it\'s a "test" & <b>more</b>'
 LATER = 4_000_000_000.0

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from .ledger import Fault
+from agent_orchestrator.testing.forge.ledger import Fault
 
 
 @dataclass

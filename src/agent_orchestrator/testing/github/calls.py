@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from agent_orchestrator.testing.forge.wire import Answer
-
-from . import rules
-from .shapes import Json
-from .shapes_ci import CiShapes
-from .state import Issue, Pull, Repo, Token, User
-from .world import Refused, World
+from agent_orchestrator.testing.github import rules
+from agent_orchestrator.testing.github.shapes import Json
+from agent_orchestrator.testing.github.shapes_ci import CiShapes
+from agent_orchestrator.testing.github.state import Issue, Pull, Repo, Token, User
+from agent_orchestrator.testing.github.world import Refused, World
 
 
 @dataclass

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import rules
-from .state import CheckRun, CheckSuite, Log, Repo, Status, User, WorkflowRun
-from .world import Refused, World
+from agent_orchestrator.testing.github import rules
+from agent_orchestrator.testing.github.state import CheckRun, CheckSuite, Log, Repo, Status, User, WorkflowRun
+from agent_orchestrator.testing.github.world import Refused, World
 
 FINAL = ("success", "failure", "neutral", "cancelled", "skipped", "timed_out", "action_required", "stale")
 

@@ -9,9 +9,8 @@ import urllib.parse
 import uuid
 
 from agent_orchestrator.testing.forge.hooks import Outbox
-
-from .shapes import Json
-from .state import Delivery, Hook, Repo, State
+from agent_orchestrator.testing.github.shapes import Json
+from agent_orchestrator.testing.github.state import Delivery, Hook, Repo, State
 
 
 class Hooks(Outbox[Delivery]):

@@ -17,15 +17,14 @@ from agent_orchestrator.testing.forge import bare
 from agent_orchestrator.testing.forge.ledger import Fault, Request
 from agent_orchestrator.testing.forge.wire import Answer, Cut, Wire, encode
 from agent_orchestrator.testing.forge.wire import Listener as WireListener
-
-from . import pulls, rest, rest_ci, rest_issues, rest_pulls, rules  # noqa: F401 - the routes register themselves
-from .calls import Call, Page, find, paged
-from .shapes_ci import CiShapes
-from .state import CheckRun, Limit, Token, WorkflowRun
-from .world import Refused
+from agent_orchestrator.testing.github import pulls, rest, rest_ci, rest_issues, rest_pulls, rules  # noqa: F401 - the routes register themselves
+from agent_orchestrator.testing.github.calls import Call, Page, find, paged
+from agent_orchestrator.testing.github.shapes_ci import CiShapes
+from agent_orchestrator.testing.github.state import CheckRun, Limit, Token, WorkflowRun
+from agent_orchestrator.testing.github.world import Refused
 
 if TYPE_CHECKING:
-    from .server import GitHubServer
+    from agent_orchestrator.testing.github.server import GitHubServer
 
 _GIT = re.compile(r"/([^/]+)/([^/]+?)(?:\.git)?/(info/refs|git-upload-pack|git-receive-pack)")
 _REPO = re.compile(r"/repos/([^/]+)/([^/]+)(/.*)?")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from .state import Comment, Issue, Pull, Repo, User
-from .world import World, invalid
+from agent_orchestrator.testing.github.state import Comment, Issue, Pull, Repo, User
+from agent_orchestrator.testing.github.world import World, invalid
 
 CLOSES = re.compile(r"\b(?:close[sd]?|fix(?:e[sd])?|resolve[sd]?)[: ]+#(\d+)", re.IGNORECASE)
 

@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from agent_orchestrator.testing.forge import bare
-
-from . import checks, issues, landing, pulls, reviews
-from .state import (
+from agent_orchestrator.testing.github import checks, issues, merges, pulls, reviews
+from agent_orchestrator.testing.github.state import (
     CheckRun,
     Comment,
     Hook,
@@ -26,7 +25,7 @@ from .state import (
     User,
     WorkflowRun,
 )
-from .world import World
+from agent_orchestrator.testing.github.world import World
 
 
 class People:
@@ -232,7 +231,7 @@ class People:
 
     def merge(self, pull: Pull, method: str = "squash", *, by: User | str | None = None, sha: str | None = None) -> str:
         with self.world.lock:
-            return landing.merge(self.world, pull, self._by(pull.repo, by), method, sha)
+            return merges.merge(self.world, pull, self._by(pull.repo, by), method, sha)
 
     def group(self, pull: Pull) -> str | None:
         """The merge queue's commit of this pull request, while it waits for its checks."""

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from agent_orchestrator.testing.forge import bare
-
-from . import issues, rules
-from .state import Pull, Repo, User
-from .world import Refused, World, invalid
+from agent_orchestrator.testing.github import issues, rules
+from agent_orchestrator.testing.github.state import Pull, Repo, User
+from agent_orchestrator.testing.github.world import Refused, World, invalid
 
 
 def open_pull(

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from agent_orchestrator.testing.forge import bare
 from agent_orchestrator.testing.forge.wire import Answer
-
-from . import pulls, rules
-from .calls import Call, Page, route
-from .shapes import Json
-from .state import Hook, Limit, Repo
-from .world import Refused, invalid
+from agent_orchestrator.testing.github import pulls, rules
+from agent_orchestrator.testing.github.calls import Call, Page, route
+from agent_orchestrator.testing.github.shapes import Json
+from agent_orchestrator.testing.github.state import Hook, Limit, Repo
+from agent_orchestrator.testing.github.world import Refused, invalid
 
 
 @route("GET", "/")

@@ -9,13 +9,12 @@ from pathlib import Path
 
 from agent_orchestrator.testing.forge import bare
 from agent_orchestrator.testing.forge.wire import Answer
-
-from . import checks, rules
-from .calls import Call, Page, route
-from .rest import sha_of
-from .shapes import Json
-from .state import CheckRun, CheckSuite
-from .world import Refused
+from agent_orchestrator.testing.github import checks, rules
+from agent_orchestrator.testing.github.calls import Call, Page, route
+from agent_orchestrator.testing.github.rest import sha_of
+from agent_orchestrator.testing.github.shapes import Json
+from agent_orchestrator.testing.github.state import CheckRun, CheckSuite
+from agent_orchestrator.testing.github.world import Refused
 
 
 @route("GET", "REPO/commits/{ref*}/check-runs")

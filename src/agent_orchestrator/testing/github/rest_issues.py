@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from agent_orchestrator.testing.forge.wire import Answer
-
-from . import issues, pulls
-from .calls import Call, Page, route
-from .shapes import Json
-from .state import Comment, Issue, Label, Pull, User
-from .world import Refused, invalid
+from agent_orchestrator.testing.github import issues, pulls
+from agent_orchestrator.testing.github.calls import Call, Page, route
+from agent_orchestrator.testing.github.shapes import Json
+from agent_orchestrator.testing.github.state import Comment, Issue, Label, Pull, User
+from agent_orchestrator.testing.github.world import Refused, invalid
 
 
 def _labels(call: Call) -> list[str]:

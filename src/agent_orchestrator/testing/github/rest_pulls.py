@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from agent_orchestrator.testing.forge import bare
 from agent_orchestrator.testing.forge.wire import Answer
-
-from . import landing, pulls, reviews, rules
-from .calls import Call, Page, route
-from .rest import sha_of
-from .state import Pull, Review, ReviewComment
-from .world import Refused, invalid
+from agent_orchestrator.testing.github import merges, pulls, reviews, rules
+from agent_orchestrator.testing.github.calls import Call, Page, route
+from agent_orchestrator.testing.github.rest import sha_of
+from agent_orchestrator.testing.github.state import Pull, Review, ReviewComment
+from agent_orchestrator.testing.github.world import Refused, invalid
 
 
 def _matches(call: Call, pull: Pull) -> bool:
@@ -81,7 +80,7 @@ def is_merged(call: Call) -> Answer:
 
 @route("PUT", "REPO/pulls/{number}/merge")
 def merged(call: Call) -> Answer:
-    sha = landing.merge(
+    sha = merges.merge(
         call.world, call.pull, call.who(), call.given("merge_method", "merge"), call.given("sha"), call.given("commit_title"),
         call.given("commit_message"),
     )  # fmt: skip

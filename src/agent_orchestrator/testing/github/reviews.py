@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from agent_orchestrator.testing.forge import bare
-
-from . import rules
-from .state import Pull, Review, ReviewComment, Thread, User
-from .world import Refused, World, invalid
+from agent_orchestrator.testing.github import rules
+from agent_orchestrator.testing.github.state import Pull, Review, ReviewComment, Thread, User
+from agent_orchestrator.testing.github.world import Refused, World, invalid
 
 EVENTS = {"APPROVE": "APPROVED", "REQUEST_CHANGES": "CHANGES_REQUESTED", "COMMENT": "COMMENTED"}
 

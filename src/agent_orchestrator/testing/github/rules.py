@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from agent_orchestrator.testing.forge import bare
-
-from .state import CheckRun, CheckSuite, Protection, Pull, Repo, Review, Status, User
+from agent_orchestrator.testing.github.state import CheckRun, CheckSuite, Protection, Pull, Repo, Review, Status, User
 
 _GOOD = {"success", "neutral", "skipped"}
 

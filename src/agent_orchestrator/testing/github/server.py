@@ -15,13 +15,12 @@ from pathlib import Path
 from types import TracebackType
 
 from agent_orchestrator.testing.forge.ledger import Fault, Ledger
-
-from . import landing
-from .graphql import GraphQL
-from .http import Listener
-from .people import People
-from .state import Limit, Repo
-from .world import World
+from agent_orchestrator.testing.github import merges
+from agent_orchestrator.testing.github.graphql.endpoint import GraphQL
+from agent_orchestrator.testing.github.http import Listener
+from agent_orchestrator.testing.github.people import People
+from agent_orchestrator.testing.github.state import Limit, Repo
+from agent_orchestrator.testing.github.world import World
 
 SCHEMA_VARIABLE = "AO_GITHUB_SCHEMA"
 
@@ -39,7 +38,7 @@ class GitHubServer(People):
         self.folder = Path(tempfile.mkdtemp(prefix="ao-github-"))
         (self.folder / "git").mkdir()
         world = World(self.folder / "git", clock)
-        world.settle = partial(landing.settle, world)
+        world.settle = partial(merges.settle, world)
         super().__init__(world)
         named = schema or os.environ.get(SCHEMA_VARIABLE)
         self.graphql = GraphQL(world, Path(named) if named else None)

@@ -5,9 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from agent_orchestrator.testing.forge import bare
-
-from . import rules
-from .state import Comment, Issue, Label, Pull, Repo, Review, ReviewComment, Thread, User
+from agent_orchestrator.testing.github import rules
+from agent_orchestrator.testing.github.state import (
+    Comment,
+    Issue,
+    Label,
+    Pull,
+    Repo,
+    Review,
+    ReviewComment,
+    Thread,
+    User,
+)
 
 Json = dict[str, Any]
 

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from agent_orchestrator.testing.forge import bare
-
-from . import rules
-from .shapes import Json, Shapes
-from .state import CheckRun, CheckSuite, Delivery, Hook, Pull, Repo, Status, User, WorkflowRun
+from agent_orchestrator.testing.github import rules
+from agent_orchestrator.testing.github.shapes import Json, Shapes
+from agent_orchestrator.testing.github.state import (
+    CheckRun,
+    CheckSuite,
+    Delivery,
+    Hook,
+    Pull,
+    Repo,
+    Status,
+    User,
+    WorkflowRun,
+)
 
 APPS = {"github-actions": (15368, "GitHub Actions"), "checks-app": (90210, "Checks App")}
 GITHUB = User(id=9919, node_id="O_kgDOGitHub", created_at="2008-05-11T04:37:31Z", updated_at="2020-01-01T00:00:00Z", login="github",

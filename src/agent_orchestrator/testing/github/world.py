@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from agent_orchestrator.testing.forge import bare
-
-from . import rules
-from .hooks import Hooks
-from .shapes import Json
-from .shapes_ci import CiShapes
-from .state import Issue, Label, Pull, Record, Repo, State, User
+from agent_orchestrator.testing.github import rules
+from agent_orchestrator.testing.github.hooks import Hooks
+from agent_orchestrator.testing.github.shapes import Json
+from agent_orchestrator.testing.github.shapes_ci import CiShapes
+from agent_orchestrator.testing.github.state import Issue, Label, Pull, Record, Repo, State, User
 
 
 class Refused(Exception):

@@ -9,11 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from agent_orchestrator.testing.forge.wire import Answer
-
-from . import rules
-from .shapes import Json, Shapes
-from .state import Issue, MergeRequest, Project, Refused, Token, User
-from .world import World
+from agent_orchestrator.testing.gitlab import rules
+from agent_orchestrator.testing.gitlab.shapes import Json, Shapes
+from agent_orchestrator.testing.gitlab.state import Issue, MergeRequest, Project, Refused, Token, User
+from agent_orchestrator.testing.gitlab.world import World
 
 
 @dataclass

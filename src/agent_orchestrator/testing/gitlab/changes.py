@@ -6,10 +6,9 @@ import re
 from typing import Any
 
 from agent_orchestrator.testing.forge import bare
-
-from . import ci, rules
-from .state import MergeRequest, Project, Refused, Train, User
-from .world import World
+from agent_orchestrator.testing.gitlab import ci, rules
+from agent_orchestrator.testing.gitlab.state import MergeRequest, Project, Refused, Train, User
+from agent_orchestrator.testing.gitlab.world import World
 
 _CLOSES = re.compile(r"\b(?:clos(?:e[sd]?|ing)|fix(?:e[sd]|ing)?|resolv(?:e[sd]?|ing)):? #(\d+)", re.IGNORECASE)
 

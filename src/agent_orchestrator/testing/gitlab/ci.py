@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from . import rules
-from .state import Job, Log, MergeRequest, Pipeline, Project
-from .world import World
+from agent_orchestrator.testing.gitlab import rules
+from agent_orchestrator.testing.gitlab.state import Job, Log, MergeRequest, Pipeline, Project
+from agent_orchestrator.testing.gitlab.world import World
 
 WORDS = {None: "running", "failure": "failed", "cancelled": "canceled", "queued": "pending"}
 
@@ -83,7 +83,7 @@ def set_status(world: World, job: Job, state: str) -> None:
 
 def refresh(world: World, one: Pipeline) -> None:
     """What its jobs come to; a pipeline's webhook tells when that is another thing than before."""
-    from . import changes
+    from agent_orchestrator.testing.gitlab import changes
 
     status = rules.pipeline_status(one)
     if status != one.status:

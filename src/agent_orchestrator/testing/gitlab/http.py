@@ -17,14 +17,13 @@ from agent_orchestrator.testing.forge import bare
 from agent_orchestrator.testing.forge.ledger import Fault, Request
 from agent_orchestrator.testing.forge.wire import Answer, Cut, Wire, encode
 from agent_orchestrator.testing.forge.wire import Listener as WireListener
-
-from . import changes, rest, rest_changes, rest_issues, rules  # noqa: F401 - the routes register themselves
-from .calls import Call, Page, find, paged
-from .shapes import Shapes
-from .state import Refused, Token
+from agent_orchestrator.testing.gitlab import changes, rest, rest_changes, rest_issues, rules  # noqa: F401 - the routes register themselves
+from agent_orchestrator.testing.gitlab.calls import Call, Page, find, paged
+from agent_orchestrator.testing.gitlab.shapes import Shapes
+from agent_orchestrator.testing.gitlab.state import Refused, Token
 
 if TYPE_CHECKING:
-    from .server import GitLabServer
+    from agent_orchestrator.testing.gitlab.server import GitLabServer
 
 _API = "/api/v4"
 _GIT = re.compile(r"/(.+?)(?:\.git)?/(info/refs|git-upload-pack|git-receive-pack)")

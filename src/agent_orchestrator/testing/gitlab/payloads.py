@@ -5,10 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from agent_orchestrator.testing.forge import bare
-
-from . import rules
-from .shapes import Json, Shapes
-from .state import Discussion, Issue, Job, Label, MergeRequest, Note, Pipeline, Project, User
+from agent_orchestrator.testing.gitlab import rules
+from agent_orchestrator.testing.gitlab.shapes import Json, Shapes
+from agent_orchestrator.testing.gitlab.state import (
+    Discussion,
+    Issue,
+    Job,
+    Label,
+    MergeRequest,
+    Note,
+    Pipeline,
+    Project,
+    User,
+)
 
 
 class Payloads(Shapes):

@@ -7,10 +7,22 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from agent_orchestrator.testing.forge import bare
-
-from . import changes, ci
-from .state import LEVELS, Discussion, Hook, Issue, Job, Log, MergeRequest, Note, Pipeline, Project, Token, User
-from .world import World
+from agent_orchestrator.testing.gitlab import changes, ci
+from agent_orchestrator.testing.gitlab.state import (
+    LEVELS,
+    Discussion,
+    Hook,
+    Issue,
+    Job,
+    Log,
+    MergeRequest,
+    Note,
+    Pipeline,
+    Project,
+    Token,
+    User,
+)
+from agent_orchestrator.testing.gitlab.world import World
 
 
 class People:

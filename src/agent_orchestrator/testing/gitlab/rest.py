@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from agent_orchestrator.testing.forge import bare
 from agent_orchestrator.testing.forge.wire import Answer
-
-from . import changes, rules
-from .calls import Call, Page, route
-from .shapes import HOOK_EVENTS
-from .state import Hook, Refused
+from agent_orchestrator.testing.gitlab import changes, rules
+from agent_orchestrator.testing.gitlab.calls import Call, Page, route
+from agent_orchestrator.testing.gitlab.shapes import HOOK_EVENTS
+from agent_orchestrator.testing.gitlab.state import Hook, Refused
 
 
 @route("GET", "/version")

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from agent_orchestrator.testing.forge.wire import Answer
-
-from . import changes, ci, rules
-from .calls import Call, Page, route
-from .rest_issues import change_common, chosen
-from .state import MergeRequest, Refused
+from agent_orchestrator.testing.gitlab import changes, ci, rules
+from agent_orchestrator.testing.gitlab.calls import Call, Page, route
+from agent_orchestrator.testing.gitlab.rest_issues import change_common, chosen
+from agent_orchestrator.testing.gitlab.state import MergeRequest, Refused
 
 _HOW = ("sha", "merge_commit_message", "squash_commit_message")
 _FLAGS = ("squash", "should_remove_source_branch", "auto_merge", "merge_when_pipeline_succeeds")

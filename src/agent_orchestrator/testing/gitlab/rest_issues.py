@@ -7,10 +7,9 @@ from datetime import datetime
 from typing import TypeVar
 
 from agent_orchestrator.testing.forge.wire import Answer
-
-from . import rules
-from .calls import Call, Page, route
-from .state import Discussion, Issue, MergeRequest, Note, Refused
+from agent_orchestrator.testing.gitlab import rules
+from agent_orchestrator.testing.gitlab.calls import Call, Page, route
+from agent_orchestrator.testing.gitlab.state import Discussion, Issue, MergeRequest, Note, Refused
 
 Kind = TypeVar("Kind", bound=Issue)
 _NO_POSITION = '400 Bad request - Note {:line_code=>["can\'t be blank", "must be a valid line code"]}'

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from agent_orchestrator.testing.forge import bare
-
-from .state import MergeRequest, Pipeline, Project, User
+from agent_orchestrator.testing.gitlab.state import MergeRequest, Pipeline, Project, User
 
 DEVELOPER, MAINTAINER, OWNER = 30, 40, 50
 ENDED = ("success", "failed", "canceled", "skipped", "manual")

@@ -11,11 +11,10 @@ from pathlib import Path
 from types import TracebackType
 
 from agent_orchestrator.testing.forge.ledger import Fault, Ledger
-
-from .http import Listener
-from .people import People
-from .state import Project
-from .world import World
+from agent_orchestrator.testing.gitlab.http import Listener
+from agent_orchestrator.testing.gitlab.people import People
+from agent_orchestrator.testing.gitlab.state import Project
+from agent_orchestrator.testing.gitlab.world import World
 
 
 class GitLabServer(People):

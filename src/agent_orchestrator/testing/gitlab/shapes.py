@@ -5,9 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 from agent_orchestrator.testing.forge import bare
-
-from . import rules
-from .state import Discussion, Hook, Issue, Job, Label, MergeRequest, Note, Pipeline, Project, State, Train, User
+from agent_orchestrator.testing.gitlab import rules
+from agent_orchestrator.testing.gitlab.state import (
+    Discussion,
+    Hook,
+    Issue,
+    Job,
+    Label,
+    MergeRequest,
+    Note,
+    Pipeline,
+    Project,
+    State,
+    Train,
+    User,
+)
 
 Json = dict[str, Any]
 HOOK_EVENTS = (

@@ -11,10 +11,21 @@ from typing import Any
 
 from agent_orchestrator.testing.forge import bare
 from agent_orchestrator.testing.forge.hooks import Outbox
-
-from .payloads import Payloads
-from .shapes import Json
-from .state import Delivery, Discussion, Hook, Issue, Label, MergeRequest, Note, Project, Refused, State, User
+from agent_orchestrator.testing.gitlab.payloads import Payloads
+from agent_orchestrator.testing.gitlab.shapes import Json
+from agent_orchestrator.testing.gitlab.state import (
+    Delivery,
+    Discussion,
+    Hook,
+    Issue,
+    Label,
+    MergeRequest,
+    Note,
+    Project,
+    Refused,
+    State,
+    User,
+)
 
 EVENTS = {
     "Push Hook": "push_events",

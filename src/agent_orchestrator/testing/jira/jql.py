@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from .state import CATEGORIES, Issue, User
+from agent_orchestrator.testing.jira.state import CATEGORIES, Issue, User
 
 _CLAUSE = re.compile(
     r"\s*(?P<field>\w+)\s*(?P<op>!=|>=|=|is\s+empty)\s*(?P<value>\"(?:[^\"\\]|\\.)*\"|currentUser\(\)|-\d+m|\w+)?\s*",

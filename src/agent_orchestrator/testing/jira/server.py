@@ -12,12 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from agent_orchestrator.testing.forge.tracking import Allowance, Asked, Delivery, Hook, TrackerServer
+from agent_orchestrator.testing.forge.tracker import Allowance, Asked, Delivery, Hook, TrackerServer
 from agent_orchestrator.testing.forge.wire import Answer
-
-from . import jql
-from .shapes import Shapes
-from .state import STATUSES, Comment, Issue, Project, Status, User
+from agent_orchestrator.testing.jira import jql
+from agent_orchestrator.testing.jira.shapes import Shapes
+from agent_orchestrator.testing.jira.state import STATUSES, Comment, Issue, Project, Status, User
 
 LONGEST_COMMENT = 32_767
 _NAMED = re.compile(r"/rest/api/([23])/(.*)")

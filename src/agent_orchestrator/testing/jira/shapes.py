@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from .state import CATEGORIES, Comment, Issue, Status, User
+from agent_orchestrator.testing.jira.state import CATEGORIES, Comment, Issue, Status, User
 
 Json = dict[str, Any]
 

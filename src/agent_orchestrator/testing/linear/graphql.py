@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent_orchestrator.testing.forge.wire import Answer
-from agent_orchestrator.testing.github.graphql import load
-
-from .state import Comment, Issue, Label, Team, User
+from agent_orchestrator.testing.github.graphql.endpoint import load
+from agent_orchestrator.testing.linear.state import Comment, Issue, Label, Team, User
 
 if TYPE_CHECKING:
-    from .server import LinearServer
+    from agent_orchestrator.testing.linear.server import LinearServer
 
 MOST_COMPLEX = 10_000
 _WORD = re.compile(r"(?<!^)(?=[A-Z])")

@@ -11,11 +11,21 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from agent_orchestrator.testing.forge.tracking import Allowance, Asked, Delivery, Hook, TrackerServer
+from agent_orchestrator.testing.forge.tracker import Allowance, Asked, Delivery, Hook, TrackerServer
 from agent_orchestrator.testing.forge.wire import Answer
-
-from .graphql import GraphQL
-from .state import STATES, Attachment, Comment, Issue, Label, Team, User, WorkflowState, new_id, next_number
+from agent_orchestrator.testing.linear.graphql import GraphQL
+from agent_orchestrator.testing.linear.state import (
+    STATES,
+    Attachment,
+    Comment,
+    Issue,
+    Label,
+    Team,
+    User,
+    WorkflowState,
+    new_id,
+    next_number,
+)
 
 SCHEMA_VARIABLE = "AO_LINEAR_SCHEMA"
 REQUESTS = 5_000

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent_orchestrator.errors import AoError, Missing, Temporary
-from agent_orchestrator.host import Completed, Host
+from agent_orchestrator.protocols.host import Completed, Host
 
 NAMES = ("docker", "podman")
 ANSWERS_WITHIN = 20.0

@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from agent_orchestrator.base.files.safe import read_plain
 from agent_orchestrator.errors import Missing, Temporary
-from agent_orchestrator.host import Host
 from agent_orchestrator.plugins.runtimes.docker.engine import Engine
 from agent_orchestrator.plugins.runtimes.docker.network import RELAYS
 from agent_orchestrator.protocols import Container, Report
-from agent_orchestrator.safe_files import read_plain
+from agent_orchestrator.protocols.host import Host
 
 SHIPPED = Path(__file__).with_name("Dockerfile")
 NAME = "agent-orchestrator"

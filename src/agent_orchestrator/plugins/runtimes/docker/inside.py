@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from agent_orchestrator.errors import Missing
-from agent_orchestrator.host import Completed
+from agent_orchestrator.protocols.host import Completed
 
 if TYPE_CHECKING:
-    from agent_orchestrator.host import Host
+    from agent_orchestrator.protocols.host import Host
 
 _HERE_TOO = ("git",)
 

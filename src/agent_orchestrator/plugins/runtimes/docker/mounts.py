@@ -12,9 +12,9 @@ import io
 from collections.abc import Iterator
 from pathlib import Path
 
-from agent_orchestrator.git_files import Layout, find_layout
+from agent_orchestrator.base.files.safe import touch
+from agent_orchestrator.base.git.refs import Layout, find_layout
 from agent_orchestrator.protocols import Mount
-from agent_orchestrator.safe_files import touch
 
 HOOKS = "hooks"
 _ONLY_READ = ("config", "config.worktree", "HEAD", "index", "info", HOOKS, "modules", "objects/info")

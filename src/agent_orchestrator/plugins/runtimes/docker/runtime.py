@@ -29,24 +29,17 @@ from typing import Any
 
 import agent_orchestrator
 from agent_orchestrator.errors import AoError, Temporary
-from agent_orchestrator.host import Host, ProcessId
-from agent_orchestrator.plugins.runtimes import launching
+from agent_orchestrator.plugins.runtimes import launch_checks
 from agent_orchestrator.plugins.runtimes.docker import engine as engines
 from agent_orchestrator.plugins.runtimes.docker.engine import Engine
 from agent_orchestrator.plugins.runtimes.docker.images import Image, Images
 from agent_orchestrator.plugins.runtimes.docker.mounts import option, private_mounts, workspace_mounts
 from agent_orchestrator.plugins.runtimes.docker.network import way
 from agent_orchestrator.plugins.runtimes.docker.script import script
-from agent_orchestrator.plugins.runtimes.process import (
-    TERM,
-    Process,
-    launch_file,
-    launch_of,
-    text_of,
-    write_private,
-)
-from agent_orchestrator.plugins.runtimes.render import text_of_log
+from agent_orchestrator.plugins.runtimes.process import TERM, Process, launch_file, launch_of, text_of, write_private
+from agent_orchestrator.plugins.runtimes.screen_text import text_of_log
 from agent_orchestrator.protocols import Container, Exit, Gone, Handle, LaunchSpec, Mount, Report
+from agent_orchestrator.protocols.host import Host, ProcessId
 
 LABEL = "agent-orchestrator"
 PIDS = 4096
@@ -93,7 +86,7 @@ class Docker(Process):
 
     async def launch(self, spec: LaunchSpec) -> Handle:
         """Make the container and start a holder that starts it, or find what was made and started before."""
-        launching.check(spec)
+        launch_checks.check(spec)
         container = spec.container or self._default
         engine = await self._engine(container.engine)
         launch = self._launch(spec)
@@ -103,7 +96,7 @@ class Docker(Process):
             proxy = (sys.executable, str(rules)) if rules.exists() else ("", "")
             name = self._name(launch)
             argv = ("/bin/sh", str(_ATTEND), engine.name, name, str(state), _NEVER_TYPED, *proxy, *options)
-            env = {**engines.client_environment(), "TERM": launching.environment(spec, TERM)["TERM"]}
+            env = {**engines.client_environment(), "TERM": launch_checks.environment(spec, TERM)["TERM"]}
             await super().launch(replace(spec, argv=argv, env=env, cwd=Path("/"), stdin=None))
         return await self._settled(spec, engine, launch)
 
@@ -336,7 +329,7 @@ def _mount_options(mounts: Sequence[Mount]) -> list[str]:
 
 def _command(spec: LaunchSpec, container: Container) -> tuple[tuple[str, ...], dict[str, str], list[Mount]]:
     """The agent's command as it is inside: our own programs run on the image's Python, any other is looked up there by its name."""
-    env, program = launching.environment(spec, TERM), spec.argv[0]
+    env, program = launch_checks.environment(spec, TERM), spec.argv[0]
     if program == sys.executable:
         if spec.container is not None:
             env["PYTHONPATH"] = str(_PACKAGE.parent)

@@ -1,0 +1,1 @@
+"""What knows no session: Git, processes, files, text, time, HTTP."""

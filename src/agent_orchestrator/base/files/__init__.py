@@ -1,0 +1,1 @@
+"""Files: locks, access that follows no symlink, notification of changes."""

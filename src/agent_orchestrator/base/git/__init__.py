@@ -1,0 +1,1 @@
+"""Git: typed commands, diffs, refs read from files."""

@@ -1,0 +1,1 @@
+"""Text: redaction, templates, path patterns, terminal output."""

@@ -1,0 +1,227 @@
+"""go test (text and JSON) and cargo test."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from agent_orchestrator.changes.checks.outcome import TestCounts
+from agent_orchestrator.changes.checks.runners.common import (
+    FAILED,
+    PASSED,
+    SKIPPED,
+    UNLOADED,
+    Reading,
+    Test,
+    one_line,
+    stable_name,
+    stable_text,
+)
+
+# -- go ----------------------------------------------------------------------------------------------------------------
+
+_GO_TEST = re.compile(r"^(?P<indent> *)--- (?P<state>PASS|FAIL|SKIP|BENCH): (?P<name>\S+) \([\d.]+m?s\)$")
+_GO_PACKAGE = re.compile(r"^(?P<state>ok  |FAIL|\?   )\t(?P<package>\S+)(?:\t| )(?P<rest>.*)$")
+_GO_BROKEN = re.compile(r"^FAIL\t(?P<package>\S+) \[(?P<what>build failed|setup failed)\]$")
+_GO_PLACE = re.compile(r"^(?:vet: )?(?:\./)?(?P<file>[\w./-]+\.go):\d+(?::\d+)?: (?P<message>.*)$")
+_GO_STATES = {"PASS": PASSED, "FAIL": FAILED, "SKIP": SKIPPED, "pass": PASSED, "fail": FAILED, "skip": SKIPPED}
+
+
+@dataclass(slots=True)
+class _Go:
+    """What is known so far of `go test`."""
+
+    tests: list[tuple[str, Test]] = field(default_factory=list)
+    """Tests with the package that they are in; without one, what is no test."""
+    pending: list[Test] = field(default_factory=list)
+    """Tests of the package whose name is printed below them."""
+    compiled: list[Test] = field(default_factory=list)
+    """Errors of the compiler in the package whose name is printed below them."""
+    states: dict[tuple[str, str], str] = field(default_factory=dict)
+    said: dict[tuple[str, str], str] = field(default_factory=dict)
+    said_last: str = ""
+    first: int = -1
+    last: int = -1
+    stopped: bool = False
+
+
+def read_go(lines: Sequence[str]) -> Reading | None:
+    """Read `go test`; without `-v` only packages are named where all is well."""
+    go = _Go()
+    in_build = False
+    for number, line in enumerate(lines):
+        start = line[:2]
+        if start == '{"' and '"Action"' in line:
+            _take_json(go, line, number)
+        elif start == "# ":
+            in_build = True
+        elif start in ("FA", "ok", "? ") and (found := _GO_BROKEN.match(line) or _GO_PACKAGE.match(line)):
+            _take_package(go, found, number)
+            in_build = False
+        elif "--- " in line and (found := _GO_TEST.match(line)):
+            go.pending.append(Test(found["name"], _GO_STATES.get(found["state"], PASSED), _said(lines, number)))
+            go.first = number if go.first < 0 else go.first
+        elif in_build and (found := _GO_PLACE.match(line)):
+            go.compiled.append(
+                Test(stable_name(f"{found['file']}: {stable_text(found['message'])}"), UNLOADED, one_line(line))
+            )
+        elif line.startswith("panic: "):
+            go.stopped = True
+    if go.last < 0:
+        return None
+    _finish_json(go)
+    return Reading("go", _leaves(go.tests), stopped=go.stopped, begin=max(0, go.first), end=go.last + 1)
+
+
+def _take_package(go: _Go, found: re.Match[str], number: int) -> None:
+    package = found["package"]
+    groups = found.groupdict()
+    go.first = number if go.first < 0 else go.first
+    go.last = number
+    if groups.get("what"):
+        broken = go.compiled or [Test(f"{package} [{groups['what']}]", UNLOADED)]
+        go.tests += [("", test) for test in broken]
+        go.compiled = []
+        return
+    go.tests += [(package, test) for test in go.pending]
+    if found["state"] == "FAIL" and not any(test.state == FAILED for test in go.pending):
+        go.tests.append(("", Test(package, FAILED, "the tests ended without a result")))
+    elif not go.pending and found["state"] == "ok  " and "[no tests to run]" not in found["rest"]:
+        go.tests.append(("", Test(package, PASSED)))
+    go.pending = []
+
+
+def _take_json(go: _Go, line: str, number: int) -> None:
+    try:
+        event = json.loads(line)
+    except (ValueError, RecursionError):
+        return
+    if not isinstance(event, dict):
+        return
+    go.first = number if go.first < 0 else go.first
+    go.last = number
+    place = str(event.get("Package") or event.get("ImportPath") or ""), str(event.get("Test") or "")
+    action, output = event.get("Action"), str(event.get("Output") or "")
+    if action in ("output", "build-output"):
+        text = output.strip()
+        if text.startswith("panic: "):
+            go.stopped = True
+        if action == "build-output" and (found := _GO_PLACE.match(text)):
+            go.compiled.append(
+                Test(stable_name(f"{found['file']}: {stable_text(found['message'])}"), UNLOADED, one_line(text))
+            )
+        elif text and not text.startswith(("=== ", "--- ", "FAIL", "ok ", "PASS", "exit status")):
+            go.said.setdefault(place, one_line(text))
+    elif action in ("pass", "fail", "skip"):
+        go.states[place] = _GO_STATES[str(action)]
+
+
+def _finish_json(go: _Go) -> None:
+    named = {package for package, test in go.states if test}
+    failed = {package for (package, test), state in go.states.items() if test and state == FAILED}
+    for (package, test), state in go.states.items():
+        if test:
+            go.tests.append((package, Test(test, state, go.said.get((package, test), ""))))
+        elif state == FAILED and package not in failed and not go.compiled:
+            message = go.said.get((package, ""), "the tests ended without a result")
+            go.tests.append(("", Test(package, FAILED, message)))
+        elif state == PASSED and package not in named:
+            go.tests.append(("", Test(package, PASSED)))
+    go.tests += [("", test) for test in go.compiled]
+
+
+def _said(lines: Sequence[str], number: int) -> str:
+    """The first line that a test has logged: below its result, or above it with `-v`."""
+    for near in (number + 1, number - 1):
+        if 0 <= near < len(lines) and lines[near][:4] == "    " and "--- " not in lines[near][:16]:
+            return one_line(lines[near])
+    return ""
+
+
+def _leaves(tests: Sequence[tuple[str, Test]]) -> list[Test]:
+    """Tests by package and name, without those that only say what their subtests say."""
+    parents = {(package, test.name.rpartition("/")[0]) for package, test in tests if package and "/" in test.name}
+    failed = {(package, test.name) for package, test in tests if package and test.state == FAILED and "/" in test.name}
+    causes = {(package, name[:cut]) for package, name in failed for cut, letter in enumerate(name) if letter == "/"}
+    leaves = []
+    for package, test in tests:
+        place = package, test.name
+        if place not in parents or (test.state == FAILED and place not in causes):
+            name = stable_name(f"{package}.{test.name}" if package else test.name)
+            leaves.append(Test(name, test.state, test.message))
+    return leaves
+
+
+# -- cargo -------------------------------------------------------------------------------------------------------------
+
+_CARGO_RUNNING = re.compile(
+    r"^\s+Running (?:unittests )?\S+ \((?:\S*[/\\])?(?P<stem>[^/\\\s]+?)-[0-9a-f]{8,}(?:\.\w+)?\)$"
+)
+_CARGO_DOC = re.compile(r"^\s+Doc-tests (?P<crate>\S+)$")
+_CARGO_TEST = re.compile(r"^test (?P<name>.+?)(?: - should panic)? \.\.\. (?P<state>ok|FAILED|ignored.*)$")
+_CARGO_QUIET = re.compile(r"^(?P<name>\S.*) --- FAILED$")
+_CARGO_SAID = re.compile(r"^---- (?P<name>.+?)(?: - should panic)? stdout ----$")
+_CARGO_RESULT = re.compile(
+    r"^test result: \w+\. (?P<passed>\d{1,9}) passed; (?P<failed>\d{1,9}) failed; (?P<ignored>\d{1,9}) ignored;"
+)
+_CARGO_ENDED = re.compile(r"^error: (?:doc)?test failed, to rerun pass `(?P<what>[^`]*)`$")
+_CARGO_LINE = re.compile(r" \(line \d+\)")
+_PANICKED = re.compile(r"^thread '.*' (?:\(\d+\) )?panicked at (?:'(?P<old>.*)', )?\S+:\d+:\d+:?$")
+
+
+def read_cargo(lines: Sequence[str]) -> Reading | None:
+    """Read `cargo test`: a test is called by its binary and path, an example in the documentation by its file and item."""
+    counts = [0, 0, 0]
+    reading = Reading("cargo", begin=len(lines))
+    binary, failed_since, ended = "", 0, -1
+    said: dict[str, str] = {}
+    for number, line in enumerate(lines):
+        if found := _CARGO_RUNNING.match(line) or _CARGO_DOC.match(line):
+            binary = found.groupdict().get("stem") or ""
+            reading.begin = min(reading.begin, number)
+        elif line[:5] == "test " and (found := _CARGO_TEST.match(line)):
+            state = {"ok": PASSED, "FAILED": FAILED}.get(found["state"], SKIPPED)
+            failed_since += state == FAILED
+            reading.tests.append(Test(_cargo_name(binary, found["name"]), state))
+        elif line.endswith(" --- FAILED") and (found := _CARGO_QUIET.match(line)):
+            failed_since += 1
+            reading.tests.append(Test(_cargo_name(binary, found["name"]), FAILED))
+        elif line[:5] == "---- " and (found := _CARGO_SAID.match(line)):
+            said.setdefault(_cargo_name(binary, found["name"]), _panic(lines, number))
+        elif line[:5] == "test " and (found := _CARGO_RESULT.match(line)):
+            for place, word in enumerate(("passed", "failed", "ignored")):
+                counts[place] += int(found[word])
+            ended = number
+        elif line[:6] == "error:" and (found := _CARGO_ENDED.match(line)):
+            if not failed_since:
+                reading.tests.append(Test(f"cargo test {found['what']}", FAILED, "the tests ended without a result"))
+                counts[1] += 1
+            failed_since, ended, reading.stopped = 0, number, True
+        elif line.startswith("running ") and line.endswith((" test", " tests")):
+            reading.begin = min(reading.begin, number)
+    if ended < 0:
+        return None
+    reading.tests = [Test(test.name, test.state, said.get(test.name, test.message)) for test in reading.tests]
+    reading.counts, reading.end = TestCounts(counts[0], counts[1], counts[2], sum(counts)), ended + 1
+    return reading
+
+
+def _cargo_name(binary: str, name: str) -> str:
+    name = _CARGO_LINE.sub("", name)
+    return stable_name(f"{binary}::{name}" if binary and " - " not in name else name)
+
+
+def _panic(lines: Sequence[str], number: int) -> str:
+    for after in range(number + 1, min(len(lines), number + 200)):
+        if lines[after].startswith(("---- ", "failures:", "test result:")):
+            break
+        if found := _PANICKED.match(lines[after]):
+            if found["old"]:
+                return one_line(found["old"])
+            said = [
+                line.strip() for line in lines[after + 1 : after + 4] if line.strip() and not line.startswith("note: ")
+            ]
+            return one_line(said)
+    return ""

@@ -1,0 +1,59 @@
+"""What landed, remembered in the repository itself: `refs/ao/landed/<session>/<head>`.
+
+The ref is written before the base moves and names the commit that is about to land; so a landing is done when its record is
+there *and* the base contains that commit. It also keeps the landed head, which a squash would leave to be collected.
+"""
+
+from __future__ import annotations
+
+import re
+
+from agent_orchestrator.base.git.refs import ref_safe
+from agent_orchestrator.changes.merge.model import Landed, LandingSpec
+from agent_orchestrator.changes.merge.repository import Repository, open_repository
+from agent_orchestrator.protocols.host import Host
+
+_OURS = {
+    "GIT_AUTHOR_NAME": "Agent Orchestrator",
+    "GIT_AUTHOR_EMAIL": "ao@localhost",
+    "GIT_COMMITTER_NAME": "Agent Orchestrator",
+    "GIT_COMMITTER_EMAIL": "ao@localhost",
+}
+
+
+def record_ref(session: str, head: str) -> str:
+    """The ref that remembers the landing of this head."""
+    return f"refs/ao/landed/{ref_safe(session)}/{head}"
+
+
+async def find_landing(host: Host, spec: LandingSpec) -> Landed | None:
+    """Has this head of this session landed?"""
+    repository = await open_repository(host, spec.repo, spec.base)
+    base = await repository.base(spec.base)
+    return await landing_done(repository, spec.session, await repository.commit(spec.head), base)
+
+
+async def landing_done(repository: Repository, session: str, head: str, base: str) -> Landed | None:
+    """The landing of this head, if the base (a commit) contains it."""
+    ref = record_ref(session, head)
+    if await repository.git.resolve(ref) is None:
+        return None
+    text = await repository.git.text("show", "-s", "--format=%B", "--no-show-signature", ref)
+    fields = dict(re.findall(r"^(\S+): ([0-9a-f]+)$", text, re.MULTILINE))
+    if not {"commit", "base-before"} <= fields.keys() or await repository.git.resolve(fields["commit"]) is None:
+        return None
+    if not await repository.git.is_ancestor(fields["commit"], base):
+        return None
+    return Landed(fields["base-before"], fields["commit"])
+
+
+async def write_record(repository: Repository, session: str, head: str, landing: Landed) -> str:
+    """Remember a landing that is about to be made; returns the ref."""
+    text = f"landing of {session}\n\nhead: {head}\ncommit: {landing.commit}\nbase-before: {landing.base_before}\n"
+    parents = tuple(dict.fromkeys((landing.commit, head)))
+    tree = await repository.tree(landing.commit)
+    ref = record_ref(session, head)
+    await repository.git.update_ref(
+        ref, await repository.git.commit_tree(tree, parents, text, _OURS), reason="ao: landing"
+    )
+    return ref

@@ -1,0 +1,60 @@
+"""Take a landing back by a new change: the inverse of what it did to the base, on top of the base as it is now."""
+
+from __future__ import annotations
+
+from shlex import quote
+
+from agent_orchestrator.base.git.commands import ABSENT
+from agent_orchestrator.base.git.refs import ref_safe
+from agent_orchestrator.changes.merge.commits import Writer, read_commits
+from agent_orchestrator.changes.merge.merge_tree import merging
+from agent_orchestrator.changes.merge.model import Conflicted, Reverted, UndoSpec
+from agent_orchestrator.changes.merge.repository import Repository, open_repository
+from agent_orchestrator.errors import Conflict
+from agent_orchestrator.protocols.host import Host
+
+
+async def undo(host: Host, spec: UndoSpec) -> Reverted | Conflicted:
+    """Make the branch `revert/<session>` with one commit that takes the landing back; asked again, the same branch."""
+    repository = await open_repository(host, spec.repo, spec.base)
+    base = await repository.base(spec.base)
+    landed, before = await repository.commit(spec.landed), await repository.commit(spec.base_before)
+    if landed == before:
+        raise Conflict(f"the landing of {spec.session} changed nothing", "there is nothing to undo")
+    if not await repository.git.is_ancestor(landed, base):
+        raise Conflict(f"{landed[:12]}, the landing of {spec.session}, is not on {spec.base} any more")
+    marker = _reverts(landed, before, one=await repository.git.resolve(f"{landed}^") == before)
+    branch, earlier = await _branch(repository, spec.session, marker, base)
+    if earlier is not None:
+        return Reverted(branch, earlier, await repository.tree(earlier), await repository.commit(f"{earlier}^"))
+    async with merging(repository, spec.work, base) as merger:
+        merge = await merger.apply(landed, before, base)
+    if merge.conflicts:
+        return Conflicted(merge.conflicts, base)
+    if merge.tree == await repository.tree(base):
+        raise Conflict(f"the landing of {spec.session} is undone already", f"see `git log {quote(spec.base)}`")
+    writer = Writer(repository.git, await repository.git.config(), spec.work)
+    subject = (await read_commits(repository.git, "-1", landed))[0].subject
+    author = spec.author or writer.user or ("Agent Orchestrator", "ao@localhost")
+    commit = await writer.write(merge.tree, (base,), f'Revert "{subject}"\n\n{marker}\n', author)
+    await repository.git.update_ref(f"refs/heads/{branch}", commit, ABSENT, f"ao: undo {spec.session}")
+    return Reverted(branch, commit, merge.tree, base)
+
+
+def _reverts(landed: str, before: str, *, one: bool) -> str:
+    return f"This reverts commit {landed}." if one else f"This reverts commits {before}..{landed}."
+
+
+async def _branch(repository: Repository, session: str, marker: str, base: str) -> tuple[str, str | None]:
+    """The first `revert/<session>[-n]` that is free, or that takes back this very landing and has not landed itself."""
+    number = 1
+    while True:
+        branch = f"revert/{ref_safe(session)}" + (f"-{number}" if number > 1 else "")
+        tip = await repository.head(branch)
+        if tip is None:
+            return branch, None
+        if not await repository.git.is_ancestor(tip, base):
+            commits = await read_commits(repository.git, f"{base}..{tip}")
+            if marker in commits[-1].message:
+                return branch, tip
+        number += 1

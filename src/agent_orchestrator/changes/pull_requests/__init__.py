@@ -1,0 +1,1 @@
+"""Pull requests of the local forge, the branches they are between, and stacked branches."""

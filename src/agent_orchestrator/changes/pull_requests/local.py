@@ -1,0 +1,223 @@
+"""Pull requests of the local forge, carried out: opened as draft, made ready, checked, compared with the base.
+
+Each function is an effect (see `sessions/lifecycle.py`). How they land is the merge queue's matter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from agent_orchestrator.base.git.commands import Git
+from agent_orchestrator.base.home import Home
+from agent_orchestrator.changes import merge
+from agent_orchestrator.changes.checks import Checks, CheckSpec, judge
+from agent_orchestrator.changes.checks.events import check_finished, check_not_started, task_text
+from agent_orchestrator.config.effective import ProjectConfig
+from agent_orchestrator.config.model import Check
+from agent_orchestrator.config.projects.projects import Projects
+from agent_orchestrator.core import events as e
+from agent_orchestrator.core.effects import Effect, patient
+from agent_orchestrator.core.engine import Change, Flow
+from agent_orchestrator.core.events import Event
+from agent_orchestrator.core.facts import SessionFacts
+from agent_orchestrator.core.pull_request import PullRequest
+from agent_orchestrator.core.reactions import Intent
+from agent_orchestrator.errors import AoError
+from agent_orchestrator.protocols.host import Host
+from agent_orchestrator.sessions.lifecycle import Lifecycle
+from agent_orchestrator.sessions.plugins import Plugins
+
+
+class Pulls:
+    """The effects of pull requests."""
+
+    def __init__(
+        self,
+        flow: Flow,
+        home: Home,
+        host: Host,
+        plugins: Plugins,
+        projects: Projects,
+        lifecycle: Lifecycle,
+        checks: Checks,
+    ) -> None:
+        self.flow = flow
+        self.home = home
+        self.host = host
+        self.plugins = plugins
+        self.projects = projects
+        self.lifecycle = lifecycle
+        self.checks = checks
+        self.gate: Callable[[str, e.Notified], e.Body] = lambda _project, notice: notice
+        """What is told may have to wait for the end of the quiet hours."""
+        self.numbering = asyncio.Lock()
+        self._running: dict[str, list[tuple[str, str, str, str]]] = defaultdict(list)
+        flow.on_change.append(self._on_change)
+
+    def effects(self) -> dict[str, Effect]:
+        """By kind of intent."""
+        return {
+            "open-pr": Effect(patient(self.open)),
+            "ready-pr": Effect(patient(self.ready)),
+            "check": Effect(patient(self.check)),
+            "compare": Effect(patient(self.compare)),
+        }
+
+    def _event(self, facts: SessionFacts, body: e.Body, key: str, source: str = "forge") -> Event:
+        return Event(body, self.flow.clock(), source, key, facts.project, facts.id)
+
+    # -- opening -------------------------------------------------------------------------------------------------------
+
+    async def open(self, intent: Intent, _attempts: int) -> Sequence[Event]:
+        """Give the branch a pull request, with the next free number."""
+        facts = self.flow.sessions[intent.session]
+        async with self.numbering:
+            body = e.PrOpened(next_number(self.flow, facts.project), facts.spec.title, facts.base)
+            await self.flow.append(self._event(facts, body, f"{intent.key}:done"))
+        return []
+
+    async def ready(self, intent: Intent, _attempts: int) -> Sequence[Event]:
+        """The agent is done: no draft any more."""
+        facts = self.flow.sessions[intent.session]
+        return [self._event(facts, e.PrReady(), f"{intent.key}:done")]
+
+    async def compare(self, intent: Intent, _attempts: int) -> Sequence[Event]:
+        """Does the change still go together with its base?"""
+        facts = self.flow.sessions[intent.session]
+        head, base_head = facts.head or "", facts.base_head or ""
+        prediction = merge.Prediction(self.host, Path(facts.spec.repo), self._work(facts))
+        files = await prediction.conflicts_with(head, facts.pr.base if facts.pr else facts.base)
+        return [self._event(facts, e.ConflictsSeen(head, base_head, tuple(files)), f"{intent.key}:done", "git")]
+
+    def _work(self, facts: SessionFacts) -> Path:
+        work = self.home.path / "landing" / facts.id
+        work.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return work
+
+    # -- checks --------------------------------------------------------------------------------------------------------
+
+    async def check(self, intent: Intent, _attempts: int) -> Sequence[Event]:
+        """Run the checks that are due at this commit; each result is told as it comes."""
+        facts = self.flow.sessions[intent.session]
+        pr, head = facts.pr, facts.head or ""
+        assert pr is not None
+        project = self.plugins.project(facts.project)
+        wanted_checks = self.plugins.checks(facts)
+        if not wanted_checks:
+            return [self._event(facts, e.ChecksSettled(head, none=True), f"{intent.key}:done", "checks")]
+        due = {name: check for name, check in wanted_checks.items() if _is_due(check, pr)}
+        if not due:
+            by_hand = [] if pr.draft else [e.ChecksByHand(head)]
+            return [self._event(facts, body, f"{intent.key}:by-hand", "checks") for body in by_hand]
+        results = await asyncio.gather(
+            *(self._run(facts, project, name, one, head, intent.key) for name, one in due.items())
+        )
+        wanted = {name for name, check in wanted_checks.items() if check.on != "manual" or pr.asked}
+        if wanted <= set(due) and "cancelled" not in results:
+            return [self._event(facts, e.ChecksSettled(head), f"{intent.key}:done", "checks")]
+        return []
+
+    async def _run(
+        self, facts: SessionFacts, project: ProjectConfig, name: str, check: Check, head: str, key: str
+    ) -> str:
+        """Run one, and tell what came of it; returns its state."""
+        try:
+            body = await self._result(facts, project, name, check, head, key)
+        except AoError as error:
+            if error.retryable:
+                raise
+            body = check_not_started(name, head, error)
+        events = [self._event(facts, body, f"{key}:{name}:finished", "checks")]
+        if body.on_base and not body.fixed_since:
+            events.append(self._notice(self.flow.sessions[facts.id], body))
+        await self.flow.append(*events)
+        return body.state
+
+    async def _result(
+        self, facts: SessionFacts, project: ProjectConfig, name: str, check: Check, head: str, key: str
+    ) -> e.CheckFinished:
+        await self.plugins.here.login_ready.wait()
+        spec = self.check_spec(facts, project, name, check, head)
+        again = bool(facts.pr and facts.pr.asked)
+
+        def started(tree: str) -> None:
+            self._running[facts.id].append((head, facts.project, tree, name))
+            running = e.CheckStarted(name, head, str(self.checks.log_path(facts.project, tree, name)))
+            telling.append(
+                asyncio.ensure_future(
+                    self.flow.append(self._event(facts, running, f"{key}:{name}:{tree}:runs", "checks"))
+                )
+            )
+
+        telling: list[asyncio.Future[list[Event]]] = []
+        await self.flow.append(self._event(facts, e.CheckStarted(name, head), f"{key}:{name}:started", "checks"))
+        await self.projects.check_trust(project, None, ci=True)
+        result = await self.checks.verdict(spec, again=again, started=started)
+        base = self.flow.sessions[facts.id].base_head  # that of this moment: the check may have taken long
+        left = await Git(self.host, spec.repo).merge_base(head, base) if base else None
+        found = await judge(self.checks, spec, result, base, left)
+        await asyncio.gather(*telling)
+        task = "" if spec.own or self.plugins.own_checks(facts) else task_text(facts)
+        return await check_finished(facts, project, found, name, head, check.command, task=task)
+
+    def _notice(self, facts: SessionFacts, body: e.CheckFinished) -> Event:
+        """A person hears once for each commit of the base that a check fails there."""
+        first = ", ".join(body.known[:3]) + (f" and {len(body.known) - 3} more" if len(body.known) > 3 else "")
+        where = f"{facts.project}:{body.name}:{facts.base_head}"
+        notice = e.Notified("ci-failed", f"{body.name} fails on {facts.base}", f"Also fails there: {first}", "warning")
+        return self._event(facts, self.gate(facts.project, notice), f"base-fails:{where}", "checks")
+
+    def check_spec(
+        self, facts: SessionFacts, project: ProjectConfig, name: str, check: Check, commit: str
+    ) -> CheckSpec:
+        """One check of one commit, with the project's set-up."""
+        env = {
+            key: value
+            for key, value in self.lifecycle.environment(facts, agent=False).items()
+            if not key.startswith(("AO_", "GIT_"))
+        }
+        return CheckSpec(
+            project=facts.project,
+            repo=Path(facts.spec.repo),
+            commit=commit,
+            name=name,
+            command=check.command,
+            timeout=check.timeout,
+            env=env,
+            copy=project.copy,
+            symlinks=project.symlinks,
+            post_create=project.post_create,
+            base=facts.base,
+            own=name in self.plugins.own_checks(facts),
+            parallel=check.parallel,
+        )
+
+    def _on_change(self, changes: Sequence[Change]) -> None:
+        """A check of a commit that is not the head any more is not worth its end."""
+        for change in changes:
+            if isinstance(change.event.body, e.HeadMoved) and change.after is not None:
+                for head, *place in self._running.pop(change.after.id, []):
+                    if head != change.after.head and not self._wanted(*place):
+                        self.checks.cancel(*place)
+
+    def _wanted(self, project: str, tree: str, name: str) -> bool:
+        """Is the same content checked for another session, at whose head it still is?"""
+        return any(
+            place == (self.flow.sessions[session].head, project, tree, name)
+            for session, places in self._running.items()
+            for place in places
+        )
+
+
+def next_number(flow: Flow, project: str) -> int:
+    """Issues and pull requests of a project are numbered together."""
+    numbers = [issue.number for issue in flow.home.issues.values() if issue.project == project]
+    numbers += [facts.pr.number for facts in flow.sessions.values() if facts.pr and facts.project == project]
+    return max(numbers, default=0) + 1
+
+
+def _is_due(check: Check, pr: PullRequest) -> bool:
+    return bool(pr.asked) or check.on == "commit" or (check.on == "done" and not pr.draft)

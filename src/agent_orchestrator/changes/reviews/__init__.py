@@ -1,0 +1,1 @@
+"""Reviews of a change, by people and by agents, and the review threads of a forge."""

@@ -1,0 +1,1 @@
+"""Commands about changes: review, merge, queue, conflicts, fix, plan, issues."""

@@ -1,0 +1,272 @@
+"""The audit log: `ao audit`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any, TextIO
+
+import click
+
+from agent_orchestrator.base import hash_chain
+from agent_orchestrator.base.http_client import Stream
+from agent_orchestrator.cli import out
+from agent_orchestrator.cli.common import PROJECT, SESSION, client, follow, json_option, read_text
+from agent_orchestrator.client.daemon_client import Client
+from agent_orchestrator.errors import UsageError
+
+Entry = dict[str, Any]
+Query = dict[str, str | int | None]
+
+_PAGE = 1000
+_MOST = {"WHO": 14, "WHAT": 18, "ON": 13}
+"""Columns that these may have where there is no room for all."""
+_TELLING = (
+    "action",
+    "name",
+    "reason",
+    "path",
+    "title",
+    "text",
+    "command",
+    "message",
+    "decision",
+    "rule",
+    "branch",
+    "step",
+)
+
+
+@click.command()
+@click.option("--since", metavar="WHEN", help="Only from then on: 2026-11-15, 2026-11-15T10:30, today, 90m, 12h or 7d.")
+@click.option("--until", metavar="WHEN", help="Only before then.")
+@click.option(
+    "--actor", metavar="WHO", help="Only of this actor, `token ci`; one word means all of its kind: rule, agent, token."
+)
+@click.option("-s", "--session", metavar="S", type=SESSION, help="Only about this session.")
+@click.option("-p", "--project", metavar="P", type=PROJECT, help="Only about this project.")
+@click.option("--kind", metavar="KIND", help="Only of this kind: session-created, access-refused …")
+@click.option(
+    "-n", "--lines", metavar="N", type=click.IntRange(min=1), help="Only the last N; 50 unless --since is given."
+)
+@click.option("-f", "--follow", "following", is_flag=True, help="Go on as entries come.")
+@click.option("--export", metavar="FILE", help="Write all of them as JSON lines, with digests; `-` is standard output.")
+@click.option(
+    "--verify",
+    metavar="[FILE]",
+    is_flag=False,
+    flag_value="",
+    help="See whether the log, or a whole exported one, is what was written.",
+)
+@click.option("--kept", metavar="SEQ:DIGEST", help="With --verify: this entry, kept elsewhere, must still be there.")
+@click.option("--head", "head", is_flag=True, help="Print the last entry's SEQ:DIGEST, to be kept elsewhere.")
+@json_option
+def audit(
+    since: str | None,
+    until: str | None,
+    actor: str | None,
+    session: str | None,
+    project: str | None,
+    kind: str | None,
+    lines: int | None,
+    following: bool,
+    export: str | None,
+    verify: str | None,
+    kept: str | None,
+    head: bool,
+    as_json: bool,
+) -> int:
+    """Show who did what, when and why; export it; see that nobody changed it.
+
+    WHY names the entry that something was done because of. Entries are never changed or removed; a chain of digests shows it if
+    somebody does. What was cut off at the end is seen only by a SEQ:DIGEST that was kept elsewhere.
+    """
+    if sum((following, export is not None, verify is not None, head)) > 1:
+        raise UsageError("--follow, --export, --verify and --head exclude each other", "give one of them")
+    if kept is not None and verify is None:
+        raise UsageError("--kept needs --verify", "ao audit --verify --kept SEQ:DIGEST")
+    if verify is not None:
+        return _verify(verify, kept, as_json)
+    if head:
+        last = client().get("/api/audit/head")
+        out.print_json(last) if as_json else print(f"{last['seq']}:{last['digest']}")
+        return 0
+    query: Query = {
+        "since": moment(since) if since else None,
+        "until": moment(until) if until else None,
+        "actor": actor,
+        "session": session,
+        "project": project,
+        "type": kind,
+    }
+    ao = client()
+    if export is not None:
+        _export(ao, query, export)
+        return 0
+    if lines is None and since is not None:
+        found = list(_all(ao, query))
+    else:
+        found = ao.get("/api/audit", query | {"limit": min(lines or 50, 10_000)})["entries"]
+    _show(found, as_json, heading=True)
+    if not found and not as_json:
+        out.note("nothing of that kind is in the log")
+    if following:
+        _follow(ao, query, found[-1]["seq"] if found else ao.get("/api/audit/head")["seq"], as_json)
+    return 0
+
+
+def moment(text: str) -> str:
+    """A time as the API wants it."""
+    now = datetime.now(UTC)
+    if text == "today":
+        return now.replace(hour=0, minute=0, second=0, microsecond=0).isoformat()
+    if ago := re.fullmatch(r"(\d{1,5})([smhd])", text):
+        unit = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}[ago[2]]
+        return (now - timedelta(**{unit: int(ago[1])})).isoformat()
+    try:
+        parsed = datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(
+            f"{text} is no time", "for example 2026-11-15, 2026-11-15T10:30, today, 90m, 12h or 7d"
+        ) from None
+    return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).isoformat()
+
+
+def _all(ao: Client, query: Query, after: int = 0) -> Iterator[Entry]:
+    while True:
+        page: list[Entry] = ao.get("/api/audit", query | {"after": after, "limit": _PAGE})["entries"]
+        yield from page
+        if len(page) < _PAGE:
+            return
+        after = page[-1]["seq"]
+
+
+def _show(entries: list[Entry], as_json: bool, *, heading: bool) -> None:
+    if as_json:
+        for entry in entries:
+            out.print_json_line(entry)
+        return
+    if not entries:
+        return
+    days = {entry["time"][:10] for entry in entries}
+    header = ("#", days.pop() if len(days) == 1 and heading else "TIME", *_MOST, "WHY")
+    rows = [[out.one_line(cell) for cell in _row(entry, header[1] != "TIME")] for entry in entries]
+    widths = _widths([list(header), *rows])
+    if heading:
+        print(out.paint(out.line(header, widths), "dim"))
+    for row in rows:
+        print(out.line(row, widths))
+
+
+def _row(entry: Entry, one_day: bool) -> tuple[str, ...]:
+    about = entry["session"] or entry["project"] or "-"
+    who = "agent" if entry["actor"] == f"agent {about}" else entry["actor"]
+    time = entry["time"][11:19] if one_day else entry["time"][5:19].replace("T", " ")
+    return (str(entry["seq"]), time, who, entry["type"], about, _why(entry))
+
+
+def _widths(rows: list[list[str]]) -> list[int]:
+    """As wide as need be; where the terminal has no room, who, what and on what give way before why is lost."""
+    widths = [max(map(out.cells, column)) for column in zip(*rows, strict=True)]
+    gaps = 2 * (len(widths) - 1)
+    if sum(widths) + gaps > out.width():
+        widths[2:5] = [min(width, most) for width, most in zip(widths[2:5], _MOST.values(), strict=True)]
+        widths[5] = max(8, out.width() - sum(widths[:5]) - gaps)
+    return widths
+
+
+def _why(entry: Entry) -> str:
+    """Because of which entry; and the most telling of what it says."""
+    data = entry["data"] if isinstance(entry["data"], dict) else {}
+    words = next((str(data[name]) for name in _TELLING if data.get(name) and not isinstance(data[name], dict)), "")
+    cause = f"#{entry['cause']} {entry['causeType'] or ''}".rstrip() if entry["cause"] is not None else ""
+    return ": ".join(part for part in (cause, words[:200]) if part)
+
+
+def _follow(ao: Client, query: Query, last: int, as_json: bool) -> None:
+    """Whenever something was recorded, show what of it is wanted."""
+
+    def show(stream: Stream) -> None:
+        nonlocal last
+        while stream.event() is not None:
+            with Client(start=False) as asking:
+                found = list(_all(asking, query, last))
+            _show(found, as_json, heading=False)
+            last = found[-1]["seq"] if found else last
+            sys.stdout.flush()
+
+    sys.stdout.flush()
+    follow(ao, "/api/events", show, str(last))
+
+
+def _export(ao: Client, query: Query, file: str) -> None:
+    count, last = 0, None
+    try:
+        with _private(file) as target:
+            for entry in _all(ao, query):
+                target.write(json.dumps(entry, ensure_ascii=False, separators=(",", ":")) + "\n")
+                count, last = count + 1, entry
+            target.flush()
+    except OSError as error:
+        raise UsageError(f"{file} cannot be written: {error.strerror}", "name another file") from None
+    whole = not any(query.values())
+    told = f"; head {last['seq']}:{last['digest']}" if last and whole else ""
+    part = "" if whole else "; a part of the log, which cannot be verified by itself"
+    out.note(f"{out.plural(count, 'entry') if count == 1 else f'{count} entries'} exported{told}{part}")
+
+
+@contextlib.contextmanager
+def _private(file: str) -> Iterator[TextIO]:
+    """A file that only whoever runs this can read, in the place of whatever had its name; what is no file is written to."""
+    if file == "-":
+        yield sys.stdout
+        return
+    if os.path.exists(file) and not os.path.isfile(file):
+        with open(file, "w", encoding="utf-8") as target:
+            yield target
+        return
+    import tempfile
+
+    descriptor, draft = tempfile.mkstemp(prefix=".ao-", dir=os.path.dirname(file) or ".")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as target:
+            yield target
+        os.replace(draft, file)
+    except BaseException:
+        os.unlink(draft)
+        raise
+
+
+def _verify(file: str, kept: str | None, as_json: bool) -> int:
+    found = _verify_file(file, kept) if file else client().get("/api/audit/verify", {"kept": kept}, timeout=3600.0)
+    broken, head = found["broken"], found["head"]
+    if as_json:
+        out.print_json(found)
+    elif broken:
+        good = f"{found['entries']} before it fit" if found["entries"] != 1 else "1 before it fits"
+        print(f"BROKEN at entry {broken['seq']}: {broken['reason']}; {good}.")
+    else:
+        print(f"{found['entries']} entries, unbroken. Keep the head elsewhere, to see later that nothing was cut off:")
+        print(f"{head['seq']}:{head['digest']}")
+    return 1 if broken else 0
+
+
+def _verify_file(file: str, kept: str | None) -> dict[str, Any]:
+    """The same for an exported log, without asking the daemon."""
+    chain = hash_chain.Chain()
+    try:
+        entries = list(hash_chain.exported(read_text(file).splitlines()))
+    except ValueError as error:
+        raise UsageError(f"{file}: {error}", "give a log as `ao audit --export FILE` writes it") from None
+    chain.follow(entries)
+    found = chain.verdict
+    broken = {"seq": found.broken, "reason": found.reason} if found.broken is not None else None
+    if broken is None and kept is not None and kept not in {f"{each['seq']}:{each['digest']}" for each in entries}:
+        broken = {"seq": int(kept.partition(":")[0] or 0), "reason": "it is not the one that was kept, or was cut off"}
+    head = {"seq": found.head.seq, "digest": found.head.digest}
+    return {"entries": found.entries, "head": head, "broken": broken}

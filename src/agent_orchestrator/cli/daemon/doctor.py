@@ -1,0 +1,172 @@
+"""Health and housekeeping: `ao doctor`, `ao prune`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import click
+
+from agent_orchestrator.cli import out
+from agent_orchestrator.cli.common import client, json_option
+from agent_orchestrator.client.daemon_client import Client
+from agent_orchestrator.errors import AoError, Unreachable, UsageError
+
+Check = dict[str, Any]
+
+_MARKS = {
+    "ok": ("ok", "green"),
+    "repaired": ("repaired", "green"),
+    "damaged": ("damaged", "red"),
+    "warning": ("warning", "yellow"),
+    "failed": ("failed", "red"),
+}
+
+
+@click.command()
+@click.option("--fix", is_flag=True, help="Mend what can be mended safely.")
+@click.option("--repair", is_flag=True, help="Put a damaged $AO_HOME in order, while no daemon runs.")
+@click.option("-n", "--dry-run", is_flag=True, help="With --repair: only say what is damaged.")
+@json_option
+def doctor(fix: bool, repair: bool, dry_run: bool, as_json: bool) -> int:
+    """Check every prerequisite, each with its remedy.
+
+    Where the daemon cannot start, it says why, and checks what can be checked without it.
+
+    --repair looks at the database, tokens, files and worktrees of a home that was damaged by a full disk, a power cut or a
+    slip of the hand. Whatever it changes is kept in $AO_HOME/damaged as it was. It exits with 1 if something is left to do.
+    """
+    if repair:
+        return _repair(dry_run, as_json)
+    if dry_run:
+        raise UsageError("--dry-run goes with --repair", "ao doctor --repair --dry-run")
+    ao = client()
+    try:
+        checks: list[Check] = ao.get("/api/doctor", {"fix": fix}, timeout=120.0)["checks"]
+    except Unreachable as error:
+        checks = [
+            *local_checks(ao),
+            {"name": "daemon", "state": "failed", "detail": error.text, "remedy": error.remedy},
+        ]
+    if not any(check["name"] == "PATH" for check in checks):
+        checks += _own_folder(ao)
+    if as_json:
+        out.print_json({"checks": checks})
+    else:
+        out.show(line for check in _in_short(checks) for line in check_lines(check))
+    return 1 if any(check["state"] == "failed" for check in checks) else 0
+
+
+def _own_folder(ao: Client) -> list[Check]:
+    """Whether the PATH of this terminal holds our interpreter's programs: an earlier version's instructions put them there."""
+    from agent_orchestrator.base import interpreter
+
+    folder = interpreter.own_folder(os.environ.get("PATH", ""))
+    if folder is None:
+        return []
+    detail = f"the PATH of this terminal has {folder}: our own Python and its tools, not only ao"
+    remedy = f"use this line instead, in your shell's profile too: {interpreter.export_line(ao.home)}"
+    return [{"name": "PATH", "state": "warning", "detail": detail, "remedy": remedy}]
+
+
+def _in_short(checks: list[Check]) -> list[Check]:
+    """Agents that nobody uses and that are not here, in one line."""
+    absent = [each for each in checks if each["name"].startswith("agent ") and _is_absent(each)]
+    if len(absent) < 2:
+        return checks
+    names = ", ".join(each["name"].removeprefix("agent ") for each in absent)
+    one = {"name": "agents not installed", "state": "ok", "detail": names, "remedy": None}
+    return [one if each is absent[0] else each for each in checks if each not in absent[1:]]
+
+
+def _is_absent(check: Check) -> bool:
+    return bool(check["state"] == "ok" and check["detail"] == "not installed")
+
+
+def _repair(dry_run: bool, as_json: bool) -> int:
+    """Repair the home, in a process of its own: what it takes is too much to load for every command."""
+    import json
+    import subprocess
+
+    ao = client(start=False)
+    command = [sys.executable, "-P", "-m", "agent_orchestrator.daemon.repair", *(["--dry-run"] if dry_run else [])]
+    done = subprocess.run(command, env={**os.environ, "AO_HOME": ao.home}, capture_output=True)
+    try:
+        answer = json.loads(done.stdout)
+    except ValueError:
+        words = done.stderr.decode(errors="replace").strip().splitlines() or [f"it ended with {done.returncode}"]
+        raise AoError(f"the repair failed: {words[-1]}", f"copy {ao.home} to a safe place, and report this") from None
+    if "error" in answer:
+        error = AoError(answer["error"], answer["remedy"])
+        error.exit_code = answer["exit"]
+        raise error
+    if as_json:
+        out.print_json(answer)
+    else:
+        out.show(line for check in answer["checks"] for line in check_lines(check))
+        if answer["kept"]:
+            out.note(f"what was changed is kept as it was in {answer['kept']}")
+    return 1 if any(check["state"] in ("failed", "damaged") for check in answer["checks"]) else 0
+
+
+def check_lines(check: Check) -> list[str]:
+    """A check, and its remedy where it did not pass."""
+    word, colour = _MARKS.get(check["state"], (check["state"], "yellow"))
+    lines = [
+        f"{out.paint(f'{word:<8}', colour)} {out.one_line(check['name'])}: {out.one_line(check.get('detail') or '')}".rstrip(
+            ": "
+        )
+    ]
+    if check["state"] != "ok" and check.get("remedy"):
+        lines.append(f"         {out.one_line(check['remedy'])}")
+    return lines
+
+
+def local_checks(ao: Client) -> list[Check]:
+    """What can be told without the daemon."""
+    import shutil
+
+    version = ".".join(map(str, sys.version_info[:3]))
+    git = shutil.which("git")
+    folder = ao.home
+    while not os.path.exists(folder):
+        folder = os.path.dirname(folder)
+    writable = os.path.isdir(folder) and os.access(folder, os.W_OK)
+    return [
+        _check("python", sys.version_info >= (3, 11), version, "install Python 3.11 or newer"),
+        _check("git", git is not None, git or "not found", "install Git 2.38 or newer"),
+        _check(
+            "home",
+            writable,
+            f"{ao.home} is {'writable' if writable else 'not writable'}",
+            "make it writable, or set AO_HOME",
+        ),
+    ]
+
+
+def _check(name: str, passed: bool, detail: str, remedy: str) -> Check:
+    return {"name": name, "state": "ok" if passed else "failed", "detail": detail, "remedy": remedy}
+
+
+@click.command()
+@click.option("-n", "--dry-run", is_flag=True, help="Only say what would be removed.")
+@json_option
+def prune(dry_run: bool, as_json: bool) -> None:
+    """Remove what is provably safe to remove.
+
+    Whatever is not on its base branch, pushed or saved stays, and is named with the reason.
+    """
+    answer = client().post("/api/prune", {"dryRun": dry_run}, timeout=600.0)
+    if as_json:
+        out.print_json(answer)
+        return
+    removed, kept = answer.get("removed") or [], answer.get("kept") or []
+    word = "would remove" if dry_run else "removed"
+    out.show(
+        f"{word} {each.get('kind') or ''} {out.one_line(each['what'])}: {out.one_line(each.get('why') or '')}"
+        for each in removed
+    )
+    out.show(f"kept {out.one_line(each['what'])}: {out.one_line(each.get('why') or '')}" for each in kept)
+    if not removed:
+        print("Nothing to remove.")

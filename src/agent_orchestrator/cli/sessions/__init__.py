@@ -1,0 +1,1 @@
+"""Commands about sessions: new, status, send, answer, logs, open."""

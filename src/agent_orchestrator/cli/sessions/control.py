@@ -1,0 +1,154 @@
+"""What is done to a session that exists: `ao send`, `ao stop`, `ao restore`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from agent_orchestrator.base.http_client import quote, with_query
+from agent_orchestrator.cli import out
+from agent_orchestrator.cli.common import (
+    SESSION,
+    Failures,
+    Live,
+    client,
+    json_option,
+    project_option,
+    session_argument,
+    session_path,
+    text_of,
+)
+from agent_orchestrator.cli.sessions.new import started_lines, tell_failed, wait_for
+from agent_orchestrator.client.daemon_client import Client
+from agent_orchestrator.errors import AoError, UsageError
+
+STOP_TIMEOUT = 600.0
+"""Saving a large workspace takes its time."""
+
+
+@click.command()
+@session_argument
+@click.argument("text", metavar="TEXT...", nargs=-1)
+@click.option("--file", metavar="F", help="Read the message from a file, `-` from standard input.")
+@click.option("--wait", is_flag=True, help="Return when the agent has taken it up.")
+@click.option(
+    "--timeout", metavar="SECONDS", type=float, default=600.0, show_default=True, help="How long --wait waits."
+)
+@click.option("--interrupt", is_flag=True, help="Stop the agent's turn first.")
+@json_option
+def send(
+    session: str, text: tuple[str, ...], file: str | None, wait: bool, timeout: float, interrupt: bool, as_json: bool
+) -> int:
+    """Send a message to a session's agent.
+
+    Several words need no quotes; `-` reads standard input. It is delivered once, in order, when the agent can take it.
+    """
+    ao = client()
+    content = text_of(text, file, "message")
+    message = ao.post(session_path(session, "/message"), {"content": content, "interrupt": interrupt})
+    if wait:
+        message = _wait(ao, session, message["messageId"], timeout)
+    state, reason = message["state"], message.get("reason")
+    if as_json:
+        out.print_json({"messageId": message["messageId"], "state": state})
+    else:
+        print(f"{state}: message {message['messageId']} to {session}{f' ({out.one_line(reason)})' if reason else ''}")
+    if state == "failed":
+        return 1
+    if wait and state not in ("acknowledged", "delivered"):
+        raise AoError(
+            f"message {message['messageId']} is still {state} after {timeout:g} s",
+            f"it stays in the inbox; see `ao status {session}`",
+        )
+    return 0
+
+
+def _wait(ao: Client, session: str, message_id: str, timeout: float) -> dict[str, Any]:
+    """Ask again until its state is final. An answer before its time is up is final too: nothing more is expected then."""
+    import time
+
+    path = session_path(session, f"/messages/{quote(message_id)}")
+    until = time.monotonic() + timeout
+    while True:
+        asked_at = time.monotonic()
+        seconds = max(1, min(30, round(until - asked_at)))
+        message: dict[str, Any] = ao.get(path, {"wait": seconds}, timeout=seconds + 30.0)
+        now = time.monotonic()
+        final = message["state"] in ("acknowledged", "failed") or (
+            message["state"] == "delivered" and now < asked_at + seconds - 0.2
+        )
+        if final or now >= until:
+            return message
+
+
+@click.command()
+@click.argument("sessions", metavar="S...", nargs=-1, type=SESSION)
+@project_option
+@click.option("--all", "everything", is_flag=True, help="All sessions of the project given by -p.")
+@click.option("--keep", is_flag=True, help="Keep the workspaces.")
+@json_option
+def stop(sessions: tuple[str, ...], project: str | None, everything: bool, keep: bool, as_json: bool) -> int:
+    """Stop sessions; everything unsaved is saved first.
+
+    The workspace is removed once all in it is safe, and you are told where everything went and how to undo it.
+    """
+    if not sessions and not everything:
+        raise UsageError(
+            "ao stop needs a session",
+            "`ao stop S...` or `ao stop -p P --all` stops sessions, `ao shutdown` stops the daemon",
+        )
+    if everything and (sessions or not project):
+        raise UsageError("--all stops all sessions of one project", "give it with -p P and without session names")
+    ao, failures = client(), Failures()
+    stopped: list[dict[str, Any]] = []
+    if everything:
+        path = with_query("/api/sessions", {"project": project, "keep": keep})
+        stopped = ao.request("DELETE", path, timeout=STOP_TIMEOUT).json()["stopped"]
+    for session in sessions:
+        try:
+            path = with_query(session_path(session), {"keep": keep})
+            stopped.append(ao.request("DELETE", path, timeout=STOP_TIMEOUT).json())
+        except AoError as error:
+            if len(sessions) == 1:
+                raise
+            failures.tell(error)
+    if as_json:
+        out.print_json({"stopped": stopped})
+    else:
+        for each in stopped:
+            _show_stopped(each)
+        if everything and not stopped:
+            print(f"No session of {project} runs.")
+    return failures.code
+
+
+def _show_stopped(stopped: dict[str, Any]) -> None:
+    session = stopped["session"]
+    print(f"{session['id']} {session['status']}")
+    out.show(f"  {out.one_line(line)}" for line in stopped.get("saved") or ())
+    if undo := stopped.get("undo"):
+        print(f"  undo: {undo}")
+
+
+@click.command()
+@click.argument("session", metavar="S", type=Live("any", "session"))
+@click.option("--no-wait", is_flag=True, help="Return at once, not when the agent runs.")
+@json_option
+def restore(session: str, no_wait: bool, as_json: bool) -> int:
+    """Bring a stopped, crashed or interrupted session back.
+
+    It gets the same branch, the same work and the same conversation.
+    """
+    ao = client()
+    restored = ao.post(session_path(session, "/restore"), timeout=STOP_TIMEOUT)
+    if not no_wait:
+        restored = wait_for(ao, restored)
+    failed = restored["status"] == "failed"
+    if failed:
+        tell_failed(restored)
+    if as_json:
+        out.print_json(restored)
+    elif not failed:
+        out.show(started_lines(restored))
+    return int(failed)

@@ -1,0 +1,126 @@
+"""Stepping into a session: `ao attach`, `ao sh`, `ao path`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+import click
+
+from agent_orchestrator.base.http_client import Broken, error_of
+from agent_orchestrator.cli import out
+from agent_orchestrator.cli.common import client, interactive, json_option, session_argument, session_path
+from agent_orchestrator.client.daemon_client import Client
+from agent_orchestrator.errors import NotFound, UsageError
+
+
+@click.command()
+@session_argument
+def attach(session: str) -> None:
+    """Show a session's real terminal.
+
+    Any number may look at once, also from inside tmux. The key that leaves it again is shown first.
+    """
+    if not interactive():
+        raise UsageError("ao attach needs a terminal", f"`ao logs -f {session}` follows without one")
+    attach_to(client(), session)
+
+
+def attach_to(ao: Client, session: str) -> NoReturn:
+    """Become a session's terminal."""
+    found = ao.get(session_path(session, "/attach"))
+    argv, env = list(found["argv"]), dict(os.environ)
+    for name in ("TMUX", "TMUX_PANE"):  # tmux refuses to run inside itself otherwise
+        env.pop(name, None)
+    env |= found.get("env") or {}
+    detach = found.get("detach") or ("Ctrl-B D" if os.path.basename(argv[0]) == "tmux" else "")
+    if detach and "TMUX" in os.environ and detach.startswith("Ctrl-B"):
+        detach = f"Ctrl-B {detach}"
+    if detach:
+        print(f"{session}: {detach} detaches; the agent runs on.", flush=True)
+    _become(argv, env)
+
+
+@click.command(context_settings={"allow_interspersed_args": False})
+@session_argument
+@click.argument("command", metavar="[-- CMD...]", nargs=-1, type=click.UNPROCESSED)
+def sh(session: str, command: tuple[str, ...]) -> None:
+    """Run a shell or a command in a session's workspace.
+
+    It has the session's environment and ports, but not its token: who types there is you. Its exit code is passed on.
+    """
+    ao = client()
+    found = ao.get(session_path(session, "/environment"))
+    env = _of_this_terminal() | {name: value for name, value in (found.get("env") or {}).items() if name != "AO_TOKEN"}
+    given = [*(command[1:] if command[:1] == ("--",) else command)]
+    if found.get("node"):
+        raise SystemExit(_run_there(ao, session, found["node"], given))
+    argv = given or [env.get("AO_SHELL") or env.get("SHELL") or "/bin/sh"]
+    try:
+        os.chdir(found["cwd"])
+    except OSError:
+        raise NotFound(f"the workspace {found['cwd']} is not there", f"`ao restore {session}` brings it back") from None
+    env["PWD"] = found["cwd"]
+    _become(argv, env)
+
+
+def _of_this_terminal() -> dict[str, str]:
+    """Its environment, but for what somebody activated in it: the session's programs find no other project's."""
+    from agent_orchestrator.base import interpreter
+
+    return interpreter.deactivated(os.environ)
+
+
+def _run_there(ao: Client, session: str, node: str, command: Sequence[str]) -> int:
+    """Run a command on the node where the session lives, and print what it prints."""
+    if not command:
+        raise UsageError(
+            f"{session} lives on node {node}, where there is no shell for you",
+            f"run commands there: ao sh {session} -- CMD; its agent's terminal: ao attach {session}",
+        )
+    import json
+
+    with ao.stream("POST", session_path(session, "/run"), {"command": list(command)}) as stream:
+        while (line := stream.line()) is not None:
+            said: dict[str, Any] = json.loads(line) if line.strip() else {"output": ""}
+            if "problem" in said:
+                raise error_of(said["problem"])
+            if "code" in said:
+                return int(said["code"])
+            print(out.clean(said["output"]), flush=True)
+    raise Broken("in the midst of the command")
+
+
+@click.command()
+@session_argument
+@json_option
+def path(session: str, as_json: bool) -> None:
+    """Print where a session's workspace is."""
+    found = client().get(session_path(session))
+    where = _workspace(found)
+    if found["node"]:
+        out.note(f"on node {found['node']}")
+    out.print_json({"path": where, "node": found["node"]}) if as_json else print(where)
+
+
+def _workspace(session: Mapping[str, object]) -> str:
+    where = session.get("workspacePath")
+    if not where:
+        raise NotFound(f"{session['id']} has no workspace", f"`ao restore {session['name']}` brings it back")
+    return str(where)
+
+
+def _become(argv: Sequence[str], env: Mapping[str, str]) -> NoReturn:
+    """Go on as another program; its exit code is ours."""
+    sys.stdout.flush()
+    try:
+        if os.name == "nt":
+            import subprocess
+
+            raise SystemExit(subprocess.run(argv, env=env, check=False).returncode)
+        os.execvpe(argv[0], list(argv), dict(env))
+    except OSError as error:
+        print(f"ao: {argv[0]} cannot be run: {error.strerror}", file=sys.stderr)
+        raise SystemExit(127 if isinstance(error, FileNotFoundError) else 126) from None

@@ -1,0 +1,1 @@
+"""Commands about projects, configuration, plugins, tokens and completion."""

@@ -1,0 +1,314 @@
+"""A node: dials the daemon, says who it is, and does what it is asked, for as long as it lives.
+
+    AO_NODE_TOKEN=… python -P -m agent_orchestrator.cluster.node.worker --url https://daemon:4570 --name gpu-1 --home /var/tmp/ao-node
+
+A Worker may die at any moment: the agents live on in their holders, and the next Worker with the same home goes on with them. One home
+has one Worker at a time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import hashlib
+import os
+import random
+import shutil
+import signal
+import ssl
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import websockets
+from websockets.exceptions import InvalidStatus, WebSocketException
+
+from agent_orchestrator import __version__
+from agent_orchestrator.base import log_setup
+from agent_orchestrator.base.files import lock as locking
+from agent_orchestrator.base.files.watch import Watch
+from agent_orchestrator.base.home import Home, keep_from_others
+from agent_orchestrator.base.host import LocalHost, to_its_end
+from agent_orchestrator.base.interpreter import begin_anew, make_launchers
+from agent_orchestrator.cluster.link.calls import PROTOCOL, TOKEN, Hello, dump
+from agent_orchestrator.cluster.link.channel import CHUNK
+from agent_orchestrator.cluster.link.connection import Link, LinkLost
+from agent_orchestrator.cluster.link.transports import SocketTransport
+from agent_orchestrator.cluster.node.calls_served import Serving
+from agent_orchestrator.cluster.node.repository import pin_of
+from agent_orchestrator.cluster.nodes.mirror import Mirror
+from agent_orchestrator.errors import AoError, Conflict, Denied, UsageError
+
+PATH = "/api/nodes/link"
+PING_EVERY, PING_WITHIN = 2.0, 4.0
+"""Seconds between two signs of life, and until one without an answer means that the connection is gone."""
+FINISH_WITHIN = 10.0
+"""Seconds that what was begun here gets to end when the Worker is told to."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
+"""Seconds before the daemon is dialled again."""
+PROGRAMS = ("git", "git-lfs", "tmux", "ao")
+"""Told to the daemon, where they are."""
+
+log = log_setup.get_logger()
+
+WhileLinked = Callable[[Link], Awaitable[None]]
+
+
+class Worker:
+    """One node's Worker. `run` it; what it may be asked is in `serving.handlers`."""
+
+    def __init__(
+        self,
+        home: Home,
+        url: str,
+        token: str,
+        name: str,
+        labels: Mapping[str, str] | None = None,
+        resources: Mapping[str, float] | None = None,
+        *,
+        ca: str = "",
+        fingerprint: str = "",
+    ) -> None:
+        self.home = home
+        self.url = link_url(url)
+        self.name = name
+        self.labels = dict(labels or {})
+        self.resources = dict(resources or {})
+        self.host = LocalHost()
+        self.watch = Watch()
+        self.mirror = Mirror(home, self.watch)
+        self.serving = Serving(home, self.host, self.watch, self.mirror)
+        self.while_linked: list[WhileLinked] = [self.mirror.serve, self.serving.keep_leases]
+        """Run beside each link, from the daemon's answer to the hello until the link is lost."""
+        self.linked = asyncio.Event()
+        self._token = token
+        self._ca = ca
+        self._fingerprint = fingerprint.replace(":", "").lower()
+
+    async def run(self) -> None:
+        """Serve until cancelled. Raises `Conflict` when another Worker has the home."""
+        self.home.make()
+        with self._only_one():
+            make_launchers(str(self.home.programs))
+            self.mirror.adopt()
+            await self.serving.adopt()
+            try:
+                await self._dial_forever()
+            finally:
+                await self.serving.finish(FINISH_WITHIN)
+                self.watch.close()
+
+    @contextlib.contextmanager
+    def _only_one(self) -> Any:
+        with (self.home.path / "worker.lock").open("a+") as lock:
+            if not locking.take(lock):
+                lock.seek(0)
+                raise Conflict(
+                    f"another Worker (pid {lock.read().strip() or 'unknown'}) has {self.home.path} already",
+                    "stop it, or give this one another --home",
+                )
+            lock.truncate(0)
+            lock.write(f"{os.getpid()}\n")
+            lock.flush()
+            yield
+
+    async def _dial_forever(self) -> None:
+        pause, told = FIRST_PAUSE, ""
+        while True:
+            try:
+                await self._dial()
+                pause, told = FIRST_PAUSE, ""
+            except (AoError, OSError, WebSocketException, TimeoutError) as error:
+                said = _why(error)
+                if said != told:
+                    log.warning("the daemon cannot be reached; trying again", url=self.url, error=said)
+                    told = said
+            except Exception as error:  # the agents here need a Worker, whatever it was
+                log.error("a link failed; dialling anew", exc_info=error)
+            await asyncio.sleep(pause * random.uniform(0.5, 1.5))
+            pause = min(pause * 2, LONGEST_PAUSE)
+
+    async def _dial(self) -> None:
+        """One connection, from its beginning to its end."""
+        secured = await self._tls()
+        async with websockets.connect(
+            self.url,
+            ssl=secured,
+            additional_headers={"Authorization": f"Bearer {self._token}"},
+            compression=None,
+            max_size=4 * CHUNK,
+            ping_interval=PING_EVERY,
+            ping_timeout=PING_WITHIN,
+            close_timeout=1.0,
+            open_timeout=4.0,
+            proxy=None,
+        ) as connection:
+            link = Link(
+                SocketTransport(connection),
+                self.serving.handlers,
+                self.serving.channels,
+                dialled=True,
+                peer="the daemon",
+            )
+            link.start()
+            beside: list[asyncio.Task[None]] = []
+            try:
+                await link.call("hello", dump(Hello, await self.hello()), timeout=15.0)
+                beside = [asyncio.ensure_future(part(link)) for part in self.while_linked]
+                self.linked.set()
+                log.info("linked", url=self.url, node=self.name)
+                await self._until_over(link, beside)
+            finally:
+                self.linked.clear()
+                for task in beside:
+                    task.cancel()
+                await asyncio.gather(*beside, return_exceptions=True)
+                await link.close()
+
+    async def _until_over(self, link: Link, beside: Sequence[asyncio.Task[None]]) -> None:
+        """Until the link is lost, or something beside it fails: without leases and mirror it is of no use, and is dialled anew."""
+        closed = asyncio.create_task(link.closed.wait())
+        ways: list[asyncio.Task[Any]] = [closed, *beside]
+        try:
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+            for task in beside:
+                if task.done() and not link.closed.is_set() and (error := task.exception()) is not None:
+                    log.error("a part of the Worker failed; dialling anew", exc_info=error)
+        finally:
+            closed.cancel()
+
+    async def hello(self) -> Hello:
+        """What this node says of itself."""
+        return Hello(
+            name=self.name,
+            boot_id=self.host.boot_id(),
+            version=__version__,
+            protocol=PROTOCOL,
+            home=self.home.path,
+            cpus=int(self.resources.get("cpus") or _cpus()),
+            memory=int(self.resources.get("memory") or _memory()),
+            labels=self.labels,
+            resources=self.resources,
+            sessions=await self.serving.holds(),
+            programs={name: path for name in PROGRAMS if (path := shutil.which(name))},
+            pid=os.getpid(),
+        )
+
+    async def _tls(self) -> ssl.SSLContext | None:
+        """How the daemon is known: by an authority's certificate, or by its own, whose fingerprint we were given."""
+        if not self.url.startswith("wss:"):
+            return None
+        if not self._fingerprint:
+            if self._ca:
+                self.serving.ca = self.home.path / "daemon-ca.pem"
+                self.serving.ca.write_text(self._ca)
+            return ssl.create_default_context(cadata=self._ca or None)
+        parts = urlsplit(self.url)
+        where = (parts.hostname or "", parts.port or 443)
+        pem = await asyncio.to_thread(ssl.get_server_certificate, where, timeout=10.0)
+        found = hashlib.sha256(ssl.PEM_cert_to_DER_cert(pem)).hexdigest()
+        if found != self._fingerprint:
+            raise Denied(f"what answers at {where[0]}:{where[1]} has another certificate (SHA-256 {found})")
+        # From here on this very certificate, and no other, is the authority: the token goes to nobody else.
+        self.serving.pin = pin_of(pem)
+        context = ssl.create_default_context(cadata=pem)
+        context.check_hostname = False
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        return context
+
+
+def link_url(url: str) -> str:
+    """The WebSocket's address, of the daemon's own (`http://…`, `https://…`)."""
+    scheme, separator, rest = url.rstrip("/").partition("://")
+    schemes = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}
+    if not separator or scheme not in schemes:
+        raise UsageError(f"{url!r} is not the daemon's address", "give it as http://host:port or https://host:port")
+    return f"{schemes[scheme]}://{rest}" + ("" if urlsplit(url).path.strip("/") else PATH)
+
+
+def _why(error: BaseException) -> str:
+    if isinstance(error, InvalidStatus) and error.response.status_code in (401, 403):
+        return "it does not take our token"
+    if isinstance(error, LinkLost):
+        return error.text
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _cpus() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _memory() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _pairs(given: Sequence[str], what: str) -> dict[str, str]:
+    pairs = dict(one.partition("=")[::2] for one in given)
+    if "" in pairs or any("=" not in one for one in given):
+        raise UsageError(f"a {what} is given as NAME=VALUE")
+    return pairs
+
+
+def worker_of(argv: Sequence[str], environment: Mapping[str, str]) -> Worker:
+    """The Worker that a command line asks for."""
+    parser = argparse.ArgumentParser(
+        prog="agent_orchestrator.cluster.node.worker", description="Lends this machine to a daemon."
+    )
+    parser.add_argument("--url", required=True, help="the daemon's address")
+    parser.add_argument("--name", required=True, help="this node's name")
+    parser.add_argument("--home", required=True, type=Path, help="folder for everything of ours on this node")
+    parser.add_argument("--label", action="append", default=[], metavar="NAME=VALUE", help="may be given several times")
+    parser.add_argument(
+        "--resource", action="append", default=[], metavar="NAME=NUMBER", help="may be given several times"
+    )
+    parser.add_argument("--ca", type=Path, help="file with the certificate of the daemon's authority")
+    parser.add_argument("--fingerprint", default="", help="SHA-256 of the daemon's own certificate")
+    given = parser.parse_args(argv)
+    token = environment.get(TOKEN, "")
+    if not token:
+        raise UsageError(
+            f"there is no token in ${TOKEN}", f"make one on the daemon's machine: ao token new {given.name} --role node"
+        )
+    try:
+        resources = {name: float(value) for name, value in _pairs(given.resource, "resource").items()}
+        ca = given.ca.read_text() if given.ca else ""
+    except ValueError:
+        raise UsageError("a resource is given as NAME=NUMBER") from None
+    except OSError as error:
+        raise UsageError(f"{given.ca} cannot be read: {error.strerror}") from None
+    labels = _pairs(given.label, "label")
+    home = Home(given.home.expanduser().absolute())
+    return Worker(home, given.url, token, given.name, labels, resources, ca=ca, fingerprint=given.fingerprint)
+
+
+async def _main() -> None:
+    worker = worker_of(sys.argv[1:], os.environ)
+    log_setup.set_up(sys.stderr)
+    os.environ.pop(TOKEN, None)  # what is started from here shall not have it
+    begin_anew(os.environ, str(worker.home.programs))
+    task = asyncio.ensure_future(worker.run())
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
+def main() -> int:
+    """The program: serves until it is told to end."""
+    keep_from_others()
+    try:
+        asyncio.run(to_its_end(_main()))
+    except AoError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+    except OSError as error:  # the home cannot be made or is not ours
+        sys.stderr.write(f"{error.filename or 'the Worker'}: {error.strerror or error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,330 @@
+"""A node as a session's site: what is asked of it is asked over its link, and its work comes back into the main repository.
+
+The node has a copy of the project's repository (`cluster/node/repository.py`), which workspaces there are clones of. What is committed comes
+to the main repository by a push to the session's own ref, and the daemon itself moves the branch; what is saved otherwise comes the
+same way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from agent_orchestrator.base.files.safe import leads_out, read_plain
+from agent_orchestrator.base.git.commands import Git
+from agent_orchestrator.base.git.refs import find_layout
+from agent_orchestrator.base.home import Home
+from agent_orchestrator.cluster.node.repository import Access, Repositories
+from agent_orchestrator.cluster.nodes.remote import RemoteNode
+from agent_orchestrator.config.projects.plugin_registry import Registry
+from agent_orchestrator.errors import AoError
+from agent_orchestrator.plugins.workspaces import branch_publication, contents
+from agent_orchestrator.plugins.workspaces.branch_reservation import release, reserve
+from agent_orchestrator.protocols import (
+    Agent,
+    AgentContext,
+    AgentLaunch,
+    Report,
+    Runtime,
+    Workspace,
+    WorkspaceInfo,
+    WorkspaceSpec,
+)
+from agent_orchestrator.protocols.host import Host
+from agent_orchestrator.sessions import rescue as saving
+from agent_orchestrator.sessions.known_secrets import learn_environment
+from agent_orchestrator.sessions.rescue import BroughtBack, Checkpoint, Rescue
+from agent_orchestrator.sessions.rescue.manifest import checkpoint_ref, rescue_ref
+from agent_orchestrator.sessions.site import write_files
+
+LARGEST_COPY = 128 << 20
+"""Bytes of a file that `copy` names, at most: it is in memory on its way to the node."""
+LOGIN_WITHIN = 15.0
+"""Seconds that a node's login shell gets to say what environment it sets up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What a site needs to know of the daemon."""
+
+    home: Home
+    host: Host
+    url: Callable[[], str]
+    project: Callable[[str], str]
+    """Session → its project."""
+    token: Callable[[str], str]
+    """Session → the token by which its launch, or the one that is to come, is known."""
+
+
+class NodeSite:
+    """One node, as sessions live on it."""
+
+    def __init__(self, remote: RemoteNode, around: Around) -> None:
+        self.remote = remote
+        self.around = around
+        self.login: Mapping[str, str] = {}
+        self.in_order = False
+        """It holds nothing any more that is not its own."""
+
+    @property
+    def node(self) -> str | None:
+        """Its name."""
+        return self.remote.name
+
+    @property
+    def reachable(self) -> bool:
+        """There is a link, and what an earlier time left there is put in order."""
+        return self.remote.connected and self.in_order
+
+    @property
+    def home(self) -> Home:
+        """Our folder there."""
+        return self.remote.home
+
+    @property
+    def host(self) -> Host:
+        """Runs programs there."""
+        return self.remote.host
+
+    @property
+    def url(self) -> str:
+        """Where agents there find this daemon."""
+        return self.around.url()
+
+    async def come(self) -> None:
+        """It has dialled: learn what agents there find."""
+        try:
+            async with asyncio.timeout(LOGIN_WITHIN):
+                login: Mapping[str, str] = (await self.remote.link.call("host.environment")).body
+                learn_environment(login)
+                self.login = login
+        except (AoError, TimeoutError):
+            self.login = self.login or {}
+
+    # -- the slots -----------------------------------------------------------------------------------------------------
+
+    def runtime(self, name: str, registry: Registry) -> Runtime:
+        """Terminals there."""
+        del name, registry
+        return self.remote.runtime()
+
+    def workspace(self, name: str, registry: Registry) -> Workspace:
+        """A clone there."""
+        return NodeWorkspace(self, self.remote.workspace(name, registry.files))
+
+    def agent(self, tool: str, options: Mapping[str, Any], registry: Registry) -> Agent:
+        """The plugin there."""
+        return self.remote.agent(tool, options, registry.files)
+
+    async def headless(
+        self,
+        context: AgentContext,
+        tool: str,
+        options: Mapping[str, Any],
+        plugins: tuple[Path, ...],
+        message: str | None,
+        scratch: Path | None = None,
+    ) -> AgentLaunch:
+        """How an agent without a terminal of its own is started there."""
+        del scratch
+        return await self.remote.headless_plan(context, tool, options, plugins, message)
+
+    # -- files ---------------------------------------------------------------------------------------------------------
+
+    async def present(self, path: Path) -> bool:
+        """Is the folder there?"""
+        return await self.remote.present(path)
+
+    async def identity(self, path: Path) -> str:
+        """By its place on the disk there."""
+        done = await self.host.run(["stat", "-c", "%d %i", str(path)])
+        return "" if done.code else f"{self.node} {done.text.strip()}"
+
+    async def users_of(self, path: Path) -> Sequence[tuple[int, str]]:
+        """By their working directories and open files."""
+        return await self.remote.users_of(path)
+
+    async def write_files(self, session: str, generation: int, prompt: str) -> None:
+        """Here too, for what grows there grows here."""
+        write_files(self.around.home, session, generation, prompt)
+        private = self.home.session(session)
+        await self.remote.write(private / "task.md", prompt.encode())
+        for file in (self.home.spool(session, generation), private / "inbox.jsonl", self.home.terminal_log(session)):
+            await self.remote.write(file, b"", append=True)
+
+    async def append_line(self, path: Path, line: str) -> None:
+        """A line is there once, however often this is tried."""
+        known = (await self.remote.read(path) or b"").decode(errors="replace")
+        if line not in known.splitlines():
+            start = "" if known.endswith("\n") or not known else "\n"
+            await self.remote.write(path, f"{start}{line}\n".encode(), append=True)
+
+    # -- repositories --------------------------------------------------------------------------------------------------
+
+    def access(self, session: str) -> Access:
+        """How the node reaches the main repository on behalf of a session; how it knows the daemon is its own matter."""
+        return Access(self.url, self.around.token(session))
+
+    def there(self, spec: WorkspaceSpec) -> WorkspaceSpec:
+        """A workspace as the node knows it: made from its own copy of the repository, without what only the main checkout has."""
+        project = self.around.project(spec.session)
+        repo = Repositories(self.home, self.host).path(project)
+        origin = self.access(spec.session).origin(project)
+        return replace(spec, repo=repo, origin=origin, link=None, copy=(), symlinks=(), post_create=())
+
+    def main(self, spec: WorkspaceSpec) -> Git:
+        """The main repository, here."""
+        return Git(self.around.host, spec.repo)
+
+    async def of_repository(self, method: str, spec: WorkspaceSpec, **arguments: Any) -> Any:
+        """Ask something of the node's copy of the repository."""
+        project = self.around.project(spec.session)
+        if method != "forget":
+            arguments["access"] = self.access(spec.session)
+        return await self.remote.ask(f"repository.{method}", timeout=None, project=project, **arguments)
+
+    async def publish(self, spec: WorkspaceSpec) -> None:
+        """Bring the branch's commits here, and move the branch."""
+        arguments = {"session": spec.session, "branch": spec.branch, "workspace": spec.path}
+        before = (await self.main(spec).refs(ref := branch_publication.brought_ref(spec.session))).get(ref)
+        if await self.of_repository("publish", spec, **arguments) is not None:
+            await branch_publication.follow(self.main(spec), spec.session, spec.branch, spec.path, before)
+
+    async def learn(self, session: str, branch: str) -> None:
+        """Bring a branch's commits to the node's copy, which the workspaces there see."""
+        project, access = self.around.project(session), self.access(session)
+        arguments: dict[str, Any] = {"project": project, "access": access, "session": session}
+        await self.remote.ask("repository.refresh", timeout=None, **arguments, branches=(branch,))
+
+    # -- work that must not be lost ------------------------------------------------------------------------------------
+
+    async def rescue(self, spec: WorkspaceSpec) -> Rescue:
+        """Save what is nowhere else, and bring it into the main repository."""
+        await self.publish(spec)
+        inside = self.there(spec)
+        report = await self.remote.rescue(inside.repo, spec.path, spec.session, spec.copy, spec.branch)
+        if report.ref:
+            await self.of_repository("push", spec, refs=(report.ref,))
+        await self._drop_checkpoint(spec)  # all that it held is saved for good now
+        return report
+
+    async def _drop_checkpoint(self, spec: WorkspaceSpec) -> None:
+        main, ref = self.main(spec), checkpoint_ref(spec.session)
+        if commit := (await main.refs(ref)).get(ref):
+            await main.delete_ref(ref, commit)
+
+    async def saved_before(self, spec: WorkspaceSpec) -> Rescue:
+        """What was saved by a try whose end was not seen."""
+        return await saving.saved_before(self.around.host, spec.repo, spec.session)
+
+    async def is_safe(self, spec: WorkspaceSpec) -> Sequence[str]:
+        """Why it may not be removed yet: it is not saved there, or what was saved has not come here."""
+        inside, ref, branch = self.there(spec), rescue_ref(spec.session), f"refs/heads/{spec.branch}"
+        reasons = await self.remote.is_safe(inside.repo, spec.path, spec.session, spec.copy)
+        if reasons:
+            return reasons
+        there, here = await self.remote.git(inside.repo).refs(ref), await self.main(spec).refs(ref, branch)
+        if there.get(ref) not in (None, here.get(ref)):
+            return ("what was saved has not come to the main repository yet",)
+        tip = await self.remote.git(spec.path).resolve(branch)
+        if tip is not None and here.get(branch) is not None and not await self.holds(spec, tip):
+            return ("its commits have not come to the main repository yet",)
+        return ()
+
+    async def holds(self, spec: WorkspaceSpec, commit: str) -> bool:
+        """Has the main repository this commit?"""
+        done = await self.main(spec).run("cat-file", "-e", f"{commit}^{{commit}}", ok=(0, 1, 128))
+        return done.code == 0
+
+    async def bring_back(self, spec: WorkspaceSpec) -> BroughtBack:
+        """Put saved work into the new workspace: what was saved for good, else the last checkpoint."""
+        repo = self.there(spec).repo
+        back = await self.remote.bring_back(repo, spec.path, spec.session)
+        if back.restored:
+            await saving.settle(self.around.host, spec.repo, spec.session)
+        return (
+            back if back.restored or back.waiting else await self.remote.from_checkpoint(repo, spec.path, spec.session)
+        )
+
+    async def checkpoint(self, spec: WorkspaceSpec) -> Checkpoint | None:
+        """Save the workspace as it is, and bring that here; none: nothing has changed since the last one that is here."""
+        saved = await self.remote.checkpoint(self.there(spec).repo, spec.path, spec.session, spec.copy)
+        if (await self.main(spec).refs(saved.ref)).get(saved.ref) == saved.commit:
+            return None
+        await self.of_repository("push", spec, refs=(saved.ref,))
+        return saved
+
+
+class NodeWorkspace:
+    """A workspace plugin on a node, fed from the main repository here."""
+
+    def __init__(self, site: NodeSite, plugin: Workspace) -> None:
+        self._site = site
+        self._plugin = plugin
+
+    async def create(self, spec: WorkspaceSpec, report: Report) -> WorkspaceInfo:
+        """Bring the node's copy of the repository up to date, make the workspace there, and furnish it from the main checkout."""
+        site, main = self._site, self._site.main(spec)
+        start = await reserve(main, spec)
+        try:
+            await site.of_repository("refresh", spec, session=spec.session, branches=(spec.base, spec.branch))
+            made = await self._plugin.create(replace(site.there(spec), existing=True), report)
+        except AoError as error:
+            if not error.retryable:
+                await release(main, spec, start)
+            raise
+        notes = [*start.notes, *made.notes, *await self._copied(spec)]
+        if spec.symlinks:
+            notes.append(f"{', '.join(spec.symlinks)} of the main checkout cannot be shared with node {site.node}")
+        await contents.set_up(site.host, spec, made.git_env, report)
+        if spec.post_create:
+            there = site.remote.git(spec.path)
+            for pattern in await contents.made_patterns(there, await there.untracked()):
+                await site.append_line(spec.path / ".git" / "info" / "exclude", pattern)
+        return replace(made, base_commit=start.base_commit, notes=tuple(notes))
+
+    async def _copied(self, spec: WorkspaceSpec) -> list[str]:
+        """Bring the files that `copy` names, and keep them out of `git status` there."""
+        layout = find_layout(spec.repo)
+        if not spec.copy or layout is None or layout.top is None:
+            return []
+        top = layout.top
+        files = await asyncio.to_thread(contents.named, top, spec.copy)
+        names, notes = [], []
+        for file in files:
+            name = str(file.relative_to(top))
+            if await self._site.present(spec.path / name):
+                continue
+            if leads_out(top, name):
+                notes.append(f"{name} leads out of {top}: it was not copied")
+                continue
+            try:
+                content = await asyncio.to_thread(read_plain, file.resolve(), LARGEST_COPY)
+                await self._site.remote.write(spec.path / name, content, mode=file.stat().st_mode & 0o777)
+                names.append(name)
+            except OSError as error:
+                notes.append(f"{name} was not copied: {error.strerror or error}")
+        if names and (patterns := await contents.shown(self._site.remote.git(spec.path), names)):
+            for pattern in patterns:
+                await self._site.append_line(spec.path / ".git" / "info" / "exclude", pattern)
+        return notes if files else [f"nothing in {top} matches {', '.join(spec.copy)}: nothing was copied"]
+
+    async def publish(self, spec: WorkspaceSpec) -> None:
+        """Bring the branch's commits into the main repository."""
+        await self._site.publish(spec)
+
+    async def remove(self, spec: WorkspaceSpec) -> None:
+        """Remove the folder there, and what the node's copy kept for it."""
+        site = self._site
+        if await site.present(spec.path):
+            await site.publish(spec)
+        await self._plugin.remove(site.there(spec))
+        await site.of_repository("forget", spec, session=spec.session, branch=spec.branch)
+        await branch_publication.forget(site.main(spec), spec.session)
+
+    async def abandon(self, spec: WorkspaceSpec) -> WorkspaceInfo | None:
+        """Take away what a try that was cut short left there; the branch that was made for it here has nothing of its own."""
+        return await self._plugin.abandon(self._site.there(spec))

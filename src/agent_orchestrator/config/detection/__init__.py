@@ -1,0 +1,23 @@
+"""How a repository is set up, tested and linted, by its files: `detect_commands(root)`. Nothing is run.
+
+`python`, `node`, `compiled` and `tasks` each know one kind of project; `ci_files` reads what the project's CI runs. They read through
+`files`, whose sizes and counts are bounded, for anybody may have written what is in a repository.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from agent_orchestrator.config.detection.commands import Commands
+
+__all__ = ["Commands", "detect_commands"]
+
+MAX_WAYS = 8
+"""More are not worth a person's time."""
+
+
+def detect_commands(root: Path) -> list[Commands]:
+    """Return the ways to set a repository up and to test it, the most likely first; an empty list if there is none."""
+    from agent_orchestrator.config.detection.ranking import ranked
+
+    return ranked(root)[:MAX_WAYS]

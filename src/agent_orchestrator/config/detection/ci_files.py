@@ -1,0 +1,146 @@
+"""What a project's CI runs, read line by line from `.github/workflows` and `.gitlab-ci.yml`: evidence, never run from here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from agent_orchestrator.config.detection.commands import Words, split
+from agent_orchestrator.config.detection.files import Repository
+
+MAX_FILES = 30
+MAX_FILE = 128 << 10
+MAX_COMMANDS = 400
+_OTHER_WORK = re.compile(
+    r"release|publish|cover|deploy|docs?\b|codeql|stale|label|lock|dependabot|bench|perf|nightly|zizmor|scorecard|codspeed|downstream|wheel"
+)
+_USUAL = re.compile(r"/(?:tests?|ci|main|build|python-package|python-app|node)\b|\.gitlab-ci|\.travis")
+_KEY = re.compile(r"( *)([\w.-]+|\"[^\"]{1,80}\"):(?:\s+(.*))?$")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One job of a CI file: its commands in their order."""
+
+    file: str
+    name: str
+    commands: tuple[Words, ...]
+    has_services: bool = False
+    """Databases and the like run beside it, which a machine of one's own need not have."""
+
+
+def jobs(repo: Repository) -> list[Job]:
+    """Return the jobs of a repository's CI files; those that test a change before those that release, document or measure."""
+    found = [job for name in _files(repo) for job in _jobs(repo, name)]
+    return sorted(found, key=_order)
+
+
+def _order(job: Job) -> tuple[bool, bool, bool]:
+    return bool(_OTHER_WORK.search(f"{job.file} {job.name}".lower())), job.has_services, not _USUAL.search(job.file)
+
+
+def _files(repo: Repository) -> Iterator[str]:
+    folder = ".github/workflows"
+    yield from (f"{folder}/{name}" for name in repo.listed(folder)[:MAX_FILES] if name.endswith((".yml", ".yaml")))
+    yield from (name for name in (".gitlab-ci.yml", ".travis.yml") if name in repo.names)
+
+
+def _jobs(repo: Repository, name: str) -> Iterator[Job]:
+    lines = [
+        line.rstrip()
+        for line in repo.text(name, MAX_FILE).splitlines()
+        if line.strip() and not line.lstrip().startswith("#")
+    ]
+    by_steps = name.startswith(".github")
+    for title, block in _blocks(lines, "jobs" if by_steps else None):
+        scripts = _steps(block) if by_steps else _scripts(block)
+        commands = [words for script in scripts for line in _shell_lines(script) for words in split(line)]
+        if commands:
+            services = any(line.strip() == "services:" for line in block)
+            yield Job(name, title, tuple(commands[:MAX_COMMANDS]), services)
+
+
+def _blocks(lines: list[str], below: str | None) -> Iterator[tuple[str, list[str]]]:
+    """Yield the keys of the top level, or of the mapping `below` there, each with its lines; a key with its value counts as one line."""
+    if below is not None:
+        start = next((at for at, line in enumerate(lines) if line == f"{below}:"), None)
+        if start is None:
+            return
+        end = next((at for at in range(start + 1, len(lines)) if not lines[at].startswith(" ")), len(lines))
+        lines = lines[start + 1 : end]
+    width = _indent(lines[0]) if lines else 0
+    title, block = "", list[str]()
+    for line in lines:
+        if _indent(line) <= width and (match := _KEY.match(line)):
+            if block:
+                yield title, block
+            title, block = match[2], []
+        block.append(line)
+    if block:
+        yield title, block
+
+
+def _steps(block: list[str]) -> Iterator[str]:
+    """Yield what the steps of a job run in the repository's top folder."""
+    at = next((at for at, line in enumerate(block) if line.strip() == "steps:"), len(block))
+    head, lines = block[:at], block[at + 1 :]
+    if not lines or any(_in_other_folder(line) for line in head):
+        return
+    width = _indent(lines[0])
+    step: list[str] = []
+    for line in [*lines, " " * width + "- "]:
+        if _indent(line) == width and line.lstrip().startswith("-"):
+            if step and not any(_in_other_folder(one) for one in step):
+                yield from _values(step, ("run",))
+            step = []
+        step.append(line)
+
+
+def _in_other_folder(line: str) -> bool:
+    match = re.match(r"\s*(?:- )?working-directory:\s*(.*)$", line)
+    return bool(match and match[1].strip("'\"./ "))
+
+
+def _scripts(block: list[str]) -> Iterator[str]:
+    """Yield what a job of GitLab's kind runs, its preparation included."""
+    yield from _values(block, ("before_install", "before_script", "install", "script", "test"))
+
+
+def _values(lines: list[str], keys: tuple[str, ...]) -> Iterator[str]:
+    """Yield the texts under these keys: a value beside the key, a block below it, or a list below it."""
+    for at, line in enumerate(lines):
+        match = re.match(r"(\s*(?:- +)?)([\w.-]+):(?:\s+(.*))?$", line)
+        if not match or match[2] not in keys:
+            continue
+        below = []
+        for other in lines[at + 1 :]:
+            if _indent(other) < len(match[1]) or (
+                _indent(other) == len(match[1]) and not other.lstrip().startswith("- ")
+            ):
+                break
+            below.append(other.strip())
+        value = match[3] or ""
+        if value[:1] in ("|", ">"):
+            yield (" " if value[0] == ">" else "\n").join(below)
+        elif value:
+            yield _unquoted(value)
+        else:
+            yield "\n".join(_unquoted(one[2:].strip()) if one.startswith("- ") else one for one in below)
+
+
+def _unquoted(value: str) -> str:
+    """Return a scalar without its quotes and the comment behind it."""
+    if len(value) > 1 and value[0] in "\"'" and value[-1] == value[0]:
+        return value[1:-1].replace('\\"', '"') if value[0] == '"' else value[1:-1].replace("''", "'")
+    return re.sub(r"\s#.*$", "", value)
+
+
+def _shell_lines(script: str) -> list[str]:
+    """Return the lines of a script; what CI fills in is written as `{}`."""
+    joined = re.sub(r"\\\n\s*", " ", script)
+    return [line for line in re.sub(r"\$\{\{[^}\n]*\}\}", "{}", joined).splitlines() if line.strip()]
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip(" "))

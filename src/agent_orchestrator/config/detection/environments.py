@@ -1,0 +1,143 @@
+"""An environment of a project, as tox, hatch, nox or CI describes it: what is installed, and what is run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from agent_orchestrator.config.detection.commands import Words
+from agent_orchestrator.config.detection.files import texts
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """One environment of a project: what is installed in it, and what it runs."""
+
+    source: str
+    name: str
+    extras: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+    commands: tuple[Words, ...] = ()
+    env: tuple[tuple[str, str], ...] = ()
+    folder: str = ""
+    installs_project: bool = True
+
+
+_IRRELEVANT = re.compile(
+    r"COVERAGE\w*|COV_\w*|PIP_\w*|TOX\w*|PYTHONWARN\w*|PYTHONDONTWRITEBYTECODE|PYTHONUNBUFFERED|PYTHONHASHSEED|VIRTUAL\w*|PATH|HOME|CI|\w*TOKEN\w*|COVERALLS\w*|UV_\w*"
+)
+
+
+def settings(env: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    for key, value in env:
+        text = re.sub(r"\{(?:tox_?ini_?dir|tox_?root)\}", ".", value).replace("{/}", "/").replace("{:}", ":")
+        text = text[1:-1] if len(text) > 1 and text[0] == text[-1] == '"' else text
+        if (
+            re.fullmatch(r"[A-Za-z_]\w*", key)
+            and not _IRRELEVANT.fullmatch(key)
+            and "{" not in text
+            and len(text) < 300
+        ):
+            yield key, text
+
+
+def flat_texts(value: Any) -> list[str]:
+    return [
+        line.strip()
+        for one in ([value] if isinstance(value, str) else texts(value))
+        for line in one.splitlines()
+        if line.strip()
+    ]
+
+
+def requirements_of(deps: Iterable[str]) -> Iterator[str]:
+    """Yield the requirements among the lines of a list of dependencies."""
+    for one in deps:
+        text = one.partition(" #")[0].strip()
+        if (
+            re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*\s*(?:\[[\w.,\s-]*\])?\s*(?:(?:[<>=!~(]|;|@\s).*)?", text)
+            and "{" not in text
+        ):
+            yield text
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """What a `pip install` or `uv sync` installs."""
+
+    extras: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+    project: bool = False
+
+    @staticmethod
+    def read(words: list[str] | Words) -> Installed:
+        """Return what these arguments of `pip install` install."""
+        extras, groups, files, packages = list[str](), list[str](), list[str](), list[str]()
+        project = False
+        rest = list(words)
+        while rest:
+            word = rest.pop(0)
+            option, _, value = word.partition("=")
+            if option in ("-r", "--requirement", "--requirements") or (word.startswith("-r") and len(word) > 2):
+                files.append(
+                    value or (word[2:] if word.startswith("-r") and len(word) > 2 else rest.pop(0) if rest else "")
+                )
+            elif option in ("--group", "-G"):
+                groups.append(value or (rest.pop(0) if rest else ""))
+            elif option in ("--extra", "-E", "--extras"):
+                extras += re.split(r"[\s,]+", value or (rest.pop(0) if rest else ""))
+            elif match := re.fullmatch(r"(?:-e|--editable=?)?(?:\./?|\.\[([\w.,\s-]*)\]|\./\[([\w.,\s-]*)\])", word):
+                project = True
+                extras += [one.strip() for one in (match[1] or match[2] or "").split(",") if one.strip()]
+            elif (
+                not word.startswith("-")
+                and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*(?:\[[\w.,-]+\])?(?:[<>=!~].*)?", word)
+                and not word.endswith((".whl", ".gz"))
+            ):
+                packages.append(word)
+            elif (
+                option
+                in (
+                    "-c",
+                    "--constraint",
+                    "-i",
+                    "--index-url",
+                    "--extra-index-url",
+                    "--only-binary",
+                    "--no-binary",
+                    "--python",
+                    "-p",
+                    "-f",
+                )
+                and not value
+                and rest
+            ):
+                rest.pop(0)
+        ok = [name for name in files if name and "{" not in name and "$" not in name]
+        return Installed(
+            tuple(one for one in extras if one),
+            tuple(one for one in groups if one),
+            tuple(ok),
+            tuple(packages),
+            project,
+        )
+
+
+def installs(words: Words) -> Installed | None:
+    """Return what a shell command installs with pip or uv; none if it is no such command."""
+    rest = list(words)
+    if rest[:1] and re.fullmatch(r"(?:.*/)?(?:python|pypy)[\d.]*", rest[0]) and rest[1:2] == ["-m"]:
+        rest = rest[2:]
+    if rest[:2] == ["uv", "pip"]:
+        rest = rest[1:]
+    if rest[:1] and re.fullmatch(r"(?:.*/)?pip[\d.]*", rest[0]) and rest[1:2] == ["install"]:
+        return Installed.read(rest[2:])
+    if rest[:2] in (["uv", "sync"], ["pdm", "install"], ["pdm", "sync"], ["poetry", "install"], ["uv", "run"]):
+        return Installed.read([word for word in rest[2:] if word.startswith("-") or rest[1] != "run"])
+    return None

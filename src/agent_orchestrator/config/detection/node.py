@@ -1,0 +1,324 @@
+"""JavaScript and TypeScript projects: their package manager by its lock file, and what their scripts run."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from agent_orchestrator.config.detection.ci_files import Job
+from agent_orchestrator.config.detection.commands import Commands, write
+from agent_orchestrator.config.detection.files import Repository, table
+
+_LOCKS = (
+    ("pnpm-lock.yaml", "pnpm"),
+    ("yarn.lock", "yarn"),
+    ("bun.lock", "bun"),
+    ("bun.lockb", "bun"),
+    ("package-lock.json", "npm"),
+    ("npm-shrinkwrap.json", "npm"),
+)
+_NARROWER = (
+    "test:unit",
+    "test:node",
+    "test:spec",
+    "tests-only",
+    "unit",
+    "test:run",
+    "test:src",
+    "test:only",
+    "test:js",
+    "test:ci",
+    "test-ci",
+    "spec",
+    "vitest",
+    "jest",
+    "mocha",
+)
+_DIRECT = (
+    ("vitest", "npx vitest run"),
+    ("jest", "npx jest"),
+    ("mocha", "npx mocha"),
+    ("ava", "npx ava"),
+    ("tap", "npx tap"),
+    ("uvu", "npx uvu"),
+    ("jasmine", "npx jasmine"),
+)
+CHORES = ("lint", "format", "fmt", "typecheck", "types", "check", "build")
+"""What scripts and targets are called that agents may run."""
+_LINTERS = re.compile(r"\b(?:eslint|standard|xo|oxlint|biome|tslint|semistandard|ts-standard|lint)\b")
+_CHANGES = re.compile(r"--fix\b|--write\b|(?:^|[\s:])fix\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Manager:
+    """A package manager and how it is called."""
+
+    name: str
+    lock: str | None
+    version: str = ""
+
+    def install(self) -> str:
+        """Return the command that installs what the lock file says; without one, what the package says."""
+        if self.lock is None:
+            return f"{self.name} install"
+        return {
+            "pnpm": "pnpm install --frozen-lockfile",
+            "yarn": "yarn install --frozen-lockfile" if self.is_yarn_1 else "yarn install --immutable",
+            "bun": "bun install --frozen-lockfile",
+            "npm": "npm ci",
+        }[self.name]
+
+    @property
+    def is_yarn_1(self) -> bool:
+        """Whether the lock file is one of Yarn 1."""
+        return self.name == "yarn" and self.version.startswith("1")
+
+    def run(self, script: str) -> str:
+        """Return the command that runs a script of the package."""
+        if script == "test" and self.name != "bun":
+            return f"{self.name} test"
+        return write([self.name, "run", script])
+
+    def fetched(self) -> str | None:
+        """Return what stands before a command where the manager is not installed: npm's own runner gets it; none for npm."""
+        version = self.version if re.fullmatch(r"\d+(\.\d+){0,2}", self.version) else ""
+        if self.name == "npm":
+            return None
+        if self.name == "yarn" and not self.is_yarn_1:
+            return f"npx --yes --package @yarnpkg/cli-dist@{version or '4'} yarn"
+        return (
+            f"npx --yes {self.name}@{version}"
+            if version
+            else f"npx --yes {self.name}@{'1' if self.name == 'yarn' else 'latest'}"
+        )
+
+
+def manager(repo: Repository) -> Manager:
+    """Return the package manager that a repository uses."""
+    declared = repo.package.get("packageManager")
+    match = re.match(r"(npm|pnpm|yarn|bun)@(\d+(?:\.\d+){0,2})", declared) if isinstance(declared, str) else None
+    locks = [(lock, name) for lock, name in _LOCKS if lock in repo.names]
+    if match and any(name == match[1] for _, name in locks):
+        lock = next(lock for lock, name in locks if name == match[1])
+        return Manager(match[1], lock, match[2])
+    if not locks:
+        return Manager(match[1], None, match[2]) if match else Manager("npm", None)
+    lock, name = locks[0]
+    return Manager(name, lock, _locked_version(repo, lock, name))
+
+
+def _locked_version(repo: Repository, lock: str, name: str) -> str:
+    """Return the version of the manager that wrote a lock file, as far as the file says; an empty one if it does not."""
+    head = repo.text(lock)[:2000]
+    if name == "yarn":
+        return "1" if "yarn lockfile v1" in head else ""
+    if name == "pnpm" and (match := re.search(r"lockfileVersion:\s*'?(\d+)", head)):
+        return {"5": "7", "6": "8", "9": "10"}.get(match[1], "")
+    return ""
+
+
+def ways(repo: Repository, jobs: Sequence[Job]) -> Iterator[Commands]:
+    """Yield the ways to set a package up and to test it, the most likely first."""
+    if "package.json" not in repo.names or not repo.package:
+        return
+    package = _Package(repo, manager(repo), jobs)
+    tests = package.tests()
+    set_up = package.set_up()
+    lint = package.lint()
+    evidence = tuple(name for name in (package.manager.lock, "package.json") if name)
+    first = tests[0] if tests else None
+    yield Commands(package.manager.name, set_up, first, lint, evidence)
+    if fetched := package.manager.fetched():
+        name = package.manager.name
+
+        def through(command: str | None) -> str | None:
+            return re.sub(rf"(?<![\w/@-]){name}(?= )", fetched, command) if command else None
+
+        yield Commands(name, tuple(through(one) or one for one in set_up), through(first), through(lint), evidence)
+        for test in tests[1:3]:
+            yield Commands(name, tuple(through(one) or one for one in set_up), through(test), through(lint), evidence)
+    for test in tests[1:4]:
+        yield Commands(package.manager.name, set_up, test, lint, evidence)
+    if package.manager.is_yarn_1:
+        yield Commands("yarn", tuple(f"{one} --ignore-engines" for one in set_up), first, lint, evidence)
+    if package.manager.lock is not None:
+        for test in tests[:2]:
+            yield Commands(
+                "npm",
+                ("npm install",),
+                Manager("npm", None).run("test") if test == package.manager.run("test") else test,
+                None,
+                ("package.json",),
+            )
+
+
+class _Package:
+    """The top folder's package."""
+
+    def __init__(self, repo: Repository, manager: Manager, jobs: Sequence[Job]) -> None:
+        self.repo = repo
+        self.manager = manager
+        self.jobs = [
+            job
+            for job in jobs
+            if any(words[0] in ("npm", "pnpm", "yarn", "bun", "npx", "node") for words in job.commands)
+        ]
+        self.scripts = {name: one for name, one in table(repo.package, "scripts").items() if isinstance(one, str)}
+        self.packages = {*table(repo.package, "dependencies"), *table(repo.package, "devDependencies")}
+
+    def set_up(self) -> tuple[str, ...]:
+        """Return what installs the package; nothing where there is nothing to install."""
+        needed = (
+            self.packages or self.repo.package.get("workspaces") or table(self.repo.package, "optionalDependencies")
+        )
+        if not needed and self.manager.lock is None and "pnpm-workspace.yaml" not in self.repo.names:
+            return ()
+        command = self.manager.install()
+        return (command + self._install_options(command),)
+
+    def _install_options(self, command: str) -> str:
+        """Return the options without which CI's own `npm ci` or `npm install` does not resolve."""
+        for job in self.jobs:
+            for words in job.commands:
+                if words[:2] in (("npm", "ci"), ("npm", "install"), ("npm", "i")) and command.startswith("npm"):
+                    return "".join(f" {one}" for one in words[2:] if one in ("--legacy-peer-deps", "--force"))
+        return ""
+
+    # -- tests
+
+    def tests(self) -> list[str]:
+        """Return the commands that run the tests, the most likely first; none if there is none."""
+        found = []
+        script = self.scripts.get("test", "")
+        if script and not _placeholder(script):
+            found += self._of_script(script)
+        named = [name for name in _NARROWER if name in self.scripts and not _watches(self.scripts[name])]
+        runs = [self._built(self.manager.run(name)) for name in named]
+        direct = [command for name, command in _DIRECT if name in self.packages and (script or self._has_tests())][:1]
+        if "tape" in self.packages and not found and not runs:
+            direct.append(f"npx tape {self._tape_files()}")
+        if not found and not runs and not direct and self._uses_node_test():
+            direct.append("node --test")
+        if not found and not runs and not direct and self.manager.name == "bun" and self._has_tests():
+            direct.append("bun test")
+        if not script and not runs and not direct and not found and self._typescript_node_test():
+            direct.append("npx tsx --test")
+        return list(dict.fromkeys([*found, *runs, *map(self._built, direct)]))
+
+    def _of_script(self, script: str) -> list[str]:
+        if ends := _without_watch(script):
+            return [self._built(ends)]
+        own = self.manager.run("test")
+        delegated = re.fullmatch(r"(?:npm|pnpm|yarn|bun) (?:run )?([\w:.-]+)", script.strip())
+        hook = self.scripts.get("posttest", "") + self.scripts.get("pretest", "")
+        if delegated and delegated[1] in self.scripts and re.search(r"\baudit\b", hook):
+            return [
+                self._built(self.manager.run(delegated[1])),
+                own,
+            ]  # an audit's result is the registry's, not the change's
+        built = self._built(own)
+        return [built] if built != own else [own, *self._build_first(own)]
+
+    def _built(self, test: str) -> str:
+        """Return a test command, after the build where the tests are about what is built."""
+        return next(iter(self._build_first(test)), test) if self._tests_the_build() else test
+
+    def _build_first(self, test: str) -> list[str]:
+        build = next((name for name in ("build", "compile") if name in self.scripts), None)
+        hooks = " ".join(self.scripts.get(name, "") for name in ("pretest", "test"))
+        if build is None or re.search(rf"\b(?:run )?{build}\b|\btsc\b", hooks):
+            return []
+        return [f"{self.manager.run(build)} && {test}"]
+
+    def _tests_the_build(self) -> bool:
+        """Return whether CI builds before it tests and tests are about a built folder, which Git ignores."""
+        main = json.dumps([self.repo.package.get(key) for key in ("main", "module", "exports", "bin")])
+        folders = set(re.findall(r"\"(?:\./)?([\w-]+)/", main))
+        ignored = {line.strip().strip("/") for line in self.repo.text(".gitignore").splitlines()}
+        built = folders & ignored
+        if not built:
+            return False
+        pattern = "|".join(map(re.escape, sorted(built)))
+        imports = re.compile(
+            rf"""(?:from|require\(|import\(?)\s*['"](?:(?:\.\./)+(?:{pattern})[/'"]|\.\.?/?['"]|(?:\.\./)+['"]|{re.escape(str(self.repo.package.get("name")))}['"/])"""
+        )
+        return any(imports.search(self.repo.text(name)) for name in self._test_files()[:40])
+
+    def _test_files(self) -> list[str]:
+        return [
+            name
+            for name in self.repo.tree
+            if re.search(
+                r"(?:(?:^|/)(?:tests?|__tests__|spec)/.*|(?:^|/)tests?|[._-](?:test|spec))\.[cm]?[jt]sx?$", name
+            )
+        ]
+
+    def _has_tests(self) -> bool:
+        return bool(self._test_files())
+
+    def _uses_node_test(self) -> bool:
+        return any(
+            re.search(r"""['"]node:test['"]""", self.repo.text(name))
+            for name in self._test_files()[:40]
+            if not name.endswith(("ts", "tsx"))
+        )
+
+    def _typescript_node_test(self) -> bool:
+        return "tsx" in self.packages and any("node:test" in self.repo.text(name) for name in self._test_files()[:40])
+
+    def _tape_files(self) -> str:
+        return (
+            "'test/**/*.js'"
+            if self.repo.listed("test")
+            else "test.js"
+            if "test.js" in self.repo.names
+            else "'**/*.test.js'"
+        )
+
+    # -- lint
+
+    def lint(self) -> str | None:
+        """Return the package's own lint script, where it changes no file and the tests do not run it already."""
+        tests = " ".join(self.scripts.get(name, "") for name in ("pretest", "test", "posttest"))
+        if _LINTERS.search(tests):
+            return None
+        for name in ("lint", "lint:check", "check:lint", "lint:ci", "lint:js", "eslint", "standard", "lint:eslint"):
+            script = self.scripts.get(name)
+            if script and not _CHANGES.search(script):
+                return self.manager.run(name)
+        return None
+
+
+def _placeholder(script: str) -> bool:
+    return "no test specified" in script or bool(
+        re.fullmatch(r"\s*(?:echo\b[^&|;]*(?:&&\s*exit \d+)?|exit \d|true|:)?\s*", script)
+    )
+
+
+def _watches(script: str) -> bool:
+    return bool(re.search(r"--watch(?:All)?\b(?!=false)|\bwatch\b", script))
+
+
+def _without_watch(script: str) -> str | None:
+    """Return how a script's runner ends, where the script itself watches for changes; none where it ends anyway."""
+    if not _watches(script):
+        return None
+    for name, command in (
+        ("vitest", "npx vitest run"),
+        ("jest", "npx jest"),
+        ("mocha", "npx mocha"),
+        ("ava", "npx ava"),
+        ("react-scripts", "npx react-scripts test --watchAll=false"),
+    ):
+        if re.search(rf"\b{name}\b", script):
+            return command
+    return "node --test" if re.search(r"\bnode\b.*--test", script) else None
+
+
+def chores(repo: Repository) -> list[str]:
+    """Return the scripts that lint, format and build, as commands."""
+    scripts = table(repo.package, "scripts")
+    own = manager(repo)
+    return [write([own.name, "run", name]) for name in CHORES if isinstance(scripts.get(name), str)]

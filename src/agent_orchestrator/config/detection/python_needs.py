@@ -1,0 +1,182 @@
+"""What the tests of a Python project need, beside the project itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from agent_orchestrator.config.detection import requirements
+from agent_orchestrator.config.detection.ci_files import Job
+from agent_orchestrator.config.detection.commands import bare
+from agent_orchestrator.config.detection.environments import installs
+from agent_orchestrator.config.detection.files import Repository, requirement_name, table, texts
+from agent_orchestrator.config.detection.python_tests import Tests, imported, plugins, test_files
+from agent_orchestrator.config.detection.requirements import DEV_NAMES, TEST_NAMES, normal
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What is installed for the tests, beside the project itself."""
+
+    extras: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+
+    def names(self, repo: Repository) -> set[str]:
+        """Return the names of the packages, as far as they can be read."""
+        found = requirements.names(self.packages)
+        declared, groups = requirements.extras(repo), requirements.groups(repo) | requirements.poetry_groups(repo)
+        for name in self.extras:
+            found |= requirements.names(declared.get(name, []))
+        for name in self.groups:
+            found |= requirements.names(groups.get(name, []))
+        for name in self.files:
+            found |= requirements.names_in_file(repo, name)
+        return found
+
+
+def find_needs(repo: Repository, tests: Tests | None, jobs: Sequence[Job]) -> Needs:
+    """Return what the tests need, from the environment that runs them, from CI and from what is declared under the usual names."""
+    extras, groups = requirements.extras(repo), requirements.groups(repo)
+    env = tests.environment if tests else None
+    found = Needs(
+        known(env.extras if env else (), extras),
+        known(env.groups if env else (), groups),
+        tuple(name for name in (env.files if env else ()) if repo.text(name)),
+        tuple(env.packages if env else ()),
+    )
+    if env is None or (tests and tests.is_pytest and not requirements.runs_tests(found.names(repo))):
+        found = _with_job(repo, found, tests, jobs)
+    named = [name for name in extras if normal(name) in TEST_NAMES]
+    named_groups = [name for name in groups if normal(name) in TEST_NAMES]
+    found = replace(found, extras=together(found.extras, named), groups=together(found.groups, named_groups))
+    own = requirements.names(requirements.tool_requirements(repo))
+    if (tests is None or tests.is_pytest) and not requirements.runs_tests(found.names(repo) | own):
+        found = _with_runner(repo, found, extras, groups)
+    return _with_pytest(repo, found, tests)
+
+
+def known(wanted: Iterable[str], declared: Iterable[str]) -> tuple[str, ...]:
+    """Return the wanted names as they are declared; `{a,b}` and unknown ones are left out."""
+    by_name = {normal(name): name for name in declared}
+    return tuple(dict.fromkeys(by_name[normal(one)] for one in wanted if normal(one) in by_name))
+
+
+def together(*lists: Iterable[str]) -> tuple[str, ...]:
+    """Return the texts of several lists, each once."""
+    return tuple(dict.fromkeys(one for many in lists for one in many))
+
+
+def _with_job(repo: Repository, found: Needs, tests: Tests | None, jobs: Sequence[Job]) -> Needs:
+    """Add what the CI job that runs the tests installs."""
+    job = (
+        tests.job
+        if tests and tests.job
+        else next(
+            (job for job in jobs if any(bare(words)[:1] in (("pytest",), ("coverage",)) for words in job.commands)),
+            None,
+        )
+    )
+    for words in job.commands if job else ():
+        if (seen := installs(words)) is None:
+            continue
+        packages = [
+            one for one in seen.packages if requirement_name(one) not in _TOOLS and job and not job.has_services
+        ]
+        found = Needs(
+            together(found.extras, known(seen.extras, requirements.extras(repo))),
+            together(found.groups, known(seen.groups, requirements.groups(repo))),
+            together(
+                found.files, (name.removeprefix("./") for name in seen.files if repo.text(name.removeprefix("./")))
+            ),
+            together(found.packages, packages),
+        )
+    return found
+
+
+_TOOLS = frozenset(
+    [
+        "pip",
+        "setuptools",
+        "wheel",
+        "tox",
+        "nox",
+        "uv",
+        "poetry",
+        "pdm",
+        "hatch",
+        "build",
+        "twine",
+        "virtualenv",
+        "tox-gh-actions",
+        "tox-uv",
+        "tox-py",
+        "coveralls",
+        "codecov",
+        "pre-commit",
+        "pipenv",
+        "flit",
+        "coverage",
+    ]
+)
+
+
+def _with_runner(repo: Repository, found: Needs, extras: dict[str, list[str]], groups: dict[str, list[str]]) -> Needs:
+    """Add the first requirements file, extra or group that declares a test runner."""
+    for name in [*requirements.files(repo), "requirements.txt"]:
+        if requirements.runs_tests(requirements.names_in_file(repo, name)):
+            return replace(found, files=together(found.files, [name]))
+    order = (*TEST_NAMES, *DEV_NAMES)
+    for name in sorted(groups, key=lambda one: order.index(normal(one)) if normal(one) in order else len(order)):
+        if requirements.runs_tests(requirements.names(groups[name])):
+            return replace(found, groups=together(found.groups, [name]))
+    for name in sorted(extras, key=lambda one: order.index(normal(one)) if normal(one) in order else len(order)):
+        if requirements.runs_tests(requirements.names(extras[name])):
+            return replace(found, extras=together(found.extras, [name]))
+    return found
+
+
+def _with_pytest(repo: Repository, found: Needs, tests: Tests | None) -> Needs:
+    """Add the runner, its plugins and the packages that test files import, where nothing declares them."""
+    installed = (
+        found.names(repo)
+        | requirements.names(dependencies(repo))
+        | requirements.names(requirements.tool_requirements(repo))
+    )
+    if not installable(repo):
+        installed |= requirements.names_in_file(repo, "requirements.txt")
+    missing = list[str]()
+    if tests is None or tests.is_pytest:
+        missing += [
+            name
+            for name in ["pytest", *plugins(repo, tests.commands if tests else ())]
+            if normal(name) not in installed
+        ]
+    if tests is not None:
+        missing += [name for name in sorted(imported(repo, test_files(repo))) if normal(name) not in installed]
+    if tests is None:
+        return found
+    if "manage.py" in repo.names and "django" not in installed and not installed and "pytest" not in missing:
+        missing.append("Django")
+    return replace(found, packages=together(found.packages, missing))
+
+
+def dependencies(repo: Repository) -> list[str]:
+    """Return what the project itself depends on, as far as `pyproject.toml` says."""
+    return [
+        *texts(table(repo.pyproject, "project").get("dependencies")),
+        *table(repo.pyproject, "tool", "poetry", "dependencies"),
+    ]
+
+
+def installable(repo: Repository) -> bool:
+    """Return whether pip can install the project."""
+    if table(repo.pyproject, "tool", "poetry").get("package-mode") is False:
+        return False
+    return bool(
+        "setup.py" in repo.names
+        or table(repo.pyproject, "build-system")
+        or table(repo.pyproject, "project")
+        or repo.ini("setup.cfg").get("metadata")
+    )

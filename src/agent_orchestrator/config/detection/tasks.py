@@ -1,0 +1,58 @@
+"""Makefiles, justfiles and task files as a way to test: used where no native runner is, or where a project says that this is its way."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from agent_orchestrator.config.detection import makefile
+from agent_orchestrator.config.detection.ci_files import Job
+from agent_orchestrator.config.detection.commands import Commands
+from agent_orchestrator.config.detection.files import Repository
+
+_ELSEWHERE = re.compile(r"\b(?:tox|nox|docker|docker-compose|podman|vagrant|twine)\b")
+_DOCUMENTS = (
+    "CONTRIBUTING.md",
+    "CONTRIBUTING.rst",
+    "CONTRIBUTING",
+    "README.md",
+    "README.rst",
+    "README",
+    "README.txt",
+    "DEVELOPMENT.md",
+    "HACKING.md",
+)
+
+
+def ways(repo: Repository) -> Iterator[Commands]:
+    """Yield the tasks that test, the Makefile's first."""
+    names = makefile.targets(repo)
+    for name in ("test", "check", "tests"):
+        if name in names:
+            yield Commands(
+                "make",
+                test=f"make {name}",
+                lint="make lint" if "lint" in names else None,
+                evidence=(repo.has(*makefile.NAMES) or "Makefile",),
+            )
+            break
+    justfile = repo.has("justfile", "Justfile", ".justfile")
+    if justfile and re.search(r"^@?test\b[^:=\n]*:(?!=)", repo.text(justfile), re.MULTILINE):
+        lint = re.search(r"^@?lint\b[^:=\n]*:(?!=)", repo.text(justfile), re.MULTILINE)
+        yield Commands("just", test="just test", lint="just lint" if lint else None, evidence=(justfile,))
+    taskfile = repo.has("Taskfile.yml", "Taskfile.yaml", "taskfile.yml")
+    if taskfile and re.search(r"^ {1,8}test:", repo.text(taskfile), re.MULTILINE):
+        lint = re.search(r"^ {1,8}lint:", repo.text(taskfile), re.MULTILINE)
+        yield Commands("task", test="task test", lint="task lint" if lint else None, evidence=(taskfile,))
+
+
+def is_documented(repo: Repository, command: str, jobs: Sequence[Job]) -> bool:
+    """Return whether CI runs a task, or a document of the project says to, and it is one for this machine alone."""
+    program, _, target = command.partition(" ")
+    lines = "\n".join(makefile.recipe(repo, target)) if program == "make" else ""
+    if _ELSEWHERE.search(lines) or len(set(re.findall(r"3\.\d+", lines))) > 1:
+        return False
+    if any(words[:2] == (program, target) for job in jobs for words in job.commands):
+        return True
+    pattern = re.compile(rf"(?:^|[`$\s]){re.escape(command)}(?![\w-])", re.MULTILINE)
+    return any(pattern.search(repo.text(name)) for name in _DOCUMENTS if name in repo.names)

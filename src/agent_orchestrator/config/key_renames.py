@@ -1,0 +1,129 @@
+"""The small moves of the normaliser: renaming keys, moving them, and saying so where two spellings meet."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import Any
+
+from agent_orchestrator.config.problems import Notes
+from agent_orchestrator.config.yaml_tree import Items, Section
+
+_PERMISSIONS = {"permissionless": "full", "skip": "full", "suggest": "default", "auto_edit": "auto-edit"}
+
+
+_SHELL_WORDS = frozenset({"&&", "||", "|", ";", "&", ">", ">>", "<", "<<"})
+
+
+class Respelling:
+    """Moves within a file's tree; what cannot be done becomes a problem, what goes unused a warning."""
+
+    def __init__(self, notes: Notes) -> None:
+        self._notes = notes
+
+    def _keys(self, section: Section, *, keep_empty: bool = False) -> None:
+        """snake_case becomes camelCase; a key without a value is a key not given."""
+        for key in list(section):
+            if section[key] is None and not keep_empty:
+                section.drop(key)
+            elif re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)+", key):
+                self._into(section, key, section, camel(key))
+
+    def _into(self, source: Section, key: str, target: Section, name: str, *, quiet: bool = False) -> None:
+        line, spelled = source.lines.get(key, source.line), source.spelled.get(key, key)
+        if not source.move(key, target, name) and not quiet:
+            other = target.spelled.get(name, name)
+            self._notes.problem(line, spelled, f'given twice: "{other}" in line {target.lines[name]} is the same')
+
+    def _nested(self, owner: Section, key: str) -> None:
+        if isinstance(owner.get(key), Section):
+            self._keys(owner[key])
+
+    def _env(self, owner: Section) -> None:
+        env = owner.get("env")
+        if isinstance(env, Section):
+            for key in env:
+                if env[key] is None:
+                    env[key] = ""
+
+    def _argv(self, owner: Section, key: str) -> None:
+        """A command in one text is split as a shell would."""
+        value = owner.get(key)
+        if not isinstance(value, str):
+            return
+        line = owner.lines[key]
+        items = Items()
+        try:
+            for part in shlex.split(re.sub(r"\{\{\s*(\w+)\s*\}\}", r"{{\1}}", value)):
+                if part in _SHELL_WORDS:
+                    self._notes.problem(line, key, f"no shell reads {part}", f"write {key}: [sh, -c, …]")
+                items.add(part, line)
+        except ValueError as error:
+            self._notes.problem(line, key, f"cannot be split into arguments: {error}", "write it as a list")
+        owner[key] = items
+
+    def _permissions(self, owner: Section) -> None:
+        value = owner.get("permissions")
+        if isinstance(value, str):
+            owner["permissions"] = _PERMISSIONS.get(value, value)
+
+    def _drop_meaningless(self, section: Section, keys: tuple[str, ...]) -> None:
+        for key in keys:
+            if key in section:
+                line = section.lines[key]
+                section.drop(key)
+                self._useless(line, "", key, "")
+
+    def _useless(self, line: int, where: str, key: str, why: str) -> None:
+        name = f"{where}.{key}" if where else key
+        text = "has no meaning here and is ignored" + (f" ({why})" if why else "")
+        self._notes.warn(line, name, text, once=key if not why else f"{where}.{key}.{line}")
+
+    def _empty_sections(self, owner: Section) -> None:
+        for key in owner:
+            if owner[key] is None:
+                owner[key] = Section(owner.lines[key])
+
+    def _by_name(self, items: Items, keys: tuple[str, ...], where: str) -> Section:
+        made = Section(items.lines[0] if items.lines else 1)
+        for item, line in zip(items, items.lines, strict=True):
+            name = next((item[key] for key in keys if key in item), None) if isinstance(item, Section) else None
+            if not isinstance(item, Section) or not isinstance(name, str | int):
+                self._notes.problem(line, where, "the item has no id", "write - id: a-name")
+                continue
+            for key in keys:
+                if key in item:
+                    item.drop(key)
+            name = str(name)
+            if name in made:
+                self._notes.problem(line, f"{where}.{name}", f"given twice, first in line {made.lines[name]}")
+            else:
+                made.put(name, item, line)
+        return made
+
+
+def single(key: str, value: Any, line: int) -> Section:
+    """A section with one key."""
+    made = Section(line)
+    made.put(key, value, line)
+    return made
+
+
+def camel(key: str) -> str:
+    """A snake_case key in camelCase."""
+    first, *rest = key.split("_")
+    return first + "".join(part.capitalize() for part in rest)
+
+
+def kebab(key: str) -> str:
+    """A key in any case as a trigger is written."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", key).replace("_", "-").lower()
+
+
+def free(name: str, taken: Section) -> str:
+    """A name that is not taken yet."""
+    count, free = 1, name
+    while free in taken:
+        count += 1
+        free = f"{name}-{count}"
+    return free

@@ -1,0 +1,65 @@
+"""The plugins that come with this package: names and places, without loading any."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+BUILT_IN: Mapping[str, Mapping[str, str]] = {
+    "runtime": {
+        "tmux": "agent_orchestrator.plugins.runtimes.tmux:Tmux",
+        "process": "agent_orchestrator.plugins.runtimes.process:Process",
+        "docker": "agent_orchestrator.plugins.runtimes.docker.runtime:Docker",
+    },
+    "agent": {
+        "aider": "agent_orchestrator.plugins.agents.aider.plugin:Aider",
+        "claude-code": "agent_orchestrator.plugins.agents.claude_code.plugin:ClaudeCode",
+        "demo": "agent_orchestrator.plugins.agents.demo:Demo",
+        "goose": "agent_orchestrator.plugins.agents.goose.plugin:Goose",
+        "command": "agent_orchestrator.plugins.agents.command:Command",
+        "codex": "agent_orchestrator.plugins.agents.codex.plugin:Codex",
+        "gemini": "agent_orchestrator.plugins.agents.gemini:Gemini",
+        "copilot": "agent_orchestrator.plugins.agents.copilot:Copilot",
+        "cursor": "agent_orchestrator.plugins.agents.cursor:Cursor",
+        "kimicode": "agent_orchestrator.plugins.agents.kimicode:KimiCode",
+        "amp": "agent_orchestrator.plugins.agents.yaml_agents:amp",
+        "auggie": "agent_orchestrator.plugins.agents.yaml_agents:auggie",
+        "crush": "agent_orchestrator.plugins.agents.yaml_agents:crush",
+        "droid": "agent_orchestrator.plugins.agents.yaml_agents:droid",
+        "qwen": "agent_orchestrator.plugins.agents.yaml_agents:qwen",
+        "opencode": "agent_orchestrator.plugins.agents.opencode.plugin:OpenCode",
+    },
+    "workspace": {
+        "worktree": "agent_orchestrator.plugins.workspaces.worktree:Worktree",
+        "clone": "agent_orchestrator.plugins.workspaces.clone:Clone",
+    },
+    "tracker": {
+        "github": "agent_orchestrator.plugins.forges.github.issues:GitHubIssues",
+        "gitlab": "agent_orchestrator.plugins.forges.gitlab.issues:GitLabIssues",
+        "linear": "agent_orchestrator.plugins.forges.linear.issues:LinearIssues",
+        "jira": "agent_orchestrator.plugins.forges.jira.issues:JiraIssues",
+    },
+    "scm": {
+        "github": "agent_orchestrator.plugins.forges.github.pull_requests:GitHub",
+        "gitlab": "agent_orchestrator.plugins.forges.gitlab.merge_requests:GitLab",
+    },
+    "notifier": {
+        "desktop": "agent_orchestrator.plugins.notifiers.desktop:Desktop",
+        "slack": "agent_orchestrator.plugins.notifiers.slack:Slack",
+        "discord": "agent_orchestrator.plugins.notifiers.discord:Discord",
+        "webhook": "agent_orchestrator.plugins.notifiers.webhook:Webhook",
+        "composio": "agent_orchestrator.plugins.notifiers.composio:Composio",
+        "openclaw": "agent_orchestrator.plugins.notifiers.openclaw:OpenClaw",
+        "apprise": "agent_orchestrator.plugins.notifiers.apprise:AnyApprise",
+    },
+    "terminal": {
+        "web": "agent_orchestrator.plugins.terminals.web:Web",
+        "tmux": "agent_orchestrator.plugins.terminals.tmux:TmuxWindow",
+        "iterm2": "agent_orchestrator.plugins.terminals.iterm2:ITerm2",
+        "windows-terminal": "agent_orchestrator.plugins.terminals.windows_terminal:WindowsTerminal",
+        "kitty": "agent_orchestrator.plugins.terminals.kitty:Kitty",
+        "wezterm": "agent_orchestrator.plugins.terminals.wezterm:WezTerm",
+        "gnome-terminal": "agent_orchestrator.plugins.terminals.gnome_terminal:GnomeTerminal",
+        "command": "agent_orchestrator.plugins.terminals.command:Command",
+    },
+}
+"""The entry points of this package, repeated here: reading installed metadata takes tens of milliseconds and an install."""

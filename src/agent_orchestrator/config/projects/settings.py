@@ -1,0 +1,176 @@
+"""Configuration as people ask about it: one value, a change, a check, the whole explained."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict
+from dataclasses import replace as replace_field
+from pathlib import Path
+from typing import Any
+
+from agent_orchestrator.base import keyring
+from agent_orchestrator.base.home import Home
+from agent_orchestrator.config import schema, trust
+from agent_orchestrator.config.edit import get_value, set_value, write_atomically
+from agent_orchestrator.config.importers import bring, merge
+from agent_orchestrator.config.importers.key_report import Entry
+from agent_orchestrator.config.load import FILE_NAMES, Loaded, find, in_workspace, load_text, read
+from agent_orchestrator.config.model import DAEMON_KEYS
+from agent_orchestrator.config.problems import InvalidConfig
+from agent_orchestrator.config.projects.projects import Context, Projects, told, tracked
+from agent_orchestrator.config.scope import repository_of
+from agent_orchestrator.errors import AoError, ConfigError, Conflict, Denied, NotFound
+
+
+class Configuration:
+    """The configuration that holds where somebody stands."""
+
+    def __init__(self, home: Home, projects: Projects) -> None:
+        self.home = home
+        self.projects = projects
+
+    def _file(self, context: Context) -> Path:
+        environ = {**os.environ, "AO_CONFIG": str(context.config) if context.config else ""}
+        workspaces = (self.home.worktrees, *self.projects.config.workspaces())
+        return find(context.cwd or self.home.path, environ, self.home.path, workspaces) or self.home.config
+
+    def _bounds(self, file: Path) -> Path | None:
+        """What no symlink of a repository may lead out of; the user's own file he may keep wherever he likes."""
+        folder = file.parent.resolve()
+        return None if folder == self.home.path.resolve() else repository_of(folder) or folder
+
+    async def get(self, key: str, context: Context) -> dict[str, Any]:
+        """A value as its file has it, or its default."""
+        file = self._file(context)
+        return {"key": key, "value": get_value(file, key, os.environ), "file": str(file)}
+
+    async def set(self, key: str, value: Any, context: Context) -> dict[str, Any]:
+        """Change a value, keeping comments; a value that would break the file is refused."""
+        file = self._file(context)
+        written = value if isinstance(value, str) else json.dumps(value)
+        set_value(file, key, written, os.environ, self._bounds(file))
+        await self.projects.resolve(context)
+        return {"file": str(file), "key": key, "value": get_value(file, key, os.environ)}
+
+    async def bring(
+        self,
+        path: str,
+        text: str,
+        context: Context,
+        *,
+        output: str | None,
+        replace: bool,
+        dry_run: bool,
+        shown: str = "",
+    ) -> dict[str, Any]:
+        """Take over another orchestrator's configuration into the file here, or into `output`; what became of each key is told.
+
+        What it would run or open is told too. If it is not the user's own, a person must have seen that: `shown`, by its digest.
+        """
+        here = context.cwd or self.home.path
+        source, target = here / path, here / output if output else self._own_file(context)
+        brought = bring(text, source, target.parent)
+        itself = target.exists() and source.exists() and target.samefile(source)
+        before = read(target) if target.exists() and not itself else ""
+        merged = merge(brought, before, target, os.environ, overwrite=replace, source=source.name)
+        changes = not itself and merged.text != before
+        commands = self._new(merged.text, before, target) if changes else []
+        own = not commands or await self._is_own(source)
+        digest = "" if own else self._digest(merged.text, target)
+        written = changes and not dry_run
+        if written:
+            if shown != digest and digest:
+                raise _unseen(source, target, len(commands), bool(shown))
+            write_atomically(target, merged.text, self._bounds(target))
+            await self.projects.resolve(context)
+        return {
+            "kind": brought.kind,
+            "source": str(source),
+            "file": str(target),
+            "written": written,
+            "itself": itself,
+            "text": merged.text,
+            "entries": [asdict(self._noted(entry, target)) for entry in merged.entries],
+            "warnings": list(merged.warnings),
+            "commands": commands,
+            "digest": digest,
+        }
+
+    def _new(self, text: str, before: str, target: Path) -> list[str]:
+        """What a file would run or open, or decide for the daemon, that it does not yet."""
+        try:
+            known = self._told(load_text(before, target, os.environ)) if before else []
+        except ConfigError:
+            known = []  # it is not in force
+        return [line for line in self._told(load_text(text, target, os.environ)) if line not in known]
+
+    def _told(self, loaded: Loaded) -> list[str]:
+        around = self.projects.config.around(loaded)
+        return told({**trust.started_with(loaded), **trust.powers(loaded, around)}, trust.code(loaded, around))
+
+    def _digest(self, text: str, target: Path) -> str:
+        loaded = load_text(text, target, os.environ)
+        code = [trust.content(path) for path in trust.code(loaded, self.projects.config.around(loaded))]
+        return trust.digest({"text": text, "code": code}, target)
+
+    async def _is_own(self, source: Path) -> bool:
+        """Did the user write it? Not what came with a repository or lies in a workspace; of what came by a pipe nobody knows."""
+        workspaces = (self.home.worktrees, *self.projects.config.workspaces())
+        if not source.is_file() or in_workspace(source, workspaces):
+            return False
+        places = dict.fromkeys((source, source.resolve()))
+        return not any([await tracked(self.projects.host, place) for place in places])
+
+    def _noted(self, entry: Entry, target: Path) -> Entry:
+        """With a word where a key is of no effect in that file."""
+        home, started_with = self.projects.config.places
+        if entry.to.partition(".")[0] not in DAEMON_KEYS or entry.note or target in (home, started_with):
+            return entry
+        return replace_field(entry, note=f"counts only in {home}")
+
+    def _own_file(self, context: Context) -> Path:
+        """The file of the repository here, whether there is one yet or not."""
+        found, here = self._file(context), context.cwd or self.home.path
+        if found != self.home.config:
+            return found
+        root = next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), here)
+        return root / FILE_NAMES[0]
+
+    async def validate(self, path: str | None, text: str | None, context: Context) -> dict[str, Any]:
+        """Check a file; its projects' folders need not exist."""
+        file = (context.cwd or Path("/")) / path if path else self._file(context)
+        if text is None:
+            if not file.exists():
+                raise NotFound(f"there is no file {file}", "name one, or make one: ao init")
+            text = read(file)
+        try:
+            loaded = load_text(text, file, os.environ)
+            if loaded.unasked and (self.projects.trusts(loaded) or await self._is_own(file)):
+                loaded = load_text(text, file, os.environ, keyring.read)
+            loaded = self.projects.config.noted(loaded)
+        except InvalidConfig as error:
+            problems = [problem.told(str(file)) for problem in error.problems]
+            return {"valid": False, "file": str(file), "errors": problems, "warnings": []}
+        except ConfigError as error:
+            return {"valid": False, "file": str(file), "errors": [str(error)], "warnings": []}
+        return {"valid": True, "file": str(file), "errors": [], "warnings": list(loaded.warnings)}
+
+    def schema(self) -> dict[str, Any]:
+        """The JSON Schema of `agent-orchestrator.yaml`."""
+        return schema.json_schema()
+
+    def help(self) -> str:
+        """Every key, explained."""
+        return schema.help_text()
+
+
+def _unseen(source: Path, target: Path, commands: int, shown: bool) -> AoError:
+    if shown:
+        return Conflict(
+            f"{target}, or code that it would name, changed since it was shown", "read it again: ao import --dry-run"
+        )
+    return Denied(
+        f"{source} is not your own, and with it {target} would run commands or open something of yours ({commands} not seen yet)",
+        "read them by ao import --dry-run, then say --yes",
+    )

@@ -1,0 +1,58 @@
+"""What is recorded has no secret in it: taken out here, once, before it is written, folded or shown."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from agent_orchestrator.base.text.redaction import KNOWN
+from agent_orchestrator.core.events import Event
+from agent_orchestrator.core.outbox import Row
+
+KEPT = frozenset(
+    {
+        "key",
+        "id",
+        "session",
+        "project",
+        "node",
+        "plan",
+        "fix",
+        "offer",
+        "intent",
+        "rule",
+        "trigger",
+        "occurrence",
+        "after",
+    }
+    | {
+        "path",
+        "repo",
+        "link",
+        "home",
+        "git_dir",
+        "git_env",
+        "log",
+        "file",
+        "files",
+        "config",
+        "handle",
+        "memo",
+        "conversation",
+    }
+    | {"branch", "base", "onto", "head", "commit", "base_commit", "base_head", "base_before", "ref", "tree", "digest"}
+)
+"""Names, places and what we need again to the letter; people and agents write none of it."""
+
+
+def without_secrets(event: Event) -> Event:
+    """The event, to be recorded."""
+    body = KNOWN.tree(event.body, KEPT)
+    return event if body is event.body else replace(event, body=body)
+
+
+def row_without_secrets(row: Row) -> Row:
+    """The outbox row, to be recorded: what its effect needs, and how it ended."""
+    args, result = KNOWN.tree(row.intent.args, KEPT), KNOWN.text(row.result)
+    if args is row.intent.args and result is row.result:
+        return row
+    return replace(row, intent=replace(row.intent, args=args), result=result)

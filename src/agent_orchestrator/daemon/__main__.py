@@ -1,0 +1,589 @@
+"""The daemon: one for each `$AO_HOME`. Puts everything together, takes up what an earlier run left, serves, and ends in good order.
+
+    python -m agent_orchestrator.daemon.__main__ [--port N] [--host H] [--tls] [--config FILE] [--foreground]
+
+Its death is nobody else's: agents live in tmux or in their holders, what was accepted is in the store, and the next start adopts
+both. It starts in this order: lock, store, facts, live sessions adopted, effects taken up again, and only then the first request.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import gc
+import json
+import os
+import signal
+import sys
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from agent_orchestrator import __version__
+from agent_orchestrator.base import log_setup
+from agent_orchestrator.base.files import lock
+from agent_orchestrator.base.health import finding
+from agent_orchestrator.base.home import Home, keep_from_others
+from agent_orchestrator.base.host import LocalHost, to_its_end
+from agent_orchestrator.base.interpreter import begin_anew, make_launchers
+from agent_orchestrator.base.loop_watchdog import Watchdog
+from agent_orchestrator.base.text.redaction import KNOWN
+from agent_orchestrator.changes.merge import settle
+from agent_orchestrator.client.daemon_client import alive
+from agent_orchestrator.config.projects.projects import foreign
+from agent_orchestrator.config.schema import keep_schema
+from agent_orchestrator.config.scope import DaemonConfig
+from agent_orchestrator.core import events as e
+from agent_orchestrator.core.events import Event, rfc3339
+from agent_orchestrator.core.facts import SessionFacts
+from agent_orchestrator.core.outbox import Row
+from agent_orchestrator.core.status import IN_TURN
+from agent_orchestrator.daemon.wiring import Assembly
+from agent_orchestrator.errors import AoError, Conflict, machine_short
+from agent_orchestrator.plugins.runtimes.launch_checks import forget_ended
+from agent_orchestrator.protocols import Gone, Handle, Liveness, Unseen
+from agent_orchestrator.server.access import tls
+from agent_orchestrator.server.app import create_app, warm
+from agent_orchestrator.server.listeners import Servers
+from agent_orchestrator.server.standby import Entrance, Standby
+from agent_orchestrator.sessions.environment import login_environment
+from agent_orchestrator.sessions.known_secrets import learn_environment
+from agent_orchestrator.sessions.plugins import handle_of
+from agent_orchestrator.views.findings import of_address, raise_descriptors
+from agent_orchestrator.views.recap import RESTARTED
+
+if TYPE_CHECKING:
+    from agent_orchestrator.core.store.postgres import Postgres
+    from agent_orchestrator.views.tracing import Tracing
+
+ENDS_WITHIN = 15.0
+"""Seconds that a daemon which has let go of everything has to be gone."""
+WARM = 30.0
+"""Seconds after which everything that is used has been loaded."""
+LATEST = 50
+"""The last run's newest events: among them is its time."""
+FOLLOWING = 0.2
+"""Seconds between two looks at what the active daemon has written."""
+PATIENCE = 10.0
+"""Seconds that effects under way have to finish when the daemon ends."""
+TRACES = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+"""Where they are sent, by OpenTelemetry's own names."""
+MISSING_OTEL = "pip install 'agent-orchestrator[otel]', then ao shutdown and ao start"
+TOLD_AGAIN = 60.0
+"""Seconds in which what the machine lacks is told once."""
+DYING_WITHIN = 10.0
+"""Seconds that a killed daemon gets to be gone."""
+
+log = log_setup.get_logger()
+
+
+class Daemon(Assembly):
+    """One run of the daemon."""
+
+    def __init__(
+        self, home: Home, watchdog: Watchdog, config_file: Path | None = None, *, foreign: bool = False
+    ) -> None:
+        super().__init__(home, config_file, foreign=foreign)
+        self.watchdog = watchdog
+        self.metrics.stalls = watchdog.stalls
+        self.doctor.more.append(self._look_at_loop)
+        self.ending = asyncio.Event()
+        self.deposed: AoError | None = None
+        self.tracing: Tracing | None = None
+        self.listening: tuple[str, str | None] = ("", None)
+        """Where, and why not where it was to be."""
+        self._background: list[asyncio.Task[None]] = []
+
+    async def run(self, host: str | None, port: int | None, wanted: tls.Wanted | None = None) -> None:
+        """Serve until told to end."""
+        asyncio.get_running_loop().set_exception_handler(_Unheard())
+        doors = None
+        if self.shared is not None and self.early is not None:
+            doors = await self._doors(self.early, host, port, wanted)
+            if not await self._have_turn(self.shared, doors):
+                return
+        login = asyncio.create_task(self._login())
+        pending = await self._set_clock(await self.flow.start())
+        if self.config_file:
+            await self.projects.take(self.config_file)
+        await self.projects.start()
+        await self.notifying.recall()
+        doors = doors or await self._doors(self.config.daemon, host, port, wanted)
+        self.listening = (doors.url, doors.note)
+        servers, url, note, certificate = doors.servers, doors.url, doors.note, doors.certificate
+        self.plugins.here.url = self.checkup.url = url
+        if certificate and certificate.fingerprint:
+            self.nodes.fingerprint = certificate.fingerprint
+        self.nodes.open(self.lifecycle, self.observer, self.quiet.gate)
+        self._trace()
+        await self._recover()
+        counts = await self._adopt()
+        self._take_up(pending)
+        services = self.services(self.shutdown)
+        self.tokens.cli_token()
+        doors.unix.app = create_app(services, trusted=True, url=url)
+        doors.tcp.app = create_app(services, trusted=False, hosts=[doors.address])
+        self._heed_signals()
+        await self.projects.announce_proof(self.quiet.gate)
+        serving = await doors.serve()
+        self._write_info(url, note, certificate)
+        await self._tell(e.DaemonStarted(__version__, counts["adopted"], counts["ended"], counts["lost"], len(pending)))
+        log.info("serving", url=url, note=note, **counts, pending=len(pending))
+        self.watchdog.telling = True
+        self._background.append(asyncio.create_task(warm()))
+        gc.freeze()
+        asyncio.get_running_loop().call_later(WARM, _settle)
+        ended = asyncio.create_task(self.ending.wait())
+        await asyncio.wait([ended, serving], return_when=asyncio.FIRST_COMPLETED)
+        ended.cancel()
+        login.cancel()
+        await self._end(servers, serving)
+        if self.deposed is not None:
+            raise self.deposed
+
+    def _heed_signals(self) -> None:
+        """End in good order when told to, from before anybody can know of this daemon."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, self.ending.set)
+
+    # -- beginning -----------------------------------------------------------------------------------------------------
+
+    async def _set_clock(self, pending: list[Row]) -> list[Row]:
+        """Go on from the last event's time, or from the machine's where that is far ahead of it; returns the rows as they are due then."""
+        events = self.flow.store.events
+        start = max((one.seq for one in await events(kind="daemon-started", limit=1, newest=True)), default=1)
+        newest = await events(
+            after=start - 1, limit=LATEST, newest=True
+        )  # an agent's words have its own, earlier times
+        ahead = self.clock.resume(max((one.time for one in newest), default=0.0))
+        if not ahead:
+            return pending
+        now = self.clock()
+        log.warning("the last event is dated far ahead of the machine's clock, which was wrong then", seconds=ahead)
+        here = [facts for facts in self.flow.sessions.values() if not self.flow.elsewhere(facts.id)]
+        told = [
+            Event(e.ClockSetBack(ahead), now, "daemon", f"clock:{facts.id}:{facts.seq}", facts.project, facts.id)
+            for facts in here
+            if facts.updated_at > now
+        ]
+        rows = {
+            row.intent.key: replace(row, due=max(now, row.due - ahead), updated=now) for row in pending if row.due > now
+        }
+        await self.flow.append(*told, rows=list(rows.values()))
+        return [rows.get(row.intent.key, row) for row in pending]
+
+    async def _doors(
+        self, settings: DaemonConfig, host: str | None, port: int | None, wanted: tls.Wanted | None
+    ) -> _Doors:
+        """Bind what is listened on."""
+        explicit = port is not None or settings.port_given
+        address, given = host or settings.host, settings.tls
+        wanted = wanted or tls.Wanted(given.own, given.cert, given.key, given.insecure)
+        certificate = await tls.certificate(wanted, address, self.home.path / "tls", self.host)
+        servers, url, note = Servers.bind(
+            self.home.socket("daemon.sock"), address, settings.port if port is None else port, explicit, certificate
+        )
+        unix = Entrance(Standby(self._told_active, self.shutdown))
+        tcp = Entrance(Standby(self._told_active, None, [address]))
+        return _Doors(servers, address, url, note, certificate, unix, tcp)
+
+    async def _have_turn(self, store: Postgres, doors: _Doors) -> bool:
+        """Wait while another daemon is active on the same database, and follow what it writes; false: told to end before."""
+        news = asyncio.Event()
+        news.set()
+        store.reached_at(doors.url)
+        mine = await store.ask(news.set)
+        store.on_end = self._depose
+        if mine:
+            return True
+        self._heed_signals()
+        await self.projects.announce_proof(self.quiet.gate)
+        serving = await doors.serve()
+        self._write_info(doors.url, doors.note, doors.certificate, standby=True)
+        log.info("standing by", active=store.active.told if store.active else "another daemon")
+        following = asyncio.create_task(self._follow(news))
+        turn, ended = asyncio.create_task(store.turn()), asyncio.create_task(self.ending.wait())
+        await asyncio.wait([turn, ended, serving], return_when=asyncio.FIRST_COMPLETED)
+        following.cancel()
+        ended.cancel()
+        await asyncio.gather(following, ended, return_exceptions=True)
+        if turn.done():
+            await turn
+            log.info("taking over")
+            return True
+        turn.cancel()
+        doors.servers.close()
+        await asyncio.gather(serving, return_exceptions=True)
+        await store.close()
+        self.home.info.unlink(missing_ok=True)
+        return False
+
+    async def _follow(self, news: asyncio.Event) -> None:
+        while True:
+            await news.wait()
+            news.clear()
+            try:
+                await self.flow.follow()
+            except AoError as error:  # the active one may not have made the tables yet
+                log.warning("the active daemon could not be followed", error=error.text)
+            await asyncio.sleep(FOLLOWING)
+
+    def _told_active(self) -> dict[str, Any] | None:
+        active = self.shared.active if self.shared else None
+        if active is None or self.shared is None or active.application == self.shared.me.application:
+            return None
+        return {"host": active.host, "pid": active.pid, "since": rfc3339(active.since), "url": active.url}
+
+    def _depose(self, error: AoError) -> None:
+        """Another daemon is active, or nobody knows: nothing more is begun."""
+        log.error("this daemon ends", reason=str(error))
+        self.deposed = error
+        self.ending.set()
+
+    async def _login(self) -> None:
+        """Agents get the user's login environment; the shell may take a while, so nobody but a launch waits for it."""
+
+        def note(line: str) -> None:
+            self.doctor.shell_problem = line
+            log.warning(line)
+
+        try:
+            login = await login_environment(
+                self.host, None, os.environ, note, self.home.programs, self.doctor.own_folders.append
+            )
+            learn_environment(login)
+            self.plugins.here.login = login
+        finally:
+            self.plugins.here.login_ready.set()
+
+    def _trace(self) -> None:
+        """Send traces, where a receiver is named; what that takes is not loaded otherwise."""
+        if not any(os.environ.get(name) for name in TRACES):
+            return
+        try:
+            from agent_orchestrator.views import tracing
+        except ImportError as error:
+            self.doctor.tracing = finding("traces", "warning", f"not sent: {error}", MISSING_OTEL)
+            log.warning("traces are not sent", error=str(error), remedy=MISSING_OTEL)
+            return
+        self.tracing = tracing.Tracing(self.flow, self.runner, tracing.provider())
+        self.doctor.tracing = finding("traces", "ok", f"sent to {next(filter(None, map(os.environ.get, TRACES)))}")
+
+    async def _look_at_loop(self) -> list[dict[str, Any]]:
+        return [of_address(*self.listening), finding("event loop", "ok", self.watchdog.stalls.told())]
+
+    async def _recover(self) -> None:
+        """Finish or take back what the last run was in the middle of: checks, and checkouts that followed a landing."""
+        await self.checks.recover()
+        await self.planner.drafting.scratches.recover()
+        for repo in {facts.spec.repo for facts in self.flow.sessions.values() if facts.pr}:
+            try:
+                for checkout in await settle(self.host, Path(repo)):
+                    log.info("a checkout was put in order after a landing", checkout=str(checkout))
+            except AoError as error:
+                log.warning("a repository could not be looked at", repo=repo, error=str(error))
+
+    async def _adopt(self) -> Counter[str]:
+        """Find the agents that lived when the last run ended: adopt those that do, record the end of those that do not."""
+        here = (facts for facts in self.flow.sessions.values() if not self.flow.elsewhere(facts.id))
+        live: list[tuple[SessionFacts, Handle]] = []
+        for facts in here:
+            if not facts.live:
+                forget_ended(self.home.session(facts.id))
+            elif handle := handle_of(facts):
+                live.append((facts, handle))
+        counts: Counter[str] = Counter(adopted=0, ended=0, lost=0)
+        interrupted = []
+        for facts, handle, found in await self._probe(live):
+            if not facts.remote and handle.boot_id != self.host.boot_id():
+                counts["lost"] += 1
+                interrupted += [facts.id] if facts.activity.state in IN_TURN else []
+                await self.observer.tell_end(facts.id, handle, Gone().exit, lost=RESTARTED)
+            elif isinstance(found, Gone):
+                counts["lost" if found.lost else "ended"] += 1
+                lost = "its terminal is gone" if found.lost else ""
+                await self.observer.tell_end(facts.id, handle, found.exit, lost=lost)
+            else:
+                counts["adopted"] += 1
+                if isinstance(found, Unseen):
+                    log.warning(
+                        "a session could not be looked at; it counts as alive", session=facts.id, reason=found.reason
+                    )
+        if interrupted:
+            self._background.append(asyncio.create_task(self._restore_in_turn(interrupted)))
+        return counts
+
+    async def _probe(self, live: list[tuple[SessionFacts, Handle]]) -> list[tuple[SessionFacts, Handle, Liveness]]:
+        """One look a runtime. A look that fails says nothing about the sessions."""
+        found: list[tuple[SessionFacts, Handle, Liveness]] = []
+        for place in {(facts.spec.runtime, facts.node) for facts, _ in live}:
+            mine = [(facts, handle) for facts, handle in live if (facts.spec.runtime, facts.node) == place]
+            try:
+                seen = await self.plugins.runtime_of(mine[0][0]).probe([handle for _, handle in mine])
+            except AoError as error:
+                seen = [Unseen(error.text)] * len(mine)
+            found += [(facts, handle, one) for (facts, handle), one in zip(mine, seen, strict=True)]
+        return found
+
+    async def _restore_in_turn(self, sessions: list[str]) -> None:
+        """After a restart of the machine: bring those back that were in a turn, one after the other."""
+        for session in sessions:
+            with contextlib.suppress(AoError):
+                await self.sessions.restore(session, key=f"boot:{self.host.boot_id()}")
+                await self.sessions.until(session, lambda facts: facts.live or facts.failure is not None, 60.0)
+
+    def _take_up(self, pending: list[Row]) -> None:
+        self.observer.start()
+        self.permissions.start()
+        self.bases.start()
+        self.stacks.start()
+        self.forge_watch.start()
+        self.tracking.start()
+        self.conflicts.start()
+        self.base_states.start()
+        self.live.start()
+        self.quota.start()
+        self.nodes.start()
+        self.waking.start()
+        self.power.start()
+        self.runner.start(pending)
+        for part in (
+            self.quiet,
+            self.agent_reviews,
+            self.budgets,
+            self.completion,
+            self.dependents,
+            self.assigning,
+            self.coordinators,
+            self.fixes,
+        ):
+            part.start()
+        self.admission.start()
+        self.names.start()
+        if self.home.schema.exists():
+            keep_schema(self.home.schema)
+
+    def _write_info(
+        self, url: str, note: str | None, certificate: tls.Certificate | None, *, standby: bool = False
+    ) -> None:
+        fingerprint = certificate.fingerprint if certificate else None
+        info = {
+            **({"note": note} if note else {}),
+            **({"fingerprint": fingerprint} if fingerprint else {}),
+            **({"standby": True} if standby else {}),
+            "pid": os.getpid(),
+            "startedAt": rfc3339(time.time()),
+            "socket": str(self.home.socket("daemon.sock")),
+            "url": url,
+            "version": __version__,
+        }
+        draft = self.home.info.with_suffix(".new")
+        draft.write_text(json.dumps(info) + "\n")
+        draft.chmod(0o600)
+        draft.replace(self.home.info)
+
+    # -- ending --------------------------------------------------------------------------------------------------------
+
+    async def shutdown(self, sessions: bool) -> None:
+        """End the daemon after the answer has been sent; true: stop all sessions first, their work saved."""
+        if sessions:
+            for part in (self.assigning, self.fixes, self.coordinators):
+                part.close()  # a place that becomes free is not for the next one
+            await self.flow.append()  # what one of them had just begun is recorded before
+            await self.sessions.stop_all(None)
+        asyncio.get_running_loop().call_later(0.05, self.ending.set)
+
+    async def _end(self, servers: Servers, serving: asyncio.Task[None]) -> None:
+        log.info("ending")
+        for task in self._background:
+            task.cancel()
+        for part in (
+            self.admission,
+            self.quiet,
+            self.agent_reviews,
+            self.budgets,
+            self.quota,
+            self.completion,
+            self.dependents,
+            self.assigning,
+            self.coordinators,
+            self.fixes,
+        ):
+            part.close()
+        self.conflicts.close()
+        self.base_states.close()
+        self.feed.close()
+        self.live.close()
+        servers.close()
+        await self.nodes.close()
+        await asyncio.gather(serving, return_exceptions=True)
+        patience = 0.0 if self.deposed else PATIENCE
+        await asyncio.gather(
+            self.runner.drain(patience), self.queue.close(), self.forge_watch.close(), self.tracking.close()
+        )
+        await self.observer.close()
+        self.waking.close()
+        await self.power.close()
+        self.permissions.close()
+        self.watch.close()
+        await self._tell(e.DaemonStopped())
+        await self.flow.stop()
+        self.names.close()
+        await self.flow.store.close()
+        if self.tracing is not None:
+            await self.tracing.close()
+        self.home.info.unlink(missing_ok=True)
+
+    async def _tell(self, body: e.Body) -> None:
+        with contextlib.suppress(AoError):
+            await self.flow.append(Event(body, self.flow.clock(), "daemon", uuid.uuid4().hex))
+
+
+class _Unheard:
+    """What went wrong where nobody waits for it. That the machine lacks something is one line, and not again and again."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, float] = {}
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        short = error if isinstance(error, AoError) else machine_short(error) if error else None
+        if short is None:
+            loop.default_exception_handler(context)
+        elif self._told.get(short.text, 0.0) < loop.time() - TOLD_AGAIN:
+            self._told[short.text] = loop.time()
+            log.warning(str(context.get("message") or "something could not be done"), error=str(short))
+
+
+def _settle() -> None:
+    """What is there by now stays: to look for garbage in it again and again would hold everybody up for a tenth of a second each time."""
+    gc.collect()
+    gc.freeze()
+
+
+@dataclass(slots=True)
+class _Doors:
+    """What is listened on, and what is behind it."""
+
+    servers: Servers
+    address: str
+    url: str
+    note: str | None
+    certificate: tls.Certificate | None
+    unix: Entrance
+    tcp: Entrance
+    serving: asyncio.Task[None] | None = None
+
+    async def serve(self) -> asyncio.Task[None]:
+        """Answer from now on; returns what lasts as long as that."""
+        if self.serving is None:
+            self.serving = asyncio.create_task(self.servers.serve(self.unix, self.tcp))
+            started = asyncio.create_task(self.servers.started.wait())
+            await asyncio.wait([started, self.serving], return_when=asyncio.FIRST_COMPLETED)
+            if self.serving.done():
+                started.cancel()
+                await self.serving
+        return self.serving
+
+
+@contextlib.contextmanager
+def locked(home: Home) -> Iterator[None]:
+    """Hold the home's lock while the daemon lives. The kernel lets it go with the process, so it is never stale."""
+    owner = home.path.stat().st_uid
+    if owner != os.getuid():
+        raise Conflict(f"{home.path} belongs to another user (uid {owner})", "set AO_HOME to a folder of your own")
+    with home.lock.open("a+") as file:
+        home.lock.chmod(0o600)  # whoever may read it may hold it, and keep the daemon from starting
+        give_up = time.monotonic() + DYING_WITHIN
+        while (holder := _lock_or_holder(file)) is not None:
+            # One that was killed this moment holds the lock until the last of it is gone.
+            if (holder.isdigit() and alive(int(holder))) or time.monotonic() > give_up:
+                raise Conflict(
+                    f"a daemon runs already for {home.path} (pid {holder})", "use it, or end it: ao shutdown"
+                )
+            time.sleep(0.02)
+        file.seek(0)
+        file.truncate()
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        yield
+
+
+def _lock_or_holder(file: TextIO) -> str | None:
+    """Take the lock, or say who has it."""
+    if lock.take(file):
+        return None
+    file.seek(0)
+    return file.read().strip()
+
+
+def set_up_log(home: Home, foreground: bool) -> log_setup.Written:
+    """Log to the terminal or to the log file."""
+    stream = sys.stderr if foreground else home.log.open("a", buffering=1)
+    if not foreground:
+        home.log.chmod(0o600)
+        os.dup2(stream.fileno(), 2)
+    return log_setup.set_up(stream)
+
+
+def main() -> int:
+    """Run the daemon; returns its exit code."""
+    parser = argparse.ArgumentParser(
+        prog="agent_orchestrator.daemon.__main__", description="The daemon of Agent Orchestrator."
+    )
+    parser.add_argument("--port", type=int, help="TCP port; taken: an error")
+    parser.add_argument("--host", help="address to listen on")
+    parser.add_argument("--tls", action="store_true", help="serve TCP by TLS, with a certificate of its own")
+    parser.add_argument("--tls-cert", metavar="FILE", help="serve TCP by TLS, with this certificate")
+    parser.add_argument("--tls-key", metavar="FILE", help="and this key")
+    parser.add_argument("--insecure", action="store_true", help="let other machines reach it without TLS")
+    parser.add_argument("--config", type=Path, help="configuration file whose port, host and database count")
+    parser.add_argument("--foreground", action="store_true", help="log to this terminal")
+    options = parser.parse_args()
+    home = Home.here()
+    keep_from_others()
+    try:
+        home.make()
+        written = set_up_log(home, options.foreground)
+        raise_descriptors()
+        watchdog = Watchdog()
+        with locked(home), asyncio.Runner(loop_factory=watchdog.loop) as runner:
+            make_launchers(str(home.programs))
+            begin_anew(os.environ, str(home.programs))
+            if not options.foreground:
+                written.bound(home.log)
+            try:
+                runner.run(to_its_end(_run(home, options, watchdog)))
+            finally:
+                _end_within(ENDS_WITHIN)
+    except AoError as error:
+        sys.stderr.write(KNOWN.text(f"ao: {error}\n"))
+        return error.exit_code
+    except OSError as error:
+        sys.stderr.write(f"ao: {home.path} cannot be used: {machine_short(error) or error}\n")
+        return 1
+    return 0
+
+
+def _end_within(seconds: float) -> None:
+    """Whatever holds on: one that neither serves nor ends would keep every other from starting, and being killed costs nothing."""
+    end = threading.Timer(seconds, os._exit, (1,))
+    end.daemon = True
+    end.start()
+
+
+async def _run(home: Home, options: argparse.Namespace, watchdog: Watchdog) -> None:
+    wanted = tls.Wanted(options.tls, options.tls_cert, options.tls_key, options.insecure)
+    theirs = bool(options.config) and await foreign(LocalHost(), home, options.config)
+    daemon = Daemon(home, watchdog, options.config, foreign=theirs)
+    await daemon.run(options.host, options.port, wanted if wanted != tls.Wanted() else None)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

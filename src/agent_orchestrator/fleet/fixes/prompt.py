@@ -1,0 +1,54 @@
+"""The task of an agent that is to fix one cause."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from agent_orchestrator.changes.checks.summary import plain
+from agent_orchestrator.fleet.fixes.causes import ALL, Group
+from agent_orchestrator.fleet.fixes.model import Failure, Tool, cut
+
+MOST_LISTED = 40
+MOST_DETAILED = 8
+DETAIL = 1500
+
+RULES = """\
+What counts as fixed is measured, in a clean checkout of your commit, by the same commands:
+- every failure above is gone, and nothing fails that did not fail before;
+- the tests above are there, run and pass. Do not delete, skip or weaken a test, unless the test itself is wrong: then correct it, and \
+say in your summary why it was wrong;
+- nothing is silenced: no new `# noqa`, `# type: ignore`, `eslint-disable`, `@ts-ignore`, `#[allow]`, skip or xfail marks, and no change \
+to the tools' settings.
+Fix the cause, not each symptom, and change nothing unrelated: other agents work on other failures of this \
+repository at the same time. Where whole commands are to pass before you finish, that means your failures: the others are theirs."""
+
+
+def title(group: Group) -> str:
+    """The session's title."""
+    return f"Fix: {group.title}"
+
+
+def prompt(group: Group, tools: Sequence[Tool], commit: str, base: str) -> str:
+    """The task."""
+    count = len(group.failures)
+    many = "this failure" if count == 1 else f"these {count} failures, which likely have one cause"
+    many = "everything that fails" if group.key == ALL else many
+    lines = [f"Fix {many}: {group.title}", "", f"Measured on {base} at {commit[:12]}.", ""]
+    for number, failure in enumerate(group.failures[:MOST_LISTED], 1):
+        lines += _failure(number, failure)
+    if count > MOST_LISTED:
+        lines.append(f"… and {count - MOST_LISTED} more.")
+    lines += ["", "Reproduce them by:"]
+    named = [tool for tool in tools if tool.name in group.tools]
+    lines += [f"    {f'cd {tool.folder} && ' if tool.folder else ''}{tool.command}" for tool in named or tools]
+    return "\n".join([*lines, "", RULES])
+
+
+def _failure(number: int, failure: Failure) -> list[str]:
+    where = f" ({failure.file}:{failure.line})" if failure.file and failure.line else ""
+    named = f"{failure.rule} {failure.file}" if failure.rule and not failure.test else failure.id
+    lines = [f"{number}. {failure.tool}: {' '.join(named.split())}{where}"]
+    detail = plain(failure.detail).strip("\n")
+    if number > MOST_DETAILED or not detail:
+        detail = failure.message
+    return [*lines, *(f"   > {line}".rstrip() for line in cut(detail, DETAIL).split("\n"))]

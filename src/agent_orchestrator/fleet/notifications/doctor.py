@@ -1,0 +1,74 @@
+"""Trying notifiers on request, and what `ao doctor` says of them."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+from agent_orchestrator.base.health import finding
+from agent_orchestrator.core.notices import Notice
+from agent_orchestrator.errors import AoError, Missing, NotFound
+from agent_orchestrator.fleet.notifications.service import Notifying, send
+from agent_orchestrator.fleet.notifications.targets import Target
+from agent_orchestrator.protocols import Checked
+
+
+class Trial:
+    """Sends a test by each notifier, and says what came of it."""
+
+    def __init__(self, notifying: Notifying) -> None:
+        self.notifying = notifying
+
+    async def run(self, project: str | None, names: Sequence[str] = ()) -> list[dict[str, Any]]:
+        """Test a project's notifiers, all or those that are named; each is tried once, at once, whatever the hour."""
+        targets = self.notifying.targets.of(project) if project else self.notifying.targets.everywhere()
+        known = list(dict.fromkeys(target.name for target in targets))
+        for name in names:
+            if name not in known:
+                raise NotFound(f"there is no notifier {name!r}", f"known: {', '.join(known) or 'none'}")
+        return [await self._one(target) for target in targets if not names or target.name in names]
+
+    async def _one(self, target: Target) -> dict[str, Any]:
+        test = Notice(
+            id=f"test-{uuid.uuid4().hex[:8]}",
+            title="Agent Orchestrator: a test",
+            message="This is a test of your notifications. Nothing happened, and there is nothing to do.",
+            trigger="test",
+            project=target.project.id,
+            at=self.notifying.flow.clock(),
+        )
+        problem: AoError | None = None
+        try:
+            await send(self.notifying.targets.make(target), self.notifying.message(target, [test]))
+        except AoError as error:
+            problem = error
+        routed = [level for level, names in target.project.routing.items() if target.name in names]
+        return {
+            "name": target.name,
+            "plugin": target.settings.plugin,
+            "project": target.project.id or None,
+            "levels": routed,
+            "sent": problem is None,
+            "problem": problem.text if problem else None,
+            "remedy": (problem.remedy or None) if problem else None,
+        }
+
+    async def checkup(self) -> list[dict[str, Any]]:
+        """How each notifier stands; sends nothing."""
+        return [await self._check(target) for target in self.notifying.targets.everywhere()]
+
+    async def _check(self, target: Target) -> dict[str, Any]:
+        name = f"notifier {target.name}"
+        trouble = self.notifying.health.of(target.receiver)
+        if trouble is not None and trouble.told:
+            return finding(name, "warning", trouble.error, trouble.remedy)
+        try:
+            notifier = self.notifying.targets.make(target)
+            if isinstance(notifier, Checked):
+                await notifier.check()
+        except Missing as error:
+            return finding(name, "warning", error.text, error.remedy)
+        except AoError as error:
+            return finding(name, "failed", error.text, error.remedy)
+        return finding(name, "ok", f"{target.settings.plugin}; try it: ao notify test {target.name}")

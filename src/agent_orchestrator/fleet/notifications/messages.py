@@ -1,0 +1,58 @@
+"""Notices as the notification that a notifier sends: one as it is, several as a list."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from urllib.parse import quote
+
+from agent_orchestrator.core.notices import Notice
+from agent_orchestrator.core.rules import PRIORITIES
+from agent_orchestrator.protocols import Notification, NotificationAction
+from agent_orchestrator.protocols.text import one_line
+
+MOST_LINES = 40
+"""Notices that a list tells of; of the others it tells how many."""
+LONGEST_LINE = 300
+
+
+def alone(notice: Notice, url: str, actions: Sequence[NotificationAction] = ()) -> Notification:
+    """One notice, with what can be done about it."""
+    place = f"{url}/sessions/{quote(notice.session)}" if notice.session else url
+    return Notification(
+        title=notice.title,
+        message=notice.message,
+        level=notice.level,
+        session_id=notice.session or None,
+        project=notice.project or None,
+        trigger=notice.trigger,
+        id=notice.id,
+        time=notice.at,
+        url=place if url else "",
+        actions=tuple(actions),
+    )
+
+
+def together(notices: Sequence[Notice], url: str) -> Notification:
+    """Several notices as one message, the most urgent first."""
+    ordered = sorted(notices, key=lambda one: (_urgency(one.level), one.at))
+    lines = [one_line(f"• {one.title}: {one.message}", LONGEST_LINE) for one in ordered[:MOST_LINES]]
+    if len(ordered) > MOST_LINES:
+        lines.append(f"… and {len(ordered) - MOST_LINES} more: ao events")
+    projects, sessions = {one.project for one in notices}, {one.session for one in notices}
+    project = projects.pop() if len(projects) == 1 else ""
+    session = sessions.pop() if len(sessions) == 1 else ""
+    return Notification(
+        title=f"{len(notices)} notifications{f' of {project}' if project else ''}",
+        message="\n".join(lines),
+        level=ordered[0].level,
+        session_id=session or None,
+        project=project or None,
+        trigger="digest",
+        id=f"{notices[0].id}+{len(notices) - 1}",
+        time=max(one.at for one in notices),
+        url=url,
+    )
+
+
+def _urgency(level: str) -> int:
+    return PRIORITIES.index(level) if level in PRIORITIES else len(PRIORITIES)

@@ -1,0 +1,149 @@
+"""The action `command`: runs what the configuration says in the session's workspace, with the session's environment, in bounded time.
+
+Nothing from outside becomes part of the command: what happened is handed over as a JSON file, named by `$AO_REACTION_FILE`. A command
+that ran when the daemon died is ended, run again, and says so (`$AO_REPEATED`, and in its event).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import re
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+
+from agent_orchestrator.base.home import Home
+from agent_orchestrator.base.text.redaction import KNOWN
+from agent_orchestrator.config.projects.projects import Projects
+from agent_orchestrator.core import events as e
+from agent_orchestrator.core.effects import Effect
+from agent_orchestrator.core.engine import Flow
+from agent_orchestrator.core.events import Event
+from agent_orchestrator.core.facts import SessionFacts
+from agent_orchestrator.core.reactions import Intent
+from agent_orchestrator.core.rules import Rule
+from agent_orchestrator.errors import AoError, Conflict, Temporary
+from agent_orchestrator.fleet.notifications.quiet_hours import Quiet
+from agent_orchestrator.plugins.agents.shared.spool import clean_text
+from agent_orchestrator.plugins.runtimes.process_tree import stop_family
+from agent_orchestrator.protocols.host import Host
+from agent_orchestrator.sessions.lifecycle import Lifecycle
+from agent_orchestrator.sessions.plugins import Plugins
+
+LAST_LINES = 20
+LONGEST_LOG = 4 << 20
+"""Bytes of output that are kept."""
+
+
+class Commanding:
+    """Runs rules' commands."""
+
+    def __init__(
+        self,
+        flow: Flow,
+        home: Home,
+        host: Host,
+        plugins: Plugins,
+        projects: Projects,
+        lifecycle: Lifecycle,
+        quiet: Quiet,
+    ) -> None:
+        self.flow = flow
+        self.home = home
+        self.host = host
+        self.plugins = plugins
+        self.projects = projects
+        self.lifecycle = lifecycle
+        self.quiet = quiet
+
+    def effects(self) -> dict[str, Effect]:
+        """By kind of intent."""
+        return {"command": Effect(self.run, ambiguous=True)}
+
+    async def run(self, intent: Intent, attempts: int) -> Sequence[Event]:
+        """Run a rule's command to its end; what it printed and how it ended is told."""
+        facts = self.flow.sessions[intent.session]
+        told = self._told(facts, intent)
+        if attempts:
+            await self._end_leftover(told)
+        rules = self.flow.rules(facts.project, facts.spec.profile)
+        rule = next((one for one in rules if one.name == intent.args["rule"] and one.command), None)
+        if rule is None:
+            return []
+        try:
+            body = await self._run(facts, rule, intent, told, repeated=attempts > 0)
+        except AoError as error:
+            body = e.CommandFinished(rule.name, None, f"it could not be run: {error}", repeated=attempts > 0)
+        events: list[e.Body] = [body]
+        if body.code != 0:
+            how = "was ended by its time limit" if body.code is None and body.log else f"exited with {body.code}"
+            text = f"the command {how if body.log else 'did not run'}\n{body.output}".strip()
+            title = f"{facts.id}: the command of rule {rule.name} failed"
+            events.append(
+                self.quiet.gate(facts.project, e.Notified(rule.trigger, title, text, rule.priority or "warning"))
+            )
+        now, source = self.flow.clock(), f"rule {rule.name}"
+        return [
+            Event(one, now, source, f"{intent.key}:{number}", facts.project, facts.id)
+            for number, one in enumerate(events)
+        ]
+
+    def _told(self, facts: SessionFacts, intent: Intent) -> Path:
+        """The file that tells the command what happened; no other command's."""
+        unique = hashlib.sha256(intent.key.encode()).hexdigest()[:12]
+        name = re.sub(r"[^A-Za-z0-9._-]", "-", str(intent.args["rule"]))
+        return self.home.session(facts.id) / "reactions" / f"{name}-{unique}.json"
+
+    async def _end_leftover(self, told: Path) -> None:
+        """End what a daemon that is no more left running of this command: its file's name is in its environment."""
+        while strays := self.host.marked("AO_REACTION_FILE", str(told)):
+            await asyncio.gather(*(stop_family(self.host, stray, 0.0) for stray in strays))
+
+    async def _run(
+        self, facts: SessionFacts, rule: Rule, intent: Intent, told: Path, *, repeated: bool
+    ) -> e.CommandFinished:
+        project = self.plugins.project(facts.project)
+        await self.projects.check_trust(project, facts.spec.profile, reactions=True)
+        site = self.plugins.site_of(facts)
+        if facts.place is None or not facts.place.present or not await site.present(Path(facts.place.path)):
+            raise Conflict(f"{facts.id} has no workspace", f"bring it back: ao restore {facts.id}")
+        await self.plugins.here.login_ready.wait()
+        told.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        log = told.with_suffix(".log")
+        told.write_text(json.dumps(dict(intent.args.get("variables") or {}), ensure_ascii=False), encoding="utf-8")
+        env = {
+            **self.lifecycle.environment(facts, agent=False),
+            "AO_RULE": rule.name,
+            "AO_TRIGGER": rule.trigger,
+            "AO_ATTEMPT": str(intent.args.get("attempt", 1)),
+            "AO_REACTION_FILE": str(told),
+            **({"AO_REPEATED": "1"} if repeated else {}),
+        }
+        last: deque[str] = deque(maxlen=LAST_LINES)
+        loop = asyncio.get_running_loop()
+        begun, kept = loop.time(), 0
+        code: int | None
+        with log.open("w", encoding="utf-8", errors="replace") as file:
+
+            def keep(line: str) -> None:
+                nonlocal kept
+                last.append(clean_text(line)[:500])
+                kept += len(line) + 1
+                if kept <= LONGEST_LOG:
+                    file.write(f"{line}\n")
+
+            said = KNOWN.lines(keep)
+            try:
+                code = await site.host.stream(
+                    rule.command, said.feed, cwd=Path(facts.place.path), env=env, timeout=rule.timeout, grace=2.0
+                )
+            except Temporary:
+                code = None
+                said.feed(f"ended: it ran for over {rule.timeout:g} s")
+            finally:
+                said.rest()
+        return e.CommandFinished(
+            rule.name, code, "\n".join(last), str(log), round(loop.time() - begun, 3), repeated=repeated
+        )

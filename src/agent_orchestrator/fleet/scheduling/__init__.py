@@ -1,0 +1,1 @@
+"""Which session starts when, and which agent takes which issue."""

@@ -1,0 +1,1 @@
+"""Tokens, dollars, budgets and the usage limits of accounts."""

@@ -1,0 +1,1 @@
+"""`claude-code`: Anthropic's Claude Code."""

@@ -1,0 +1,1 @@
+"""`codex`: OpenAI's Codex CLI."""

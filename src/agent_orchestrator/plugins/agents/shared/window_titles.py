@@ -1,0 +1,61 @@
+"""Reading the window titles that a CLI sets, from what its terminal logged."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from agent_orchestrator.protocols import AgentRun, Heard
+from agent_orchestrator.protocols.reports import Report
+
+FARTHEST_BACK = 4 * 1024 * 1024
+"""Bytes of the log that are looked at when nobody read it before."""
+LONGEST_TITLE = 1024
+
+_TITLE = re.compile(rb"\x1b\][02];([^\x07\x1b\n]*)(?:\x07|\x1b\\)")
+
+
+@dataclass(frozen=True, slots=True)
+class Title:
+    """A title, and where in the log it was set."""
+
+    text: str
+    start: int
+    end: int
+
+
+class Titles:
+    """The titles set since the last reading, also by an earlier daemon."""
+
+    place = "title"
+
+    def __init__(self, run: AgentRun, begin: int = 0) -> None:
+        """Nothing before `begin` counts: an earlier launch printed it."""
+        self._log = run.log
+        self._offset = max(begin, run.cursors.get(self.place, 0))
+        run.changes.watch(run.log)
+
+    def read(self) -> Iterator[Title]:
+        """Those that came since."""
+        try:
+            with self._log.open("rb") as file:
+                size = file.seek(0, 2)
+                start = max(self._offset if self._offset <= size else 0, size - FARTHEST_BACK)
+                file.seek(start)
+                data = file.read()
+        except OSError:
+            return
+        seen = 0
+        for match in _TITLE.finditer(data):
+            seen = match.end()
+            yield Title(match[1].decode(errors="replace").strip(), start + match.start(), start + match.end())
+        open_ = data.rfind(b"\x1b]", seen)
+        rest = open_ if open_ >= 0 and len(data) - open_ < LONGEST_TITLE else len(data)
+        if data.endswith(b"\x1b"):
+            rest = min(rest, len(data) - 1)
+        self._offset = start + rest
+
+    def heard(self, title: Title, *reports: Report) -> Heard:
+        """What a title says, told once."""
+        return Heard(reports, "title", self.place, title.start, title.end)

@@ -1,0 +1,1 @@
+"""Pull requests and issues at GitHub."""

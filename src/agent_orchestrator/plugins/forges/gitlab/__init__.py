@@ -1,0 +1,1 @@
+"""Merge requests and issues at GitLab."""

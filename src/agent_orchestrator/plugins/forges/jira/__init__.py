@@ -1,0 +1,1 @@
+"""Issues at Jira."""

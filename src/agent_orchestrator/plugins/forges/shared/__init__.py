@@ -1,0 +1,1 @@
+"""What the plugins of forges and trackers share: HTTP, request budget, webhook signatures, tokens."""

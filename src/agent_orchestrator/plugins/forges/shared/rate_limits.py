@@ -1,0 +1,24 @@
+"""What is left of a host's grants, for background reading and for people."""
+
+from __future__ import annotations
+
+from agent_orchestrator.plugins.forges.shared.http import Http
+
+
+def longest_wait(http: Http | None) -> float:
+    """Seconds that reading which nobody waits for should wait; nothing was asked yet: none."""
+    if http is None:
+        return 0.0
+    return max([http.budget.wait(), *(row.pause for row in http.budget.shown())])
+
+
+def lines(http: Http | None) -> list[str]:
+    """A line for each kind of request: `graphql: 4,998 of 5,000 left, anew in 41 min`."""
+    if http is None:
+        return []
+    return [
+        f"{row.resource}: {row.remaining:,} of {row.limit:,} left, anew in {row.resets_in / 60:.0f} min"
+        + (f"; {row.others:,} used by others with this token" if row.others else "")
+        + (f"; background reading pauses {row.pause:.0f} s" if row.pause else "")
+        for row in http.budget.shown()
+    ]

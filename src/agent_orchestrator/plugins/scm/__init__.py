@@ -1,1 +1,0 @@
-"""Where pull requests, checks and reviews live."""

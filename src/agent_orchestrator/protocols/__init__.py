@@ -1,0 +1,118 @@
+"""The seven slots and what they exchange. Plugins import from here; `agent_orchestrator.protocols` is public, its modules are not.
+
+A session is one agent working on one task in one workspace on one branch. Four slots make one run:
+
+    Workspace  makes the folder and the branch          plugins/workspaces/
+    Agent      knows one CLI: how to start, read and talk to it   plugins/agents/
+    Runtime    keeps the agent's terminal alive         plugins/runtimes/
+    Terminal   opens a session for a person             plugins/terminals/
+
+and three connect it to the world: `Tracker` (issues), `SCM` (pull requests, checks, reviews), both in `forge.py`; `Notifier` (people).
+
+How an agent is heard: it appends lines to its spool (`plugins/agents/shared/spool.py` reads them), its plugin listens to its records, transcript, hooks or
+protocol (`Listens`), its process ends, its branch moves, its screen changes; `sessions/agents/observer.py` turns each into an event and
+appends it to the flow. What the flow decides comes back as effects
+(`sessions/lifecycle.py`), which call the plugins below.
+
+A plugin is one class in one file. It is made as `Plugin(config, host)`: `config` is its own part of the
+configuration, `host` the machine it acts on (`base/host.py`; the only way to start a process). It keeps no state that a
+restart of the daemon would miss: whatever must be remembered goes into what its methods return, which the daemon
+stores as events (`core/events.py`).
+
+Methods that touch the outside are called by effects (`core/effects.py`), which may be repeated after a crash. So each of
+them is safe to call again with the same arguments: it finds what it did and finishes it.
+"""
+
+from __future__ import annotations
+
+from agent_orchestrator.protocols.agent import Activity as Activity
+from agent_orchestrator.protocols.agent import Agent as Agent
+from agent_orchestrator.protocols.agent import AgentContext as AgentContext
+from agent_orchestrator.protocols.agent import AgentLaunch as AgentLaunch
+from agent_orchestrator.protocols.agent import AgentRun as AgentRun
+from agent_orchestrator.protocols.agent import Answers as Answers
+from agent_orchestrator.protocols.agent import Changes as Changes
+from agent_orchestrator.protocols.agent import Delivers as Delivers
+from agent_orchestrator.protocols.agent import Found as Found
+from agent_orchestrator.protocols.agent import Headless as Headless
+from agent_orchestrator.protocols.agent import Heard as Heard
+from agent_orchestrator.protocols.agent import Keeps as Keeps
+from agent_orchestrator.protocols.agent import Kept as Kept
+from agent_orchestrator.protocols.agent import Listens as Listens
+from agent_orchestrator.protocols.agent import NeedsWorkspace as NeedsWorkspace
+from agent_orchestrator.protocols.agent import Permission as Permission
+from agent_orchestrator.protocols.agent import Portable as Portable
+from agent_orchestrator.protocols.agent import ScreenRules as ScreenRules
+from agent_orchestrator.protocols.agent import Submits as Submits
+from agent_orchestrator.protocols.agent import Turn as Turn
+from agent_orchestrator.protocols.agent import TurnLine as TurnLine
+from agent_orchestrator.protocols.agent import Types as Types
+from agent_orchestrator.protocols.forge import LONGEST_TEXT as LONGEST_TEXT
+from agent_orchestrator.protocols.forge import SCM as SCM
+from agent_orchestrator.protocols.forge import Access as Access
+from agent_orchestrator.protocols.forge import Author as Author
+from agent_orchestrator.protocols.forge import BaseChecks as BaseChecks
+from agent_orchestrator.protocols.forge import Hint as Hint
+from agent_orchestrator.protocols.forge import Hooks as Hooks
+from agent_orchestrator.protocols.forge import Issue as Issue
+from agent_orchestrator.protocols.forge import IssueChange as IssueChange
+from agent_orchestrator.protocols.forge import Known as Known
+from agent_orchestrator.protocols.forge import KnowsBases as KnowsBases
+from agent_orchestrator.protocols.forge import Lack as Lack
+from agent_orchestrator.protocols.forge import Merged as Merged
+from agent_orchestrator.protocols.forge import Merging as Merging
+from agent_orchestrator.protocols.forge import Metered as Metered
+from agent_orchestrator.protocols.forge import PullCheck as PullCheck
+from agent_orchestrator.protocols.forge import PullComment as PullComment
+from agent_orchestrator.protocols.forge import PullReview as PullReview
+from agent_orchestrator.protocols.forge import PullSpec as PullSpec
+from agent_orchestrator.protocols.forge import PullState as PullState
+from agent_orchestrator.protocols.forge import SignedIn as SignedIn
+from agent_orchestrator.protocols.forge import Tracker as Tracker
+from agent_orchestrator.protocols.forge import TrackerComment as TrackerComment
+from agent_orchestrator.protocols.forge import Unmergeable as Unmergeable
+from agent_orchestrator.protocols.forge import Waiting as Waiting
+from agent_orchestrator.protocols.forge import WebhookDelivery as WebhookDelivery
+from agent_orchestrator.protocols.host import Completed as Completed
+from agent_orchestrator.protocols.host import Host as Host
+from agent_orchestrator.protocols.host import ProcessId as ProcessId
+from agent_orchestrator.protocols.host import Report as Report
+from agent_orchestrator.protocols.notifier import Notification as Notification
+from agent_orchestrator.protocols.notifier import NotificationAction as NotificationAction
+from agent_orchestrator.protocols.notifier import Notifier as Notifier
+from agent_orchestrator.protocols.plugin import Clock as Clock
+from agent_orchestrator.protocols.plugin import Plugin as Plugin
+from agent_orchestrator.protocols.plugin import PluginFactory as PluginFactory
+from agent_orchestrator.protocols.plugin import Sleep as Sleep
+from agent_orchestrator.protocols.records import record as record
+from agent_orchestrator.protocols.runtime import Alive as Alive
+from agent_orchestrator.protocols.runtime import Container as Container
+from agent_orchestrator.protocols.runtime import Delivered as Delivered
+from agent_orchestrator.protocols.runtime import Delivery as Delivery
+from agent_orchestrator.protocols.runtime import Exit as Exit
+from agent_orchestrator.protocols.runtime import Furnishes as Furnishes
+from agent_orchestrator.protocols.runtime import Gone as Gone
+from agent_orchestrator.protocols.runtime import Handle as Handle
+from agent_orchestrator.protocols.runtime import Held as Held
+from agent_orchestrator.protocols.runtime import LaunchSpec as LaunchSpec
+from agent_orchestrator.protocols.runtime import Liveness as Liveness
+from agent_orchestrator.protocols.runtime import Mount as Mount
+from agent_orchestrator.protocols.runtime import Runtime as Runtime
+from agent_orchestrator.protocols.runtime import Typable as Typable
+from agent_orchestrator.protocols.runtime import Undeliverable as Undeliverable
+from agent_orchestrator.protocols.runtime import Unseen as Unseen
+from agent_orchestrator.protocols.runtime import Watchable as Watchable
+from agent_orchestrator.protocols.terminal import Checked as Checked
+from agent_orchestrator.protocols.terminal import Terminal as Terminal
+from agent_orchestrator.protocols.terminal import Window as Window
+from agent_orchestrator.protocols.text import clean_text as clean_text
+from agent_orchestrator.protocols.text import file_name as file_name
+from agent_orchestrator.protocols.text import is_seen as is_seen
+from agent_orchestrator.protocols.text import one_line as one_line
+from agent_orchestrator.protocols.text import visible as visible
+from agent_orchestrator.protocols.text import without_commands as without_commands
+from agent_orchestrator.protocols.text import without_orders as without_orders
+from agent_orchestrator.protocols.text import writable as writable
+from agent_orchestrator.protocols.workspace import Workspace as Workspace
+from agent_orchestrator.protocols.workspace import WorkspaceInfo as WorkspaceInfo
+from agent_orchestrator.protocols.workspace import WorkspaceSpec as WorkspaceSpec

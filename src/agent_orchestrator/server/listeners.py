@@ -1,0 +1,321 @@
+"""Serving: the Unix socket and TCP, on the loopback or by TLS, both in the daemon's own event loop.
+
+Sockets are bound (and callers may connect) before anything is served; the first request is answered once `serve` runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import resource
+import socket
+import stat
+import sys
+import time
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+from weakref import WeakSet
+
+import structlog
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from agent_orchestrator.base.rate_limit import Recent
+from agent_orchestrator.errors import AoError, Conflict, Denied, UsageError, machine_short
+from agent_orchestrator.server.access.auth import is_git
+from agent_orchestrator.server.access.peers import peer_user
+from agent_orchestrator.server.access.tls import Certificate
+from agent_orchestrator.server.app import App
+from agent_orchestrator.server.standby import Entrance
+
+HEAD_LIMIT = 1 << 16
+"""Bytes that a request's line and headers may have."""
+HEAD_SECONDS = 20.0
+"""Seconds in which a request's line and headers must have come, from the connection's or the request's beginning."""
+BODY_SECONDS = 120.0
+"""Seconds in which its body must have come."""
+GRACE = 2
+"""Seconds that requests in progress have to finish when the daemon ends."""
+_BACKLOG = 1024
+_PORTS_TO_TRY = 100
+_HEADERS = [
+    ("X-Content-Type-Options", "nosniff"),
+    ("Referrer-Policy", "no-referrer"),
+    ("X-Frame-Options", "DENY"),
+    ("Cross-Origin-Resource-Policy", "same-origin"),
+]
+
+log = structlog.get_logger(__name__)
+_full = Recent(1, 60.0, time.monotonic)
+
+
+def bind_unix(path: Path) -> socket.socket:
+    """A listening Unix socket for its owner only, in place of a stale one. The caller holds the daemon's lock."""
+    # Bound under another name and then renamed: at no moment can another user, or a caller too early, connect.
+    unfinished = path.with_name(path.name + "~")
+    unfinished.unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listener.bind(str(unfinished))
+        unfinished.chmod(0o600)
+        listener.listen(_BACKLOG)
+        unfinished.replace(path)
+    except OSError as error:
+        listener.close()
+        unfinished.unlink(missing_ok=True)
+        raise AoError(
+            f"the socket {path} cannot be made: {error.strerror or error}",
+            "check the folder, or set AO_HOME to another one",
+        ) from None
+    return listener
+
+
+def bind_tcp(host: str, port: int, explicit: bool) -> tuple[socket.socket, str | None]:
+    """A listening TCP socket. A taken port that was asked for is an error; the default moves on, which the note says."""
+    if not 0 <= port <= 65535:
+        raise UsageError(f"{port} is no port", "choose one from 1 to 65535")
+    tries = 1 if explicit or port == 0 else min(_PORTS_TO_TRY, 65536 - port)
+    for candidate in range(port, port + tries):
+        listener = _try_bind(host, candidate)
+        if listener is not None:
+            return listener, None if candidate == port else f"port {port} is taken, so this is port {candidate}"
+    raise Conflict(
+        f"port {port} on {host} is taken"
+        if tries == 1
+        else f"the ports {port} to {port + tries - 1} on {host} are taken",
+        "choose another with --port or `port:` in the configuration, or end the program that listens there",
+    )
+
+
+def _try_bind(host: str, port: int) -> socket.socket | None:
+    """A socket that listens there; none if somebody else does."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (socket.gaierror, UnicodeError):
+        raise UsageError(f"the host {host} is not known", "use 127.0.0.1, or an address of this machine") from None
+    family, kind, protocol, _, address = min(found, key=lambda entry: entry[0] != socket.AF_INET)
+    listener = _Listener(family, kind, protocol)
+    try:
+        if sys.platform == "win32":
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)
+        else:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        if error.errno == errno.EADDRINUSE:
+            return None
+        if error.errno == errno.EACCES:
+            raise Denied(f"port {port} on {host} may not be used", "choose a port above 1023") from None
+        raise UsageError(
+            f"{host} is no address of this machine: {error.strerror}", "use 127.0.0.1, or an address of this machine"
+        ) from None
+    return listener
+
+
+def url_of(listener: socket.socket, host: str, *, secure: bool = False) -> str:
+    """The address to call a TCP listener by; a name stays as given, and a wildcard is called by loopback."""
+    name = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}.get(host, f"[{host}]" if ":" in host else host)
+    return f"http{'s' if secure else ''}://{name}:{listener.getsockname()[1]}"
+
+
+class _Listener(socket.socket):
+    """Takes only so many connections at once, TLS that is not agreed upon yet included: what is left is for the daemon's own work."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._taken: WeakSet[socket.socket] = WeakSet()
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        connection, address = super().accept()
+        if len(self._taken) >= _most_connections():
+            self._taken = WeakSet(one for one in self._taken if one.fileno() >= 0)
+        if len(self._taken) >= _most_connections():
+            connection.close()
+            if not _full.wait(""):
+                _full.add("")
+                log.warning("refused", reason="too many connections are open", peer=address[0])
+            raise ConnectionAbortedError  # as if he had hung up himself
+        self._taken.add(connection)
+        return connection, address
+
+
+class Servers:
+    """The two servers on sockets that are bound already; `unix` is none where there are no Unix sockets."""
+
+    def __init__(
+        self,
+        unix: socket.socket | None,
+        tcp: socket.socket | None,
+        unix_path: Path | None = None,
+        certificate: Certificate | None = None,
+    ) -> None:
+        self._unix, self._tcp = unix, tcp
+        self._certificate = certificate
+        self._unix_path = unix_path
+        self._inode = unix_path.stat().st_ino if unix is not None and unix_path is not None else None
+        self._servers: list[_Server] = []
+        self._apps: list[App | Entrance] = []
+        self._closing = asyncio.Event()
+        self.started = asyncio.Event()
+        """Set once requests are answered."""
+
+    @classmethod
+    def bind(
+        cls, unix_path: Path, host: str, port: int, explicit: bool, certificate: Certificate | None = None
+    ) -> tuple[Servers, str, str | None]:
+        """Bind both sockets; returns the servers, the address to call TCP by, and what is to be said about the port."""
+        tcp, note = bind_tcp(host, port, explicit)
+        try:
+            unix = bind_unix(unix_path) if hasattr(socket, "AF_UNIX") else None
+        except AoError:
+            tcp.close()
+            raise
+        return cls(unix, tcp, unix_path, certificate), url_of(tcp, host, secure=certificate is not None), note
+
+    async def serve(self, app_unix: App | Entrance, app_tcp: App | Entrance) -> None:
+        """Answer requests until `close` is called and those in progress are done."""
+        pairs = [(app, sock) for app, sock in ((app_unix, self._unix), (app_tcp, self._tcp)) if sock is not None]
+        self._apps = [app for app, _ in pairs]
+        self._servers = [
+            _Server(app, self._closing, self._certificate if sock is self._tcp else None) for app, sock in pairs
+        ]
+        try:
+            async with asyncio.TaskGroup() as group:
+                for server, (_, sock) in zip(self._servers, pairs, strict=True):
+                    group.create_task(server.serve(sockets=[sock]))
+                for server in self._servers:
+                    await server.ready.wait()
+                self.started.set()
+        except ExceptionGroup as errors:
+            first = errors.exceptions[0]
+            raise machine_short(first) or first from None
+        finally:
+            self._forget()
+
+    def close(self) -> None:
+        """Take no more requests, end the streams, and let `serve` return."""
+        self._closing.set()
+        for app in self._apps:
+            app.state.closing.set()
+
+    def _forget(self) -> None:
+        for sock in (self._unix, self._tcp):
+            if sock is not None:
+                sock.close()
+        path = self._unix_path
+        with contextlib.suppress(FileNotFoundError):
+            if path is not None and (found := path.stat()).st_ino == self._inode and stat.S_ISSOCK(found.st_mode):
+                path.unlink()
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its own signal handlers and without a tick: it waits for its end, so that idling costs nothing."""
+
+    def __init__(self, app: App | Entrance, closing: asyncio.Event, certificate: Certificate | None) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http=_Protocol,
+                ws="websockets-sansio",
+                ws_max_size=HEAD_LIMIT,
+                ws_per_message_deflate=False,
+                lifespan="off",
+                log_config=None,
+                log_level="critical",  # the gate logs what fails; uvicorn would add a line for every refused WebSocket
+                access_log=False,
+                proxy_headers=False,
+                server_header=False,
+                date_header=False,
+                headers=_HEADERS,
+                backlog=_BACKLOG,
+                timeout_keep_alive=30,
+                timeout_graceful_shutdown=GRACE,
+                ssl_certfile=certificate.cert if certificate else None,
+                ssl_keyfile=certificate.key if certificate else None,
+            )
+        )
+        self._closing = closing
+        self.ready = asyncio.Event()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self.server_state.default_headers = self.config.encoded_headers
+        await super().startup(sockets)
+        self.ready.set()
+
+    async def main_loop(self) -> None:
+        await self._closing.wait()
+
+
+class _Protocol(HttpToolsProtocol):
+    """HTTP with limits that neither the parser nor uvicorn has: how long a request's head is, and how long it takes."""
+
+    _user = ""
+    _head = 0
+    _in_head = True
+    _due: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        if self.client is None:
+            self._user = peer_user(transport.get_extra_info("socket"))
+        self._expect(HEAD_SECONDS)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._expect(None)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        self._head += len(data)
+        super().data_received(data)
+        if self._in_head and self._head > HEAD_LIMIT and not self.transport.is_closing():
+            self.send_400_response("The request's headers are too large.")
+
+    def on_message_begin(self) -> None:
+        self._fields = 0
+        self._expect(HEAD_SECONDS)
+        super().on_message_begin()
+        if self._user:
+            self.scope["state"]["user"] = self._user
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._fields += len(name) + len(value)
+        if self._fields > HEAD_LIMIT:
+            raise ValueError("the headers are too large")  # which the parser makes a bad request
+        if self._in_head:  # what comes behind a body is no header of its request
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        self._expect(BODY_SECONDS)
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        super().on_body(body)
+        if is_git(self.scope["path"]) and not self.cycle.response_complete:
+            self._expect(BODY_SECONDS)  # a pack may be long, if only it goes on coming
+
+    def on_message_complete(self) -> Any:
+        self._in_head, self._head = True, 0
+        self._expect(None)
+        return super().on_message_complete()
+
+    def _expect(self, seconds: float | None) -> None:
+        """Close the connection unless this is said again in time; who holds connections open and says nothing takes them from others."""
+        if self._due is not None:
+            self._due.cancel()
+        self._due = None if seconds is None else self.loop.call_later(seconds, self.transport.close)
+
+
+@cache
+def _most_connections() -> int:
+    """Half of what this process may have open."""
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2

@@ -1,0 +1,124 @@
+"""Tools for plans: a goal made into tasks, and the tasks made into issues that are taken up."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from agent_orchestrator.errors import NotFound, UsageError
+from agent_orchestrator.server.mcp.fleet_tools import ProjectName
+from agent_orchestrator.server.mcp.scopes import Caller, Scope
+from agent_orchestrator.server.mcp.tools import Gives, Takes, tool
+
+PlanId = Annotated[str, Field(min_length=1, max_length=20, description="A plan's id: `P3`.")]
+Line = Annotated[str, Field(min_length=1, max_length=500)]
+_MOST_PLANS = 50
+
+
+class Task(Takes):
+    """One task of a plan."""
+
+    id: str = Field(min_length=1, max_length=32, description="A short name within the plan, for `dependencies`.")
+    title: str = Field(min_length=1, max_length=200)
+    description: str = Field("", max_length=20_000, description="All that its agent must know.")
+    acceptance: list[Line] = Field([], max_length=50, description="What must hold when it is done.")
+    dependencies: list[Line] = Field([], max_length=50, description="Ids of tasks that must have landed before.")
+    effort: Literal["small", "medium", "large"] = "medium"
+    labels: list[Annotated[str, Field(min_length=1, max_length=80)]] = Field([], max_length=50)
+    files: list[Line] = Field([], max_length=50, description="Files that it is expected to change; glob patterns too.")
+    profile: str | None = Field(None, max_length=100, description="The profile that suits it.")
+    priority: int = Field(0, ge=-1000, le=1000)
+    issue: int | None = Field(None, ge=1, le=2**31, description="The issue that it is, where there is one already.")
+
+
+class NewPlan(Takes):
+    """A plan to be made."""
+
+    goal: str = Field("", max_length=20_000, description="What is wanted; absent, with no tasks: the open issues.")
+    tasks: list[Task] | None = Field(None, max_length=200, description="Your own tasks; absent: an agent plans them.")
+    agent: str | None = Field(None, max_length=100, description="The agent that plans; absent: the project's.")
+    model: str | None = Field(None, max_length=200)
+    project: ProjectName = None
+
+
+class Which(Takes):
+    """One plan."""
+
+    plan: PlanId
+
+
+class OfProject(Takes):
+    """One project, or all."""
+
+    project: ProjectName = None
+
+
+class Application(Which):
+    """How a plan is applied."""
+
+    start: bool = Field(True, description="Have the issues taken up by themselves as there is room.")
+    group_limit: int | None = Field(None, ge=1, le=1000, description="How many of them may be worked on at once.")
+
+
+class Plan(Gives):
+    """A plan."""
+
+    id: str
+    project: str
+    goal: str
+    state: str
+    tasks: list[dict[str, Any]]
+    error: str | None
+
+
+class Plans(Gives):
+    """Plans in short."""
+
+    plans: list[dict[str, Any]]
+
+
+@tool(Scope.READ, Plans)
+async def list_plans(caller: Caller, given: OfProject) -> dict[str, Any]:
+    """The plans in short, the newest first, at most 50."""
+    found = caller.services.planner.list(await caller.project(given.project))
+    return {
+        "plans": [
+            {key: one[key] for key in ("id", "project", "goal", "state", "error")} | {"tasks": len(one["tasks"])}
+            for one in found[:_MOST_PLANS]
+        ]
+    }
+
+
+@tool(Scope.READ, Plan)
+async def get_plan(caller: Caller, given: Which) -> dict[str, Any]:
+    """One plan: its state, its tasks, and how far each is once it is applied."""
+    return plan_view(caller, given.plan)
+
+
+@tool(Scope.STEER, Plan)
+async def create_plan(caller: Caller, given: NewPlan) -> dict[str, Any]:
+    """Make a plan: give your own `tasks`, or only a `goal` and an agent that looks at the repository makes them. The latter takes minutes:
+    its state is `planning` until it is a `draft` or has `failed`; get_plan tells."""
+    if given.tasks is not None and not given.tasks:
+        raise UsageError("`tasks` is empty", "give some, or leave it out")
+    project = await caller.one_project(given.project)
+    tasks = None if given.tasks is None else [task.model_dump() for task in given.tasks]
+    return await caller.services.planner.request(
+        project, given.goal, agent=given.agent, model=given.model, tasks=tasks, by=caller.name
+    )
+
+
+@tool(Scope.STEER, Plan, repeats=True)
+async def apply_plan(caller: Caller, given: Application) -> dict[str, Any]:
+    """Make issues of a plan's tasks, with their dependencies. They are taken up by themselves, in order, as the limits allow."""
+    plan = plan_view(caller, given.plan)["id"]
+    return await caller.services.planner.apply(plan, start=given.start, group_limit=given.group_limit, by=caller.name)
+
+
+def plan_view(caller: Caller, name: str) -> dict[str, Any]:
+    """A plan, if the caller may know of it."""
+    found = caller.services.planner.get(name)
+    if caller.session is not None and found["project"] != caller.session.project:
+        raise NotFound(f"there is no plan {name}", "list_plans tells those that there are")
+    return found

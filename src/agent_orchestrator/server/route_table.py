@@ -1,0 +1,132 @@
+"""The routes: which part of the API lives in which file, each loaded with the first request for it.
+
+FastAPI looks at every signature and builds what checks it, which takes time and memory; most daemons are never asked for most parts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import cache
+from importlib import import_module
+from threading import Lock
+from typing import Any
+
+from fastapi import APIRouter, FastAPI
+from starlette.datastructures import State
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from agent_orchestrator import __version__
+from agent_orchestrator.server import error_handlers, routes
+from agent_orchestrator.server.mcp.endpoint import PATH, Endpoint
+from agent_orchestrator.server.routes import git
+from agent_orchestrator.server.schema import openapi as describe
+
+PARTS = {
+    "sessions": "sessions questions usage accounts permissions tasks completion",
+    "reviews": "queue conflicts notifications",
+    "reactions": "reactions",
+    "issues": "issues backlog",
+    "fixes": "fixes",
+    "plans": "plans",
+    "orchestrator": "orchestrator",
+    "events": "events",
+    "audit": "audit",
+    "live": "live overview stats recap",
+    "projects": "projects",
+    "config": "config",
+    "admin": "healthz metrics agents plugins doctor prune tokens shutdown",
+    "nodes": "nodes",
+    "login": "me login logout login-links",
+    "webhooks": "webhooks",
+    "answers": "answer",
+}
+"""What begins with `/api/` and one of these words is in that file; OpenAPI has them in this order."""
+OF_SESSION = {
+    "reviews": "review reviewers request-review resolve merge ready close undo checks",
+    "reactions": "reactions",
+    "events": "events",
+    "live": "timeline work",
+}
+"""What comes behind a session's id, where it is not about the session itself."""
+
+_FILES = {word: file for file, words in PARTS.items() for word in words.split()}
+_FILES_OF_SESSION = {word: file for file, words in OF_SESSION.items() for word in words.split()}
+
+
+def file_of(path: str) -> str | None:
+    """The file that answers there, if one does."""
+    first, _, rest = path.removeprefix("/").removeprefix("api/").partition("/")
+    if first == "sessions" and "/" in rest:
+        return _FILES_OF_SESSION.get(rest.split("/")[1], first)
+    return _FILES.get(first)
+
+
+class Routes(FastAPI):
+    """FastAPI with routes that are there when they are asked for."""
+
+    def openapi(self) -> dict[str, Any]:
+        """The OpenAPI document."""
+        if self.openapi_schema is None:
+            for file in PARTS:
+                load(file)
+            order = [*PARTS, None]
+            with _loading:  # and at one go: a list that is being sorted is empty to who answers meanwhile
+                known = self.router.routes
+                known[:] = sorted(known, key=lambda route: order.index(file_of(getattr(route, "path", ""))))
+            self.openapi_schema = describe.polish(super().openapi())
+        return self.openapi_schema
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope.get("path", "")
+        file = file_of(path)
+        if file is not None and file not in _loaded:
+            await asyncio.to_thread(load, file)
+        elif path == "/openapi.json":
+            await asyncio.to_thread(routes_only().openapi)
+        await super().__call__(scope, receive, send)
+
+
+_loaded: set[str] = set()
+_loading = Lock()
+_making = Lock()
+
+
+def load(file: str) -> None:
+    """Have the routes of one file from now on."""
+    router: APIRouter = import_module(f"{routes.__name__}.{file}").router
+    with _loading:
+        if file not in _loaded:
+            routes_only().router.routes.extend(router.routes)
+            _loaded.add(file)
+
+
+def routes_only() -> Routes:
+    """The routes without services behind them: enough to describe them. One for all, whoever is the first to ask, in whichever thread."""
+    with _making:
+        return _made()
+
+
+@cache
+def _made() -> Routes:
+    app = Routes(
+        title="Agent Orchestrator",
+        summary="A fleet of coding agents, each in its own Git worktree, on its own branch, its work never lost.",
+        description=describe.INTRODUCTION,
+        version=__version__,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,  # to wherever a request says that it came to
+    )
+    error_handlers.install(app)
+    app.router.routes.append(Route(PATH, Endpoint(), include_in_schema=False))
+    app.router.routes.append(Route(git.PATH, git.Endpoint(), include_in_schema=False))
+    return app
+
+
+def routes_on(state: State) -> Routes:
+    """The same routes, on the services that `state` has."""
+    app = Routes(openapi_url=None, docs_url=None, redoc_url=None)
+    error_handlers.install(app)
+    app.router, app.state = routes_only().router, state
+    return app

@@ -1,0 +1,1 @@
+"""The JSON that comes in and goes out, as OpenAPI describes it, and the documents generated from it."""

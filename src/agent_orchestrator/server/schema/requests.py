@@ -1,0 +1,438 @@
+"""The JSON that comes in: checked here once, then handed on as given."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic.alias_generators import to_camel
+
+from agent_orchestrator.base.text.redaction import with_texts
+from agent_orchestrator.core.authors import WRITES, Words
+from agent_orchestrator.plugins.agents.shared.spool import clean_text
+from agent_orchestrator.protocols.text import writable
+
+
+class Given(BaseModel):
+    """A request's body: keys in camelCase, and no others than these."""
+
+    model_config = ConfigDict(alias_generator=to_camel, extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _know_every_key(cls, body: Any) -> Any:
+        if isinstance(body, dict):
+            known = [field.alias or name for name, field in cls.model_fields.items()]
+            for key in body:
+                if key not in known:
+                    near = difflib.get_close_matches(str(key), known, 1)
+                    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+                    raise ValueError(f"there is no key {str(key)[:80]!r}: {hint}")
+        try:
+            return with_texts(body, writable)  # half a character can be neither recorded nor handed to a program
+        except RecursionError:
+            raise ValueError("it is nested too deeply") from None
+
+    def as_given(self) -> dict[str, Any]:
+        """What the caller said, and nothing he did not say."""
+        return self.model_dump(by_alias=True, exclude_unset=True)
+
+
+class NewSession(Given):
+    """A session to be made."""
+
+    project_id: str | None = Field(None, description="The project; without it, the one of the caller's folder.")
+    issue: str | int | None = Field(None, description="`123`, `#123`, `GH-123`, `LIN-3` or a URL.")
+    title: str | None = None
+    prompt: str | None = Field(None, description="What the agent is to do; 1 MB at most.")
+    agent: str | None = Field(None, description="A profile, else an agent.")
+    model: str | None = None
+    branch: str | None = Field(None, description="An existing branch is continued.")
+    base: str | None = None
+    name: str | None = None
+    after: list[str] = Field([], description="Sessions that must be done before.")
+    stack: bool = Field(
+        False, description="Start on the branch of the session it comes after, and follow it when it lands."
+    )
+    pr: int | str | None = Field(None, description="A pull request to take over.")
+    resume_id: str | None = Field(None, description="A conversation of the agent's, begun by hand, to go on with.")
+    labels: list[str] = []
+    priority: int | None = Field(None, ge=-1000, le=1000, description="Higher comes first.")
+    runtime: str | None = None
+    workspace: str | None = None
+    node: str | None = None
+    defer: bool = Field(False, description="The agent starts at its first message.")
+    files: list[str] = Field([], description="Files that it is expected to change; glob patterns too.")
+    group: str | None = Field(None, max_length=100, description="Sessions of one group share `groupLimit`.")
+    group_limit: int | None = Field(None, ge=1, description="How many of the group may work at once.")
+
+
+class NewFix(Given):
+    """Failing tests and lint errors are to be fixed."""
+
+    project_id: str | None = Field(None, description="The project; without it, the one of the caller's folder.")
+    base: str | None = Field(None, max_length=200, description="The branch that is to become green.")
+    commands: list[str] = Field([], max_length=50, description="What finds failures, instead of what is found.")
+    max_rounds: int = Field(3, ge=1, le=20, description="How often agents are sent.")
+    max_agents: int | None = Field(None, ge=1, description="How many of them may work at once.")
+    agent: str | None = Field(None, description="A profile, else an agent.")
+    model: str | None = None
+    merge: bool = Field(True, description="False: what is verified is left for review.")
+    dry_run: bool = Field(False, description="Only measure and group.")
+
+
+class ChangedSession(Given):
+    """Who is to do what a session without a task yet was made for."""
+
+    agent: str | None = Field(None, description="A profile, else an agent.")
+    runtime: str | None = None
+    model: str | None = None
+    title: str | None = None
+
+
+class ReadyPullRequest(Given):
+    """What a pull request that is no draft any more is called; absent: as it was."""
+
+    title: str | None = Field(None, min_length=1, max_length=500)
+
+
+class NewMessage(Given):
+    """A message to the agent."""
+
+    content: str = Field(min_length=1)
+    interrupt: bool = Field(False, description="Stop the agent's turn first.")
+
+
+class NewAnswer(Given):
+    """A person's word on what the agent asks: text, or a decision on a permission it wants."""
+
+    text: str | None = None
+    decision: Literal["allow", "always", "deny"] | None = None
+    message: str | None = Field(
+        None, description="The message that waits for a person's word, if the decision is on one."
+    )
+    offer: str | None = Field(None, description="The action that a rule offers, if the decision is on one.")
+    request: str | None = Field(
+        None,
+        max_length=100,
+        description="`request` of the question that was shown: refused with 409 if the agent asks something else by now.",
+    )
+
+    @model_validator(mode="after")
+    def _say_something(self) -> NewAnswer:
+        if not self.text and self.decision is None:
+            raise ValueError("give text, or a decision: allow, always or deny")
+        return self
+
+
+class ReleasedAccount(Given):
+    """An account that is to be held no more."""
+
+    account: str = Field(min_length=1, max_length=200, description="As `ao usage` names it: `work`, or `work opus`.")
+
+
+class WithdrawnPermission(Given):
+    """What is to be asked again."""
+
+    project: str
+    tool: str
+    command: str
+
+
+class Said(Given):
+    """Words, the caller's own or somebody else's whom he brings here."""
+
+    author: str | None = Field(
+        None, min_length=1, max_length=80, description="Whose words these are; absent: the caller's."
+    )
+    write_access: Literal["yes", "no", "unknown"] | None = Field(
+        None,
+        description="May the author write to the repository? Absent: the caller may; of somebody else it is unknown.",
+    )
+
+    def words(self, caller: str | None) -> Words:
+        """Whose words these are, and what he may."""
+        author = " ".join(clean_text(self.author or "").split())
+        return Words(author or caller or "person", self.write_access or ("unknown" if author else WRITES))
+
+
+class NewIssue(Said):
+    """An issue to be opened."""
+
+    title: str = Field(min_length=1)
+    body: str = ""
+    labels: list[str] = []
+    after: list[int] = Field([], description="Issues that must be closed before.")
+    project_id: str | None = Field(None, description="The project; without it, the one of the caller's folder.")
+
+
+class IssueChange(Given):
+    """What is to be another; what is not given stays."""
+
+    title: str | None = None
+    body: str | None = None
+    state: Literal["open", "closed"] | None = None
+    assignee: str | None = Field(None, description="Null or empty: nobody.")
+    after: list[int] | None = Field(None, description="Issues that must be closed before.")
+
+
+class NewComment(Said):
+    """Something said about an issue."""
+
+    body: str = Field(min_length=1)
+
+
+class NewLabels(Given):
+    """Labels to be added."""
+
+    labels: list[str] = Field(min_length=1)
+
+
+class GivenTask(Given):
+    """A task of a plan."""
+
+    id: str
+    title: str
+    description: str = Field("", description="All that the agent must know.")
+    acceptance: list[str] = Field([], description="What must hold when it is done.")
+    dependencies: list[str] = Field([], description="Tasks that must have landed before.")
+    effort: Literal["small", "medium", "large"] = "medium"
+    labels: list[str] = []
+    files: list[str] = Field([], description="Files that it is expected to change; glob patterns too.")
+    profile: str | None = Field(None, description="Who is suggested to take it.")
+    priority: int = Field(0, description="Higher goes first.")
+    issue: int | None = Field(None, description="The open issue that it is; absent: one is made.")
+    issue_key: str | None = Field(None, description="As it was shown; does not count.")
+    sessions: list[str] = Field([], description="As they were shown; do not count.")
+    status: str | None = Field(None, description="As it was shown; does not count.")
+
+    def data(self) -> dict[str, Any]:
+        """What counts of it."""
+        return self.model_dump(exclude={"issue_key", "sessions", "status"})
+
+
+class NewPlan(Given):
+    """A goal to be made into tasks."""
+
+    project_id: str | None = Field(None, description="The project; without it, the one of the caller's folder.")
+    goal: str = Field(
+        "", description="What is to be reached; without it and without tasks: the open issues are planned."
+    )
+    from_issues: bool = Field(False, description="The tracker's open issues are the tasks.")
+    agent: str | None = Field(None, description="The profile or agent that plans; absent: the configured one.")
+    model: str | None = None
+    tasks: list[GivenTask] | None = Field(None, description="The tasks themselves: nobody is asked.")
+
+
+class PlanChange(Given):
+    """Other tasks for a plan: as such, or as the text that was edited."""
+
+    goal: str | None = Field(None, description="Absent: it stays.")
+    tasks: list[GivenTask] | None = None
+    text: str | None = Field(None, max_length=1_000_000, description="Goal and tasks as YAML.")
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> PlanChange:
+        if (self.tasks is None) == (self.text is None):
+            raise ValueError("give either tasks or text")
+        return self
+
+
+class PlanApplication(Given):
+    """How a plan's tasks are to become issues."""
+
+    start: bool = Field(True, description="They are taken as soon as there is room.")
+    group_limit: int | None = Field(None, ge=1, description="How many of its sessions may work at once.")
+
+
+class LineComment(Given):
+    """A comment on the change, on one of its files or on a line."""
+
+    body: str = Field(min_length=1)
+    path: str | None = None
+    line: int | None = Field(None, ge=1)
+    thread: str | None = Field(None, description="The comment that it answers.")
+
+
+class NewReview(Said):
+    """A judgement on a change."""
+
+    verdict: Literal["approved", "changes_requested", "commented", "approve", "request-changes", "comment"] = Field(
+        "commented", description="`approve`, `request-changes` and `comment` mean the same as the long forms."
+    )
+    body: str = ""
+    comments: list[LineComment] = []
+
+
+class ReviewRequest(Given):
+    """An agent that is to judge a change."""
+
+    agent: str | None = Field(None, description="A profile, else an agent; absent: the project's own.")
+    message: str = Field("", description="What it is to look at in particular.")
+
+
+class Resolved(Given):
+    """Discussions that are settled."""
+
+    threads: list[str] = Field([], description="Each by its id, or by the id of a comment in it.")
+    all: bool = Field(False, description="All that are open.")
+
+    @model_validator(mode="after")
+    def _name_some(self) -> Resolved:
+        if bool(self.threads) == self.all:
+            raise ValueError("give threads, or all")
+        return self
+
+
+class AskedPeople(Given):
+    """People who are to look at a change."""
+
+    people: list[str] = Field(min_length=1, description="Their names at the forge; `org/team` is a team of GitHub's.")
+
+
+class TriedNotifiers(Given):
+    """Which notifiers are to be tried."""
+
+    names: list[Annotated[str, Field(min_length=1, max_length=100)]] = Field(
+        default=[], max_length=100, description="Their names; none: all."
+    )
+
+
+class TestedTrigger(Given):
+    """A trigger whose rules are to be tried."""
+
+    trigger: str = Field(min_length=1, max_length=100)
+
+
+class MergeRequest(Given):
+    """A person's word that a change may land."""
+
+    strategy: Literal["squash", "merge", "rebase"] | None = None
+    force: bool = Field(False, description="Land it although its checks fail; this is recorded.")
+    wait: bool = Field(False, description="Answer when it has landed or was refused.")
+    timeout: float = Field(300.0, gt=0, le=3600, description="Seconds after which `wait` is answered in any case.")
+
+
+class Replay(Given):
+    """A recorded log to be run through today's rules."""
+
+    events: list[dict[str, Any]]
+    project: str | None = None
+
+
+class NewProject(Given):
+    """A repository to work in: a folder here, or a URL to clone."""
+
+    path: str | None = None
+    url: str | None = None
+    init: bool = Field(False, description="Write its configuration if there is none.")
+
+    @model_validator(mode="after")
+    def _name_one(self) -> NewProject:
+        if (self.path is None) == (self.url is None):
+            raise ValueError("give either path or url")
+        return self
+
+
+class Trusted(Given):
+    """The project whose commands may run; without a path, the one of the caller's folder.
+
+    With the `digest` that was shown, nothing else is trusted: 409 where something changed since."""
+
+    path: str | None = None
+    digest: str | None = None
+
+
+class Proving(Given):
+    """What to prove: what is configured, or, by the `digest` of a proposal, what was detected."""
+
+    detected: str | None = None
+    run: bool = Field(True, description="With `detected`; false: write and trust the most likely one, and run nothing.")
+
+
+class Setting(Given):
+    """One value of the configuration."""
+
+    key: str = Field(min_length=1)
+    value: Any
+
+
+class ConfigText(Given):
+    """A configuration to be checked: the file's path, or its text as if it stood at that path."""
+
+    path: str | None = None
+    text: str | None = None
+
+
+class ImportRequest(Given):
+    """Another orchestrator's configuration, to be taken over."""
+
+    path: str = Field(min_length=1, description="where it is; relative paths in it are meant from there")
+    text: str = Field(description="what stands in it")
+    output: str | None = Field(
+        default=None, description="the file to write; absent: the configuration of the repository here"
+    )
+    replace: bool = Field(default=False, description="take its values where the file has others")
+    dry_run: bool = False
+    digest: str = Field(default="", description="of what a dry run showed: a person has read what it would run or open")
+
+
+class PruneRequest(Given):
+    """A clean-up of what is provably safe."""
+
+    dry_run: bool = False
+
+
+class NewGoal(Given):
+    """A coordinating agent to be started, or found, and what is wanted of it."""
+
+    project_id: str | None = Field(None, description="The project; without it, the one of the caller's folder.")
+    goal: str | None = Field(None, description="A message to it; without it, it is only started.")
+    agent: str | None = Field(None, description="A profile, else an agent; without it, as configured.")
+    model: str | None = None
+
+
+class NewToken(Given):
+    """A token to be made."""
+
+    name: str
+    role: Literal["viewer", "operator", "admin"] = "operator"
+
+
+class RunCommand(Given):
+    """A command to be run in a session's workspace."""
+
+    command: list[str] = Field(min_length=1, description="The program and its arguments.")
+
+
+class NewNode(Given):
+    """A machine that is to join the cluster by hand."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$", description="Its name.")
+
+
+class DrainNode(Given):
+    """How a node is to be drained."""
+
+    undo: bool = Field(False, description="It may get sessions again.")
+    now: bool = Field(False, description="Interrupt turns that last.")
+
+
+class SignIn(Given):
+    """What a browser signs in with: one of both."""
+
+    code: str | None = Field(None, max_length=200, description="Of a one-time link.")
+    token: str | None = Field(None, max_length=1000, description="Any token but a session's.")
+
+
+class NewLoginLink(Given):
+    """A one-time link to be made."""
+
+    role: Literal["viewer", "operator", "admin"] = "admin"
+
+
+class Shutdown(Given):
+    """How the daemon is to end."""
+
+    sessions: bool = Field(False, description="Stop the sessions too; otherwise they run on.")

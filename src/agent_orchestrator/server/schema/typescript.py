@@ -1,0 +1,61 @@
+"""The dashboard's types, written from the OpenAPI document: `python -m agent_orchestrator.server.schema.typescript FILE`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from agent_orchestrator.server.route_table import routes_only
+
+_HEAD = "// Written by `python -m agent_orchestrator.server.schema.typescript dashboard/src/api/types.ts`; change the models, not this file.\n"
+
+
+def typescript() -> str:
+    """The file's text."""
+    schemas: dict[str, Any] = routes_only().openapi()["components"]["schemas"]
+    return "\n".join([_HEAD, *("\n".join(_declared(name, schemas[name])) + "\n" for name in sorted(schemas))])
+
+
+def _declared(name: str, schema: dict[str, Any]) -> Iterator[str]:
+    yield f"/** {_line(schema.get('description', name))} */"
+    if "properties" not in schema:
+        yield f"export type {name} = {_type(schema)};"
+        return
+    required = schema.get("required", ())
+    yield f"export interface {name} {{"
+    for key, about in schema["properties"].items():
+        if text := about.get("description"):
+            yield f"  /** {_line(text)} */"
+        yield f"  {key}{'' if key in required else '?'}: {_type(about)};"
+    yield "}"
+
+
+def _type(schema: dict[str, Any]) -> str:
+    if "$ref" in schema:
+        return str(schema["$ref"].rsplit("/", 1)[1])
+    if "const" in schema:
+        return json.dumps(schema["const"])
+    if "enum" in schema:
+        return " | ".join(json.dumps(value) for value in schema["enum"])
+    for several in ("anyOf", "oneOf"):
+        if several in schema:
+            return " | ".join(dict.fromkeys(_type(one) for one in schema[several]))
+    if schema.get("type") == "array":
+        inner = _type(schema.get("items", {}))
+        return f"({inner})[]" if "|" in inner else f"{inner}[]"
+    if schema.get("type") == "object":
+        values = schema.get("additionalProperties")
+        return f"Record<string, {_type(values) if isinstance(values, dict) else 'unknown'}>"
+    plain = {"string": "string", "integer": "number", "number": "number", "boolean": "boolean", "null": "null"}
+    return plain.get(schema.get("type", ""), "unknown")
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split()).replace("*/", "* /")
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(typescript())

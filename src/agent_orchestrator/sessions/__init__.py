@@ -1,0 +1,1 @@
+"""One session: creation, workspace, agent, messages, questions, stop and restore."""

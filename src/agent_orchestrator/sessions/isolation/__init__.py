@@ -1,0 +1,1 @@
+"""What a session's agent can reach: the sandbox and the container."""

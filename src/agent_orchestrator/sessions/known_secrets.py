@@ -1,0 +1,64 @@
+"""Which secrets there are: what the environment and the configuration hold under names that say so, and the daemon's own.
+
+They are told to `redaction.KNOWN`, which everything that is recorded, logged, shown or sent passes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+from urllib.parse import unquote
+
+from agent_orchestrator.base.text.redaction import KNOWN, address_parts, shaped
+from agent_orchestrator.sessions.environment import looks_secret
+
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_PASSWORD = re.compile(r"://[^\s/:@]*:([^\s/@]+)@")
+
+
+def learn_environment(environ: Mapping[str, str]) -> None:
+    """Take in what an environment holds: by the names of its variables, and passwords in addresses whatever their name."""
+    KNOWN.learn({name: value for name, value in environ.items() if looks_secret(name)})
+    for name, value in environ.items():
+        _learn_passwords(name, value)
+
+
+def learn_configuration(configs: Iterable[Mapping[str, Any]], environ: Mapping[str, str]) -> None:
+    """Take in what configuration files hold, each as JSON data with its variables filled in."""
+    for config in configs:
+        for name, value in _leaves(config, ""):
+            if name.endswith("EnvVar"):
+                KNOWN.learn({f"webhook secret {value}": environ.get(value, "")})
+            elif looks_secret(_CAMEL.sub("_", name)):
+                KNOWN.learn({name: value})
+            _learn_passwords(name, value)
+        for name, value in (*_leaves(config.get("notifiers"), ""), *_addresses(config)):
+            for part in address_parts(value) if "://" in value else ():
+                KNOWN.learn({f"address of a notifier, {name}": part})
+
+
+def _addresses(value: Any) -> Iterator[tuple[str, str]]:
+    """Addresses that stand where notifiers are named."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            told = key in ("notifiers", "notificationRouting")
+            yield from ((str(key), one) for _, one in _leaves(inner, "") if "://" in one) if told else _addresses(inner)
+
+
+def _learn_passwords(name: str, value: str) -> None:
+    for password in _PASSWORD.findall(value) if shaped(value) else ():
+        for written in (password, unquote(password)):
+            KNOWN.learn({f"password in {name}": written})
+
+
+def _leaves(value: Any, name: str) -> Iterator[tuple[str, str]]:
+    """Every text with the key that it stands under."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _leaves(inner, str(key))
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _leaves(inner, name)
+    elif isinstance(value, str):
+        yield name, value

@@ -1,0 +1,1 @@
+"""Permission requests of agents: rules, the commands they allow, and a person's answers."""

@@ -1,0 +1,98 @@
+"""Clean-up of what is provably safe: workspaces of stopped sessions, terminals nobody knows, links that lead nowhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from agent_orchestrator.base.home import Home
+from agent_orchestrator.core import events as e
+from agent_orchestrator.core.engine import Flow
+from agent_orchestrator.core.events import Event
+from agent_orchestrator.core.facts import SessionFacts
+from agent_orchestrator.errors import AoError
+from agent_orchestrator.protocols import Handle
+from agent_orchestrator.protocols.host import Host
+from agent_orchestrator.sessions.lifecycle import Lifecycle
+from agent_orchestrator.sessions.plugins import Plugins, handle_of
+
+
+class Prune:
+    """Removes only what nothing can be lost with, and says why the rest stays."""
+
+    def __init__(self, flow: Flow, home: Home, host: Host, plugins: Plugins, lifecycle: Lifecycle) -> None:
+        self.flow = flow
+        self.home = home
+        self.host = host
+        self.plugins = plugins
+        self.lifecycle = lifecycle
+
+    async def run(self, dry_run: bool) -> dict[str, Any]:
+        """Look at everything of ours; remove what is safe, unless it is only to be shown."""
+        removed: list[dict[str, str]] = []
+        kept: list[dict[str, str]] = []
+        for facts in list(self.flow.sessions.values()):
+            if facts.stopped and facts.place and await self._there(facts):
+                await self._workspace(facts, dry_run, removed, kept)
+        await self._terminals(dry_run, removed)
+        self._strangers(kept)
+        self._links(dry_run, removed)
+        return {"removed": removed, "kept": kept, "dryRun": dry_run}
+
+    async def _there(self, facts: SessionFacts) -> bool:
+        """Is its workspace there? That of a node which cannot be asked is left alone."""
+        assert facts.place is not None
+        if facts.remote and facts.node is None:
+            return False
+        try:
+            return await self.plugins.site_of(facts).present(Path(facts.place.path))
+        except AoError:
+            return False
+
+    async def _workspace(
+        self, facts: SessionFacts, dry_run: bool, removed: list[dict[str, str]], kept: list[dict[str, str]]
+    ) -> None:
+        try:
+            spec = self.lifecycle.workspace_spec(facts)
+            site = self.plugins.site_of(facts)
+            users = await site.users_of(spec.path)
+            reasons = [f"{name} (pid {pid}) uses it" for pid, name in users[:1]]
+            reasons += await site.is_safe(spec)
+            if not reasons and not dry_run:
+                await self.plugins.workspace_of(facts).remove(spec)
+                now = self.flow.clock()
+                body = e.SessionStopped(facts.saved)
+                await self.flow.append(Event(body, now, "person", f"pruned:{facts.id}:{now}", facts.project, facts.id))
+        except AoError as error:
+            reasons = [error.text]
+        if reasons:
+            kept.append({"what": facts.spec.path, "why": "; ".join(reasons)})
+        else:
+            removed.append(
+                {"kind": "workspace", "what": facts.spec.path, "why": f"{facts.id} is stopped and all of it is saved"}
+            )
+
+    async def _terminals(self, dry_run: bool, removed: list[dict[str, str]]) -> None:
+        here = (facts for facts in self.flow.sessions.values() if not facts.remote)
+        known: list[Handle] = [handle for facts in here if (handle := handle_of(facts))]
+        for name, runtime in self.plugins.here.runtimes.items():
+            for stray in await runtime.leftovers([handle for handle in known if handle.runtime == name]):
+                if not dry_run:
+                    await runtime.stop(stray)
+                    await runtime.discard(stray)
+                removed.append({"kind": "terminal", "what": f"{name} {stray.session}", "why": "no session knows it"})
+
+    def _strangers(self, kept: list[dict[str, str]]) -> None:
+        """Folders among the workspaces that no session knows: shown, never touched."""
+        known = {Path(facts.spec.path) for facts in self.flow.sessions.values()}
+        why = "no session knows it; look into it, and remove it by hand"
+        folders = sorted(self.home.worktrees.glob("*/*"))
+        kept.extend({"what": str(folder), "why": why} for folder in folders if folder not in known)
+
+    def _links(self, dry_run: bool, removed: list[dict[str, str]]) -> None:
+        for facts in self.flow.sessions.values():
+            link = Path(facts.spec.link) if facts.spec.link else None
+            if link and link.is_symlink() and not link.exists() and not self.flow.elsewhere(facts.id):
+                if not dry_run:
+                    link.unlink()
+                removed.append({"kind": "link", "what": str(link), "why": "it leads nowhere"})

@@ -1,0 +1,136 @@
+"""What a rescue holds, as it is stored: everything but the bytes, which are blobs named here.
+
+What is read is not believed: a session on another machine brings its rescues by a token that its agent has too.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+
+from agent_orchestrator.base.files.safe import NotPlain, parts_of
+from agent_orchestrator.base.git.commands import SPARSE_MARK
+from agent_orchestrator.base.git.refs import ref_safe
+from agent_orchestrator.errors import AoError
+
+FORMAT = 1
+IDENTITY = {
+    "GIT_AUTHOR_NAME": "Agent Orchestrator",
+    "GIT_AUTHOR_EMAIL": "ao@localhost",
+    "GIT_COMMITTER_NAME": "Agent Orchestrator",
+    "GIT_COMMITTER_EMAIL": "ao@localhost",
+}
+
+_KINDS = ("file", "link", "nested")
+_OBJECT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+_REF = re.compile(r"refs/[^\x00-\x20\x7f]+")
+_STATE = re.compile(
+    r"[A-Z_]+|index|sharedindex\.[0-9a-f]+|(?:rebase-merge|rebase-apply|sequencer)/.+|logs/HEAD"
+    rf"|info/(?:sparse-checkout|exclude|attributes)|config(?:\.worktree)?|{re.escape(SPARSE_MARK)}",
+    re.DOTALL,
+)
+"""Files of a checkout's Git folder that are saved (`survey.py` finds them)."""
+
+
+def rescue_ref(session: str) -> str:
+    """Where a session's saved work waits."""
+    return f"refs/ao/rescue/{ref_safe(session)}"
+
+
+def restored_ref(session: str) -> str:
+    """Where saved work stays reachable after it was brought back."""
+    return f"refs/ao/restored/{ref_safe(session)}"
+
+
+def checkpoint_ref(session: str) -> str:
+    """Where a working session's state is saved from time to time."""
+    return f"refs/ao/checkpoint/{ref_safe(session)}"
+
+
+@dataclass(slots=True)
+class Entry:
+    """One file, symlink (its blob is the target) or nested repository (a tar) of the workspace."""
+
+    path: str
+    kind: str
+    mode: int
+    blob: str = ""
+
+
+@dataclass(slots=True)
+class Manifest:
+    """A workspace's unsaved part. Holds no time, so that the same content gives the same bytes."""
+
+    head_ref: str | None
+    """The branch that HEAD named (`refs/heads/…`); none: detached."""
+    head: str | None
+    """The commit it stood at; none: a branch without commits."""
+    entries: list[Entry] = field(default_factory=list)
+    absent: list[str] = field(default_factory=list)
+    """Paths that HEAD has and the workspace had not."""
+    empty: list[str] = field(default_factory=list)
+    """Folders with nothing in them."""
+    git_files: dict[str, str] = field(default_factory=dict)
+    """Name in the workspace's Git folder → blob: index, rebase and merge state, HEAD's log."""
+    refs: dict[str, str] = field(default_factory=dict)
+    """Refs that only this workspace has."""
+    tags: dict[str, str] = field(default_factory=dict)
+    """Tag object → blob with its content."""
+    stashes: list[tuple[str, str]] = field(default_factory=list)
+    """(commit, message), newest first."""
+    filled: list[str] = field(default_factory=list)
+    """Submodules that were checked out; what is in them is pushed, so they are filled anew."""
+    format: int = FORMAT
+
+    def dump(self) -> bytes:
+        """As bytes; names that are not UTF-8 survive."""
+        return json.dumps(asdict(self), indent=1, sort_keys=True).encode()
+
+    @classmethod
+    def load(cls, content: bytes) -> Manifest:
+        """From bytes. Whatever leads out of a workspace, or is no name at all, is refused."""
+        found = json.loads(content)
+        if found.get("format") != FORMAT:
+            raise AoError(
+                f"this rescue has format {found.get('format')}, known here is {FORMAT}", "use a newer version"
+            )
+        try:
+            found["entries"] = [Entry(**entry) for entry in found["entries"]]
+            found["stashes"] = [(sha, message) for sha, message in found["stashes"]]
+            made = cls(**found)
+            strange = next(made._strange(), None)
+        except (TypeError, KeyError, ValueError, AttributeError) as error:
+            strange = str(error)
+        if strange is not None:
+            raise AoError(f"this is no rescue that was made here: {strange[:200]!r}", "look at it by git show")
+        return made
+
+    def _strange(self) -> Iterator[str]:
+        """What no workspace of ours could have had."""
+        for entry in self.entries:
+            if entry.kind not in _KINDS or type(entry.mode) is not int:
+                yield entry.kind
+        for path in (*(entry.path for entry in self.entries), *self.absent, *self.empty, *self.filled):
+            if not _is_inside(path):
+                yield path
+        for name in self.git_files:
+            if not _STATE.fullmatch(name) or not _is_inside(name):
+                yield name
+        refs = (*self.refs, *([] if self.head_ref is None else [self.head_ref]))
+        yield from (name for name in refs if not _REF.fullmatch(name))
+        objects = (
+            *(entry.blob for entry in self.entries),
+            *(*self.git_files.values(), *self.refs.values(), *self.tags, *self.tags.values()),
+            *(*(sha for sha, _ in self.stashes), *([] if self.head is None else [self.head])),
+        )
+        yield from (name for name in objects if not _OBJECT.fullmatch(name))
+
+
+def _is_inside(path: str) -> bool:
+    """Is it a name below a workspace, and not its own Git folder's?"""
+    try:
+        return parts_of(path)[0] != ".git"
+    except NotPlain:
+        return False

@@ -1,0 +1,35 @@
+"""A workspace whose HEAD names a commit that is not there: Git tells nothing of its files, unless it takes it for one without commits."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from agent_orchestrator.base.git.commands import Git
+from agent_orchestrator.base.git.refs import Layout
+
+
+async def is_there(git: Git, head: str) -> bool:
+    """Is it a commit, with its files?"""
+    kinds = await git.kinds([f"{head}^{{commit}}", f"{head}^{{tree}}"])
+    return sorted(kinds.values()) == ["commit", "tree"]
+
+
+@contextmanager
+def without_commits(git: Git, layout: Layout) -> Iterator[Git]:
+    """Git that sees the workspace so: everything in its index is new. Nothing in it is changed."""
+    with tempfile.TemporaryDirectory(prefix="ao-unborn-") as folder:
+        git_dir = Path(folder)
+        (git_dir / "HEAD").write_text(f"ref: refs/heads/{git_dir.name}\n")
+        (git_dir / "commondir").write_text(f"{layout.common.resolve()}\n")
+        index = {"GIT_INDEX_FILE": str(layout.git_dir / "index")}
+        yield Git(git.host, git.repo, {**git.environment, "GIT_DIR": folder, "GIT_WORK_TREE": str(git.repo), **index})
+
+
+def why_it_stays(workspace: Path, head: str) -> str:
+    """In words, with what leads HEAD to a commit again."""
+    return (
+        f"HEAD names {head[:12]}, which is no commit here; lead it to a commit: git -C {workspace} reset --soft COMMIT"
+    )

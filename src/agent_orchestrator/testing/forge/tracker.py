@@ -1,0 +1,234 @@
+"""A tracker for tests on loopback, without what one tracker has and another has not: serving, sign-in, budgets, faults, webhooks."""
+
+from __future__ import annotations
+
+import threading
+import time
+import urllib.parse
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any, Self
+
+from agent_orchestrator.testing.forge.hooks import Outbox
+from agent_orchestrator.testing.forge.ledger import Fault, Ledger, Request
+from agent_orchestrator.testing.forge.wire import Answer, Cut, Listener, Wire
+
+
+@dataclass
+class Hook:
+    """Where a tracker tells of changes."""
+
+    url: str
+    secret: str
+    id: str = field(default_factory=lambda: str(uuid.uuid4()))
+
+
+@dataclass
+class Delivery:
+    """One telling."""
+
+    hook: Hook
+    event: str
+    payload: dict[str, Any]
+    id: str = field(default_factory=lambda: str(uuid.uuid4()))
+    status_code: int = 0
+    delivered_at: str = ""
+
+
+@dataclass
+class Asked:
+    """A request, by whom."""
+
+    method: str
+    path: str
+    query: dict[str, str]
+    headers: dict[str, str]
+    body: bytes
+    login: str
+    """Nobody: not signed in."""
+
+
+@dataclass
+class Allowance:
+    """What a tracker grants to one token."""
+
+    limit: int
+    used: int = 0
+    reset: float = 0.0
+
+    @property
+    def remaining(self) -> int:
+        return max(0, self.limit - self.used)
+
+    def renew(self, now: float, period: float = 3600.0) -> None:
+        if now >= self.reset:
+            self.used, self.reset = 0, now + period
+
+
+class _Handler(Wire):
+    server: _Port
+
+    def serve(self) -> None:
+        self.server.tracker.serve(self)
+
+    def read(self) -> bytes:
+        return self._read()
+
+    def send(self, answer: Answer, cut: bool = False) -> None:
+        self._whole(answer, dict(answer.headers), cut)
+
+    def shut(self) -> None:
+        self._shut()
+
+
+class _Port(Listener):
+    def __init__(self, address: tuple[str, int], tracker: TrackerServer) -> None:
+        self.tracker = tracker
+        super().__init__(address, _Handler, tracker.clock)
+
+
+class TrackerServer(ABC):
+    """Start it with `with … as tracker:`."""
+
+    kind = "rest"
+
+    def __init__(self, clock: Callable[[], float] = time.time, port: int = 0) -> None:
+        self.clock = clock
+        self.lock = threading.RLock()
+        self.ledger = Ledger()
+        self.errors: list[Exception] = []
+        """What went wrong inside the server itself."""
+        self.tokens: dict[str, str] = {}
+        """Whose each is."""
+        self.targets: list[Hook] = []
+        self.hooks: Outbox[Delivery] = Outbox(self.now, self.signed)
+        self._ports = [_Port(("127.0.0.1", port), self)]
+        self.port = int(self._ports[0].server_address[1])
+        self.url = f"http://127.0.0.1:{self.port}"
+
+    @abstractmethod
+    def answer(self, asked: Asked) -> Answer:
+        """What is answered to a request."""
+
+    @abstractmethod
+    def whose(self, headers: dict[str, str]) -> str:
+        """Who is signed in by these headers."""
+
+    @abstractmethod
+    def refusal(self, status: int) -> Answer:
+        """How this tracker says no."""
+
+    @abstractmethod
+    def limited(self, asked: Asked) -> Answer:
+        """How this tracker says that it was one request too many."""
+
+    @abstractmethod
+    def signed(self, delivery: Delivery) -> tuple[bytes, dict[str, str]]:
+        """Body and headers of a delivery."""
+
+    def now(self) -> str:
+        return datetime.fromtimestamp(self.clock(), UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+    def __enter__(self) -> Self:
+        self.hooks.start()
+        self._listen(self._ports[0])
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.down()
+        self.hooks.stop()
+        if error is None and self.errors:
+            raise self.errors[0]
+
+    def _listen(self, port: _Port) -> None:
+        threading.Thread(target=port.serve_forever, args=(0.05,), name="tracker", daemon=True).start()
+
+    def down(self) -> None:
+        """Be out of reach. The state stays."""
+        for port in self._ports:
+            port.end()
+        self._ports.clear()
+
+    def up(self) -> None:
+        """Be there again, at the same address."""
+        self._ports.append(_Port(("127.0.0.1", self.port), self))
+        self._listen(self._ports[-1])
+
+    def hook(self, url: str, secret: str) -> Hook:
+        self.targets.append(Hook(url, secret))
+        return self.targets[-1]
+
+    def tell(self, event: str, payload: Callable[[Hook], dict[str, Any]]) -> None:
+        """Deliver a change to all that listen."""
+        for target in self.targets:
+            self.hooks.send(Delivery(target, event, payload(target)))
+
+    def fail(
+        self, what: int | str, *, next: int = 1, path: str = "", method: str = "",  # noqa: A002
+        retry_after: int | None = None, seconds: float = 0.0,
+    ) -> Fault:  # fmt: skip
+        """Let the next requests fail.
+
+        `what` is a status, or: `rate` (one request too many), `cut` (the connection ends in the middle of the answer), `lost` (it is
+        done, but the connection ends without an answer), `drop` (the connection ends before anything is done), `slow`
+        (`seconds` late), `html` (a proxy's page with 502).
+        """
+        fault = Fault(what, next, path, method, retry_after, seconds)
+        self.ledger.faults.append(fault)
+        return fault
+
+    def serve(self, wire: _Handler) -> None:
+        """One request."""
+        body = wire.read()
+        url = urllib.parse.urlsplit(wire.path)
+        headers = {name.lower(): value for name, value in wire.headers.items()}
+        query = dict(urllib.parse.parse_qsl(url.query, keep_blank_values=True))
+        asked = Asked(wire.command, url.path, query, headers, body, self.whose(headers))
+        fault = self.ledger.fault(wire.command, f"{url.path} {body[:300].decode(errors='replace')}", asked.login)
+        what = fault.what if fault else ""
+        try:
+            if fault and what == "slow":
+                time.sleep(fault.seconds)
+            if what == "drop":
+                self._note(asked, 0)
+                wire.shut()
+                raise Cut
+            answer = self._struck(asked, fault) if fault else None
+            if answer is None:
+                with self.lock:
+                    answer = self.answer(asked)
+            self._note(asked, answer.status)
+            if what == "lost":
+                wire.shut()
+                raise Cut
+            wire.send(answer, cut=what == "cut")
+        except Cut:
+            wire.close_connection = True
+        except OSError:
+            raise
+        except Exception as error:
+            self.errors.append(error)
+            wire.send(Answer(500, {"message": f"the test server broke: {error!r}"}))
+
+    def _struck(self, asked: Asked, fault: Fault) -> Answer | None:
+        answer: Answer | None = None
+        if fault.what == "rate":
+            answer = self.limited(asked)
+        elif fault.what == "html":
+            answer = Answer(502, stream=iter([b"<html>Bad gateway</html>"]), headers={"Content-Type": "text/html"})
+        elif isinstance(fault.what, int):
+            answer = self.refusal(fault.what)
+        if answer is not None and fault.retry_after is not None:
+            answer.headers["Retry-After"] = str(fault.retry_after)
+        return answer
+
+    def _note(self, asked: Asked, status: int) -> None:
+        self.ledger.requests.append(
+            Request(self.clock(), self.kind, asked.method, asked.path, "", status, asked.login, False, 1)
+        )

@@ -1,0 +1,1 @@
+"""GraphQL of the GitHub test server."""

@@ -1,0 +1,133 @@
+"""GraphQL: documents run by graphql-core on the published schema, over the same state, with the cost that GitHub documents."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from agent_orchestrator.testing.forge.ledger import Fault
+from agent_orchestrator.testing.forge.wire import Answer
+from agent_orchestrator.testing.github.graphql.base import Context
+from agent_orchestrator.testing.github.graphql.cost import cost_of
+from agent_orchestrator.testing.github.graphql.fields import FIELDS, TYPES
+from agent_orchestrator.testing.github.graphql.mutations import MUTATIONS
+from agent_orchestrator.testing.github.shapes import Json
+from agent_orchestrator.testing.github.shapes_ci import CiShapes
+from agent_orchestrator.testing.github.state import Limit, Token, User
+from agent_orchestrator.testing.github.world import Refused, World
+
+_WORD = re.compile(r"(?<!^)(?=[A-Z])")
+
+
+class GraphQL:
+    """The endpoint. Without the published schema it says so, and everything else of the forge works."""
+
+    def __init__(self, world: World, schema: Path | None) -> None:
+        self._world, self._schema = world, schema
+
+    def answer(self, body: bytes, token: Token | None, show: CiShapes, fault: Fault | None) -> tuple[Answer, int]:
+        """The answer, and the points it costs."""
+        assert token is not None
+        if self._schema is None:
+            text = (
+                "GraphQL needs the published schema: give GitHubServer(schema=…), or fetch it with `make test-forges`"
+            )
+            return Answer(501, {"message": text}), 0
+        try:
+            asked = json.loads(body)
+            text = asked["query"]
+        except (ValueError, KeyError, TypeError):
+            return Answer(400, {"message": "Problems parsing JSON"}), 0
+        return self._run(text, asked.get("variables") or {}, asked.get("operationName"), token, show, fault)
+
+    def _run(
+        self, text: str, variables: Json, name: str | None, token: Token, show: CiShapes, fault: Fault | None
+    ) -> tuple[Answer, int]:
+        import graphql
+
+        assert self._schema is not None
+        schema = load(self._schema)
+        try:
+            document = graphql.parse(text)
+        except graphql.GraphQLError as error:
+            return Answer(200, {"errors": [_error(error)]}), 1
+        rules = [rule for rule in graphql.specified_rules if rule is not graphql.OverlappingFieldsCanBeMergedRule]
+        wrong = graphql.validate(
+            schema, document, rules
+        )  # GitHub lets `state` be asked of issue and pull request alike
+        if wrong:
+            return Answer(200, {"errors": [_error(error) for error in wrong]}), 1
+        points, nodes = cost_of(document, variables, name)
+        if nodes > 500_000:
+            message = f"This query requests up to {nodes:,} possible nodes which exceeds the maximum limit of 500,000."
+            return Answer(200, {"errors": [{"type": "MAX_NODE_LIMIT_EXCEEDED", "message": message}]}), 1
+        limit = token.limits.get("graphql") or Limit(reset=self._world.clock() + 3600)
+        context = Context(self._world, show, token.user, points, nodes, limit)
+        if fault and fault.what == "partial":
+            context.broken = fault.field_name
+        done = graphql.execute_sync(
+            schema, document, variable_values=variables, operation_name=name, context_value=context, field_resolver=_resolve,
+            type_resolver=lambda value, *_: typename(value),
+        )  # fmt: skip
+        result: Json = {"data": done.data}
+        if done.errors:
+            broken = (error.original_error for error in done.errors)
+            self._world.errors += [
+                one for one in broken if one is not None and not isinstance(one, (Refused, graphql.GraphQLError))
+            ]
+            result["errors"] = [_error(error) for error in done.errors]
+        return Answer(200, result), points
+
+
+@functools.cache
+def load(path: Path) -> Any:
+    """The published schema. Its descriptions are left out: they are most of the text and nobody reads them here."""
+    import graphql
+
+    text = re.sub(r'"""(?:[^"\\]|\\.|"(?!""))*"""', "", path.read_text())
+    return graphql.build_schema(text, assume_valid=True, assume_valid_sdl=True, no_location=True)
+
+
+def typename(value: Any) -> str:
+    if isinstance(value, dict):
+        return str(value["__typename"])
+    return value.kind if isinstance(value, User) else TYPES[type(value)]
+
+
+def _resolve(source: Any, info: Any, **args: Any) -> Any:
+    context: Context = info.context
+    kind, name = info.parent_type.name, info.field_name
+    if context.broken == name:
+        raise Refused(500, "Something went wrong while executing your query.", kind="SERVICE_UNAVAILABLE")
+    if kind == "Mutation":
+        if name not in MUTATIONS:
+            raise Refused(501, f"the test server has no mutation {name}", kind="NOT_SERVED")
+        given = args["input"]
+        return {**MUTATIONS[name](context, given), "clientMutationId": given.get("clientMutationId")}
+    served = FIELDS.get(kind, {}).get(name) or (FIELDS["*"].get(name) if not isinstance(source, dict) else None)
+    if served is not None:
+        return served(*(source, context, args)[: served.__code__.co_argcount])
+    if isinstance(source, dict) and name in source:
+        return source[name]
+    attribute = _WORD.sub("_", name).lower()
+    if not isinstance(source, dict) and hasattr(source, attribute):
+        return getattr(source, attribute)
+    raise Refused(501, f"the test server does not serve {kind}.{name}", kind="NOT_SERVED")
+
+
+def _error(error: Any) -> Json:
+    shape: Json = {"message": error.message}
+    original = getattr(error, "original_error", None)
+    if isinstance(original, Refused):
+        detail = original.errors[0] if original.errors else None
+        if isinstance(detail, dict) and detail.get("message"):
+            shape["message"] = detail["message"]
+        shape["type"] = original.kind
+    if error.path:
+        shape["path"] = error.path
+    if error.locations:
+        shape["locations"] = [{"line": place.line, "column": place.column} for place in error.locations]
+    return shape

@@ -1,0 +1,212 @@
+"""How changes land: merges by each method, pinned to a commit; auto-merge; the merge queue. All of them real commits."""
+
+from __future__ import annotations
+
+from agent_orchestrator.testing.forge import bare
+from agent_orchestrator.testing.github import issues, pulls, rules
+from agent_orchestrator.testing.github.state import AutoMerge, Pull, QueueEntry, Repo, User
+from agent_orchestrator.testing.github.world import Refused, World
+
+
+def merge(
+    world: World, pull: Pull, user: User, method: str = "merge", sha: str | None = None, title: str | None = None,
+    message: str | None = None,
+) -> str:  # fmt: skip
+    """Land a pull request now, and name the commit; or say why not."""
+    world.need_push(pull.repo, user)
+    if method not in pull.repo.methods:
+        names = {"merge": "Merge commits", "squash": "Squash merges", "rebase": "Rebase merges"}
+        raise Refused(405, f"{names.get(method, method)} are not allowed on this repository.")
+    if pull.state != "open":
+        raise Refused(405, "Pull Request is not mergeable")
+    if sha and sha != pull.head_sha:
+        raise Refused(409, "Head branch was modified. Review and try the merge again.")
+    if pull.draft:
+        raise Refused(405, "Pull Request is still a draft")
+    if bare.merge_tree(pull.repo.path, rules.base_sha(pull), pull.head_sha) is None:
+        raise Refused(405, "Pull Request has merge conflicts")
+    if rules.protection(pull).merge_queue:
+        raise Refused(405, "Changes must be made through the merge queue")
+    if why := rules.missing(pull):
+        raise Refused(405, why)
+    if rules.merge_state(pull, True) == "BEHIND":
+        raise Refused(405, "Head branch is not up to date with the base branch.")
+    return _land(world, pull, user, method, title, message)
+
+
+def _land(world: World, pull: Pull, user: User, method: str, title: str | None, message: str | None) -> str:
+    base = rules.base_sha(pull)
+    try:
+        made = bare.merged(
+            pull.repo.path, base, pull.head_sha, method, _words(pull, method, title, message), pull.user.login
+        )
+    except bare.GitFailed:
+        raise Refused(405, "Pull Request is not mergeable") from None
+    bare.set_ref(pull.repo.path, f"refs/heads/{pull.base_ref}", made, base)
+    landed(world, pull, user, base, made)
+    return made
+
+
+def _words(pull: Pull, method: str, title: str | None, message: str | None) -> str:
+    if method == "squash":
+        return f"{title or f'{pull.title} (#{pull.number})'}\n\n{message if message is not None else pull.body or ''}".strip()
+    owner = (pull.head_repo or pull.repo).owner.login
+    return f"{title or f'Merge pull request #{pull.number} from {owner}/{pull.head_ref}'}\n\n{message or pull.title}"
+
+
+def landed(world: World, pull: Pull, user: User, base: str, commit: str) -> None:
+    """The base has moved to a commit that holds this pull request."""
+    pull.base_sha, pull.merge_commit = base, commit
+    pull.state, pull.merged_at, pull.merged_by = "closed", world.now(), user
+    pull.closed_at, pull.closed_by, pull.auto_merge, pull.queue = pull.merged_at, user, None, None
+    world.touch(pull)
+    world.told(pull, "closed", user)
+    issues.close_named(world, pull, user)
+    if pull.repo.delete_branch_on_merge and pull.head_repo is pull.repo and pull.repo.head(pull.head_ref):
+        bare.delete_ref(pull.repo.path, f"refs/heads/{pull.head_ref}")
+    pulls.refs_moved(world, pull.repo, user)
+
+
+def enable_auto_merge(
+    world: World, pull: Pull, user: User, method: str, title: str | None = None, message: str | None = None
+) -> None:
+    world.need_push(pull.repo, user)
+    if not pull.repo.allow_auto_merge:
+        raise Refused(422, "Pull request Auto merge is not allowed for this repository")
+    if pull.state != "open" or pull.merged:
+        raise Refused(422, "Pull request is not open")
+    state = rules.merge_state(pull, rules.mergeable(pull, ask=False))
+    if state in ("CLEAN", "UNSTABLE") and not rules.protection(pull).merge_queue:
+        raise Refused(422, f"Pull request Pull request is in {state.lower()} status")
+    pull.auto_merge = AutoMerge(user, method, title, message, world.now())
+    world.touch(pull)
+    world.told(pull, "auto_merge_enabled", user, reason="")
+    settle(world, pull.repo)
+
+
+def disable_auto_merge(world: World, pull: Pull, user: User) -> None:
+    if pull.auto_merge is None:
+        raise Refused(422, "Can't disable auto-merge for this pull request")
+    pull.auto_merge = None
+    world.touch(pull)
+    world.told(pull, "auto_merge_disabled", user, reason="manual")
+
+
+def enqueue(world: World, pull: Pull, user: User, sha: str | None = None) -> QueueEntry:
+    world.need_push(pull.repo, user)
+    if not rules.protection(pull).merge_queue:
+        raise Refused(422, "Pull request is not in a repository with a merge queue")
+    if sha and sha != pull.head_sha:
+        raise Refused(422, "The head of the pull request is not at the expected commit")
+    if pull.state != "open" or pull.draft:
+        raise Refused(422, "Pull request is not open, or a draft")
+    if why := rules.missing(pull):
+        raise Refused(422, why)
+    if pull.queue is not None:
+        return pull.queue
+    entry = pull.queue = world.keep(QueueEntry(**world.base("MQE"), pull=pull, by=user, wanted=pull.head_sha))
+    world.touch(pull)
+    world.told(pull, "enqueued", user)
+    settle(world, pull.repo)
+    return entry
+
+
+def dequeue(world: World, pull: Pull, user: User, reason: str = "MANUAL") -> None:
+    entry, pull.queue = pull.queue, None
+    if entry is None:
+        return
+    _drop_group(world, entry, user, "dequeued")
+    world.touch(pull)
+    world.told(pull, "dequeued", user, reason=reason)
+
+
+def settle(world: World, repo: Repo) -> None:
+    """Land everything of this repository that may land now: what was pushed to its base by hand, the front of each queue, then
+    what merges by itself."""
+    for pull in repo.pulls():
+        base = repo.head(pull.base_ref)
+        if pull.state == "open" and base and bare.contains(repo.path, pull.head_sha, base):
+            landed(world, pull, repo.owner, pull.base_sha, base)
+        elif pull.queue and pull.queue.wanted != pull.head_sha:
+            dequeue(world, pull, pull.queue.by, "BRANCH_UPDATED")
+    for branch, kept in list(repo.protections.items()):
+        if kept.merge_queue:
+            while _advance(world, repo, branch):
+                pass
+    for pull in repo.pulls():
+        if pull.state != "open" or pull.auto_merge is None or pull.draft or rules.missing(pull):
+            continue
+        auto = pull.auto_merge
+        if rules.merge_state(pull, rules.mergeable(pull, ask=False)) not in ("CLEAN", "UNSTABLE"):
+            continue
+        if rules.protection(pull).merge_queue:
+            if pull.queue is None:
+                enqueue(world, pull, auto.by)
+        else:
+            _land(world, pull, auto.by, auto.method, auto.title, auto.message)
+
+
+def _advance(world: World, repo: Repo, branch: str) -> bool:
+    """Move the front of one queue; True when another one became the front."""
+    line = sorted(
+        (pull.queue for pull in repo.pulls() if pull.queue and pull.base_ref == branch), key=lambda entry: entry.id
+    )
+    if not line:
+        return False
+    entry = line[0]
+    base = repo.head(branch) or ""
+    if entry.base_sha != base:
+        _drop_group(world, entry, entry.by, "invalidated")
+        if not _make_group(world, entry, base):
+            dequeue(world, entry.pull, entry.by, "MERGE_CONFLICT")
+            return True
+    if entry.pull.queue is not entry:
+        return True
+    names = repo.protections[branch].checks
+    if any(rules.check_red(repo, entry.head_sha, name) for name in names):
+        dequeue(world, entry.pull, entry.by, "CI_FAILURE")
+        return True
+    if not all(rules.check_green(repo, entry.head_sha, name) for name in names):
+        return False
+    bare.set_ref(repo.path, f"refs/heads/{branch}", entry.head_sha, base)
+    _drop_group(world, entry, entry.by, "merged")
+    landed(world, entry.pull, entry.by, base, entry.head_sha)
+    return True
+
+
+def _make_group(world: World, entry: QueueEntry, base: str) -> bool:
+    """A commit of the base with the pull request, for checks to run on."""
+    pull, repo = entry.pull, entry.pull.repo
+    try:
+        made = bare.merged(
+            repo.path, base, pull.head_sha, "merge", _words(pull, "merge", None, None), pull.user.login, entry.id
+        )
+    except bare.GitFailed:
+        return False
+    entry.base_sha, entry.head_sha, entry.state = base, made, "AWAITING_CHECKS"
+    entry.ref = f"refs/heads/gh-readonly-queue/{pull.base_ref}/pr-{pull.number}-{base}"
+    bare.set_ref(repo.path, entry.ref, made)
+    repo.refs[entry.ref] = made
+    world.emit(repo, "merge_group", entry.by, action="checks_requested", merge_group=_group(world, entry))
+    if repo.ci:
+        repo.ci(repo, made)
+    return True
+
+
+def _drop_group(world: World, entry: QueueEntry, user: User, reason: str) -> None:
+    if not entry.ref:
+        return
+    repo = entry.pull.repo
+    world.emit(repo, "merge_group", user, action="destroyed", reason=reason, merge_group=_group(world, entry))
+    bare.set_ref(repo.path, f"refs/ao/groups/{entry.id}", entry.head_sha)
+    bare.delete_ref(repo.path, entry.ref)
+    repo.refs.pop(entry.ref, None)
+    entry.ref = ""
+
+
+def _group(world: World, entry: QueueEntry) -> dict[str, object]:
+    repo = entry.pull.repo
+    return {
+        "head_sha": entry.head_sha, "head_ref": entry.ref, "base_ref": f"refs/heads/{entry.pull.base_ref}",
+        "base_sha": entry.base_sha, "head_commit": world.shapes.simple_commit(repo, entry.head_sha),
+    }  # fmt: skip

@@ -1,0 +1,1 @@
+"""What people and monitoring read: the board, a session's timeline, the recap, statistics, metrics, the doctor. Derived, never stored."""

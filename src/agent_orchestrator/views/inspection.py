@@ -1,0 +1,304 @@
+"""Looking into a session: its change, its terminal's past, its environment, and why it is as it is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import structlog
+
+from agent_orchestrator.base.files.watch import Watch
+from agent_orchestrator.base.git.commands import Git, GitFailed
+from agent_orchestrator.base.git.diff import show
+from agent_orchestrator.base.home import Home
+from agent_orchestrator.base.text.redaction import KNOWN
+from agent_orchestrator.base.text.terminal_output import last_lines, readable, tail, whole
+from agent_orchestrator.config.model import Plugin
+from agent_orchestrator.core.engine import Flow
+from agent_orchestrator.core.episodes import STATUS_TRIGGERS
+from agent_orchestrator.core.events import event_json, rfc3339
+from agent_orchestrator.core.facts import SessionFacts
+from agent_orchestrator.core.outbox import row_json
+from agent_orchestrator.core.rules import Rule
+from agent_orchestrator.core.store import codec
+from agent_orchestrator.errors import AoError, Conflict, NotFound
+from agent_orchestrator.protocols.host import Host
+from agent_orchestrator.sessions.agents import prompts
+from agent_orchestrator.sessions.lifecycle import Lifecycle
+from agent_orchestrator.sessions.plugins import Plugins, handle_of
+from agent_orchestrator.sessions.session_view import MOST_FILES, Views
+from agent_orchestrator.sessions.workspace_access import at_its_work
+
+FOLLOW_PAUSE = 0.05
+SCREEN_LINES = 50
+"""That are shown of a terminal which is gone."""
+
+log = structlog.get_logger()
+
+
+class Inspection:
+    """Reads, and changes nothing."""
+
+    def __init__(
+        self, flow: Flow, home: Home, host: Host, plugins: Plugins, lifecycle: Lifecycle, views: Views, watch: Watch
+    ) -> None:
+        self.flow = flow
+        self.home = home
+        self.host = host
+        self.plugins = plugins
+        self.lifecycle = lifecycle
+        self.views = views
+        self.watch = watch
+        self.unenforced: Callable[[SessionFacts], str] = lambda _facts: ""
+        """Why a session's budgets mean nothing."""
+
+    async def diff(self, session: str, since: str | None = None) -> dict[str, Any]:
+        """What the session changed since its base, or since a commit of its branch, uncommitted work included."""
+        facts = self.flow.sessions[session]
+        if facts.place is None:
+            raise Conflict(f"{session} has no workspace yet", f"see it: ao status {session}")
+        try:
+            return await at_its_work(self.flow, self.plugins, session, partial(self._diff, since=since))
+        except (GitFailed, OSError) as error:
+            raise Conflict(
+                f"the change of {session} cannot be read: {error}", f"look at it: ao path {session}"
+            ) from None
+
+    async def _diff(self, git: Git, facts: SessionFacts, present: bool, *, since: str | None) -> dict[str, Any]:
+        assert facts.place is not None
+        end = None if present else facts.head or facts.branch
+        if end is not None and await git.resolve(end) is None:
+            raise NotFound(
+                f"neither the workspace nor the branch {facts.branch} of {facts.id} is there any more",
+                f"see what was saved of it: ao status {facts.id}",
+            )
+        base = facts.place.base_commit if since is None else await self._own_commit(git, facts, since, end)
+        changes = await git.status() if present else []
+        shown = await show(git, base, end)
+        return {
+            "diff": shown.patch,
+            "stat": shown.stat,
+            "base": base,
+            "head": facts.head,
+            "files": list(shown.files),
+            "omitted": list(shown.omitted),
+            "uncommitted": sorted({change.path for change in changes}),
+        }
+
+    async def _own_commit(self, git: Git, facts: SessionFacts, commit: str, end: str | None) -> str:
+        """A commit that is in the history of the session's branch, in full."""
+        found = await git.resolve(commit)
+        if found is None or not await git.is_ancestor(found, end or "HEAD"):
+            raise NotFound(
+                f"{commit} is no commit of {facts.branch}; it may have been rewritten",
+                "leave `since` out to see the whole change",
+            )
+        return found
+
+    def prompt(self, session: str) -> dict[str, str]:
+        """What the session's agent is told: how to work here, and its task."""
+        facts = self.flow.sessions[session]
+        system = prompts.system_of(facts, self.plugins.project(facts.project))
+        return {"system": system, "prompt": prompts.first_prompt(facts.spec)}
+
+    async def log(self, session: str, *, raw: bool, tail_lines: int | None, follow: bool) -> AsyncIterator[bytes]:
+        """What its terminal showed; `follow`: and shows, until the session ends."""
+        path = self.home.terminal_log(session)
+        if tail_lines is not None:
+            data = tail(path)
+            lines = (data if raw else readable(data).encode()).splitlines(keepends=True)
+            yield b"".join(lines[-tail_lines:])
+        else:
+            rest = b""
+            for chunk in whole(path):
+                if raw:
+                    yield chunk
+                else:
+                    done, newline, rest = (rest + chunk).rpartition(b"\n")
+                    if not newline:  # a line as long as that is shown in pieces
+                        done, rest = rest, b""
+                    yield (readable(done) + newline.decode()).encode()
+                    await asyncio.sleep(0)
+            if rest:
+                yield readable(rest).encode()
+        if follow:
+            async for chunk in self._follow(session, path):
+                yield chunk if raw else readable(chunk).encode()
+
+    async def screen(self, session: str) -> str:
+        """What its terminal shows; of one that is gone, the last lines that it showed."""
+        facts = self.flow.sessions[session]
+        handle = handle_of(facts)
+        if handle is not None and facts.live:
+            try:
+                return await self.plugins.runtime_of(facts).screen(handle)
+            except AoError as error:
+                log.debug("a screen could not be read", session=session, error=str(error))
+        return last_lines(self.home.terminal_log(session), SCREEN_LINES)
+
+    async def _follow(self, session: str, path: Path) -> AsyncIterator[bytes]:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.touch(mode=0o600)
+        grown = asyncio.Event()
+        stop = self.watch.file(path, grown.set)
+        position = path.stat().st_size
+        try:
+            while True:
+                with path.open("rb") as file:
+                    file.seek(position)
+                    chunk = file.read(1 << 16)
+                position += len(chunk)
+                if chunk:
+                    yield chunk
+                    continue
+                if not self.flow.sessions[session].live:
+                    return
+                grown.clear()
+                try:
+                    await asyncio.wait_for(grown.wait(), 1.0)
+                    await asyncio.sleep(FOLLOW_PAUSE)
+                except TimeoutError:
+                    continue
+        finally:
+            stop()
+
+    async def environment(self, session: str) -> dict[str, Any]:
+        """Where and with which variables a shell of this session runs."""
+        facts = self.flow.sessions[session]
+        path = self._workspace(facts)
+        await self.plugins.here.login_ready.wait()
+        return {"cwd": str(path), "env": self.lifecycle.environment(facts), "node": facts.node}
+
+    async def run(self, session: str, command: Sequence[str]) -> AsyncIterator[dict[str, Any]]:
+        """Run a command in its workspace, wherever that is: what it prints, line by line, and at last its exit code."""
+        facts = self.flow.sessions[session]
+        path = self._workspace(facts)
+        await self.plugins.here.login_ready.wait()
+        env = self.lifecycle.environment(facts)
+        lines: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        host = self.plugins.site_of(facts).host
+        said, loop = KNOWN.lines(lambda line: lines.put_nowait({"output": line})), asyncio.get_running_loop()
+
+        def take(line: str) -> None:
+            said.feed(line)
+            loop.call_soon(said.flush)
+
+        def end(_: object) -> None:
+            said.rest()
+            lines.put_nowait({})
+
+        running = asyncio.ensure_future(host.stream(command, take, cwd=path, env=env))
+        running.add_done_callback(end)
+        try:
+            while line := await lines.get():
+                yield line
+            yield {"code": await running}
+        finally:
+            running.cancel()
+
+    def _workspace(self, facts: SessionFacts) -> Path:
+        if facts.place is None or not facts.place.present:
+            raise Conflict(f"{facts.id} has no workspace", f"bring it back: ao restore {facts.id}")
+        return Path(facts.place.path)
+
+    async def attach(self, session: str, *, watch: bool = False) -> dict[str, Any]:
+        """The command that shows its terminal; with `watch` to somebody who may not touch it."""
+        facts = self.flow.sessions[session]
+        handle = handle_of(facts)
+        if handle is None or not facts.live:
+            raise Conflict(
+                f"{session} has no running agent to attach to",
+                f"see its past: ao logs {session}; bring it back: ao restore {session}",
+            )
+        return {"argv": list(self.plugins.runtime_of(facts).attach_command(handle, watch=watch)), "env": {}}
+
+    def window(self, session: str) -> dict[str, Any]:
+        """What it is shown by on a person's screen."""
+        facts = self.flow.sessions[session]
+        project = self.plugins.config.project(facts.project)
+        terminal = project.terminal if project else Plugin()
+        workspace = facts.place.path if facts.place and facts.place.present else None
+        return {
+            "session": session,
+            "live": facts.live,
+            "workspacePath": workspace,
+            "node": facts.node,
+            "cwd": workspace if workspace and not facts.remote else facts.spec.repo,
+            "url": f"{self.plugins.here.url}/sessions/{quote(session)}" if self.plugins.here.url else "",
+            "terminal": {
+                "plugin": terminal.plugin,
+                "options": terminal.options,
+                "files": self.plugins.admitted(project) if project else [],
+            },
+        }
+
+    async def why(self, session: str) -> dict[str, Any]:
+        """The facts, evidence and rules behind its status, and what was done last."""
+        facts = self.flow.sessions[session]
+        status = self.views.status(facts)
+        rows = await self.flow.store.rows(session, 20)
+        recent = await self.flow.store.events(0, 20, session=session, newest=True)
+        triggers = {STATUS_TRIGGERS.get(status.name), *facts.episodes}
+        rules = [rule for rule in self.flow.rules(facts.project, facts.spec.profile) if rule.trigger in triggers]
+        lines = [
+            f"{session} is {status.name}: {status.why}.",
+            f"That rests on the word of: {status.source}, at {rfc3339(status.at)}.",
+            *(f"It waits for {status.waiting_for}." for _ in [0] if status.waiting_for and status.name != "failed"),
+            *(f"  | {line}" for line in _last_output(facts)),
+            *(f"Note: {note}." for note in facts.notes),
+            *(f"Note: {note}." for note in [self.unenforced(facts)] if note),
+            *(
+                f"It will collide with {other} ({one.kind}): {', '.join(one.files[:MOST_FILES]) or 'in no single file'}."
+                for other, one in self.views.met(facts).items()
+            ),
+            *(
+                f"Rule {rule.name}: on {rule.trigger}, {rule.action}{'' if rule.auto else ' (offered to you)'}"
+                f"{_so_far(facts, rule)}."
+                for rule in rules
+            ),
+            *(
+                f"Offered to you: {one.action}, by rule {one.rule}: ao answer {session} --allow."
+                for one in facts.offers
+            ),
+            *(
+                f"Message {one.id} is {one.state}: {one.reason or 'its turn comes'}."
+                for one in facts.messages
+                if one.pending
+            ),
+            *(f"Effect {row.intent.kind}: {row.state}{f', {row.result}' if row.result else ''}." for row in rows[:8]),
+        ]
+        return {
+            "session": session,
+            "status": status.name,
+            "column": status.column,
+            "evidence": {"source": status.source, "at": rfc3339(status.at)},
+            "lines": lines,
+            "facts": _without_secrets(codec.dump(facts)),
+            "effects": [row_json(row) for row in rows],
+            "reactions": [event_json(event) for event in recent if event.type in ("notified", "reacted", "escalated")],
+            "events": [event_json(event) for event in recent],
+        }
+
+
+def _so_far(facts: SessionFacts, rule: Rule) -> str:
+    """How often a rule was followed in this episode."""
+    episode = facts.episodes.get(rule.trigger)
+    if episode is None:
+        return ""
+    of = f" of {rule.retries}" if rule.retries is not None else ""
+    return f"; attempt {episode.attempts}{of}{', and you were called' if episode.escalated else ''}"
+
+
+def _last_output(facts: SessionFacts) -> list[str]:
+    """What the agent printed last, if it ended."""
+    return facts.launch.output.splitlines()[-10:] if facts.launch and facts.launch.ended else []
+
+
+def _without_secrets(facts: dict[str, Any]) -> dict[str, Any]:
+    if facts.get("place"):
+        facts["place"] = {key: value for key, value in facts["place"].items() if key != "git_env"}
+    return facts

@@ -1,0 +1,56 @@
+"""Figures in Prometheus' text format. Loaded when somebody asks for them: a daemon that nobody watches needs no library for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from agent_orchestrator.views.metrics import Family
+from agent_orchestrator.views.traffic import BOUNDS, Traffic
+
+
+class _Gathered(Collector):
+    """What was gathered, for a registry."""
+
+    def __init__(self, families: Sequence[Family], traffic: Traffic) -> None:
+        self._families, self._traffic = families, traffic
+
+    def collect(self) -> Iterable[Metric]:
+        yield from map(_metric, self._families)
+        yield from _requests(self._traffic)
+
+
+def render(families: Sequence[Family], traffic: Traffic) -> bytes:
+    """All of it, with what the process itself takes."""
+    registry = CollectorRegistry()
+    registry.register(_Gathered(families, traffic))
+    ProcessCollector(registry=registry)
+    return generate_latest(registry)
+
+
+def _metric(family: Family) -> Metric:
+    made = CounterMetricFamily if family.kind == "counter" else GaugeMetricFamily
+    metric = made(family.name, family.help, labels=family.labels)
+    for labels, value in sorted(family.values.items()):
+        metric.add_metric(list(labels), value)
+    return metric
+
+
+def _requests(traffic: Traffic) -> Iterable[Metric]:
+    answers = CounterMetricFamily("ao_http_requests", "Requests answered.", labels=("method", "route", "status"))
+    for (method, route, status), count in sorted(traffic.answers.copy().items()):
+        answers.add_metric([method, route, str(status)], count)
+    took = HistogramMetricFamily(
+        "ao_http_request_seconds", "Seconds until an answer began.", labels=("method", "route")
+    )
+    for key, counts in sorted(traffic.took.copy().items()):
+        total, buckets = 0, []
+        for bound, count in zip((*BOUNDS, float("inf")), counts, strict=True):
+            total += count
+            buckets.append(("+Inf" if bound == float("inf") else str(bound), float(total)))
+        took.add_metric(list(key), buckets, traffic.seconds[key])
+    yield answers
+    yield took

@@ -1,0 +1,97 @@
+"""Any small history: what lands is the merge, once, and nothing of anybody's is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from agent_orchestrator.changes.merge import Conflicted, Landed, Moved, Strategy, Waits, build, land
+from tests.integration.merge.world import STEPS, Killed, World, kill_after, make_world, snapshot, write
+from tests.integration.rescue.world import git
+
+NAMES = ("a.txt", "b.txt", "d/c.txt", "d/e.txt", "n w.txt")
+LINES = st.lists(st.sampled_from("12345"), max_size=3).map(lambda lines: "\n".join(["top", *lines, "end", ""]))
+EDIT = st.tuples(st.sampled_from(NAMES), st.one_of(st.none(), LINES))
+SIDES = st.lists(
+    st.tuples(st.sampled_from(["agent", "main", "merge"]), st.lists(EDIT, min_size=1, max_size=2)), max_size=5
+)
+STRATEGIES: st.SearchStrategy[Strategy] = st.sampled_from(("squash", "merge", "rebase"))
+
+
+def commit(world: World, where: Path, edits: Sequence[tuple[str, str | None]]) -> None:
+    write(where, {name: text for name, text in edits if text is not None or (where / name).exists()})
+    git(where, "add", "-A")
+    git(where, "commit", "-q", "--allow-empty", "-m", "step")
+
+
+def play(world: World, sides: list[tuple[str, list[tuple[str, str | None]]]]) -> None:
+    for side, edits in sides:
+        if side == "merge":
+            git(world.agent, "merge", "-q", "--no-edit", "main", check=False)
+            if git(world.agent, "ls-files", "--unmerged"):
+                git(world.agent, "merge", "--abort")
+        else:
+            commit(world, world.agent if side == "agent" else world.repo, edits)
+    world.use_head()
+
+
+async def check(world: World, strategy: Strategy, dirty: tuple[str, str | None], step: str, edits: bool) -> None:
+    world.by(strategy)
+    done = git(world.repo, "merge-tree", "--write-tree", "--name-only", "main", world.spec.head, check=False)
+    wanted, base = done.splitlines()[0], world.main()
+    built = await build(world.host, world.spec)
+    if isinstance(built, Conflicted):
+        assert set(built.files) <= set(done.splitlines()[1:])
+        assert world.main() == base
+        return
+    assert built.tree == wanted
+    if edits:
+        write(world.repo, {dirty[0]: dirty[1]} if dirty[1] is not None or (world.repo / dirty[0]).exists() else {})
+    files, status = snapshot(world.repo), world.status()
+    try:
+        await land(world.host, world.spec, built, kill_after(step))
+    except Killed:
+        pass
+    found = await land(world.host, world.spec, built)
+    if isinstance(found, Waits):
+        assert (world.main(), snapshot(world.repo), world.status()) == (base, files, status)
+        return
+    assert found == Landed(base, built.commit), found
+    assert (git(world.repo, "rev-parse", "main^{tree}"), world.main()) == (wanted, built.commit)
+    own = {line[3:].strip('"') for line in status.splitlines()}
+    now = snapshot(world.repo)
+    assert {name: now.get(name) for name in own} == {name: files.get(name) for name in own}
+    git(world.repo, "stash", "-q", "--include-untracked")
+    assert git(world.repo, "rev-parse", "HEAD^{tree}") == wanted
+    assert world.status() == ""
+    kept = git(world.repo, "for-each-ref", "--format=%(refname)", "--contains", world.spec.head, "refs/ao/landed")
+    assert kept.endswith(world.spec.head)
+    other = git(world.repo, "commit-tree", "main^{tree}", "-p", "main", "-m", "later")
+    git(world.repo, "update-ref", "refs/heads/main", other)
+    assert not isinstance(await land(world.host, world.spec, built), Moved)
+    assert world.main() == other
+
+
+@settings(
+    max_examples=int(os.environ.get("AO_LANDING_EXAMPLES", "10")),
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
+@given(SIDES, STRATEGIES, EDIT, st.sampled_from(STEPS), st.booleans())
+def test_any_history_lands_as_its_merge_exactly_once(
+    sides: list[tuple[str, list[tuple[str, str | None]]]],
+    strategy: Strategy,
+    dirty: tuple[str, str | None],
+    step: str,
+    edits: bool,
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        world = make_world(Path(folder))
+        play(world, sides)
+        asyncio.run(check(world, strategy, dirty, step, edits))

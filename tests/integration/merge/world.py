@@ -1,0 +1,147 @@
+"""A repository whose `main` the user has checked out, a session's branch beside it, and what there is to ask about both."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from agent_orchestrator.base.host import LocalHost
+from agent_orchestrator.changes.merge import Built, Conflicted, Landed, LandingSpec, Strategy, build, land
+from agent_orchestrator.changes.merge.base_update import Outcome
+from tests.integration.rescue.world import git
+
+STEPS = ("recorded", "locked", "files", "index", "ref", "unlocked")
+FILES = {"a.txt": "one\ntwo\nthree\nfour\nfive\n", "b.txt": "b\n", "d/c.txt": "c\n", ".gitignore": "*.log\n"}
+
+
+class Killed(BaseException):
+    """The daemon is gone at this point."""
+
+
+def kill_after(step: str) -> Callable[[str], None]:
+    """A hook that ends everything after one step."""
+
+    def hook(done: str) -> None:
+        if done == step:
+            raise Killed(step)
+
+    return hook
+
+
+def write(folder: Path, files: Mapping[str, str | bytes | None]) -> None:
+    """Write files; none: remove."""
+    for name, content in files.items():
+        path = folder / name
+        if content is None:
+            path.unlink()
+            continue
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+@dataclass
+class World:
+    """All of it."""
+
+    root: Path
+    spec: LandingSpec
+    host: LocalHost
+
+    @property
+    def repo(self) -> Path:
+        return self.spec.repo
+
+    @property
+    def agent(self) -> Path:
+        """The session's worktree."""
+        return self.root / "agent"
+
+    def commit(self, files: Mapping[str, str | bytes | None], message: str = "work", where: Path | None = None) -> str:
+        """Commit in the session's worktree (or in another), and let the landing name the branch's new head."""
+        folder = where or self.agent
+        write(folder, files)
+        git(folder, "add", "-A")
+        git(folder, "commit", "-qm", message)
+        if folder == self.agent:
+            self.use_head()
+        return git(folder, "rev-parse", "HEAD")
+
+    def use_head(self) -> None:
+        """The branch's head as it is now may land."""
+        self.spec = replace(self.spec, head=git(self.agent, "rev-parse", "HEAD"))
+
+    def by(self, strategy: Strategy) -> None:
+        """Land by this strategy."""
+        self.spec = replace(self.spec, strategy=strategy)
+
+    async def built(self) -> Built:
+        found = await build(self.host, self.spec)
+        assert not isinstance(found, Conflicted), found
+        return found
+
+    async def land(self, built: Built | None = None) -> Outcome:
+        return await land(self.host, self.spec, built or await self.built())
+
+    async def landed(self, built: Built | None = None) -> Landed:
+        found = await self.land(built)
+        assert isinstance(found, Landed), found
+        return found
+
+    def main(self) -> str:
+        return git(self.repo, "rev-parse", "refs/heads/main")
+
+    def show(self, path: str, at: str = "main") -> str:
+        return git(self.repo, "show", f"{at}:{path}")
+
+    def status(self, where: Path | None = None) -> str:
+        return git(where or self.repo, "status", "--porcelain", "--untracked-files=all")
+
+    def tree_of_merge(self) -> str:
+        """What merging head and `main` gives, in Git's own words."""
+        return git(self.repo, "merge-tree", "--write-tree", "main", self.spec.head)
+
+    def litter(self) -> list[str]:
+        """What a landing must not leave behind."""
+        names = [p.name for d in (self.repo / ".git", *(self.repo / ".git/worktrees").glob("*")) for p in d.iterdir()]
+        scratch = [p.name for p in self.spec.work.iterdir()] if self.spec.work.exists() else []
+        return [name for name in names if name.startswith("ao-") or name.endswith(".lock")] + scratch
+
+
+def snapshot(folder: Path) -> dict[str, tuple[int, bytes]]:
+    """Every file but Git's: mode and content."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        if ".git" in path.relative_to(folder).parts or (path.is_dir() and not path.is_symlink()):
+            continue
+        content = os.fsencode(path.readlink()) if path.is_symlink() else path.read_bytes()
+        found[str(path.relative_to(folder))] = (
+            stat.S_IFMT(path.lstat().st_mode) | path.lstat().st_mode & 0o100,
+            content,
+        )
+    return found
+
+
+def make_world(root: Path) -> World:
+    """A repository with `main` checked out and the branch `feature/x` in a worktree."""
+    repo = root / "repo"
+    repo.mkdir(parents=True)
+    git(repo, "init", "-q", "-b", "main")
+    write(repo, FILES)
+    git(repo, "add", "-A")
+    git(repo, "commit", "-qm", "first")
+    git(repo, "worktree", "add", "-q", "--no-track", "-b", "feature/x", str(root / "agent"))
+    spec = LandingSpec(
+        session="app-x",
+        repo=repo,
+        branch="feature/x",
+        head=git(repo, "rev-parse", "HEAD"),
+        base="main",
+        strategy="squash",
+        title="Add x",
+        body="Because of y.",
+        work=root / "ao" / "landing",
+    )
+    return World(root, spec, LocalHost())

@@ -1,0 +1,286 @@
+"""Names, layouts and commands of Git, held against Git itself."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent_orchestrator.base.git.commands import (
+    ABSENT,
+    Change,
+    Git,
+    GitFailed,
+    find_layout,
+    read_head,
+    repository_lock,
+    valid_branch,
+)
+from agent_orchestrator.base.git.refs import read_refs, ref_safe
+from agent_orchestrator.base.host import LocalHost
+from agent_orchestrator.errors import Temporary
+from agent_orchestrator.protocols.host import Completed
+from agent_orchestrator.testing.contracts.workspace import git_in
+
+pytestmark = pytest.mark.anyio
+
+PARTS = st.sampled_from(
+    [*"aZ9-_./@{}~^:?*[\\ \x7f\t", "..", "@{", ".lock", "//", "/.", "HEAD", "refs/heads/", "ü", "-"]
+)
+
+
+def git_takes(name: str) -> bool:
+    return (
+        subprocess.run(
+            ["git", "check-ref-format", "--branch", name], capture_output=True, check=False, cwd="/"
+        ).returncode
+        == 0
+    )
+
+
+@settings(max_examples=80, deadline=None, derandomize=True, database=None)
+@given(st.lists(PARTS, min_size=1, max_size=4).map("".join))
+def test_branch_names_are_judged_as_git_judges_them(name: str) -> None:
+    assert valid_branch(name) == (name != "@" and git_takes(name))
+
+
+@pytest.mark.parametrize(
+    "name", ["HEAD", "-x", "a.lock/b", "a/.b", "a.", "a..b", "@{-1}", "x" * 10, "a/@/b", "@a", "a@"]
+)
+def test_branch_names_at_the_edge(name: str) -> None:
+    assert valid_branch(name) == git_takes(name)
+
+
+@given(st.text(min_size=1, max_size=12))
+@settings(max_examples=100, derandomize=True, database=None)
+def test_any_session_has_a_ref(name: str) -> None:
+    assert valid_branch("ao/" + ref_safe(name.encode(errors="replace").decode()))
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Path:
+    repo = tmp_path / "repo"
+    repo.mkdir()
+    git_in(repo, "init", "-q", "-b", "main")
+    (repo / "a").write_text("a\n")
+    git_in(repo, "add", "a")
+    git_in(repo, "commit", "-qm", "first")
+    return repo
+
+
+@pytest.fixture
+def git(repo: Path) -> Git:
+    return Git(LocalHost(), repo)
+
+
+def test_head_is_read_from_files(repo: Path, tmp_path: Path) -> None:
+    head = git_in(repo, "rev-parse", "HEAD")
+    layout = find_layout(repo)
+    assert layout and layout.common == repo / ".git" and read_head(layout.git_dir) == head
+    git_in(repo, "pack-refs", "--all")
+    assert read_head(layout.git_dir) == head
+    git_in(repo, "worktree", "add", "-q", "-b", "side", str(tmp_path / "side"))
+    git_in(tmp_path / "side", "commit", "-q", "--allow-empty", "-m", "second")
+    side = find_layout(tmp_path / "side")
+    assert side and side.common == repo / ".git" and side.git_dir == repo / ".git" / "worktrees" / "side"
+    assert read_head(side.git_dir) == git_in(tmp_path / "side", "rev-parse", "HEAD") != head
+    git_in(tmp_path / "side", "checkout", "-q", "--detach")
+    assert read_head(side.git_dir) == git_in(tmp_path / "side", "rev-parse", "HEAD")
+    git_in(tmp_path / "side", "checkout", "-q", "--orphan", "new")
+    assert read_head(side.git_dir) is None
+    git_in(tmp_path, "clone", "-q", "--bare", str(repo), "bare.git")
+    bare = find_layout(tmp_path / "bare.git")
+    assert bare and bare.top is None and read_head(bare.git_dir) == head
+    assert find_layout(tmp_path) is None
+
+
+async def test_a_folder_below_the_top_belongs_to_the_repository(repo: Path) -> None:
+    (repo / "deep").mkdir()
+    layout = await Git(LocalHost(), repo / "deep").layout()
+    assert layout and layout.top == repo and layout.common == repo / ".git"
+
+
+async def test_names_and_commits(git: Git, repo: Path) -> None:
+    head = git_in(repo, "rev-parse", "HEAD")
+    assert await git.resolve("main") == head and await git.resolve("nope") is None and await git.resolve("-x") is None
+    assert await git.branch_exists("main") and not await git.branch_exists("nope")
+    assert await git.current_branch() == "main" and await git.default_branch() == "main" and not await git.is_bare()
+    assert (await git.version()) >= (2, 20)
+    tree = await git.make_tree([("100644", "blob", await git.hash_bytes(b"x"), "x")])
+    second = await git.commit_tree(tree, [head], "second")
+    await git.update_ref("refs/heads/two", second, ABSENT)
+    with pytest.raises(GitFailed):
+        await git.update_ref("refs/heads/two", head, head)
+    assert await git.is_ancestor(head, second) and not await git.is_ancestor(second, head)
+    assert await git.count("main..two") == 1 and await git.merge_base("main", "two") == head
+    assert await git.refs("refs/heads") == {"refs/heads/main": head, "refs/heads/two": second}
+    await git.delete_ref("refs/heads/two", second)
+    assert not await git.branch_exists("two")
+
+
+async def test_diff_up_to_the_files_as_they_are(git: Git, repo: Path) -> None:
+    git_in(repo, "checkout", "-q", "-b", "work")
+    (repo / "committed").write_text("c\n")
+    git_in(repo, "add", "committed")
+    git_in(repo, "commit", "-qm", "work")
+    (repo / "a").write_text("changed\n")
+    (repo / "new file").write_text("n\n")
+    (repo / "nested").mkdir()
+    git_in(repo / "nested", "init", "-q")
+    index = (repo / ".git" / "index").read_bytes()
+    assert (await git.diff("main", "work", form="name-status")).split("\n") == ["A\tcommitted", ""]
+    assert (await git.diff("main", form="name-status")).splitlines() == ["M\ta", "A\tcommitted", "A\tnew file"]
+    patch = await git.diff("main")
+    assert "+changed" in patch and "+n" in patch and "3 files changed" in await git.diff("main", form="stat")
+    assert (repo / ".git" / "index").read_bytes() == index
+
+
+class Elsewhere(LocalHost):
+    """Another machine: temporary files of programs there are its own."""
+
+    def __init__(self, temporary: Path) -> None:
+        super().__init__()
+        self.temporary = temporary
+        self.indexes: set[Path] = set()
+
+    async def run(self, argv: Sequence[str], **more: Any) -> Completed:
+        env = {**os.environ, **(more.pop("env", None) or {}), "TMPDIR": str(self.temporary)}
+        if index := env.get("GIT_INDEX_FILE"):
+            self.indexes.add(Path(index))
+        return await super().run(argv, **more, env=env)
+
+
+async def test_what_a_diff_needs_is_made_where_the_workspace_is(repo: Path, tmp_path: Path) -> None:
+    there = Elsewhere(tmp_path / "there")
+    there.temporary.mkdir()
+    (repo / "new").write_text("n\n")
+    assert "+n" in await Git(there, repo).diff("main")
+    assert there.indexes and all(index.is_relative_to(there.temporary) for index in there.indexes)
+    assert not list(there.temporary.iterdir())
+
+
+async def test_of_a_branch_elsewhere_no_other_that_ends_alike_is_told(git: Git, repo: Path) -> None:
+    git_in(repo, "commit", "-q", "--allow-empty", "-m", "another")
+    git_in(repo, "branch", "feature/x", "HEAD~1")
+    git_in(repo, "branch", "a/refs/heads/feature/x", "HEAD")
+    git_in(repo, "branch", "a/refs/heads/gone", "HEAD")
+    own = git_in(repo, "rev-parse", "HEAD~1")
+    assert await git.remote_head(str(repo), "feature/x", env={}, timeout=60) == own
+    assert await git.remote_head(str(repo), "gone", env={}, timeout=60) is None
+
+
+async def test_status_names_every_file(git: Git, repo: Path) -> None:
+    (repo / "a").write_text("changed\n")
+    (repo / "d").mkdir()
+    (repo / "d" / "new\nline").write_text("x")
+    found = await git.status()
+    assert [(change.xy, change.path) for change in found] == [(".M", "a"), ("??", "d/new\nline")]
+    assert found[0].blobs == (git_in(repo, "rev-parse", ":a"),) and found[1] == Change("??", "d/new\nline")
+
+
+async def test_files_are_stored_byte_for_byte(git: Git, repo: Path, tmp_path: Path) -> None:
+    git_in(repo, "config", "core.autocrlf", "true")
+    names = ["plain", "new\nline", "end\r", '"q"']
+    for name in names:
+        (tmp_path / name).write_bytes(b"one\r\ntwo\n" + name.encode())
+    for name, sha in zip(names, await git.hash_files([tmp_path / name for name in names]), strict=True):
+        assert (await git.run("cat-file", "blob", sha)).out == b"one\r\ntwo\n" + name.encode()
+
+
+async def test_configuration_is_the_users_not_ours(git: Git, repo: Path) -> None:
+    git_in(repo, "config", "core.hooksPath", "mine")
+    git_in(repo, "config", "--add", "x.y", "1")
+    git_in(repo, "config", "--add", "x.y", "two\nlines")
+    config = await git.config()
+    assert config.last("core.hookspath") == "mine" and config["x.y"] == ["1", "two\nlines"]
+    assert config.last("gc.auto") is None and not config.true("commit.gpgsign")
+
+
+async def test_waits_for_a_lock_that_somebody_holds(git: Git, repo: Path) -> None:
+    lock = repo / ".git" / "refs" / "heads" / "x.lock"
+    lock.touch()
+    asyncio.get_running_loop().call_later(0.1, lock.unlink)
+    await git.update_ref("refs/heads/x", git_in(repo, "rev-parse", "HEAD"))
+    assert await git.branch_exists("x")
+
+
+async def test_a_lock_that_stays_is_named(git: Git, repo: Path) -> None:
+    (repo / ".git" / "refs" / "heads" / "x.lock").touch()
+    with pytest.raises(Temporary, match=r"x\.lock"):
+        await git.update_ref("refs/heads/x", git_in(repo, "rev-parse", "HEAD"))
+
+
+async def test_nobody_elses_variables_lead_us_astray(git: Git, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "nowhere"))
+    monkeypatch.setenv("GIT_INDEX_FILE", str(tmp_path / "nothing"))
+    assert await git.resolve("main")
+
+
+async def test_one_lock_a_repository(repo: Path, tmp_path: Path) -> None:
+    (tmp_path / "alias").symlink_to(repo)
+    lock = repository_lock(repo / ".git")
+    assert repository_lock(tmp_path / "alias" / ".git") is lock and repository_lock(tmp_path) is not lock
+
+
+@pytest.mark.parametrize(
+    ("said", "later"),
+    [
+        ("fatal: unable to write loose object file: No space left on device", True),
+        ("fatal: cannot create directory at 'x': Read-only file system", True),
+        ("fatal: sha1 file '/r/.git/index.lock' write error. Out of diskspace", True),
+        ("fatal: unable to write new index file", True),
+        ("error: unable to create temporary file: Too many open files", True),
+        ("git: error while loading shared libraries: libz: cannot open shared object file: Error 24", True),
+        ("fatal: not a valid object name HEAD", False),
+    ],
+)
+def test_what_the_machine_lacks_may_be_there_later(said: str, later: bool) -> None:
+    assert GitFailed(["hash-object"], Path("repo"), Completed(128, b"", said.encode())).retryable is later
+    assert GitFailed(["hash-object"], Path("repo"), Completed(-9, b"", said.encode())).retryable
+
+
+class Lacking(LocalHost):
+    async def run(self, *_args: Any, **_options: Any) -> Completed:
+        return Completed(128, b"", b"fatal: unable to open .git/HEAD: Too many open files\n")
+
+
+async def test_a_name_that_cannot_be_looked_up_just_now_is_not_said_to_be_none(repo: Path) -> None:
+    with pytest.raises(GitFailed) as failed:
+        await Git(Lacking(), repo).resolve("main")
+    assert failed.value.retryable
+
+
+@pytest.mark.parametrize("packed", [False, True])
+async def test_refs_are_read_as_git_reads_them(tmp_path: Path, packed: bool) -> None:
+    git_in(tmp_path, "init", "-q", "-b", "main")
+    git_in(tmp_path, "commit", "-q", "--allow-empty", "-m", "one")
+    for name in ("a/b", "a/bc", "a/b-c", "x/y/deep/er", "x/y/deep/est", "x/yz"):
+        git_in(tmp_path, "branch", name)
+    git_in(tmp_path, "tag", "-am", "peeled", "v1")
+    git_in(tmp_path, "symbolic-ref", "refs/remotes/origin/HEAD", "refs/heads/a/bc")
+    if packed:
+        git_in(tmp_path, "pack-refs", "--all")
+        git_in(tmp_path, "commit", "-q", "--allow-empty", "-m", "newer than what is packed")
+    names = [
+        "refs/heads/main",
+        "refs/heads/a/b",
+        "refs/heads/a",
+        "refs/heads/b",
+        "refs/tags/v1",
+        "refs/remotes/origin/HEAD",
+    ]
+    said = await Git(LocalHost(), tmp_path).refs(*(name for name in names if name != "refs/heads/a"), "refs/heads/x/y")
+    assert len(said) == 6 and read_refs(tmp_path / ".git", names, "refs/heads/x/y") == said
+
+
+def test_refs_that_are_kept_otherwise_are_left_to_git(tmp_path: Path) -> None:
+    git_in(tmp_path, "init", "-q", "-b", "main")
+    (tmp_path / ".git" / "reftable").mkdir()
+    assert read_refs(tmp_path / ".git", ["refs/heads/main"], "refs/heads/x") is None

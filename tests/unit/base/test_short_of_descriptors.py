@@ -1,0 +1,154 @@
+"""Where no file can be opened any more, nothing is taken for gone that merely cannot be looked at."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import resource
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from agent_orchestrator.base.git.refs import find_layout, read_head
+from agent_orchestrator.base.home import Home
+from agent_orchestrator.base.host import LocalHost
+from agent_orchestrator.changes.pull_requests import branch_watch
+from agent_orchestrator.config.load import load
+from agent_orchestrator.config.tokens import Tokens
+from agent_orchestrator.core.events import BaseMoved, Event
+from agent_orchestrator.errors import Temporary
+from agent_orchestrator.plugins.agents.shared.spool import SpoolReader
+from agent_orchestrator.plugins.runtimes.process import Process
+from agent_orchestrator.plugins.workspaces.record import Record, read_record, write_record
+from agent_orchestrator.protocols import Handle, WorkspaceSpec
+from agent_orchestrator.protocols.host import ProcessId
+from agent_orchestrator.testing.contracts.workspace import git_in
+from agent_orchestrator.testing.terminals import eventually
+
+pytestmark = pytest.mark.anyio
+
+
+@contextlib.contextmanager
+def no_descriptors() -> Iterator[None]:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest = os.dup(0)
+    os.close(lowest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@pytest.fixture
+def sleeper() -> Iterator[ProcessId]:
+    child = subprocess.Popen(["sleep", "60"])
+    process = LocalHost().process(child.pid)
+    assert process is not None
+    yield process
+    child.kill()
+    child.wait()
+
+
+def test_a_process_that_cannot_be_looked_at_is_not_said_to_have_ended(sleeper: ProcessId) -> None:
+    host = LocalHost()
+    with no_descriptors(), pytest.raises(Temporary, match="open files"):
+        host.process(sleeper.pid)
+    assert host.process(sleeper.pid) == sleeper
+
+
+async def test_its_end_is_waited_for_all_the_same(sleeper: ProcessId) -> None:
+    host = LocalHost()
+    with no_descriptors():
+        waiting = asyncio.create_task(host.exited(sleeper))
+        await asyncio.sleep(0.05)
+        assert not waiting.done()
+    os.kill(sleeper.pid, 9)
+    await asyncio.wait_for(waiting, 60)
+
+
+async def test_a_terminal_that_cannot_be_looked_at_is_not_gone(sleeper: ProcessId, tmp_path: Path) -> None:
+    runtime = Process({"home": str(tmp_path)}, LocalHost())
+    address = {name: str(tmp_path / name) for name in ("socket", "private", "log")}
+    holder = {"holder": str(sleeper.pid), "holderStarted": sleeper.started}
+    handle = Handle(
+        "process", "app-1", 1, sleeper.pid, sleeper.started, LocalHost().boot_id(), address={**address, **holder}
+    )
+    with no_descriptors():
+        with pytest.raises(Temporary):
+            await runtime.probe([handle])
+        with pytest.raises(Temporary):
+            await runtime.deliver(handle, "m-1", "hello")
+        with pytest.raises(Temporary):
+            await runtime.watched(handle)
+
+
+def test_a_repository_that_cannot_be_read_is_not_said_to_be_empty(tmp_path: Path) -> None:
+    for argv in (
+        ["init", "-q"],
+        ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "x"],
+    ):
+        subprocess.run(["git", *argv], cwd=tmp_path, check=True)
+    layout = find_layout(tmp_path)
+    assert layout is not None
+    with no_descriptors(), pytest.raises(Temporary):
+        read_head(layout.git_dir)
+    assert read_head(layout.git_dir)
+
+
+def test_what_an_agent_said_is_read_once_there_is_room(tmp_path: Path) -> None:
+    spool = tmp_path / "spool"
+    spool.write_text("{}\n")
+    reader = SpoolReader(spool)
+    with no_descriptors(), pytest.raises(Temporary):
+        reader.read()
+    assert reader.read() == [(0, b"{}")]
+
+
+def test_files_of_ours_that_cannot_be_opened_are_not_said_to_be_broken(tmp_path: Path) -> None:
+    spec = WorkspaceSpec("s", tmp_path, tmp_path / "w", None, tmp_path, "feature/s", "main")
+    write_record(spec, Record(str(spec.path), spec.branch, "main", "0" * 40, "0" * 40, made_branch=True))
+    home = Home(tmp_path / "home")
+    Tokens(home).new("phone", "viewer")
+    tokens = Tokens(home)
+    file = tmp_path / "agent-orchestrator.yaml"
+    file.write_text("{}")
+    with no_descriptors():
+        with pytest.raises(Temporary, match="open files"):
+            read_record(spec)
+        with pytest.raises(Temporary, match="open files"):
+            tokens.list()
+        with pytest.raises(Temporary, match="open files"):
+            load(file, {})
+    assert read_record(spec) and tokens.list() and load(file, {})
+
+
+async def test_a_base_that_cannot_be_looked_at_is_looked_at_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    git_in(tmp_path, "init", "-q", "-b", "main")
+    git_in(tmp_path, "commit", "-q", "--allow-empty", "-m", "first")
+    monkeypatch.setattr(branch_watch, "TRY_AGAIN", 0.01)
+    told: list[Event] = []
+
+    async def append(*events: Event) -> None:
+        told.extend(events)
+
+    pull = SimpleNamespace(state="open", base="main")
+    spec = SimpleNamespace(repo=str(tmp_path), scm="local")
+    facts = SimpleNamespace(
+        id="app-x", project="app", pr=pull, spec=spec, branch="feature/x", base_head="", live=True, place=None, head=""
+    )
+    flow: Any = SimpleNamespace(sessions={"app-x": facts}, on_change=[], clock=lambda: 1.0, append=append)
+    watch: Any = SimpleNamespace(entry=lambda _path, _call: None)
+    with no_descriptors():
+        branch_watch.Bases(flow, watch).start()
+        await asyncio.sleep(0.03)
+        assert not told
+    await eventually(lambda: bool(told))
+    assert told[0].body == BaseMoved(git_in(tmp_path, "rev-parse", "main"))

@@ -1,0 +1,142 @@
+"""What is read from raw terminal output: modes, scrollback, visible text, keys."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent_orchestrator.base.home import Home
+from agent_orchestrator.plugins.runtimes import screen_text
+from agent_orchestrator.plugins.runtimes.keys import encoded
+from agent_orchestrator.plugins.runtimes.pty_holder.terminal import SCROLLBACK, Modes, Scrollback, without_answers
+from agent_orchestrator.plugins.runtimes.screen_text import MOST_MARKS, visible_text
+from agent_orchestrator.views.inspection import Inspection
+
+
+def test_modes_are_seen_wherever_the_output_is_split() -> None:
+    output = b"a\x1bM\x1b[?2004h\x1b[31mb\x1b[?1;1049hc\x1b[?25l\x1b[?1049l\x1b"
+    for size in range(1, len(output) + 1):
+        modes = Modes()
+        for at in range(0, len(output), size):
+            modes.feed(output[at : at + size])
+        assert set(modes.on) == {b"2004", b"1"}, size
+
+
+def test_scrollback_is_bounded_and_remembers_the_modes_of_what_it_forgot() -> None:
+    scrollback = Scrollback()
+    scrollback.add(b"\x1b[?1049h")
+    for number in range(20_000):
+        scrollback.add(b"line %d of the output, long enough\r\n" % number)
+    replay = scrollback.replay()
+    assert len(replay) <= SCROLLBACK + 65_536 + 100
+    assert replay.startswith(b"\x1b[?1049hline ")
+    assert replay.endswith(b"line 19999 of the output, long enough\r\n")
+
+
+def test_scrollback_repeats_no_question() -> None:
+    scrollback = Scrollback()
+    scrollback.add(b"a\x1b[6nb\x1b[cc\x1b[>0qd")
+    assert scrollback.replay() == b"abcd"
+
+
+@pytest.mark.parametrize(
+    ("keys", "left"),
+    [
+        (b"\x1b[12;5R", b""),
+        (b"a\x1b[?62;22cb", b"ab"),
+        (b"\x1b[0n", b""),
+        (b"\x1b[A\x1b[5~", b"\x1b[A\x1b[5~"),
+        (b"\x1b[", b"\x1b["),
+    ],
+)
+def test_a_terminals_own_answers_are_no_keystrokes(keys: bytes, left: bytes) -> None:
+    assert without_answers(keys) == left
+
+
+@pytest.mark.parametrize(
+    ("key", "sent"),
+    [("C-c", b"\x03"), ("C-[", b"\x1b"), ("M-x", b"\x1bx"), ("C-Space", b"\0"), ("ü", "ü".encode()), ("yes", b"yes")],
+)
+def test_keys_are_sent_as_tmux_would(key: str, sent: bytes) -> None:
+    assert encoded(key) == sent
+
+
+@pytest.mark.anyio
+async def test_what_an_emulator_trips_over_costs_no_text() -> None:
+    output = b"one\r\n\x1b[>4;2m\x1b[?4m\x1b[?1;2c\x1b[38;2;1;2;3mtwo\x1b]0;title\x07\r\n\xff\xfe three \x1b[999;999;999z\r\nfour"
+    lines = (await visible_text(output, 40, 10)).splitlines()
+    assert [lines[0], lines[1], lines[3]] == ["one", "two", "four"]
+    assert len(lines) == 10
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("between", ["", "\x1b[m", "\x1b[0;31m"])
+async def test_accents_without_end_pile_up_on_no_character(between: str) -> None:
+    for before in ("x\u0301", "x" * 40):
+        output = f"{before}{(chr(0x301) + between) * 2000}\r\nnext".encode()
+        lines = (await visible_text(output, 40, 10)).splitlines()
+        assert "next" in lines and max(map(len, lines)) <= 40 + MOST_MARKS
+
+
+def test_few_of_them_are_even_tried() -> None:
+    assert len("".join(screen_text._with_few_marks(("a" + "\u0301" * 500) * 3))) == 3 * (1 + MOST_MARKS)
+
+
+PIECES = st.one_of(
+    st.sampled_from(
+        [b"\r\n", b"\r\n" * 3, b"\r\n" * 7, b"\n", b"\r", b"\t", b"\x08", b"\x1b[31m", b"\x1b[0m", b"\x1b[?25l", b"\x1b[?2004h"]
+    ),
+    st.sampled_from([b"\x1b[2A", b"\x1b[1;1H", b"\x1b[K", b"\x1b[J", b"\x1b[2J", b"\x1bM", b"\x1b[2L", b"\x1b[?1049h", b"\x1b[2;3r"]),
+    st.sampled_from([b"\x1b[4h", b"\x1b[?7l", b"\x1b[?6h", b"\x1b(0", b"\x0e", b"\x1b7", b"\x1b8", b"\x1b]0;title\x07", b"\x1b[20h"]),
+    st.text("abcdefghij ", min_size=1, max_size=20).map(str.encode),
+    st.integers(1, 30).map(lambda count: b"".join(b"line %d\r\n" % number for number in range(count))),
+)  # fmt: skip
+
+
+@given(st.lists(PIECES, max_size=40))
+@settings(deadline=None, max_examples=200)
+def test_a_screen_is_the_same_wherever_its_reading_begins(pieces: list[bytes]) -> None:
+    output = b"".join(pieces)
+    begin = max(0, *(output.rfind(mark) for mark in screen_text._CLEARS))
+    with pytest.MonkeyPatch.context() as patch:
+        found = screen_text._render(output, 12, 4)
+        patch.setattr(screen_text, "_beginning", lambda *_: begin)
+        assert found == screen_text._render(output, 12, 4)
+
+
+def test_of_a_long_output_only_what_may_be_seen_is_emulated() -> None:
+    output = b"".join(b"\x1b[32mline %d\x1b[0m\r\n" % number for number in range(10_000)) + b"\x1b[2Aabove\x1b[2B\r\n> "
+    assert len(output) - screen_text._beginning(output, 40) < 4000
+
+
+def test_a_screen_that_was_read_leaves_no_cells_to_be_collected() -> None:
+    from pyte.screens import StaticDefaultDict
+
+    def cells() -> int:
+        return sum(isinstance(one, StaticDefaultDict) for one in gc.get_objects())
+
+    gc.collect()
+    gc.disable()
+    try:
+        before = cells()
+        assert screen_text._render(b"some\r\nlines\r\n", 120, 40).startswith("some\nlines\n")
+        assert cells() == before
+    finally:
+        gc.enable()
+
+
+@pytest.mark.anyio
+async def test_a_line_without_an_end_is_shown_in_pieces(tmp_path: Path) -> None:
+    home, nothing = Home(tmp_path), cast(Any, None)
+    log = home.terminal_log("app-x")
+    log.parent.mkdir(parents=True)
+    log.write_bytes(b"x" * (5 << 20) + b"\nend\nno end")
+    inspection = Inspection(nothing, home, nothing, nothing, nothing, nothing, nothing)
+    shown = [one async for one in inspection.log("app-x", raw=False, tail_lines=None, follow=False)]
+    assert b"".join(shown) == log.read_bytes()
+    assert max(map(len, shown)) <= 1 << 20

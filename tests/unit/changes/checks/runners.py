@@ -1,0 +1,209 @@
+"""The test runners that are recorded: their commands, their projects, and what they call the three tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from tests.unit.changes.checks import projects
+from tests.unit.changes.checks.projects import Files
+
+
+@dataclass(frozen=True)
+class Runner:
+    """A test runner with its project: `files(adds, subtracts)` makes it with these two tests in these states."""
+
+    name: str
+    command: str
+    files: Callable[[str, str], Files]
+    names: tuple[str, str, str]
+    """What it calls the tests `adds`, `subtracts` and `upper`."""
+    needs: str = ""
+    """The folder of tools that it needs, by name."""
+    more: Mapping[str, tuple[Files, str]] = field(default_factory=dict)
+    """Further cases: files to change, and the command if it is another one."""
+    names_passed: bool = True
+    """It names the tests that pass."""
+    names_skipped: bool = True
+    """It names the tests that are skipped."""
+
+
+def _quiet(name: str, command: str, like: Runner) -> Runner:
+    """The same runner with options that name nothing but what fails."""
+    return Runner(name, command, like.files, like.names, like.needs, like.more, names_passed=False, names_skipped=False)
+
+
+def _like(name: str, command: str, like: Runner) -> Runner:
+    return Runner(name, command, like.files, like.names, like.needs)
+
+
+_PYTEST_NAMES = ("test_sums.py::test_adds", "test_sums.py::TestMore::test_subtracts", "test_words.py::test_upper[a b]")
+_PYTEST = Runner(
+    "pytest-v",
+    "python -m pytest -v -p no:cacheprovider",
+    projects.python,
+    _PYTEST_NAMES,
+    "py3.11",
+    projects.PYTHON_MORE,
+)
+_JUNIT = "-o junit_family=xunit1 --junitxml=report.xml"
+_UNITTEST_NAMES = ("test_sums.Sums.test_adds", "test_sums.Sums.test_subtracts", "test_words.Words.test_upper")
+_UNITTEST = {
+    version: Runner(
+        f"unittest-{version}",
+        "python -m unittest -v",
+        projects.unittest,
+        _UNITTEST_NAMES,
+        f"py{version}",
+        projects.UNITTEST_MORE,
+    )
+    for version in ("3.8", "3.11", "3.12", "3.13")
+}
+_DJANGO = Runner(
+    "django",
+    "python manage.py test -v 2",
+    projects.django,
+    ("shop.test_sums.Sums.test_adds", "shop.test_sums.Sums.test_subtracts", "shop.test_words.Words.test_upper"),
+    "py3.11",
+    projects.DJANGO_MORE,
+)
+_TITLES = ("sums > adds", "sums > subtracts it", "words > case > upper")
+_NODE_FILES = projects.suites(projects.NODE_HEAD, projects.ASSERT)
+_NODE_MORE = projects.node_more("js", projects.NODE_HEAD)
+_NODE = Runner("node", "node --test --test-reporter=spec test", _NODE_FILES, _TITLES, "npm", _NODE_MORE)
+_NODE_REPORT = (
+    "node --test --test-reporter=junit --test-reporter-destination=report.xml --test-reporter=spec"
+    " --test-reporter-destination=stdout test"
+)
+_MOCHA = Runner("mocha", "mocha", projects.suites("", projects.ASSERT), _TITLES, "npm", projects.node_more("js"))
+_TAPE = Runner(
+    "tape",
+    "tape 'test/*.js'",
+    projects.calls(
+        projects.TAPE_HEAD,
+        lambda text: text.replace("test(", "test.skip("),
+        "test('NAME', (t) => { t.equal(ARGS); t.end(); });\n",
+    ),
+    ("adds", "subtracts it", "upper"),
+    "npm",
+    projects.call_more(projects.TAPE_HEAD),
+    names_skipped=False,
+)
+_AVA = Runner(
+    "ava",
+    "ava",
+    projects.calls(
+        projects.AVA_HEAD,
+        lambda text: text.replace("test(", "test.skip("),
+        "test('NAME', (t) => { t.is(ARGS); });\n",
+        "mjs",
+    ),
+    ("sums > adds", "sums > subtracts it", "words > upper"),
+    "npm",
+    projects.call_more(projects.AVA_HEAD, "mjs"),
+)
+_IN_FILES = (
+    "test/sums.test.js > sums > adds",
+    "test/sums.test.js > sums > subtracts it",
+    "test/words.test.js > words > case > upper",
+)
+_EXPECTED = projects.suites("", projects.EXPECT)
+_JEST = Runner("jest-verbose", "jest --verbose", _EXPECTED, _IN_FILES, "npm", projects.node_more("js"))
+_JEST_REPORT = "JEST_JUNIT_OUTPUT_NAME=report.xml jest --reporters=default --reporters=jest-junit"
+_VITEST = Runner(
+    "vitest-verbose",
+    "vitest run --globals --reporter=verbose",
+    _EXPECTED,
+    _IN_FILES,
+    "npm",
+    projects.node_more("js"),
+)
+_VITEST_REPORT = "vitest run --globals --reporter=default --reporter=junit --outputFile=report.xml"
+_GO = Runner(
+    "go-v",
+    "go test -v ./...",
+    projects.go,
+    ("example.com/sums.TestAdds", "example.com/sums.TestSubtracts", "example.com/sums/words.TestUpper/one_word"),
+    "",
+    projects.GO_MORE,
+)
+_CARGO = Runner(
+    "cargo",
+    "cargo test --offline",
+    projects.cargo,
+    ("sums::tests::adds", "sums::tests::subtracts", "words::upper"),
+    "",
+    projects.CARGO_MORE,
+)
+_CARGO_Q = ("tests::adds", "tests::subtracts", "upper")
+_CTEST = Runner("ctest", projects.CTEST, projects.ctest, ("adds", "subtracts", "upper"), "", projects.CTEST_MORE)
+_PROVE_NAMES = ("t/sums.t > adds", "t/sums.t > subtracts it", "t/words.t")
+
+RUNNERS = (
+    _PYTEST,
+    _quiet("pytest", "python -m pytest -p no:cacheprovider", _PYTEST),
+    _quiet("pytest-q", "python -m pytest -q -p no:cacheprovider", _PYTEST),
+    Runner(
+        "pytest-junit",
+        f"python -m pytest -q -p no:cacheprovider {_JUNIT}",
+        projects.python,
+        _PYTEST_NAMES,
+        "py3.11",
+        projects.PYTHON_MORE,
+    ),
+    Runner(
+        "pytest-xdist",
+        "python -m pytest -n 2 -p no:cacheprovider",
+        projects.python,
+        _PYTEST_NAMES,
+        "py3.11",
+        names_passed=False,
+        names_skipped=False,
+    ),
+    *_UNITTEST.values(),
+    _quiet("unittest", "python -m unittest", _UNITTEST["3.11"]),
+    _DJANGO,
+    _NODE,
+    Runner("node-tap", "node --test --test-reporter=tap test", _NODE_FILES, _TITLES, "npm", _NODE_MORE),
+    _like("node-junit", _NODE_REPORT, _NODE),
+    _MOCHA,
+    Runner("mocha-dot", "mocha --reporter dot", _MOCHA.files, _TITLES, "npm", names_passed=False, names_skipped=False),
+    Runner("mocha-min", "mocha --reporter min", _MOCHA.files, _TITLES, "npm", names_passed=False, names_skipped=False),
+    Runner(
+        "mocha-xunit",
+        "mocha --reporter xunit --reporter-option output=report.xml",
+        _MOCHA.files,
+        ("sums.adds", "sums.subtracts it", "words case.upper"),
+        "npm",
+    ),
+    _TAPE,
+    _AVA,
+    Runner("ava-tap", "ava --tap", _AVA.files, _AVA.names, "npm", _AVA.more),
+    _JEST,
+    _quiet("jest", "jest", _JEST),
+    Runner("jest-junit", _JEST_REPORT, _EXPECTED, ("sums adds", "sums subtracts it", "words case upper"), "npm"),
+    _VITEST,
+    _quiet("vitest", "vitest run --globals", _VITEST),
+    _like("vitest-junit", _VITEST_REPORT, _VITEST),
+    _GO,
+    _quiet("go", "go test ./...", _GO),
+    Runner("go-json", "go test -json ./...", projects.go, _GO.names, "", projects.GO_MORE),
+    _CARGO,
+    Runner(
+        "cargo-q",
+        "cargo test --offline -q",
+        projects.cargo,
+        _CARGO_Q,
+        "",
+        projects.CARGO_MORE,
+        names_passed=False,
+        names_skipped=False,
+    ),
+    _CTEST,
+    Runner("ctest-out", f"{_CTEST.command} --output-on-failure", projects.ctest, _CTEST.names),
+    _like("ctest-junit", f"{_CTEST.command} -Q --output-junit ../report.xml", _CTEST),
+    Runner("meson", "meson setup build && meson test -C build", projects.meson, _CTEST.names),
+    Runner("prove", "prove -r t", projects.prove, _PROVE_NAMES, names_passed=False, names_skipped=False),
+    Runner("prove-v", "prove -v -r t", projects.prove, _PROVE_NAMES, names_passed=False, names_skipped=False),
+)
+"""Those with the same names beside each other read the same project."""

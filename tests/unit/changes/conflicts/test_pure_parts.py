@@ -1,0 +1,166 @@
+"""Where branches parted, what can collide at all, when to look, who goes first: everything about conflicts that needs no Git."""
+
+from __future__ import annotations
+
+import random
+from itertools import combinations
+
+import pytest
+
+from agent_orchestrator.changes.conflicts import Pair, clashes, named_files
+from agent_orchestrator.changes.conflicts.debounce import LONGEST, QUIET, SHARE, Pace
+from agent_orchestrator.changes.conflicts.hunks import Section, overlaps, parse_sections
+from agent_orchestrator.changes.conflicts.merge_bases import Graph, Node, two
+from agent_orchestrator.changes.conflicts.paths import Changes, parse_changes
+from agent_orchestrator.changes.conflicts.service import news
+from agent_orchestrator.core.events import SessionCreated
+from agent_orchestrator.core.facts import Collision, SessionFacts
+
+
+def _reachable(graph: dict[str, tuple[str, ...]], start: str) -> set[str]:
+    found, ahead = set(), [start]
+    while ahead:
+        sha = ahead.pop()
+        if sha not in found:
+            found.add(sha)
+            ahead += graph[sha]
+    return found
+
+
+def test_best_common_ancestors_of_random_histories() -> None:
+    for seed in range(60):
+        chance = random.Random(seed)
+        parents: dict[str, tuple[str, ...]] = {}
+        for number in range(30):
+            known = list(parents)
+            parents[f"c{number:02}"] = tuple(chance.sample(known, min(len(known), chance.choice([1, 1, 1, 2]))))
+        graph = Graph({sha: Node(f"t{sha}", parents[sha]) for sha in reversed(parents)})
+        heads = chance.sample(list(parents), 8)
+        moved = set(chance.sample(heads, 3))
+        found = graph.bases(heads, moved)
+        for a, b in combinations(heads, 2):
+            common = _reachable(parents, a) & _reachable(parents, b)
+            best = {
+                one for one in common if not any(one != other and one in _reachable(parents, other) for other in common)
+            }
+            if {a, b} & moved:
+                assert set(found.get(two(a, b), ())) == best, (seed, a, b)
+
+
+def test_a_branchs_first_parents_are_its_chain() -> None:
+    graph = Graph.parse("d td c x\nx tx b\nc tc b\nb tb a")
+    assert graph.chain("d") == ["b", "c", "d"]
+    assert graph.above(Graph.parse("e te d")).chain("e")[-1] == "e"
+    assert graph.chain(None) == []
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "meets"),
+    [
+        ([("M", "a.py")], [("M", "a.py")], True),
+        ([("M", "a.py")], [("M", "b.py")], False),
+        ([("A", "x")], [("A", "x/y")], True),
+        ([("D", "d/a.py"), ("A", "e/a.py")], [("A", "d/new.py")], True),
+        ([("D", "d/a.py"), ("A", "e/a.py")], [("M", "f/b.py")], False),
+        ([("M", "package-lock.json"), ("M", "sub/Cargo.lock")], [("M", "package-lock.json"), ("M", "sub/Cargo.lock")], False),
+    ],
+)  # fmt: skip
+def test_what_can_collide(ours: list[tuple[str, str]], theirs: list[tuple[str, str]], meets: bool) -> None:
+    assert Changes.of(ours).meets(Changes.of(theirs)) is meets
+    assert Changes.of(theirs).meets(Changes.of(ours)) is meets
+
+
+def test_a_list_of_changes_is_read() -> None:
+    a, b, c = "a" * 40, "b" * 40, "c" * 40
+    out = f"{a} {a}\n{a} {b}\nM\0x y\0D\0d/z\0{a} {c}\nA\0q\0{b} {c}\n"
+    found = parse_changes(out)
+    assert found[a, a] == found[b, c] == Changes()
+    assert found[a, b].paths == {"x y", "d/z"} and found[a, b].left == {"d", ""}
+    assert found[a, c].entered == {""}
+
+
+def _patch(*hunks: str) -> list[Section]:
+    trees = "a" * 40 + " " + "b" * 40
+    out = f"{trees}\ndiff --git a/f.py b/f.py\nindex 1..2 100644\n--- a/f.py\n+++ b/f.py\n" + "".join(hunks)
+    return parse_sections(out)["a" * 40, "b" * 40]["f.py"]
+
+
+FIRST = "@@ -10,4 +10,4 @@\n def f():\n-    a\n+    b\n     c\n     d\n"
+
+
+@pytest.mark.parametrize(
+    ("theirs", "same"),
+    [
+        ("@@ -10,4 +10,4 @@\n def f():\n     a\n     c\n-    d\n+    e\n", True),
+        ("@@ -14,2 +14,2 @@\n def g():\n-    x\n+    y\n", False),
+        ("@@ -12,0 +13 @@\n+    between\n", True),
+        ("@@ -30,0 +31,2 @@\n+def h():\n+    new\n", False),
+        (FIRST, False),
+    ],
+)
+def test_the_same_function_or_lines_next_to_each_other(theirs: str, same: bool) -> None:
+    assert overlaps(_patch(FIRST), _patch(theirs)) is same
+    assert overlaps(_patch(theirs), _patch(FIRST)) is same
+
+
+def test_a_file_without_headings_is_no_section() -> None:
+    top = "@@ -1,40 +1,40 @@\n {\n-  1\n+  2\n" + "   x\n" * 38
+    end = "@@ -1,40 +1,40 @@\n {\n" + "   x\n" * 38 + "-  1\n+  2\n"
+    assert not overlaps(_patch(top), _patch(end))
+    assert not overlaps(_patch(top.replace(" {", " import os")), _patch(end.replace(" {", " import os")))
+    assert overlaps(_patch(top.replace(" {", " def f():")), _patch(end.replace(" {", " def f():")))
+
+
+def test_a_file_that_was_moved_away_has_no_sections() -> None:
+    out = f"{'a' * 40} {'b' * 40}\ndiff --git a/f b/f\n--- a/f\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n"
+    assert parse_sections(out) == {("a" * 40, "b" * 40): {}}
+
+
+def test_looks_wait_for_a_pause_but_not_for_ever() -> None:
+    pace = Pace()
+    assert pace.due is None
+    pace.changed(100.0)
+    assert pace.due == 100.0 + QUIET
+    for step in range(50):
+        pace.changed(100.0 + step * 0.5)
+    assert pace.due == 100.0 + LONGEST
+    pace.began()
+    assert pace.due is None
+    pace.ended(110.0, 2.0)
+    pace.changed(110.0)
+    assert pace.due == 110.0 + 2.0 * SHARE
+
+
+def test_only_what_cannot_be_merged_spoils_a_landing() -> None:
+    pairs = [Pair("a", "b", ("x",), "text"), Pair("a", "c", ("x",), "overlap"), Pair("b", "d", ("x",), "text")]
+    assert clashes(pairs) == {"a": {"b"}, "b": {"a", "d"}, "d": {"b"}}
+    assert clashes([]) == {}
+
+
+def test_files_that_a_task_names() -> None:
+    files = ["src/app/login.py", "src/app/util.py", "lib/util.py", "README.md", "uv.lock", "a.b/c"]
+    text = "Fix `src/app/login.py:12`, ./README.md and util.py (not uv.lock). See a.b/c, v1.2 and nothing/else.py."
+    assert named_files(text, files) == {"src/app/login.py", "README.md", "a.b/c"}
+    assert named_files("login.py", files) == {"src/app/login.py"}
+    assert named_files("Is it lib/util.py? Or login.py.", files) == {"lib/util.py", "src/app/login.py"}
+    assert named_files("make it faster", files) == frozenset()
+
+
+def _facts(**collisions: Collision) -> SessionFacts:
+    spec = SessionCreated("t", "s", "", "", "demo", "process", "worktree", "b", "main", "/r", "/w")
+    return SessionFacts("p-s", "p", spec, 0.0, 0.0, collisions=collisions)
+
+
+def test_only_what_is_new_is_told() -> None:
+    text = Pair("o", "p-s", ("x", "y"), "text")
+    [told] = news(_facts(), {"o": text})
+    assert (told.type, told.other, told.files, told.kind) == ("conflict-predicted", "o", ("x", "y"), "text")
+    assert news(_facts(o=Collision(("y", "x"), "text", 1.0)), {"o": text}) == []
+    [more] = news(_facts(o=Collision(("x",), "text", 1.0)), {"o": text})
+    assert more.type == "conflict-predicted"
+    [worse] = news(_facts(o=Collision(("x", "y"), "overlap", 1.0)), {"o": text})
+    assert worse.type == "conflict-predicted"
+    [less] = news(_facts(o=Collision(("x", "y", "z"), "text", 1.0)), {"o": text})
+    assert (less.type, less.files) == ("conflict-cleared", ("x", "y"))
+    [over] = news(_facts(o=Collision(("x",), "text", 1.0)), {})
+    assert (over.type, over.other, over.files) == ("conflict-cleared", "o", ())

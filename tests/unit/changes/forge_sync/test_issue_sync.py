@@ -1,0 +1,179 @@
+"""What webhooks have read of a tracker: at once what somebody works on, of the rest only so much as a host can grant."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from agent_orchestrator.changes.forge_sync import issue_sync
+from agent_orchestrator.changes.forge_sync.issue_sync import HINTED, WITH_HOOKS, Tracking
+from agent_orchestrator.changes.forge_sync.outages import Outages
+from agent_orchestrator.core.engine import Flow
+from agent_orchestrator.errors import Temporary
+from agent_orchestrator.protocols.forge import Hint, Issue
+from agent_orchestrator.testing.memory import MemoryStore
+from tests.unit.core.world import Time, created
+
+pytestmark = pytest.mark.anyio
+
+EVERY = 0.05
+
+
+class Tracker:
+    """Issues by their numbers; what was read of it, and how often it was polled."""
+
+    repo = "acme/app"
+
+    def __init__(self) -> None:
+        self.issues: dict[str, Issue] = {}
+        self.read: list[str] = []
+        self.polls = 0
+        self.error: Exception | None = None
+        self.short = 0.0
+
+    def pause(self) -> float:
+        return self.short
+
+    def budget(self) -> list[str]:
+        return []
+
+    def write(self, id_: str, title: str, at: float) -> None:
+        self.issues[id_] = Issue(id_, title, updated_at=at)
+
+    async def get(self, issue: str) -> Issue:
+        self.read.append(issue)
+        if self.error is not None:
+            raise self.error
+        return self.issues.get(issue) or Issue(issue, "Any", updated_at=1.0)
+
+    async def list(self, *, since: float = 0.0, **_: object) -> list[Issue]:
+        self.polls += 1
+        return [one for one in self.issues.values() if one.updated_at >= since]
+
+
+class Scene:
+    """A project whose tracker sends webhooks."""
+
+    def __init__(self) -> None:
+        self.time, self.tracker, self.every = Time(), Tracker(), EVERY
+        self.flow = Flow(MemoryStore(), self.time, lambda _project, _profile: ())
+        project = SimpleNamespace(id="app", repo="acme/app", tracker=SimpleNamespace(plugin="github", options={}))
+
+        async def name(_project: object) -> str:
+            return "github"
+
+        async def reach(*_: str) -> Tracker:
+            return self.tracker
+
+        config = SimpleNamespace(projects=lambda: [project], project=lambda _: project)
+        repositories: Any = SimpleNamespace(
+            tracker_name=name,
+            reach_tracker=reach,
+            trackers=lambda _: [self.tracker],
+            interval=lambda *_: self.every,
+            plugins=SimpleNamespace(project=lambda _: project, config=config),
+        )
+        self.tracking = Tracking(self.flow, repositories, Outages(self.flow, repositories))
+
+    def hint(self, *issues: str, project: str = "app") -> None:
+        self.tracking.hint("github", Hint("acme/app", issues=issues), [project])
+
+    def title(self, number: int) -> str:
+        known = self.flow.home.issues.get(f"app#{number}")
+        return known.title if known else ""
+
+
+async def until(holds: Callable[[], object]) -> None:
+    async with asyncio.timeout(60):
+        while not holds():
+            await asyncio.sleep(0.002)
+
+
+@pytest.fixture
+async def scene() -> AsyncIterator[Scene]:
+    """It was polled, and webhooks come since."""
+    scene = Scene()
+    await scene.flow.start()
+    scene.tracker.write("1", "First", 900.0)
+    scene.tracking.start()
+    await until(lambda: scene.title(1))
+    scene.hint("1")
+    await until(lambda: scene.tracker.read)
+    scene.time.now += 60
+    scene.tracker.read.clear()
+    yield scene
+    await scene.tracking.close()
+    await scene.flow.stop()
+
+
+async def test_webhooks_by_the_thousand_use_up_no_grants_and_nothing_is_lost(scene: Scene) -> None:
+    polls = scene.tracker.polls
+    for number in range(100, 5100):
+        scene.tracker.write(str(number), f"Issue {number}", 1000.0)
+        scene.hint(str(number))
+    await until(lambda: scene.title(5099))
+    assert scene.title(100) == "Issue 100"
+    assert len(scene.tracker.read) == HINTED
+    assert scene.tracker.polls <= polls + 2
+    scene.time.now += 60
+    scene.tracker.write("7", "Later", 1100.0)
+    scene.hint("7")
+    await until(lambda: scene.title(7))
+    assert scene.tracker.read[-1] == "7"
+
+
+async def test_what_somebody_works_on_is_read_at_once_all_the_same(scene: Scene) -> None:
+    scene.every = WITH_HOOKS
+    await scene.flow.append(created(issue="1"))
+    scene.hint(*(str(number) for number in range(100, 200)))
+    scene.tracker.write("1", "Changed", 1000.0)
+    scene.hint("1")
+    await until(lambda: scene.title(1) == "Changed")
+    await until(lambda: len(scene.tracker.read) == HINTED + 1)
+
+
+async def test_even_that_is_gathered_while_grants_are_short(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(issue_sync, "GATHER", 0.001)
+    await scene.flow.append(created(issue="1"))
+    scene.hint("1")
+    await until(lambda: scene.tracker.read)
+    scene.tracker.short = 3.0
+    read = len(scene.tracker.read)
+    for _ in range(30):
+        scene.hint("1")
+        await asyncio.sleep(0.002)
+    assert len(scene.tracker.read) <= read + 1
+    await until(lambda: len(scene.tracker.read) > read)
+
+
+async def test_webhooks_that_never_end_keep_no_poll_from_being_made(scene: Scene) -> None:
+    polls = scene.tracker.polls
+    scene.tracker.write("8", "Nobody told", 1000.0)
+    scene.time.now += WITH_HOOKS
+    scene.hint("1")
+    await until(lambda: scene.title(8))
+    assert scene.tracker.polls == polls + 1
+
+
+async def test_a_webhook_of_another_project_has_nothing_read(scene: Scene) -> None:
+    for number in ("2", "3"):
+        scene.tracker.write(number, "Changed", 1000.0)
+    scene.hint("2", project="another")
+    scene.hint("3")
+    await until(lambda: scene.title(3))
+    assert scene.tracker.read == ["3"]
+
+
+async def test_what_could_not_be_read_is_told_by_a_poll(scene: Scene) -> None:
+    scene.tracker.error = Temporary("it is away", "wait")
+    scene.tracker.write("9", "While it was away", 1000.0)
+    scene.hint("9")
+    await until(lambda: scene.tracker.read)
+    scene.tracker.error = None
+    scene.hint("1")
+    await until(lambda: scene.title(9))
+    assert scene.tracker.read[-1] == "1"

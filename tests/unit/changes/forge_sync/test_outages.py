@@ -1,0 +1,186 @@
+"""A forge or tracker that cannot be read: who is told of it, when, and how often, by a clock that is moved by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from agent_orchestrator.changes.forge_sync.connections import Repositories
+from agent_orchestrator.changes.forge_sync.issue_sync import Tracking
+from agent_orchestrator.changes.forge_sync.outages import LONG, Outages
+from agent_orchestrator.core import events as e
+from agent_orchestrator.core.engine import Flow
+from agent_orchestrator.core.events import Event
+from agent_orchestrator.errors import Denied, Temporary
+from agent_orchestrator.protocols.forge import Issue
+from agent_orchestrator.testing.memory import MemoryStore
+from tests.unit.core.world import Time
+
+DOWN = Temporary("GitHub failed with 503", "try again later")
+EXPIRED = Denied("the token from GITHUB_TOKEN is not accepted by GitHub", "gh auth login")
+
+pytestmark = pytest.mark.anyio
+
+
+class Plugins:
+    """One project, whose tracker answers as told."""
+
+    def __init__(self) -> None:
+        self.registered, self.trusted, self.error = {"app"}, True, DOWN
+        self.asked = 0
+        self.plugins = self
+        self.config = SimpleNamespace(project=self.config_of, projects=lambda: [self.project("app")])
+
+    def config_of(self, name: str) -> object | None:
+        return self.project(name) if name in self.registered else None
+
+    def project(self, name: str) -> object:
+        return SimpleNamespace(id=name, tracker=SimpleNamespace(plugin="github", options={}), repo="acme/app")
+
+    async def check(self, _project: object) -> None:
+        if not self.trusted:
+            raise Denied("nobody trusts it", "ao trust")
+
+    async def tracker_name(self, _project: object) -> str:
+        return "github"
+
+    async def reach_tracker(self, *_: str) -> Plugins:
+        return self
+
+    def trackers(self, _project: str) -> list[object]:
+        return []
+
+    def interval(self, *_: object) -> float:
+        return 0.01
+
+    async def list(self, **_: object) -> list[Issue]:
+        self.asked += 1
+        if self.error is not None:
+            raise self.error
+        return []
+
+
+class Scene:
+    def __init__(self, flow: Flow, time: Time, plugins: Plugins) -> None:
+        self.flow, self.time, self.plugins = flow, time, plugins
+        self.outages = self.again()
+
+    def again(self) -> Outages:
+        """As after a restart of the daemon."""
+        return Outages(self.flow, cast("Repositories", self.plugins))
+
+    async def told(self) -> list[tuple[str, str]]:
+        found = await self.flow.store.events(0, 1000, kind="notified")
+        return [(one.body.trigger, one.body.level) for one in found if isinstance(one.body, e.Notified)]
+
+
+@pytest.fixture
+async def scene() -> AsyncIterator[Scene]:
+    time = Time()
+    flow = Flow(MemoryStore(), time, lambda _project, _profile: ())
+    await flow.start()
+    yield Scene(flow, time, Plugins())
+    await flow.stop()
+
+
+FAILED, LATER, OVER = ("reading-failed", "action"), ("reading-failed", "warning"), ("reading-resumed", "info")
+
+
+async def test_what_lasts_is_told_once_and_once_when_it_is_over(scene: Scene) -> None:
+    outages = scene.outages
+    assert await outages.failed("app", "github", "pulls", DOWN) == LONG
+    scene.time.now += LONG - 1
+    assert await outages.failed("app", "github", "pulls", DOWN) == 1
+    assert await scene.told() == []
+    scene.time.now += 1
+    assert await outages.failed("app", "github", "pulls", DOWN) == math.inf
+    scene.time.now += LONG
+    assert await outages.failed("app", "github", "pulls", DOWN) == math.inf
+    outages = scene.again()
+    await outages.failed("app", "github", "pulls", DOWN)
+    assert await scene.told() == [LATER] and set(scene.flow.home.outages) == {"app github"}
+    await outages.works("app", "github", "pulls")
+    await outages.works("app", "github", "pulls")
+    assert await scene.told() == [LATER, OVER] and not scene.flow.home.outages
+    assert await outages.failed("app", "github", "pulls", DOWN) == LONG
+
+
+async def test_what_passes_is_not_told(scene: Scene) -> None:
+    for _ in range(5):
+        await scene.outages.failed("app", "github", "pulls", DOWN)
+        scene.time.now += LONG - 1
+        await scene.outages.works("app", "github", "pulls")
+    assert await scene.told() == []
+
+
+async def test_a_token_that_is_not_accepted_is_told_at_once(scene: Scene) -> None:
+    both = (scene.outages.failed("app", "github", part, EXPIRED) for part in ("pulls", "issues"))
+    await asyncio.gather(*both)
+    assert await scene.told() == [FAILED]
+    await scene.outages.works("app", "github", "pulls")
+    assert await scene.told() == [FAILED]
+    await scene.outages.works("app", "github", "issues")
+    assert await scene.told() == [FAILED, OVER]
+
+
+async def test_it_is_told_again_when_only_a_person_can_mend_it_any_more(scene: Scene) -> None:
+    await scene.outages.failed("app", "github", "pulls", DOWN)
+    scene.time.now += LONG
+    await scene.outages.failed("app", "github", "pulls", DOWN)
+    began = scene.flow.home.outages["app github"].since
+    scene.time.now += 60
+    await scene.outages.failed("app", "github", "pulls", EXPIRED)
+    await scene.outages.failed("app", "github", "pulls", DOWN)
+    assert await scene.told() == [LATER, FAILED]
+    assert scene.flow.home.outages["app github"].since == began
+
+
+async def test_what_nobody_trusts_or_wants_any_more(scene: Scene) -> None:
+    scene.plugins.trusted = False
+    assert await scene.outages.failed("app", "github", "issues", EXPIRED) == LONG
+    scene.plugins.trusted = True
+    await scene.outages.failed("app", "github", "issues", EXPIRED)
+    await scene.outages.settle("app", "github")
+    assert scene.flow.home.outages
+    await scene.outages.settle("app", "linear")
+    assert not scene.flow.home.outages and await scene.told() == [FAILED]
+    scene.plugins.registered.clear()
+    assert await scene.outages.failed("app", "github", "issues", EXPIRED) == math.inf
+    assert await scene.told() == [FAILED]
+
+
+async def test_an_outage_ends_with_its_project(scene: Scene) -> None:
+    await scene.outages.failed("app", "github", "issues", EXPIRED)
+    await scene.flow.append(
+        Event(e.ProjectRegistered("/app", None), 1.0, "person", "there", "app"),
+        Event(e.ProjectRemoved(), 2.0, "person", "gone", "app"),
+    )
+    assert not scene.flow.home.outages
+
+
+async def test_a_tracker_is_tried_again_when_it_is_time_to_tell(scene: Scene) -> None:
+    """The pauses grow, but not beyond the moment at which a person is to be told."""
+    tracking = Tracking(scene.flow, cast("Any", scene.plugins), scene.outages)
+    tracking.start()
+
+    async def asked(number: int) -> None:
+        async with asyncio.timeout(60):
+            while scene.plugins.asked < number:
+                await asyncio.sleep(0.005)
+
+    await asked(2)
+    scene.time.now += LONG
+    async with asyncio.timeout(60):
+        while not scene.flow.home.outages:
+            await asyncio.sleep(0.005)
+    scene.plugins.error = cast("Any", None)
+    async with asyncio.timeout(60):
+        while scene.flow.home.outages:
+            await asyncio.sleep(0.005)
+    await tracking.close()
+    assert await scene.told() == [LATER, OVER]

@@ -1,0 +1,273 @@
+"""What is read from a forge becomes what happened: whatever is read, in whatever order, the facts agree with the last reading."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent_orchestrator.changes.forge_sync.pull_request_events import UNKNOWN_FILES, news, unpinned
+from agent_orchestrator.core import events as e
+from agent_orchestrator.core.episodes import occurrence
+from agent_orchestrator.core.events import Event
+from agent_orchestrator.core.facts import SessionFacts
+from agent_orchestrator.core.fold.sessions import reduce
+from agent_orchestrator.core.pull_request import GOOD, MOST_REPLIES, UNDER_WAY
+from agent_orchestrator.core.reactions import needed, react_to
+from agent_orchestrator.core.status import derive
+from agent_orchestrator.protocols.forge import Author, PullCheck, PullComment, PullReview, PullState
+from tests.unit.core.drawn import created, launched
+
+HEAD, BASE = "c1", "b1"
+PULL = PullState(
+    7, "PR_7", "https://forge/7", "Title", "open", draft=True, branch="b", head=HEAD, base="main", base_head=BASE
+)
+PLACE = e.WorkspaceCreated("/w", "b", "main", BASE, BASE, "/w/.git")
+ANN = Author("ann", write_access="yes")
+
+
+def opened(*more: e.Body, **spec: Any) -> SessionFacts:
+    """A session whose change is at a forge."""
+    bodies = (e.WorkPushed(HEAD), e.PrOpened(7, "Title", "main", url="u", node="PR_7"), *more)
+    return told(committed(**spec), bodies)
+
+
+def committed(**spec: Any) -> SessionFacts:
+    """A session with a commit of its own, of which nobody else knows yet."""
+    begun = reduce(None, created(scm="github", **spec))
+    assert begun is not None
+    begun = reduce(told(begun, [e.SessionAdmitted(), PLACE]), launched())
+    assert begun is not None
+    return told(begun, [e.HeadMoved(HEAD)])
+
+
+def told(facts: SessionFacts, bodies: Sequence[e.Body]) -> SessionFacts:
+    for number, body in enumerate(bodies):
+        event = Event(body, facts.updated_at, "github", f"{facts.seq}:{number}", "app", facts.id, seq=facts.seq + 1)
+        after = reduce(facts, event)
+        assert after is not None
+        facts = after
+    return facts
+
+
+def seen(facts: SessionFacts, pull: PullState, conflicts: Sequence[str] = ()) -> SessionFacts:
+    return told(facts, news(facts, pull, conflicts))
+
+
+names = st.sampled_from(["lint", "test", "build"])
+states = st.sampled_from(["queued", "running", "success", "failure", "cancelled", "timed_out", "skipped"])
+authors = st.builds(
+    Author,
+    st.sampled_from(["ann", "bob", "x[bot]"]),
+    st.sampled_from(["person", "bot", "agent"]),
+    st.sampled_from(["yes", "no"]),
+)
+checks = st.lists(st.builds(PullCheck, st.text("0123", max_size=2), names, states), unique_by=lambda one: one.name).map(
+    tuple
+)
+reviews = st.lists(
+    st.builds(
+        PullReview,
+        st.sampled_from(["r1", "r2", "r3"]),
+        st.sampled_from(["approved", "changes_requested", "commented"]),
+        authors,
+        st.just("words"),
+        st.sampled_from([HEAD, "c0"]),
+        st.floats(0, 9),
+    ),
+    unique_by=lambda one: one.id,
+).map(tuple)
+comments = st.lists(
+    st.builds(
+        PullComment,
+        st.sampled_from(["m1", "m2", "m3", "m4"]),
+        st.just("words"),
+        authors,
+        st.floats(0, 9),
+        thread=st.none(),
+        head=st.just(HEAD),
+    ),
+    unique_by=lambda one: one.id,
+).map(tuple)
+pulls = st.builds(
+    replace,
+    st.just(PULL),
+    title=st.sampled_from(["Title", "Other"]),
+    state=st.sampled_from(["open", "open", "open", "closed"]),
+    draft=st.booleans(),
+    head=st.sampled_from([HEAD, "c2"]),
+    base_head=st.sampled_from([BASE, "b2"]),
+    mergeable=st.sampled_from(["yes", "no", "unknown"]),
+    blocked=st.sampled_from(["", "a review is demanded"]),
+    checks=checks,
+    checks_expected=st.sampled_from([None, True, False]),
+    reviews=reviews,
+    comments=comments,
+)
+
+
+@given(st.lists(pulls, min_size=1, max_size=6))
+def test_the_facts_agree_with_the_last_reading(sequence: list[PullState]) -> None:
+    facts = opened()
+    for pull in sequence:
+        facts = seen(facts, pull)
+        assert news(facts, pull) == [], "what was told once is not told again"
+    pr, last = facts.pr, sequence[-1]
+    assert pr is not None and pr.state == last.state
+    assert {one.id for one in last.comments} <= {one.id for one in pr.comments}
+    assert {one.id: one.verdict for one in last.reviews}.items() <= {one.id: one.verdict for one in pr.reviews}.items()
+    if last.state != "open":
+        return
+    assert (pr.title, pr.draft, pr.blocked) == (last.title, last.draft, last.blocked)
+    if last.head == facts.head:
+        ended = all(one.state not in UNDER_WAY for one in last.checks)
+        green = ended and all(one.state in GOOD for one in last.checks) and bool(last.checks)
+        if last.checks or last.checks_expected is False:
+            assert pr.green(HEAD) == (green or not last.checks)
+        if last.mergeable != "unknown":
+            assert pr.mergeable(HEAD, facts.base_head) == last.mergeable
+
+
+def test_not_reported_yet_is_not_green_and_none_configured_is() -> None:
+    facts = opened(e.PrReady(), e.AgentActivity("idle"))
+    for expected in (None, True):
+        waiting = seen(facts, replace(PULL, draft=False, checks_expected=expected))
+        assert derive(waiting, 1001.0).name == "ci_running"
+        assert waiting.pr is not None and not waiting.pr.green(HEAD)
+    without = seen(facts, replace(PULL, draft=False, checks_expected=False))
+    assert without.pr is not None and without.pr.green(HEAD) and without.pr.unchecked
+
+
+def test_what_had_checks_before_is_not_without_them_after_a_push() -> None:
+    failed = replace(PULL, draft=False, checks=(PullCheck("1", "test", "failure"),))
+    facts = told(seen(opened(e.PrReady(), e.AgentActivity("idle")), failed), [e.HeadMoved("c2"), e.WorkPushed("c2")])
+    facts = seen(facts, replace(PULL, draft=False, head="c2", checks_expected=False))
+    assert facts.pr is not None and not facts.pr.green("c2")
+    assert derive(facts, 1001.0).name == "ci_running"
+
+
+def test_a_run_that_begins_anew_takes_the_result_back() -> None:
+    failed = replace(PULL, draft=False, checks=(PullCheck("1", "test", "failure"),))
+    facts = seen(opened(), failed)
+    assert facts.pr is not None and facts.pr.settled == HEAD and facts.pr.failing(HEAD)
+    facts = seen(facts, replace(failed, checks=(PullCheck("2", "test", "running"),)))
+    assert facts.pr is not None and facts.pr.settled is None and not facts.pr.failing(HEAD)
+    facts = seen(facts, replace(failed, checks=(PullCheck("2", "test", "success"),)))
+    assert facts.pr is not None and facts.pr.green(HEAD)
+
+
+def test_a_dismissed_judgement_blocks_nobody_and_a_settled_discussion_asks_for_nothing() -> None:
+    asked = PullReview("r", "changes_requested", ANN, "no", HEAD, 1.0)
+    line = PullComment("m", "why?", ANN, 2.0, path="a.py", line=3, thread="T")
+    facts = seen(
+        opened(e.PrReady(), e.AgentActivity("idle")), replace(PULL, draft=False, reviews=(asked,), comments=(line,))
+    )
+    assert facts.pr is not None and facts.pr.verdict(HEAD) == "changes_requested"
+    pull = replace(
+        PULL, draft=False, reviews=(replace(asked, verdict="commented"),), comments=(replace(line, resolved=True),)
+    )
+    facts = seen(facts, pull)
+    assert facts.pr is not None and facts.pr.verdict(HEAD) == "none" and facts.pr.comments[0].resolved
+
+
+def test_what_the_agent_said_here_comes_back_as_its_own() -> None:
+    said = e.CommentAdded("c-1", "done", "demo", thread="T", by_agent=True)
+    facts = opened(said)
+    mine = PullComment("IC_9", "done", Author("me", "agent", "yes"), 3.0, thread="T", mark="c-1")
+    assert not [body for body in news(facts, replace(PULL, comments=(mine,))) if isinstance(body, e.CommentAdded)]
+
+
+def test_an_agent_that_says_more_and_more_is_not_heard_at_the_forge() -> None:
+    facts, posted = opened(), 0
+    for number in range(MOST_REPLIES + 20):
+        body = e.CommentAdded(f"c-{number}", "so", "demo", by_agent=True)
+        after = reduce(facts, event := Event(body, facts.updated_at, "spool", f"r{number}", "app", facts.id))
+        assert after is not None
+        facts = after
+        posted += [intent.kind for intent in react_to(event, facts, (), 1.0)].count("reply")
+    assert facts.pr is not None and len(facts.pr.comments) == facts.pr.replies == posted == MOST_REPLIES
+    others = PullComment("IC_9", "so", Author("me", "agent", "yes"), 3.0)
+    facts = seen(facts, replace(PULL, comments=(others,)))
+    assert not [one for one in news(facts, replace(PULL, comments=(others,))) if isinstance(one, e.CommentAdded)]
+
+
+def test_conflicts_name_their_files_where_they_are_known() -> None:
+    facts = opened()
+    clash = replace(PULL, mergeable="no")
+    assert e.ConflictsSeen(HEAD, BASE, ("a.py",)) in news(facts, clash, ["a.py"])
+    assert e.ConflictsSeen(HEAD, BASE, UNKNOWN_FILES) in news(facts, clash)
+
+
+def test_a_change_at_a_forge_is_pushed_opened_and_neither_checked_nor_compared_here() -> None:
+    facts = opened(e.PrReady(), e.HeadMoved("c2"))
+    assert [intent.kind for intent in needed(facts) if intent.kind != "silence"] == ["push"]
+    facts = told(facts, [e.WorkPushed("c2")])
+    assert {intent.kind for intent in needed(facts)} == {"silence"}
+    before = committed()
+    assert {intent.kind for intent in needed(before)} == {"push", "silence"}
+    assert "open-pr" in {intent.kind for intent in needed(told(before, [e.WorkPushed(HEAD)]))}
+
+
+def test_landed_or_closed_elsewhere() -> None:
+    facts = opened()
+    [merged] = [
+        body for body in news(facts, replace(PULL, state="merged", merged_as="m1")) if isinstance(body, e.PrMerged)
+    ]
+    assert (merged.commit, merged.head) == ("m1", HEAD)
+    facts = seen(facts, replace(PULL, state="closed"))
+    assert facts.pr is not None and facts.pr.state == "closed"
+    facts = seen(facts, PULL)
+    assert facts.pr is not None and facts.pr.state == "open"
+
+
+def test_a_forge_that_would_land_another_commit_is_called_off() -> None:
+    facts = opened(e.PrReady(), e.MergeRequested())
+    queued = replace(PULL, draft=False, queued=True)
+    assert not unpinned(facts, queued) and e.LandingFailed not in map(type, news(facts, queued))
+    other = replace(queued, head="c9")
+    assert unpinned(facts, other)
+    [failed] = [body for body in news(facts, other) if isinstance(body, e.LandingFailed)]
+    assert failed.cause == "moved" and "c9" in failed.reason
+    for harmless in (replace(other, queued=False), replace(other, state="merged")):
+        assert not unpinned(facts, harmless)
+    assert not unpinned(opened(e.PrReady()), other)
+
+
+def test_what_was_refused_for_one_commit_may_be_tried_with_another() -> None:
+    good = [
+        e.ChecksSettled("c2", none=True),
+        e.ReviewSubmitted("r", "approved", "c2", "ann", kind="person", counts=True),
+    ]
+    moved = [e.HeadMoved("c2"), e.LandingFailed("its branch moved", "moved"), *good]
+    facts = told(opened(e.PrReady(), e.BaseMoved(BASE), e.MergeRequested()), [*moved, e.ConflictsSeen("c2", BASE)])
+    assert facts.pr is not None and facts.pr.refused
+    trigger = "approved-and-green"
+    assert occurrence(trigger, facts, derive(facts, facts.updated_at)) == f"c2:{BASE}"
+    again = told(facts, [e.MergeRequested(), e.LandingFailed("no", "forge")])
+    assert occurrence(trigger, again, derive(again, again.updated_at)) is None
+
+
+def test_a_landing_at_a_forge_is_followed_here() -> None:
+    facts = opened(e.PrReady(), e.MergeRequested())
+    [merged] = [
+        body for body in news(facts, replace(PULL, state="merged", merged_as="m1")) if isinstance(body, e.PrMerged)
+    ]
+    assert merged.remove_there
+    after = told(facts, [merged])
+    assert after.pr is not None and after.pr.landed_head == HEAD
+    event = Event(merged, 0.0, "github", "k", "app", facts.id)
+    assert [intent.kind for intent in react_to(event, after, (), 0.0)] == ["follow"]
+    local = replace(after, spec=replace(after.spec, scm="local"))
+    assert react_to(event, local, (), 0.0) == []
+
+
+def test_what_was_committed_last_before_a_stop_is_pushed_when_it_is_to_land() -> None:
+    """Its checks would never come: nothing else goes to the forge for a session that is stopped."""
+    over = opened(e.HeadMoved("c2"), e.StopRequested(), e.AgentStopped(0), e.SessionStopped(()))
+    assert over.stopped and [intent.kind for intent in needed(over)] == []
+    asked = told(over, [e.MergeRequested("squash")])
+    assert [intent.key.partition(":")[0] for intent in needed(asked)] == ["push", "land"]
+    assert [intent.kind for intent in needed(told(asked, [e.WorkPushed("c2")]))] == ["land"]

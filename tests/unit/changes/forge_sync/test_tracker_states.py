@@ -1,0 +1,147 @@
+"""How an issue moves through a tracker's own states."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent_orchestrator.base.host import LocalHost
+from agent_orchestrator.config.projects.plugin_registry import Registry
+from agent_orchestrator.errors import UsageError
+from agent_orchestrator.plugins.forges.jira.issues import JiraIssues, Status, Transition, next_step, settled
+from agent_orchestrator.plugins.forges.linear.issues import LinearIssues, State, is_ours, said_as, target
+
+KINDS = ["triage", "backlog", "unstarted", "started", "started", "completed", "canceled"]
+NAMES = ["Triage", "Backlog", "Todo", "Doing", "Code Review", "Done", "Canceled"]
+STATES = [State(name, name, kind, place) for place, (name, kind) in enumerate(zip(NAMES, KINDS, strict=True))]
+AT = {state.name: state for state in STATES}
+
+
+@pytest.mark.parametrize(
+    ("now", "wanted", "to"),
+    [
+        ("Todo", "in_progress", "Doing"),
+        ("Doing", "in_progress", None),
+        ("Code Review", "in_progress", "Doing"),
+        ("Doing", "in_review", "Code Review"),
+        ("Code Review", "in_review", None),
+        ("Code Review", "closed", "Done"),
+        ("Done", "closed", None),
+        ("Canceled", "closed", None),
+        ("Done", "open", "Todo"),
+        ("Backlog", "open", None),
+        ("Triage", "open", None),
+        ("Canceled", "in_progress", "Doing"),
+    ],
+)
+def test_linears_states_are_chosen_by_their_type(now: str, wanted: str, to: str | None) -> None:
+    found = target(STATES, AT[now], wanted, {})
+    assert (found.name if found else None) == to
+
+
+def test_linears_states_may_be_named() -> None:
+    names = {"in_review": "doing", "closed": "Canceled"}
+    assert target(STATES, AT["Todo"], "in_review", names) is AT["Doing"]
+    assert target(STATES, AT["Todo"], "in_progress", names) is AT["Code Review"]
+    assert target(STATES, AT["Done"], "closed", names) is AT["Canceled"]
+    assert target(STATES, AT["Canceled"], "closed", names) is None
+    with pytest.raises(UsageError, match="no state 'Nowhere'") as caught:
+        target(STATES, AT["Todo"], "in_review", {"in_review": "Nowhere"})
+    assert "Code Review" in caught.value.remedy
+
+
+def test_a_team_without_a_review_keeps_its_work_in_progress() -> None:
+    few = [state for state in STATES if state.name != "Code Review"]
+    assert target(few, AT["Todo"], "in_review", {}) is AT["Doing"]
+    assert target(few, AT["Doing"], "in_review", {}) is None
+    with pytest.raises(UsageError, match="no state of the type started"):
+        target([AT["Todo"]], AT["Todo"], "in_progress", {})
+    with pytest.raises(UsageError, match="no state"):
+        target(STATES, AT["Todo"], "nonsense", {})
+
+
+TODO, DOING, REVIEW, DONE = (
+    Status("To Do", "new"),
+    Status("Doing", "indeterminate"),
+    Status("In review", "indeterminate"),
+    Status("Done", "done"),
+)
+
+
+def test_jiras_statuses_are_known_by_their_category() -> None:
+    assert settled(TODO, "open", {})
+    assert settled(DOING, "in_progress", {})
+    assert not settled(REVIEW, "in_progress", {})
+    assert settled(REVIEW, "in_review", {})
+    assert not settled(DOING, "in_review", {})
+    assert settled(DONE, "closed", {})
+    assert settled(DOING, "in_review", {"in_review": "doing"})
+    assert not settled(DOING, "in_progress", {"in_review": "doing"})
+    with pytest.raises(UsageError):
+        settled(DONE, "nonsense", {})
+
+
+def ways(*to: Status) -> list[Transition]:
+    return [Transition(str(number), status) for number, status in enumerate(to)]
+
+
+def test_jiras_way_goes_nearer_and_never_back() -> None:
+    nothing: frozenset[str] = frozenset()
+    step = next_step(TODO, ways(DOING, REVIEW, DONE), "closed", {}, nothing)
+    assert step is not None and step.to is DONE
+    step = next_step(TODO, ways(DOING), "closed", {}, frozenset({"to do"}))
+    assert step is not None and step.to is DOING
+    step = next_step(DOING, ways(TODO, REVIEW), "closed", {}, frozenset({"to do", "doing"}))
+    assert step is not None and step.to is REVIEW
+    with pytest.raises(UsageError, match="Jira offers To Do"):
+        next_step(DOING, ways(TODO), "closed", {}, frozenset({"to do", "doing"}))
+    with pytest.raises(UsageError, match="Jira offers Doing"):
+        next_step(REVIEW, ways(DOING), "closed", {}, frozenset({"doing", "in review"}))
+    with pytest.raises(UsageError, match="Jira offers nothing"):
+        next_step(DONE, [], "open", {}, nothing)
+    assert next_step(DOING, ways(TODO, DONE), "in_review", {}, nothing) is None
+    assert next_step(TODO, ways(DONE), "in_review", {}, nothing) is None
+
+
+@given(st.text(), st.text())
+def test_what_is_said_has_an_id_that_tells_that_it_is_ours(issue: str, key: str) -> None:
+    number = said_as(issue, key)
+    assert number == said_as(issue, key) != said_as(issue, key + "x")
+    assert is_ours(number)
+    assert uuid.UUID(number).version == 4
+    assert not is_ours(str(uuid.uuid4()))
+    assert not is_ours(key)
+
+
+@pytest.mark.parametrize(
+    ("config", "wrong"),
+    [
+        ({}, r"tracker\.url"),
+        ({"url": "ftp://x"}, r"tracker\.url"),
+        ({"url": "https://x.example"}, r"tracker\.project"),
+        ({"url": "https://x.example", "project": "no key"}, r"tracker\.project"),
+        ({"url": "https://x.example", "project": "APP", "api": 4}, r"tracker\.api"),
+        ({"url": "https://x.example", "project": "APP", "states": "x"}, r"tracker\.states"),
+        ({"url": "https://x.example", "project": "APP", "token": "a b"}, r"tracker\.token"),
+    ],
+)
+def test_what_is_wrong_in_jiras_configuration_is_named(config: dict[str, object], wrong: str) -> None:
+    with pytest.raises(UsageError, match=wrong):
+        JiraIssues(config, LocalHost())
+
+
+def test_what_is_wrong_in_linears_configuration_is_named() -> None:
+    with pytest.raises(UsageError, match=r"tracker\.team"):
+        LinearIssues({}, LocalHost())
+    with pytest.raises(UsageError, match=r"tracker\.apiUrl"):
+        LinearIssues({"team": "LIN", "apiUrl": "x"}, LocalHost())
+
+
+def test_both_are_made_by_their_names() -> None:
+    registry = Registry()
+    assert isinstance(registry.make("tracker", "linear", {"team": "LIN"}, LocalHost()), LinearIssues)
+    made = registry.make("tracker", "jira", {"url": "acme.atlassian.net", "project": "app"}, LocalHost())
+    assert isinstance(made, JiraIssues)

@@ -1,0 +1,149 @@
+"""What a program's handlers are called with, and in which order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Any, cast
+
+import pytest
+
+from agent_orchestrator.client.api import fleet as fleets
+from agent_orchestrator.client.api import sessions
+from agent_orchestrator.client.api.events import Event
+from agent_orchestrator.client.api.fleet import Fleet
+from agent_orchestrator.client.api.link import Json, Link, TimedOut
+from agent_orchestrator.client.api.sessions import Session
+
+pytestmark = pytest.mark.anyio
+
+
+class _Slow:
+    """A daemon whose first answer comes after its second."""
+
+    def __init__(self, session: Json) -> None:
+        self.session = session
+        self.asked = 0
+        self.second = asyncio.Event()
+
+    async def look(self, _path: str) -> Any:
+        self.asked += 1
+        if self.asked == 1:
+            with_patience = asyncio.wait_for(self.second.wait(), 0.2)
+            await asyncio.gather(with_patience, return_exceptions=True)
+        self.second.set()
+        return self.session
+
+    async def follow(self, _after: int, *, project: str) -> AsyncGenerator[Json | None, None]:
+        for seq, step in enumerate(("one", "two", "three"), 1):
+            yield {
+                "seq": seq,
+                "type": "agent-progress",
+                "session": "app-a",
+                "project": project,
+                "source": "spool",
+                "time": "2026-01-01T00:00:00Z",
+                "data": {"step": step},
+            }
+
+
+async def test_a_handler_is_called_in_the_order_of_events() -> None:
+    seen: list[str] = []
+    fleet = Fleet(cast("Link", _Slow({"id": "app-a", "status": "working", "activity": "active"})), "app", 0)
+
+    async def handler(event: Event) -> None:
+        seen.append(event.data["step"])
+        await asyncio.sleep(0)
+
+    fleet.on("agent-progress", None, handler)
+    async with asyncio.timeout(60):
+        while len(seen) < 3:
+            await asyncio.sleep(0.01)
+    await fleet.close(report=True)
+    assert seen == ["one", "two", "three"]
+
+
+class _Waiting:
+    """A daemon with a session that waits for somebody, and what was said to it."""
+
+    def __init__(self, *states: str) -> None:
+        self.session = {"id": "app-a", "status": "pr_open", "activity": "idle", "column": "Working", "waitingFor": None}
+        self.session |= {"pr": None, "updatedAt": "2026-01-01T00:00:00Z"}
+        self.states = list(states)
+        self.news: asyncio.Queue[Json | None] = asyncio.Queue()
+
+    async def look(self, path: str) -> Any:
+        return {"messages": [{"state": one} for one in self.states]} if path.endswith("/messages") else self.session
+
+    async def get(self, path: str, _query: object = None) -> Any:
+        return {"events": []} if path.endswith("/events") else self.session
+
+    async def sequence(self) -> int:
+        return 0
+
+    async def follow(self, _after: int, **_of: str) -> AsyncGenerator[Json | None, None]:
+        yield None
+        while True:
+            yield await self.news.get()
+
+    def says(self, kind: str) -> None:
+        item = {"seq": 1, "type": kind, "session": "app-a", "project": "app", "source": "spool", "data": {}}
+        self.news.put_nowait({**item, "time": "2026-01-01T00:00:00Z"})
+
+    async def idle(self, way: str, timeout: float | None) -> None:
+        session = Session(cast("Link", self), self.session)
+        if way == "session":
+            await session.wait("idle", timeout)
+            return
+        fleet = Fleet(cast("Link", self), "app", 0)
+        await fleet.track(session)
+        try:
+            await fleet.wait(timeout, "idle")
+        finally:
+            await fleet.close(report=False)
+
+
+@pytest.fixture(params=["session", "fleet"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Who waits; and what is waited for takes a moment."""
+    for module in (sessions, fleets):
+        monkeypatch.setattr(module, "SETTLES", 0.02)
+    return str(request.param)
+
+
+@pytest.mark.parametrize("states", [("queued",), ("acknowledged", "queued"), ("acknowledged", "held", "delivered")])
+async def test_who_has_not_taken_up_what_was_said_is_not_idle(way: str, states: tuple[str, ...]) -> None:
+    daemon = _Waiting(*states)
+    with pytest.raises(TimedOut):
+        await daemon.idle(way, 0.3)
+    waiting = asyncio.ensure_future(daemon.idle(way, 60.0))
+    daemon.states = ["acknowledged"]
+    daemon.says("agent-ack")
+    await waiting
+
+
+@pytest.mark.parametrize(
+    "states", [(), ("delivered",), ("acknowledged", "held"), ("delivered", "acknowledged"), ("acknowledged", "failed")]
+)
+async def test_who_has_is(way: str, states: tuple[str, ...]) -> None:
+    await _Waiting(*states).idle(way, 60.0)
+
+
+async def test_what_is_never_taken_up_is_not_waited_for_without_end(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (sessions, fleets):
+        monkeypatch.setattr(module, "TAKEN_UP_WITHIN", 0.1)
+    await _Waiting("acknowledged", "delivered").idle(way, 60.0)
+
+
+async def test_what_a_handler_said_counts_before_any_event_tells_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleets, "SETTLES", 0.02)
+    daemon = _Waiting()
+    fleet = Fleet(cast("Link", daemon), "app", 0)
+
+    async def answer(_result: object) -> None:
+        daemon.states = ["queued"]
+
+    await fleet.track(Session(cast("Link", daemon), daemon.session), answer)
+    with pytest.raises(TimedOut):
+        await fleet.wait(0.3, "idle")
+    await fleet.close(report=False)

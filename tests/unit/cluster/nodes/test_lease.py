@@ -1,0 +1,207 @@
+"""Whatever gets lost, late or restarted: a node's lease is over before the daemon's."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent_orchestrator.cluster.node.lease import MARGIN, Asked, Granted, Grants, Leases, boot_time, write_deadline
+from agent_orchestrator.errors import Conflict, Temporary
+
+SESSION = "app-fix"
+LENGTH = 10.0
+
+DELAYS = st.sampled_from([0.0, 0.3, 2.0, 6.0, 9.5, 12.0, 25.0])
+STEPS = st.one_of(
+    st.tuples(st.just("ask"), DELAYS, DELAYS),
+    st.tuples(st.just("lose the request"), DELAYS, st.just(0.0)),
+    st.tuples(st.just("lose the answer"), DELAYS, st.just(0.0)),
+    st.tuples(st.just("wait"), DELAYS, st.just(0.0)),
+    st.tuples(st.just("restart the daemon"), st.just(0.0), st.just(0.0)),
+    st.tuples(st.just("restart the worker"), st.just(0.0), st.just(0.0)),
+    st.tuples(st.just("change the length"), st.sampled_from([2.0, 10.0, 40.0]), st.just(0.0)),
+)
+
+
+class Play:
+    """A node, a daemon and a network, by a time that neither of them knows."""
+
+    def __init__(self, node: tuple[float, float], daemon: tuple[float, float]) -> None:
+        self.time, self.node, self.daemon = 0.0, node, daemon
+        self.generation = self.agent = 1
+        self.length = self.longest = LENGTH
+        self.file = 0.0
+        """The deadline that the holder of the agent's terminal reads, by the node's clock."""
+        self.under_way: list[tuple[float, str, Any]] = []
+        self.restart_daemon()
+        self.restart_worker()
+        asked = self.leases.ask()
+        self.leases.take(asked, self.grants.grant(asked.launches, lambda _session, _generation: True))
+
+    def clock(self, of: tuple[float, float]) -> float:
+        rate, start = of
+        return start + self.time * rate
+
+    def restart_daemon(self) -> None:
+        self.grants = Grants(self.length, lambda: self.clock(self.daemon), self.longest)
+        self.under_way = [one for one in self.under_way if one[1] != "request"]
+
+    def restart_worker(self) -> None:
+        self.leases = Leases(lambda: self.clock(self.node), lambda _path, deadline: self.write(deadline))
+        self.leases.hold(SESSION, self.agent, Path("lease"))
+        self.under_way = [one for one in self.under_way if one[1] != "answer"]
+
+    def write(self, deadline: float) -> None:
+        self.file = deadline
+
+    def go(self, until: float) -> None:
+        """Let time pass, and what is under way arrive; the daemon sends another as soon as it may."""
+        while self.time < until:
+            due = min((at for at, _, _ in self.under_way), default=until)
+            self.time = min(max(due, self.time), until, self.time + 1.0)
+            arrived = [one for one in self.under_way if one[0] <= self.time]
+            self.under_way = [one for one in self.under_way if one[0] > self.time]
+            for _, kind, content in arrived:
+                if kind == "request":
+                    asked, back = content
+                    granted = self.grants.grant(asked.launches, lambda _, number: number == self.generation)
+                    if back is not None:
+                        self.under_way.append((self.time + back, "answer", (asked, granted)))
+                else:
+                    asked, granted = content
+                    self.leases.take(asked, granted)
+            self.check()
+
+    def check(self) -> None:
+        if self.generation == self.agent and self.grants.is_over(SESSION):
+            self.grants.end(SESSION, self.generation)
+            self.generation += 1
+        if self.generation != self.agent:
+            # Another one runs elsewhere: the first must have been ended, and stay so whatever arrives later.
+            assert self.clock(self.node) >= self.file
+
+
+@settings(max_examples=100, deadline=None, derandomize=True, database=None)
+@given(
+    steps=st.lists(STEPS, min_size=2, max_size=12),
+    starts=st.sampled_from([(0.0, 1e6), (1e6, 0.0), (5.0, 5.0)]),
+    rate=st.sampled_from([0.99, 1.0, 1.01]),
+)
+def test_the_node_stops_first(steps: list[tuple[str, float, float]], starts: tuple[float, float], rate: float) -> None:
+    play = Play((rate, starts[0]), (1.0, starts[1]))
+    for what, one, other in steps:
+        if what == "wait":
+            play.go(play.time + one)
+        elif what == "restart the daemon":
+            play.restart_daemon()
+        elif what == "restart the worker":
+            play.restart_worker()
+        elif what == "change the length":
+            play.length, play.longest = one, max(play.longest, one)
+            play.restart_daemon()
+        else:
+            asked = play.leases.ask()
+            if what != "lose the request":
+                back = None if what == "lose the answer" else other
+                play.under_way.append((play.time + one, "request", (asked, back)))
+            play.go(play.time + 0.1)
+    play.go(play.time + 26 + 1.2 * play.longest)
+    assert play.generation == 2, "nobody renews it any more: another takes its place"
+
+
+def test_it_counts_from_when_it_was_asked_for() -> None:
+    now = 100.0
+    written: list[float] = []
+    leases = Leases(lambda: now, lambda _, deadline: written.append(deadline))
+    leases.hold("a", 3, Path("a"))
+    first = leases.ask()
+    now = 104.0
+    second = leases.ask()
+    now = 107.0
+    assert leases.take(second, Granted(10.0)) == {} and written == [114.0]
+    assert leases.take(first, Granted(10.0)) == {} and written == [114.0], "an older answer takes nothing back"
+    assert leases.deadline("a") == 114.0
+
+
+def test_what_is_stale_is_not_renewed() -> None:
+    grants = Grants(10.0, lambda: 50.0)
+    current = {"a": 2, "b": 1}
+    assert grants.grant({"a": 1, "b": 1, "c": 1}, lambda s, g: current.get(s) == g).refused == ("a", "c")
+    grants.end("b", 1)
+    assert grants.grant({"b": 1}, lambda s, g: current.get(s) == g).refused == ("b",)
+    assert grants.over("b") == 60.0 + MARGIN
+    leases = Leases(lambda: 1.0, lambda _path, _deadline: None)
+    leases.hold("a", 1, Path("a"))
+    assert leases.take(leases.ask(), Granted(10.0, ("a",))) == {"a": 1}
+    assert leases.deadline("a") is None
+
+
+def test_what_a_node_says_has_ended_is_not_waited_for() -> None:
+    grants = Grants(10.0, lambda: 50.0)
+    grants.grant({"a": 1}, lambda _s, _g: True)
+    assert not grants.is_over("a")
+    grants.gone("a")
+    assert grants.is_over("a")
+
+
+async def _keep(answers: list[Granted | Exception], slept: list[float], stale: list[tuple[str, int]]) -> Leases:
+    leases = Leases(lambda: 1.0, lambda _path, _deadline: None)
+    leases.hold("a", 1, Path("a"))
+
+    async def call(asked: Asked) -> Granted:
+        if not answers:
+            raise asyncio.CancelledError
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async def told(session: str, generation: int) -> None:
+        stale.append((session, generation))
+        leases.drop(session, generation)
+        leases.hold("b", 1, Path("b"))
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    with pytest.raises(asyncio.CancelledError):
+        await leases.keep(call, told, sleep)
+    return leases
+
+
+def test_it_is_asked_for_again_and_again() -> None:
+    slept: list[float] = []
+    stale: list[tuple[str, int]] = []
+    answers: list[Granted | Exception] = [
+        Granted(8.0),
+        Temporary("the link is lost"),
+        Granted(8.0),
+        Granted(8.0, ("a",)),
+    ]
+    leases = asyncio.run(_keep(list(answers), slept, stale))
+    assert slept == [2.0, 1.0, 2.0, 2.0] and stale == [("a", 1)]
+    assert leases.deadline("a") is None
+
+
+def test_a_launch_begins_with_a_lease(tmp_path: Path) -> None:
+    leases, path = Leases(), tmp_path / "lease"
+
+    async def grant(asked: Asked) -> Granted:
+        return Granted(5.0)
+
+    async def refuse(asked: Asked) -> Granted:
+        return Granted(5.0, tuple(asked.launches))
+
+    before = boot_time()
+    asyncio.run(leases.begin("a", 1, path, grant))
+    assert before + 5 <= int(path.read_text()) / 1e9 + 1e-6 and int(path.read_text()) / 1e9 <= boot_time() + 5
+    with pytest.raises(Conflict, match="launch 2 of a is over"):
+        asyncio.run(leases.begin("a", 2, path, refuse))
+    assert leases.ask().launches == {}
+    write_deadline(path, 1.5)
+    assert path.read_text() == "1500000000\n"

@@ -1,0 +1,96 @@
+"""What the bridge asks of Ray, and what the actor says of its node; without Ray."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import agent_orchestrator
+from agent_orchestrator.base.host import LocalHost
+from agent_orchestrator.cluster.ray import actor, bridge
+
+
+def wish(**more: Any) -> dict[str, Any]:
+    return {"cpus": 1.0, "memory": 0, "labels": {}, "node": None, **more}
+
+
+def cluster() -> bridge.Bridge:
+    told = [
+        {
+            "NodeID": f"id-{name}",
+            "NodeName": name,
+            "NodeManagerAddress": f"10.0.0.{number}",
+            "Alive": True,
+            "Labels": {"ray.io/node-id": f"id-{name}", "region": region},
+            "Resources": {
+                "CPU": cpus,
+                "memory": 1e9,
+                "object_store_memory": 1e8,
+                f"node:10.0.0.{number}": 1.0,
+                "GPU": 2.0,
+            },
+        }
+        for number, (name, region, cpus) in enumerate([("head", "eu", 0.0), ("n1", "eu", 4.0), ("n2", "us", 4.0)])
+    ]
+    nodes = {node.id: node for node in map(bridge.node_of, told) if node}
+    return bridge.Bridge("ao-x", "1.0", nodes)
+
+
+def test_a_node_is_what_could_take_a_session() -> None:
+    nodes = cluster().nodes
+    assert list(nodes) == ["id-n1", "id-n2"], "the head has no CPU to lend"
+    assert nodes["id-n1"].labels == {"region": "eu", "resource/GPU": "2"}
+
+
+def test_ray_is_told_labels_names_and_who_is_barred() -> None:
+    ray = cluster()
+    assert ray.selector(wish()) == {}
+    assert ray.selector(wish(labels={"region": "eu", "resource/GPU": "1"})) == {"region": "eu"}
+    assert ray.selector(wish(node="n2")) == {"ray.io/node-id": "id-n2"}
+    assert ray.selector(wish(node="n9")) is None
+    ray.drained = frozenset({"n1"})
+    ray.nodes["id-n2"].fit = False
+    assert ray.selector(wish()) == {"ray.io/node-id": "!in(id-n1,id-n2)"}
+
+
+def test_a_bundle_is_what_a_session_takes() -> None:
+    assert bridge.bundle(wish(memory=5)) == {"CPU": 1.0, "memory": 5.0}
+    assert bridge.bundle(wish(cpus=0, labels={"region": "eu", "resource/GPU": "1"})) == {"GPU": 1.0}
+    assert bridge.bundle(wish(cpus=0)) == {"CPU": 0.001}, "Ray takes no empty one"
+
+
+def test_who_waits_is_told_for_what() -> None:
+    ray = cluster()
+    assert ray.lack(wish(node="n9")) == "the node n9, which is not in the cluster"
+    assert ray.lack(wish(labels={"region": "mars"})) == "a node with the labels region=mars"
+    assert ray.lack(wish(cpus=9, memory=2 << 30)) == "a node with 9 cpus and 2048 MB free"
+    ray.drained = frozenset({"n1"})
+    assert ray.lack(wish(node="n1")) == "a node: n1 is drained"
+
+
+def test_a_node_without_our_package_or_with_another_version_says_what_to_do() -> None:
+    assert actor.lacking(agent_orchestrator.__version__) is None
+    lack = actor.lacking("99.1")
+    assert lack is not None and "the daemon 99.1" in lack and "pip install 'agent-orchestrator[ray]==99.1'" in lack
+
+
+def test_a_worker_is_taken_up_by_pid_and_start_time(tmp_path: Path) -> None:
+    me = LocalHost().process(os.getpid())
+    assert me is not None
+    state = {"pid": me.pid, "started": me.started, "setup": "digest"}
+    assert actor.running(str(tmp_path)) is None
+    (tmp_path / actor.STATE).write_text(json.dumps(state))
+    assert actor.running(str(tmp_path)) == state
+    (tmp_path / actor.STATE).write_text(json.dumps({**state, "started": "1"}))
+    assert actor.running(str(tmp_path)) is None, "another process has that pid now"
+
+
+def test_addresses_of_rays_client_are_refused() -> None:
+    try:
+        bridge.connect("ray://head:10001")
+    except bridge.Lost as error:
+        assert "host:6379" in str(error)
+    else:
+        raise AssertionError("it was taken")

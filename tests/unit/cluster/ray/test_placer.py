@@ -1,0 +1,164 @@
+"""The placer's side of the bridge: what is asked is asked again of the next bridge, and nobody who waits notices."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import agent_orchestrator
+from agent_orchestrator.cluster.nodes.placement import Wish
+from agent_orchestrator.cluster.ray import placer as module
+from agent_orchestrator.cluster.ray.placer import RayPlacer, Setup
+
+
+class Bridge:
+    """What a bridge process is to the daemon: two pipes."""
+
+    def __init__(self) -> None:
+        self.stdin = self
+        self.stdout = asyncio.StreamReader()
+        self.told: list[dict[str, Any]] = []
+
+    def write(self, line: bytes) -> None:
+        self.told.append(json.loads(line))
+
+    def say(self, **record: Any) -> None:
+        self.stdout.feed_data(json.dumps(record).encode() + b"\n")
+
+    def requests(self, do: str) -> list[dict[str, Any]]:
+        return [one for one in self.told if one.get("do") == do]
+
+
+class Host:
+    """Starts one bridge after the other."""
+
+    def __init__(self) -> None:
+        self.bridges: list[Bridge] = []
+
+    @contextlib.asynccontextmanager
+    async def talk(self, _argv: Sequence[str], **_log: Path) -> AsyncIterator[Bridge]:
+        self.bridges.append(Bridge())
+        yield self.bridges[-1]
+
+
+async def settled() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+def started() -> tuple[Host, RayPlacer, asyncio.Task[None]]:
+    host = Host()
+    setup = lambda node: Setup("http://daemon", f"token of {node}", "/var/tmp/node")  # noqa: E731
+    placer = RayPlacer(host, lambda: "head:6379", Path("/var/tmp/node"), setup, Path("/dev/null"))  # type: ignore[arg-type]
+    return host, placer, asyncio.get_running_loop().create_task(placer.run())
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PAUSES", (0.0,))
+
+
+def node(name: str, **more: Any) -> dict[str, Any]:
+    return {"name": name, "cpus": 4.0, "memory": 1 << 30, "labels": {}, "ready": True, "why": "", **more}
+
+
+def play(work: Any) -> None:
+    asyncio.run(asyncio.wait_for(work(), 60))
+
+
+def test_a_session_that_waits_is_asked_for_again() -> None:
+    async def work() -> None:
+        host, placer, running = started()
+        waiting = asyncio.create_task(placer.place("app-a", 1, Wish(2.0, labels={"gpu": "a"})))
+        await settled()
+        assert "not connected yet" in placer.why("app-a")
+        first = host.bridges[0]
+        assert first.told == [{"address": "head:6379", "key": placer._key, "version": agent_orchestrator.__version__}]
+        first.say(event="connected")
+        await settled()
+        [asked] = first.requests("place")
+        assert (asked["session"], asked["generation"], asked["cpus"], asked["labels"]) == (
+            "app-a",
+            1,
+            2.0,
+            {"gpu": "a"},
+        )
+        first.say(event="waits", session="app-a", why="a node with the labels gpu=a")
+        await settled()
+        assert placer.why("app-a") == "a node with the labels gpu=a"
+        first.say(event="lost", why="Ray's head does not answer")
+        first.stdout.feed_eof()
+        await asyncio.sleep(0.05)
+        assert placer.trouble == "is unreachable: Ray's head does not answer"
+        assert placer.why("app-a") == "Ray, which is unreachable: Ray's head does not answer"
+        second = host.bridges[1]
+        second.say(event="connected")
+        await settled()
+        [again] = second.requests("place")
+        second.say(id=again["id"], node="n2")
+        assert await waiting == "n2"
+        assert await placer.place("app-a", 1, Wish(2.0)) == "n2", "the same launch has the same node"
+        assert len(second.requests("place")) == 1
+        running.cancel()
+
+    play(work)
+
+
+def test_who_has_a_node_stays_counted_by_a_ray_that_was_started_anew() -> None:
+    async def work() -> None:
+        host, placer, running = started()
+        placer.take("app-a", 3, "n1", Wish(1.0))
+        await settled()
+        host.bridges[0].say(event="connected")
+        await settled()
+        [asked] = host.bridges[0].requests("place")
+        assert (asked["generation"], asked["node"]) == (3, "n1")
+        running.cancel()
+
+    play(work)
+
+
+def test_who_is_not_wanted_any_more_is_released() -> None:
+    async def work() -> None:
+        host, placer, running = started()
+        await settled()
+        bridge = host.bridges[0]
+        bridge.say(event="connected")
+        await settled()
+        waiting = asyncio.create_task(placer.place("app-a", 1, Wish()))
+        await settled()
+        waiting.cancel()
+        await settled()
+        assert [one["session"] for one in bridge.requests("release")] == ["app-a"]
+        await placer.drain("n1", True)
+        assert bridge.requests("drain")[-1]["nodes"] == ["n1"]
+        running.cancel()
+
+    play(work)
+
+
+def test_a_node_is_set_up_by_each_bridge_and_not_ready_without_one() -> None:
+    async def work() -> None:
+        host, placer, running = started()
+        await settled()
+        for number in range(2):
+            bridge = host.bridges[number]
+            bridge.say(event="connected")
+            bridge.say(event="nodes", nodes=[node("n1", ready=False, why="is starting")])
+            bridge.say(event="nodes", nodes=[node("n1")])
+            await settled()
+            [setup] = bridge.requests("setup")
+            assert setup["node"] == "n1" and setup["setup"]["token"] == "token of n1"
+            assert placer.nodes()[0].ready
+            bridge.stdout.feed_eof()
+            await asyncio.sleep(0.05)
+            assert not placer.nodes()[0].ready and placer.nodes()[0].why.startswith("ray: is unreachable")
+        running.cancel()
+
+    play(work)

@@ -1,0 +1,217 @@
+"""Plugins by name: ours, installed ones and files load alike, and a broken one says what is wrong with it."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agent_orchestrator.base.host import LocalHost
+from agent_orchestrator.config.projects.plugin_registry import BUILT_IN, Code, Registry, declared_in, installed
+from agent_orchestrator.errors import Denied, NotFound, UsageError
+
+NOTIFIER = """
+class Pager:
+    def __init__(self, config, host):
+        self.config = config
+
+    async def notify(self, notification):
+        pass
+"""
+
+
+def write(folder: Path, name: str, text: str) -> dict[str, str]:
+    (folder / name).write_text(text)
+    return {"path": f"./{name}"}
+
+
+def test_built_ins_are_the_entry_points_that_the_package_declares() -> None:
+    project = tomllib.loads((Path(__file__).parents[4] / "pyproject.toml").read_text())["project"]
+    declared = {group.removeprefix("agent_orchestrator."): names for group, names in project["entry-points"].items()}
+    assert declared == {slot: dict(names) for slot, names in BUILT_IN.items()}
+
+
+def test_a_built_in_gets_its_configuration() -> None:
+    agent = Registry().make("agent", "command", {"command": ["sh"]}, LocalHost())
+    assert type(agent).__name__ == "Command"
+
+
+def test_the_built_in_path_reads_no_installed_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: pytest.fail("read installed metadata"))
+    Registry().get("agent", "demo")
+
+
+@pytest.fixture
+def pager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Somebody's package with a plugin, installed; its module tells whether it was run."""
+    text = f"from pathlib import Path\nPath({str(tmp_path / 'was-run')!r}).touch()\n{NOTIFIER}    permissions = ['network']\n"
+    (tmp_path / "my_pager.py").write_text(text)
+    info = tmp_path / "my_pager-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: my-pager\nVersion: 1.0\n")
+    (info / "RECORD").write_text("my_pager.py,,\n")
+    (info / "entry_points.txt").write_text("[agent_orchestrator.notifier]\npager = my_pager:Pager\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield tmp_path
+    sys.modules.pop("my_pager", None)
+
+
+def others(registry: Registry) -> list[str]:
+    """The notifiers that did not come with the product."""
+    return [name for name in registry.names("notifier") if name not in BUILT_IN["notifier"]]
+
+
+def test_an_installed_plugin_loads_alike_where_it_is_named(pager: Path) -> None:
+    told: list[Code] = []
+    registry = Registry(installed=[("notifier", "pager"), ("notifier", "not-installed")], loaded=told.append)
+    assert others(registry) == ["pager"]
+    assert told == [] and not (pager / "was-run").exists()
+    assert registry.make("notifier", "pager", {"a": 1}, LocalHost()).config == {"a": 1}
+    [code] = told
+    assert (code.origin, code.version, code.permissions) == ("the package my-pager", "1.0", ("network",))
+    assert code.digest == hashlib.sha256((pager / "my_pager.py").read_bytes()).hexdigest()
+
+
+def test_an_installed_plugin_that_nobody_named_is_not_run(pager: Path) -> None:
+    registry = Registry(installed=[("agent", "pager")])
+    assert others(registry) == []
+    with pytest.raises(Denied, match=r"of the package my-pager is installed, but your configuration does not name it"):
+        registry.make("notifier", "pager", {}, LocalHost())
+    assert installed("notifier")["pager"].permissions == ("network",), "known without running it"
+    assert "my_pager" not in sys.modules and not (pager / "was-run").exists()
+
+
+def test_a_file_is_run_only_with_the_content_that_was_admitted(tmp_path: Path) -> None:
+    entry = write(tmp_path, "mine.py", NOTIFIER)
+    seen: list[bytes] = []
+    told: list[Code] = []
+
+    def admit(_path: Path, data: bytes) -> bool:
+        seen.append(data)
+        (tmp_path / "mine.py").write_text("raise SystemExit('swapped in the last moment')")
+        return len(seen) == 1
+
+    registry = Registry([entry], tmp_path, admit=admit, loaded=told.append)
+    assert others(registry) == ["mine"], "what was admitted is what is run"
+    assert [(one.origin, one.permissions) for one in told] == [(str(tmp_path / "mine.py"), None)]
+    again = Registry([entry], tmp_path, admit=admit, loaded=told.append)
+    assert "changed since it was trusted" in again.problems()[0].text and len(told) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "permissions"),
+    [
+        ("class A:\n    permissions = ('network', 'files')", ("network", "files")),
+        ("class A:\n    permissions: list[str] = ['secrets', 'nonsense']", ("secrets",)),
+        ("class A:\n    permissions = 'processes'", ("processes",)),
+        ("class A:\n    permissions = ()", ()),
+        ("class A:\n    permissions = open('/etc/passwd').read()", None),
+        ("class A: pass", None),
+        ("def broken(:", None),
+    ],
+)
+def test_declared_permissions_are_read_without_running_the_file(
+    tmp_path: Path, text: str, permissions: tuple[str, ...] | None
+) -> None:
+    file = tmp_path / "p.py"
+    file.write_text(text)
+    assert declared_in(file) == permissions
+
+
+@pytest.mark.parametrize(
+    ("text", "entry", "name"),
+    [
+        (NOTIFIER, {}, "my-file"),
+        (NOTIFIER, {"name": "given"}, "given"),
+        (NOTIFIER + "    name = 'own'\n", {}, "own"),
+        (NOTIFIER + "class Other(Pager): pass\nplugin = Other\n", {}, "my-file"),
+        (NOTIFIER + "from agent_orchestrator.protocols import Notifier\n", {}, "my-file"),
+        (NOTIFIER + "    async def open(self): pass\n", {"slot": "notifier"}, "my-file"),
+    ],
+    ids=["alone", "name in the entry", "name in the class", "plugin =", "imports", "slot in the entry"],
+)
+def test_a_file_is_a_plugin(tmp_path: Path, text: str, entry: dict[str, str], name: str) -> None:
+    registry = Registry([{**write(tmp_path, "my_file.py", text), **entry}], tmp_path)
+    assert others(registry) == [name]
+    assert registry.make("notifier", name, {"a": 1}, LocalHost()).config == {"a": 1}
+    assert registry.problems() == []
+
+
+def test_a_package_is_a_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_package_pager.py").write_text(NOTIFIER)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    registry = Registry([{"package": "my_package_pager"}])
+    assert others(registry) == ["my-package-pager"]
+    monkeypatch.delitem(sys.modules, "my_package_pager")
+
+
+def test_a_file_goes_before_a_built_in_of_its_name(tmp_path: Path) -> None:
+    agent = (
+        "class Mine:\n    name = 'demo'\n    async def detect(self): ...\n    async def launch(self, context): ...\n"
+    )
+    registry = Registry([write(tmp_path, "mine.py", agent)], tmp_path)
+    assert getattr(registry.get("agent", "demo"), "__name__", "") == "Mine"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("def broken(:\n", "line 1: invalid syntax"),
+        ("import no_such_module_at_all\n", "No module named 'no_such_module_at_all'"),
+        ("1 / 0\n", "ZeroDivisionError: division by zero"),
+        ("import sys\nsys.exit(3)\n", "SystemExit: 3"),
+        ("x = 1\n", "has no class with the methods of a plugin"),
+        (NOTIFIER + "class Second(Pager): pass\n", "has 2 classes with the methods of a plugin"),
+        ("plugin = 3\n", "plugin is not a class"),
+        ("class Odd: pass\nplugin = Odd\n", "fits no slot"),
+        (NOTIFIER + "    async def open(self): pass\n", "fits the slots notifier, terminal"),
+        (None, "there is no file"),
+    ],
+)
+def test_a_broken_file_says_which_and_why_and_harms_no_other(tmp_path: Path, text: str | None, reason: str) -> None:
+    broken = {"path": "./broken.py"} if text is None else write(tmp_path, "broken.py", text)
+    registry = Registry([broken, write(tmp_path, "good.py", NOTIFIER)], tmp_path)
+    (problem,) = registry.problems()
+    assert str(tmp_path / "broken.py") in problem.text and reason in problem.text
+    assert "\n" not in str(problem)
+    registry.get("notifier", "good")
+    with pytest.raises(NotFound, match="not loaded: the plugin file"):
+        registry.get("notifier", "broken")
+
+
+@pytest.mark.parametrize("entry", [{}, {"path": "a.py", "package": "b"}, {"path": "a.py", "slot": "agnet"}])
+def test_a_wrong_entry_is_told(entry: dict[str, str]) -> None:
+    assert len(Registry([entry]).problems()) == 1
+
+
+def test_an_unknown_name_gives_the_nearest_and_the_known_ones() -> None:
+    with pytest.raises(NotFound) as caught:
+        Registry().get("agent", "comand")
+    assert "no agent plugin 'comand': did you mean command? known: " in str(caught.value)
+
+
+def test_an_unknown_slot_gives_the_seven() -> None:
+    with pytest.raises(UsageError, match="runtime, agent, workspace, tracker, scm, notifier, terminal"):
+        Registry().get("editor", "vim")
+
+
+def test_a_plugin_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    registry = Registry(
+        [write(tmp_path, "pager.py", NOTIFIER.replace("self.config = config", "config['url']"))], tmp_path
+    )
+    with pytest.raises(UsageError, match="the notifier plugin pager could not be made: KeyError: 'url'"):
+        registry.make("notifier", "pager", {}, LocalHost())
+
+
+def test_a_plugin_without_a_member_of_its_slot_is_told(tmp_path: Path) -> None:
+    text = (
+        "class Half:\n    def __init__(self, config, host): ...\n"
+        "    async def detect(self): ...\n    async def launch(self, context): ...\n"
+    )
+    registry = Registry([write(tmp_path, "half.py", text)], tmp_path)
+    with pytest.raises(UsageError, match="the agent plugin half lacks screen, interrupt_keys, permission_keys"):
+        registry.make("agent", "half", {}, LocalHost())

@@ -1,0 +1,426 @@
+"""What stands around the flow: who may start, names, what people see, the log for readers, transcripts."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_orchestrator.base.text import terminal_output
+from agent_orchestrator.config.scope import Limit
+from agent_orchestrator.core import events as e
+from agent_orchestrator.core.engine import Flow
+from agent_orchestrator.core.events import Event, event_json
+from agent_orchestrator.core.facts import Failure, Launch, Place, SessionFacts
+from agent_orchestrator.core.fold.sessions import reduce
+from agent_orchestrator.core.pull_request import Issue, PullRequest
+from agent_orchestrator.core.rules import DEFAULT_RULES
+from agent_orchestrator.errors import UsageError
+from agent_orchestrator.fleet.scheduling.slots import LEAST_DISK, LEAST_MEMORY, Resources, Verdict, admit, holds_slot
+from agent_orchestrator.sessions import names
+from agent_orchestrator.sessions import session_view as view_module
+from agent_orchestrator.sessions.session_view import Views
+from agent_orchestrator.testing.memory import MemoryStore
+from agent_orchestrator.views import event_feed as feed_module
+from agent_orchestrator.views.event_feed import Feed
+from tests.unit.core.test_facts_properties import begun, step
+from tests.unit.core.world import SESSION, Time, created
+
+PLENTY = Resources(1 << 40, 1 << 40)
+KEYS = {
+    "id",
+    "name",
+    "project",
+    "task",
+    "kind",
+    "title",
+    "status",
+    "activity",
+    "evidence",
+    "column",
+    "branch",
+    "base",
+    "head",
+    "workspacePath",
+    "agent",
+    "profile",
+    "runtime",
+    "node",
+    "pid",
+    "exitCode",
+    "issue",
+    "pr",
+    "progress",
+    "usage",
+    "attempts",
+    "waitingFor",
+    "createdAt",
+    "updatedAt",
+}
+
+
+def waiting(name: str, at: float = 1.0, **more: Any) -> SessionFacts:
+    facts = reduce(None, created(name, at, **more))
+    assert facts is not None
+    return facts
+
+
+def at_work(name: str) -> SessionFacts:
+    return replace(begun(), id=name)
+
+
+# -- who may start -----------------------------------------------------------------------------------------------------
+
+
+def test_the_limit_counts_who_works_and_whom_it_just_let_in() -> None:
+    limit = Limit(frozenset({"app"}), 2, "file")
+    verdicts = admit([at_work("a"), waiting("b", 1.0), waiting("c", 2.0)], [limit], PLENTY)
+    assert verdicts == [Verdict("b"), Verdict("c", "a free place (2 of 2 agents at work)")]
+    assert admit([waiting("d")], [Limit(frozenset({"other"}), 0, "file")], PLENTY) == [Verdict("d")]
+
+
+def test_one_that_waits_for_a_person_has_failed_or_is_stopped_holds_no_slot() -> None:
+    facts = at_work("a")
+    assert holds_slot(facts)
+    idle = step(facts, Event(e.AgentActivity("idle"), 1001.0, "spool", "i", "app", SESSION, 1))
+    for other in (
+        idle,
+        replace(facts, stopped=True),
+        replace(facts, wanted="stop"),
+        replace(facts, failure=Failure("x", "y", "", 1.0)),
+        replace(waiting("b", defer=True, prompt=""), admitted=True),
+    ):
+        assert not holds_slot(other)
+
+
+def test_the_urgent_come_first_then_the_oldest_whatever_happened_since() -> None:
+    old = replace(waiting("old", 1.0), updated_at=50.0)
+    order = [
+        verdict.session for verdict in admit([waiting("new", 2.0), old, waiting("hot", 3.0, priority=5)], [], PLENTY)
+    ]
+    assert order == ["hot", "old", "new"]
+
+
+def test_named_ones_without_a_task_take_no_place_from_others() -> None:
+    sessions = [waiting("named", 1.0, defer=True, prompt=""), waiting("task", 2.0)]
+    assert admit(sessions, [Limit(frozenset({"app"}), 1, "file")], PLENTY) == [Verdict("named"), Verdict("task")]
+
+
+def test_after_waits_until_the_other_is_done() -> None:
+    last = waiting("last", after=("first",))
+    first = at_work("first")
+    assert admit([first, last], [], PLENTY) == [Verdict("last", "first to be done")]
+    ended = Launch(1, {}, 1.0, ended=True, code=0)
+    for done in (replace(first, done="all"), replace(first, launch=ended), replace(first, done="all", stopped=True)):
+        assert admit([done, last], [], PLENTY) == [Verdict("last")]
+
+
+def test_after_waits_until_a_change_has_landed() -> None:
+    last = waiting("last", after=("first",))
+    place = Place("/w", "base", "/w/.git")
+    first = replace(at_work("first"), done="all", place=place, head="mine")
+    assert admit([first, last], [], PLENTY) == [Verdict("last", "first to be done")]
+    closed = "your word: the pull request of first was closed"
+    for state, waits in (("open", "first to be done"), ("merged", ""), ("closed", closed)):
+        changed = replace(first, pr=PullRequest(1, "x", "main", state=state))
+        assert admit([changed, last], [], PLENTY) == [Verdict("last", waits)]
+
+
+def test_a_session_waits_for_what_its_issue_comes_after() -> None:
+    before, mine = Issue(1, "app", "a", 1.0, 1.0), Issue(2, "app", "b", 1.0, 1.0, after=(1, 9))
+    foreign = replace(before, project="other")
+    issues = {"app#1": before, "app#2": mine, "other#1": foreign}
+    session = waiting("s", issue="2")
+    assert admit([session], [], PLENTY, issues) == [Verdict("s", "issue 1 to be closed")]
+    closed = {**issues, "app#1": replace(before, state="closed")}
+    assert admit([session], [], PLENTY, closed) == [Verdict("s")]
+    assert admit([waiting("s", issue="LIN-3"), waiting("t")], [], PLENTY, issues) == [Verdict("s"), Verdict("t")]
+
+
+def test_scarce_memory_and_disk_hold_everybody() -> None:
+    assert "memory (1 MB free)" in admit([waiting("a")], [], Resources(1 << 20, 1 << 40))[0].reason
+    assert "disk space" in admit([waiting("a")], [], Resources(1 << 40, LEAST_DISK - 1))[0].reason
+    assert admit([waiting("a")], [], Resources(LEAST_MEMORY, LEAST_DISK)) == [Verdict("a")]
+
+
+# -- names -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "issue"),
+    [
+        ("123", "123"),
+        (" #123 ", "123"),
+        ("GH-123", "123"),
+        ("gh-7", "7"),
+        ("LIN-3", "LIN-3"),
+        ("lin-3", "LIN-3"),
+        ("https://github.com/o/r/issues/123", "123"),
+        ("https://github.com/o/r/issues/123#issuecomment-9", "123"),
+        ("https://gitlab.example/g/s/p/-/issues/4?x=1", "4"),
+        ("https://gitlab.example/g/p/-/work_items/5", "5"),
+        ("https://linear.app/team/issue/LIN-3/fix-the-login", "LIN-3"),
+        ("https://x.atlassian.net/browse/P2J-12?focused=1", "P2J-12"),
+        ("https://github.com/o/r/pull/123", None),
+        ("fix 123", None),
+        ("#", None),
+        ("", None),
+        ("١٢٣", None),
+        ("https://github.com/o/r/issues/", None),
+    ],
+)
+def test_an_issue_in_any_of_its_forms(text: str, issue: str | None) -> None:
+    assert names.issue_id(text) == issue
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("Fix the login!", "fix-the-login"),
+        ("Größe ändern", "groe-andern"),
+        ("日本語", "task"),
+        ("../../etc/passwd", "etc-passwd"),
+        ("--force -rf", "force-rf"),
+        ("x" * 100, "x" * 40),
+        ("a b\n\x00c", "a-b-c"),
+    ],
+)
+def test_a_slug_is_a_name_that_everything_takes(text: str, name: str) -> None:
+    assert names.slug(text) == name
+    assert names.checked_name(name) == name
+
+
+@pytest.mark.parametrize(
+    "name", ["", "-x", ".x", "a b", "a/b", "a..b", "x.", "x.lock", "ä", "a\nb", "a\x00", "x" * 81, "~", "a:b", "@{"]
+)
+def test_hostile_names_are_refused(name: str) -> None:
+    with pytest.raises(UsageError, match="cannot be a session's name"):
+        names.checked_name(name)
+
+
+def test_a_taken_name_gets_a_number_and_a_title_one_line() -> None:
+    assert names.free_name("x", {"x", "x-2"}) == "x-3"
+    assert names.title_of("\n  first \nsecond") == "first"
+    assert len(names.title_of("y" * 300)) == 100
+
+
+@pytest.mark.parametrize("branch", ["a..b", "-x", "a b", "x.lock", "a//b", "/x", "@{", "x~1", ""])
+def test_branches_that_git_refuses_are_refused(branch: str) -> None:
+    with pytest.raises(UsageError, match="branch"):
+        names.checked_branch(branch)
+
+
+# -- views and feed ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def flow() -> AsyncIterator[Flow]:
+    flow = Flow(MemoryStore(), Time(), lambda _project, _profile: DEFAULT_RULES)
+    await flow.start()
+    yield flow
+    await flow.stop()
+
+
+def report(number: int) -> Event:
+    return Event(e.AgentReport(str(number)), 1.0, "test", f"r{number}", "app", SESSION)
+
+
+async def launch(flow: Flow) -> None:
+    await flow.append(created())
+    for body, generation in (
+        (e.SessionAdmitted(), 0),
+        (e.WorkspaceCreated("/w", "b", "main", "c0", "c0", "/g"), 0),
+        (e.AgentLaunched({"pid": 7}), 1),
+        (e.AgentActivity("active"), 1),
+    ):
+        await flow.append(Event(body, 1000.0, "spool", f"k:{body.type}", "app", SESSION, generation))
+
+
+def shown(views: Views) -> dict[str, Any]:
+    session: dict[str, Any] = json.loads(views.body(None))["sessions"][0]
+    return session
+
+
+@pytest.mark.anyio
+async def test_a_session_has_every_key_from_its_first_moment(flow: Flow) -> None:
+    views = Views(flow)
+    await flow.append(created())
+    assert shown(views).keys() >= KEYS
+    assert shown(views) == views.session(flow.sessions[SESSION])
+    assert set(shown(views)["progress"]) == {"done", "total", "step", "testsPassed"}
+    assert set(shown(views)["usage"]) == {"input", "output", "usd"}
+    assert set(shown(views)["evidence"]) == {"source", "at"}
+
+
+@pytest.mark.anyio
+async def test_the_list_is_kept_until_facts_or_time_change_it(flow: Flow) -> None:
+    views, time = Views(flow), flow.clock
+    assert isinstance(time, Time)
+    await launch(flow)
+    first = views.body(None)
+    assert views.body(None) is first
+    assert shown(views)["status"] == "working"
+    await flow.append(Event(e.HeadMoved("c1"), 1001.0, "git", "h", "app", SESSION))
+    assert shown(views)["head"] == "c1"
+    time.now = 1599.0
+    assert shown(views)["status"] == "working"
+    time.now = 1600.0
+    assert shown(views)["status"] == "stuck"
+    time.now = 1790.0
+    assert "13 min" in shown(views)["why"]
+    assert json.loads(views.body("other")) == {"sessions": []}
+
+
+@pytest.mark.anyio
+async def test_a_limit_ends_in_the_list_when_its_time_has_come(flow: Flow) -> None:
+    views, time = Views(flow), flow.clock
+    assert isinstance(time, Time)
+    await launch(flow)
+    await flow.append(Event(e.AgentLimit(1100.0), 1001.0, "spool", "l", "app", SESSION, 1))
+    assert shown(views)["waitingFor"] == "the limit's reset at 1970-01-01T00:18:20Z"
+    time.now = 1100.0
+    assert (shown(views)["status"], shown(views)["waitingFor"]) == ("limited", "its turn to go on")
+
+
+@pytest.mark.anyio
+async def test_a_change_has_one_session_of_the_list_written_anew(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
+    views, written = Views(flow), list[str]()
+    real = view_module.session_json
+
+    def counted(facts: SessionFacts, *more: Any) -> dict[str, Any]:
+        written.append(facts.id)
+        return real(facts, *more)
+
+    monkeypatch.setattr(view_module, "session_json", counted)
+    await flow.append(*(created(f"app-{number}") for number in range(50)))
+    views.body(None)
+    assert len(written) == 50
+    written.clear()
+    await flow.append(Event(e.SessionAdmitted(), 1000.0, "test", "one", "app", "app-7"))
+    views.body(None)
+    assert written == ["app-7"]
+
+
+async def take(stream: AsyncIterator[Sequence[Event]]) -> list[int]:
+    async with asyncio.timeout(60):
+        return [event.seq for event in await anext(stream)]
+
+
+@pytest.mark.anyio
+async def test_a_reader_gets_the_past_then_the_present_without_gap_or_double(flow: Flow) -> None:
+    feed = Feed(flow)
+    await flow.append(*(report(number) for number in range(10)))
+    stream = feed.subscribe(after=3)
+    assert await take(stream) == list(range(4, 11))
+    await flow.append(*(report(number) for number in range(10, 15)))
+    assert await take(stream) == list(range(11, 16))
+    waiting = asyncio.ensure_future(take(stream))
+    await asyncio.sleep(0)
+    await flow.append(report(15))
+    assert await waiting == [16]
+    feed.close()
+    async with asyncio.timeout(60):
+        assert [event async for event in stream] == []
+
+
+@pytest.mark.anyio
+async def test_a_slow_reader_is_cut_off_and_comes_back_without_a_gap(
+    flow: Flow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed_module, "BACKLOG", 5)
+    feed = Feed(flow)
+    await flow.append(report(0))
+    stream = feed.subscribe(after=0)
+    seen = await take(stream)
+    waiting = asyncio.ensure_future(take(stream))
+    await asyncio.sleep(0)
+    await flow.append(*(report(number) for number in range(1, 30)))
+    seen += await waiting
+    async with asyncio.timeout(60):
+        seen += [event.seq async for found in stream for event in found]
+    assert seen == list(range(1, len(seen) + 1)) and len(seen) < 30
+    assert await take(feed.subscribe(after=seen[-1])) == list(range(len(seen) + 1, 31))
+
+
+@pytest.mark.anyio
+async def test_a_replay_tells_what_today_would_be_done(flow: Flow) -> None:
+    await launch(flow)
+    log = [event_json(event) for event in await flow.store.events()]
+    steps = await Feed(flow).replay(log, None)
+    assert [step["status"] for step in steps] == ["queued", "starting", "starting", "starting", "working"]
+    kinds = [intent["kind"] for step in steps for intent in step["intents"]]
+    assert kinds == ["prepare", "launch", "silence"]
+    assert [step["intents"] for step in await Feed(flow).replay([{**log[0], "type": "new-thing"}], None)] == [[]]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {},
+        {"type": "agent-done"},
+        {"type": "agent-done", "time": "yesterday"},
+        {"type": "agent-usage", "time": 1.0, "session": SESSION, "data": {"input": "many"}},
+        {"type": "agent-done", "time": 1.0, "seq": 1e999},
+        ["no event"],
+        None,
+    ],
+)
+async def test_a_log_that_cannot_be_replayed_is_refused_by_the_number_of_its_event(flow: Flow, bad: Any) -> None:
+    with pytest.raises(UsageError, match="event 2 of the log"):
+        await Feed(flow).replay([event_json(created()), bad], None)
+
+
+@pytest.mark.anyio
+async def test_a_log_written_by_hand_needs_no_keys(flow: Flow) -> None:
+    line = {"type": "agent-done", "time": "2026-11-15T10:00:00Z", "session": SESSION, "source": "spool"}
+    steps = await Feed(flow).replay([event_json(created()), line], None)
+    assert [step["type"] for step in steps] == ["session-created", "agent-done"]
+
+
+# -- transcripts -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (b"\x1b[1;31mred\x1b[0m\r\n", "red\n"),
+        (b"10%\r50%\r100%\n", "100%\n"),
+        (b"line\r\r\nnext\r\n", "line\nnext\n"),
+        (b"abc\b\bx\n", "ax\n"),
+        (b"\b\bx", "x"),
+        (b"\x1b]0;title\x07shown\x1b]8;;http://x\x1b\\link", "shownlink"),
+        (b"\x1bPq#0\x1b\\after", "after"),
+        (b"\x1b\x00[31msmuggled", "[31msmuggled"),
+        (b"\xc2\x9b31mone byte", "31mone byte"),
+        (b"\xff\xfe", "��"),
+        ("größe\n".encode(), "größe\n"),
+        (b"end\x1b", "end"),
+        (b"Claude\x1b[19GCode\x1b[2Cv2\r\n", "Claude Code  v2\n"),
+        (b"10%\x1b[2K\x1b[1G100%\n", "100%\n"),
+        (b"\x1b[5;3HRead\x1b[5;9Hthis\r\x1b[1B\x1b[3CNext\x1b[7dLast", "\nRead this\n   Next\nLast"),
+        (b"a\n\n\n\n\n\nb\n\nc", "a\n\nb\n\nc"),
+    ],
+)
+def test_terminal_bytes_become_readable(data: bytes, text: str) -> None:
+    assert terminal_output.readable(data) == text
+
+
+def test_rubbing_out_a_lot_takes_no_time() -> None:
+    assert terminal_output.readable(b"a\b" * 200_000) == ""
+
+
+def test_the_tail_begins_with_a_line_if_there_is_one(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    assert terminal_output.tail(log) == b""
+    log.write_bytes(b"first line\nsecond\n\nthird\n")
+    assert terminal_output.tail(log, 15) == b"second\n\nthird\n"
+    assert terminal_output.last_lines(log, 2) == "second\nthird"
+    log.write_bytes(b"x" * 100)
+    assert terminal_output.tail(log, 10) == b"x" * 10
+    assert b"".join(terminal_output.whole(log, 7)) == b"x" * 100

@@ -1,0 +1,137 @@
+"""Status and decisions for any facts: always one of the known, never more than one step at a time."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent_orchestrator.core import events as e
+from agent_orchestrator.core.events import Event
+from agent_orchestrator.core.reactions import decide, needed, still_needed
+from agent_orchestrator.core.rules import DEFAULT_RULES
+from agent_orchestrator.core.status import STUCK_AFTER, derive
+from tests.unit.core.drawn import SESSION, events
+from tests.unit.core.test_facts_properties import begun, step
+
+ALL = settings(max_examples=120, derandomize=True, deadline=None, database=None)
+SEQUENCES = st.lists(events(), max_size=25)
+NOW = 1200.0
+COLUMNS = {
+    "stopped": "Done",
+    "queued": "Working",
+    "starting": "Working",
+    "needs_input": "Needs you",
+    "blocked": "Needs you",
+    "failed": "Needs you",
+    "stuck": "Needs you",
+    "interrupted": "Needs you",
+    "working": "Working",
+    "limited": "Working",
+    "exited": "Needs you",
+    "idle": "Needs you",
+}
+
+
+@ALL
+@given(SEQUENCES, st.sampled_from([NOW, NOW + 599, NOW + 5000]))
+def test_a_status_is_known_rests_on_evidence_and_claims_no_work_without(sequence: list[Event], now: float) -> None:
+    facts = begun()
+    for event in sequence:
+        facts = step(facts, event)
+    status = derive(facts, now)
+    called = facts.held_messages and COLUMNS[status.name] != "Done"
+    assert status.column == ("Needs you" if called else COLUMNS[status.name])
+    assert status.state in ("idle", "working", "waiting", "error")
+    assert status.at <= now and status.source and status.why
+    if status.name in ("working", "blocked", "needs_input", "stuck", "limited"):
+        assert facts.live
+    if status.name == "working":
+        assert facts.activity.state in ("active", "retrying")
+        assert now - max(facts.activity.at, facts.heard_at) < STUCK_AFTER
+    if facts.stopped:
+        assert status.name == "stopped"
+    if facts.failure and not facts.stopped:
+        assert status.name == "failed"
+
+
+@ALL
+@given(SEQUENCES)
+def test_one_step_at_a_time_each_under_a_key_of_its_own(sequence: list[Event]) -> None:
+    facts = begun()
+    recorded: dict[str, str] = {}
+    for event in sequence:
+        before, facts = facts, step(facts, event)
+        intents = needed(facts, DEFAULT_RULES)
+        keys = [intent.key for intent in intents]
+        assert len(set(keys)) == len(keys)
+        assert all(still_needed(intent, facts) for intent in intents)
+        kinds = [intent.kind for intent in intents]
+        assert sum(kind in ("prepare", "launch", "deliver", "stop", "clean-up") for kind in kinds) <= 1
+        for intent in intents:
+            assert recorded.setdefault(intent.key, intent.kind) == intent.kind
+            assert intent.session == SESSION
+            if intent.kind in ("deliver", "silence", "limit", "stop"):
+                assert facts.live and intent.generation == facts.generation
+            if intent.kind == "launch":
+                assert not facts.live and intent.generation == facts.generation + 1
+            if intent.kind == "deliver":
+                assert intent.args["message"] == next(message.id for message in facts.messages if message.pending)
+        if facts.stopped:
+            assert intents == []
+        if facts.wanted == "stop":
+            assert set(kinds) <= {"stop", "clean-up"}
+        lifecycle = [one for one in decide(before, facts, DEFAULT_RULES, NOW) if one.kind not in ("react", "escalate")]
+        assert {one.key for one in lifecycle} == set(keys) - {one.key for one in needed(before, DEFAULT_RULES)}
+        again = decide(facts, facts, DEFAULT_RULES, facts.updated_at)
+        assert again == []
+
+
+def told(body: e.Body, at: float, key: str, source: str = "spool") -> Event:
+    return Event(body, at, source, key, "app", SESSION, 1)
+
+
+def test_silence_in_a_turn_is_notified_once_when_its_time_has_come() -> None:
+    facts = step(begun(), told(e.AgentActivity("active"), 1000.0, "a"))
+    stuck = step(facts, told(e.TimerDue("silence"), 1600.0, "t", "daemon"))
+    first = decide(facts, stuck, DEFAULT_RULES, 1600.0)
+    assert [(one.kind, one.args["trigger"]) for one in first] == [("react", "agent-stuck")]
+    later = step(stuck, told(e.AgentUsage("m", 1, 1), 1650.0, "u", "hook"))
+    assert decide(stuck, later, DEFAULT_RULES, 1700.0) == []
+
+
+def test_a_sign_of_life_is_no_silence() -> None:
+    facts = step(begun(), told(e.AgentActivity("active"), 1000.0, "a"))
+    assert derive(facts, 1600.0).name == "stuck"
+    assert derive(step(facts, told(e.AgentOutput(), 1300.0, "o", "daemon")), 1600.0).name == "working"
+    assert derive(step(facts, told(e.AgentProgress(1, 2), 1300.0, "p")), 1600.0).name == "working"
+
+
+def test_a_turn_that_somebody_interrupts_is_no_exit_and_a_lost_process_is() -> None:
+    facts = step(begun(), told(e.AgentActivity("active"), 1000.0, "a"))
+    esc = step(facts, told(e.AgentActivity("interrupted"), 1001.0, "i"))
+    assert derive(esc, 1002.0).name == "interrupted" and decide(facts, esc, DEFAULT_RULES, 1002.0) == []
+    lost = step(facts, told(e.AgentLost("the machine was started anew"), 1001.0, "x", "daemon"))
+    assert derive(lost, 1002.0).name == "interrupted"
+    assert [one.args["trigger"] for one in decide(facts, lost, DEFAULT_RULES, 1002.0)] == ["agent-exited"]
+
+
+def test_a_limit_met_again_is_waited_for_again() -> None:
+    limit = told(e.AgentLimit(1500.0), 1010.0, "l1")
+    facts = step(begun(), limit)
+    key = next(one.key for one in needed(facts) if one.kind == "limit")
+    free = step(facts, told(e.AgentActivity("active"), 1020.0, "a"))
+    assert key not in [one.key for one in needed(free)]
+    again = step(free, told(e.AgentLimit(1500.0), 1030.0, "l2"))
+    assert key in [one.key for one in decide(free, again, DEFAULT_RULES, 1030.0)]
+
+
+def test_messages_go_one_after_the_other_the_oldest_first_and_the_task_before_all() -> None:
+    facts = begun()
+    for name in ("first", "second"):
+        facts = step(facts, told(e.MessageQueued(name, name), 1001.0, name, "person"))
+    assert [one.args["message"] for one in needed(facts) if one.kind == "deliver"] == ["first"]
+    facts = step(facts, told(e.MessageQueued("task", "do it", task=True), 1002.0, "task", "daemon"))
+    assert [one.args["message"] for one in needed(facts) if one.kind == "deliver"] == ["task"]
+    for name in ("task", "first"):
+        facts = step(facts, told(e.MessageDelivered(name), 1003.0, f"d:{name}", "daemon"))
+    assert [one.args["message"] for one in needed(facts) if one.kind == "deliver"] == ["second"]

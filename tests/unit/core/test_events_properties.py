@@ -1,0 +1,59 @@
+"""Every kind of event survives its way to the log and back."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent_orchestrator.core import events as e
+from agent_orchestrator.core.events import Event, decode, encode, event_from_json, event_json
+from tests.unit.core.drawn import ANY_BODY, JSON, TEXT, bodies
+
+
+@pytest.mark.parametrize("kind", sorted(set(e.KINDS) - {"unknown"}))
+def test_a_body_survives_the_log(kind: str) -> None:
+    @settings(max_examples=15, derandomize=True, deadline=None, database=None)
+    @given(bodies(e.KINDS[kind]))
+    def survives(body: e.Body) -> None:
+        assert body.type == kind
+        text = json.dumps(encode(body))
+        assert decode(kind, json.loads(text)) == body
+        assert encode(decode(kind, json.loads(text))) == encode(body)
+
+    survives()
+
+
+@settings(max_examples=100, derandomize=True, deadline=None, database=None)
+@given(ANY_BODY, st.integers(0, 4_000_000_000_000), TEXT, TEXT, st.integers(0, 9), st.none() | TEXT, st.none() | TEXT)
+def test_an_event_survives_as_users_see_it(
+    body: e.Body, milliseconds: int, source: str, key: str, generation: int, project: str | None, session: str | None
+) -> None:
+    event = Event(body, milliseconds / 1000, source or "log", key or "k", project, session, generation, 5)
+    back = event_from_json(json.loads(json.dumps(event_json(event))))
+    assert back.body == (body if body.type in e.KINDS or isinstance(body, e.Unknown) else back.body)
+    assert abs(back.time - event.time) < 0.002
+    assert (back.key, back.source, back.project, back.session) == (event.key, event.source, project, session)
+    assert (back.generation, back.seq) == (generation, 5)
+
+
+@settings(max_examples=100, derandomize=True, deadline=None, database=None)
+@given(TEXT.filter(lambda name: name not in e.KINDS), st.dictionaries(TEXT, JSON, max_size=3))
+def test_an_unknown_kind_is_kept_whole(name: str, data: dict[str, object]) -> None:
+    body = decode(name, data)
+    assert body.type == name
+    assert encode(body) == data
+
+
+@settings(max_examples=50, derandomize=True, deadline=None, database=None)
+@given(st.dictionaries(TEXT.map(lambda text: f"new{text}"), JSON, max_size=3))
+def test_keys_of_a_newer_version_do_not_harm(more: dict[str, object]) -> None:
+    assert decode("agent-exited", {"code": 3, **more}) == e.AgentExited(3)
+
+
+def test_a_body_without_what_it_needs_is_kept_whole() -> None:
+    body = decode("message-queued", {"text": "no id"})
+    assert isinstance(body, e.Unknown)
+    assert (body.type, encode(body)) == ("message-queued", {"text": "no id"})

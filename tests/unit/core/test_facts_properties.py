@@ -1,0 +1,181 @@
+"""Facts under any sequence of events: nonsense does no harm, what rose does not fall, what ended stays ended."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent_orchestrator.core import events as e
+from agent_orchestrator.core.events import Event
+from agent_orchestrator.core.facts import HomeFacts, SessionFacts
+from agent_orchestrator.core.fold.sessions import MOST_MODELS, rank, reduce, reduce_home
+from agent_orchestrator.core.status import COLUMNS, derive
+from agent_orchestrator.core.store import codec
+from tests.unit.core.drawn import ANY_BODY, LIKELY, MESSAGES, created, events, launched
+
+ALL = settings(max_examples=120, derandomize=True, deadline=None, database=None)
+SEQUENCES = st.lists(events(), max_size=25)
+OF_ONE_LAUNCH = (
+    e.AgentActivity,
+    e.AgentProgress,
+    e.AgentLimit,
+    e.AgentAsk,
+    e.AgentDone,
+    e.AgentOutput,
+    e.AgentExited,
+    e.AgentLost,
+    e.AgentStopped,
+)
+
+
+def begun() -> SessionFacts:
+    facts = reduce(None, created())
+    assert facts is not None
+    for event in (
+        Event(e.SessionAdmitted(), 1000.0, "scheduler", "a", "app", facts.id),
+        Event(e.WorkspaceCreated("/w", "b", "main", "c0", "c0", "/g"), 1000.0, "daemon", "w", "app", facts.id),
+        launched(),
+    ):
+        facts = step(facts, event)
+    return facts
+
+
+def step(facts: SessionFacts, event: Event) -> SessionFacts:
+    after = reduce(facts, event)
+    assert after is not None
+    return after
+
+
+@ALL
+@given(st.booleans(), st.lists(events(ANY_BODY), max_size=15))
+def test_no_sequence_of_events_breaks_the_fold(with_session: bool, sequence: list[Event]) -> None:
+    facts = reduce(None, created()) if with_session else None
+    home = HomeFacts()
+    for event in sequence:
+        facts = reduce(facts, event)
+        home = reduce_home(home, event)
+        if facts is not None:
+            assert derive(facts, 1200.0).name in COLUMNS
+    assert codec.load(HomeFacts, json.loads(json.dumps(codec.dump(home)))) == home
+
+
+@ALL
+@given(SEQUENCES)
+def test_what_rose_does_not_fall_and_what_ended_stays_ended(sequence: list[Event]) -> None:
+    facts = begun()
+    for event in sequence:
+        before, facts = facts, step(facts, event)
+        assert facts.updated_at >= before.updated_at
+        assert facts.generation >= before.generation
+        assert facts.spool >= before.spool or facts.generation > before.generation
+        ranks = {message.id: rank(message) for message in facts.messages}
+        for message in before.messages:
+            assert ranks[message.id] >= rank(message)
+        if before.launch and before.launch.ended and facts.generation == before.generation:
+            assert facts.launch == before.launch
+            assert not facts.live
+        if before.stopped and not isinstance(event.body, e.RestoreRequested):
+            assert facts.stopped
+
+
+@ALL
+@given(SEQUENCES, events(LIKELY.filter(lambda body: isinstance(body, OF_ONE_LAUNCH))), st.sampled_from([-1, 1]))
+def test_a_word_of_another_launch_changes_nothing(sequence: list[Event], late: Event, difference: int) -> None:
+    facts = begun()
+    for event in sequence:
+        facts = step(facts, event)
+    other = facts.generation + difference
+    if other:
+        assert reduce(facts, replace(late, generation=other)) == facts
+
+
+@ALL
+@given(SEQUENCES)
+def test_usage_adds_up(sequence: list[Event]) -> None:
+    facts = begun()
+    told = [event.body for event in sequence if isinstance(event.body, e.AgentUsage)]
+    for event in sequence:
+        facts = step(facts, event)
+    assert facts.usage.input == sum(body.input for body in told)
+    assert facts.usage.output == sum(body.output for body in told)
+    known = [body.usd for body in told if body.usd is not None]
+    assert facts.usage.usd == (sum(known) if known else None)
+
+
+@ALL
+@given(SEQUENCES, st.integers(0, 25))
+def test_a_snapshot_and_the_rest_of_the_log_are_the_whole_log(sequence: list[Event], cut: int) -> None:
+    numbered = [replace(event, seq=number) for number, event in enumerate(sequence, 1)]
+    facts = begun()
+    for event in numbered[:cut]:
+        facts = step(facts, event)
+    again: SessionFacts = codec.load(SessionFacts, json.loads(json.dumps(codec.dump(facts))))
+    assert again == facts
+    for event in numbered[cut:]:
+        facts, again = step(facts, event), step(again, event)
+    assert again == facts
+
+
+@ALL
+@given(SEQUENCES, SEQUENCES)
+def test_independent_sources_meet_in_any_order(spool: list[Event], git: list[Event]) -> None:
+    """What the agent says and where HEAD is do not depend on who was heard first."""
+    said = [replace(one, source="spool", generation=1) for one in spool if isinstance(one.body, OF_ONE_LAUNCH)]
+    moved = [replace(one, source="git", generation=0) for one in git if isinstance(one.body, e.HeadMoved)]
+    one = other = begun()
+    for event in [*said, *moved]:
+        one = step(one, event)
+    for event in [*moved, *said]:
+        other = step(other, event)
+    assert one == other
+
+
+@ALL
+@given(st.lists(events(MESSAGES.filter(lambda body: not isinstance(body, e.MessageQueued))), max_size=12))
+def test_a_messages_state_only_rises(sequence: list[Event]) -> None:
+    facts = begun()
+    for name in ("m1", "m2"):
+        facts = step(facts, Event(e.MessageQueued(name, "x"), 1000.0, "person", name, "app", "app-x"))
+    for event in sequence:
+        before, facts = facts, step(facts, replace(event, generation=0))
+        for old, new in zip(before.messages, facts.messages, strict=True):
+            assert rank(new) >= rank(old)
+            assert old.delivered_at in (None, new.delivered_at)
+            assert (new.delivered_at is None) == (new.state not in ("delivered", "acknowledged"))
+
+
+def test_a_report_of_a_fast_agent_counts_although_it_is_older_than_our_guess() -> None:
+    guess = Event(e.AgentActivity("active"), 1000.5, "process", "p", "app", "app-x", 1)
+    asked = Event(e.AgentAsk("which?"), 1000.0, "spool", "spool:app-x:1:0:30", "app", "app-x", 1)
+    facts = step(step(begun(), guess), asked)
+    assert (facts.activity.state, facts.question) == ("waiting_input", "which?")
+    older = Event(e.AgentActivity("active"), 999.0, "spool", "spool:app-x:1:30:60", "app", "app-x", 1)
+    assert step(facts, older).activity == facts.activity
+
+
+def test_a_message_for_a_stopped_session_is_failed_at_once() -> None:
+    facts = step(begun(), Event(e.SessionStopped(), 1001.0, "daemon", "s", "app", "app-x"))
+    facts = step(facts, Event(e.MessageQueued("m", "hi"), 1002.0, "person", "m", "app", "app-x"))
+    assert [message.state for message in facts.messages] == ["failed"]
+
+
+def test_only_the_oldest_settled_messages_are_forgotten() -> None:
+    facts = begun()
+    for number in range(250):
+        facts = step(facts, Event(e.MessageQueued(f"m{number}", "x"), 1001.0, "person", f"q{number}", "app", "app-x"))
+        if number % 2:
+            facts = step(facts, Event(e.MessageDelivered(f"m{number}"), 1001.0, "daemon", "d", "app", "app-x"))
+    assert len(facts.messages) == 200
+    assert sum(message.pending for message in facts.messages) == 125
+
+
+def test_models_without_end_are_counted_together() -> None:
+    facts = begun()
+    for number in range(2 * MOST_MODELS):
+        body = e.AgentUsage(f"m{number}" + "x" * 1000, 1, 2, usd=0.5)
+        facts = step(facts, Event(body, 1001.0, "spool", f"u{number}", "app", facts.id, facts.generation))
+    assert facts.usage.input == sum(one.input for one in facts.spent.values()) == 2 * MOST_MODELS
+    assert len(facts.spent) == MOST_MODELS + 1 and max(map(len, facts.spent)) < 300

@@ -1,0 +1,277 @@
+"""A small world for the engine: a clock that is moved by hand, terminals that outlive crashes, effects that fail as told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from agent_orchestrator.core import events as e
+from agent_orchestrator.core.effects import Again, Effect, Runner
+from agent_orchestrator.core.engine import Flow
+from agent_orchestrator.core.events import Event
+from agent_orchestrator.core.facts import SessionFacts
+from agent_orchestrator.core.reactions import Intent
+from agent_orchestrator.core.rules import DEFAULT_RULES
+from agent_orchestrator.errors import AoError, Temporary
+from agent_orchestrator.testing.memory import MemoryStore
+
+SESSION = "app-x"
+LIFECYCLE = ("prepare", "launch", "deliver", "stop", "clean-up")
+
+
+def created(session: str = SESSION, at: float = 1000.0, **more: object) -> Event:
+    """A session is to be made."""
+    spec: dict[str, object] = {
+        "task": "T1",
+        "name": session.removeprefix("app-"),
+        "title": "do it",
+        "prompt": "do it",
+        "agent": "demo",
+        "runtime": "process",
+        "workspace": "worktree",
+        "branch": f"feature/{session}",
+        "base": "main",
+        "repo": "/r",
+        "path": "/w",
+        **more,
+    }
+    return Event(e.SessionCreated(**spec), at, "person", f"created:{session}", "app", session)  # type: ignore[arg-type]
+
+
+@dataclass
+class Timer:
+    at: float
+    call: Callable[[], None]
+    cancelled: bool = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+@dataclass
+class Time:
+    """A clock and its timers."""
+
+    now: float = 1000.0
+    timers: list[Timer] = field(default_factory=list)
+
+    def __call__(self) -> float:
+        return self.now
+
+    def call_later(self, delay: float, call: Callable[[], None]) -> Timer:
+        timer = Timer(self.now + delay, call)
+        self.timers.append(timer)
+        return timer
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass, and everything come that is due on the way."""
+        end = self.now + seconds
+        while due := sorted(
+            (one for one in self.timers if not one.cancelled and one.at <= end), key=lambda one: one.at
+        ):
+            self.timers = [one for one in self.timers if one is not due[0] and not one.cancelled]
+            self.now = max(self.now, due[0].at)
+            due[0].call()
+        self.now = end
+
+
+@dataclass
+class Terminal:
+    """What a launched process was told."""
+
+    alive: bool = True
+    end: e.Body | None = None
+
+
+@dataclass
+class World:
+    """What is outside of the daemon: survives its death."""
+
+    time: Time = field(default_factory=Time)
+    paste: bool = False
+    store: MemoryStore = field(default_factory=MemoryStore)
+    terminals: dict[tuple[str, int], Terminal] = field(default_factory=dict)
+    written: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    faults: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    accepted: set[str] = field(default_factory=set)
+    wrong: list[str] = field(default_factory=list)
+    keys: int = 0
+    gave_way: int = 0
+    flow: Flow = field(init=False)
+    runner: Runner = field(init=False)
+
+    # -- the daemon ----------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """A daemon on what the last one left."""
+        self.time.timers.clear()
+        self.store = self.store.clone()
+        self.flow = Flow(self.store, self.time, lambda _project, _profile: DEFAULT_RULES)
+        self.runner = Runner(self.flow, self.effects(), self.time.call_later)
+        self.runner.start(await self.flow.start())
+
+    async def end(self) -> None:
+        """The daemon is gone; the store keeps what was committed."""
+        self.store.crash()
+        await self.runner.drain(0.0)
+        await self.flow.stop()
+
+    async def steps(self, count: int) -> None:
+        """Let the daemon do a little; start it again if it died."""
+        for _ in range(count):
+            if self.store.dead:
+                await self.end()
+                await self.start()
+            await self.observe()
+            await asyncio.sleep(0)
+
+    async def settle(self) -> None:
+        """Until nothing happens any more, however much time that takes."""
+        for _ in range(400):
+            await self.steps(30)
+            if not self.runner._busy and not self.flow._jobs:
+                rows = await self.store.pending()
+                waiting = [row.due for row in rows if row.lane == row.intent.session]
+                if not waiting:
+                    return
+                self.time.advance(70.0)
+        raise AssertionError(f"never at rest: {await self.store.pending()}")
+
+    # -- what others tell ----------------------------------------------------------------------------------------------
+
+    def event(self, body: e.Body, key: str = "", generation: int = 0, source: str = "test") -> Event:
+        self.keys += 1
+        return Event(body, self.time.now, source, key or f"k{self.keys}", "app", SESSION, generation)
+
+    async def tell(self, *events: Event) -> list[Event] | None:
+        """Append as an observer does: what was not recorded is told again by its own means."""
+        try:
+            return await self.flow.append(*events)
+        except AoError:
+            return None
+
+    async def observe(self) -> None:
+        """Admit who waits; tell the end of what ended."""
+        facts = self.flow.sessions.get(SESSION)
+        if facts is None or self.store.dead:
+            return
+        if not facts.admitted and facts.wanted == "run" and not facts.stopped:
+            await self.tell(self.event(e.SessionAdmitted(), f"admitted:{facts.id}:{facts.run}", source="scheduler"))
+        terminal = self.terminals.get((facts.id, facts.generation))
+        if facts.live and terminal and terminal.end:
+            await self.tell(self.event(terminal.end, f"ended:{facts.id}:{facts.generation}", facts.generation))
+
+    async def send(self) -> None:
+        """A person's message; accepted once it is recorded."""
+        facts = self.flow.sessions[SESSION]
+        if facts.stopped or facts.wanted == "stop" or (facts.failure and not facts.live):
+            return
+        self.keys += 1
+        name = f"m{self.keys}"
+        if await self.tell(self.event(e.MessageQueued(name, name), f"message:{name}")):
+            self.accepted.add(name)
+
+    async def restore(self) -> None:
+        """As the service allows it."""
+        facts = self.flow.sessions[SESSION]
+        starting = not facts.stopped and facts.failure is None and facts.launched_run != facts.run
+        if not (facts.live or starting or (facts.wanted == "stop" and not facts.stopped)):
+            await self.tell(self.event(e.RestoreRequested()))
+
+    def kill_agent(self, end: e.Body) -> None:
+        facts = self.flow.sessions.get(SESSION)
+        terminal = self.terminals.get((SESSION, facts.generation)) if facts else None
+        if terminal and terminal.alive:
+            terminal.alive, terminal.end = False, end
+
+    # -- effects -------------------------------------------------------------------------------------------------------
+
+    def effects(self) -> dict[str, Effect]:
+        return {
+            "prepare": Effect(self.prepare, fatal="preparing"),
+            "launch": Effect(self.launch, fatal="launching"),
+            "deliver": Effect(self.deliver, ambiguous=True, even_if_stale=True),
+            "stop": Effect(self.stop, fatal="stopping"),
+            "clean-up": Effect(self.clean_up, fatal="cleaning up"),
+        }
+
+    async def _fault(self, kind: str, *, after: bool = False) -> None:
+        await asyncio.sleep(0)
+        name = self.faults[kind][0] if self.faults[kind] else ""
+        if not name or (name == "after") != after:
+            return
+        self.faults[kind].pop(0)
+        match name:
+            case "again":
+                raise Again(1.0)
+            case "held":
+                raise Again(1.0, self.event(e.AgentReport("held")))
+            case "fatal":
+                raise AoError(f"{kind} cannot be done")
+            case "strange":
+                raise RuntimeError(f"{kind} went wrong")
+        raise Temporary(f"{kind} failed {name}")
+
+    def _facts(self, intent: Intent) -> SessionFacts:
+        return self.flow.sessions[intent.session]
+
+    async def prepare(self, intent: Intent, _attempts: int) -> Sequence[Event]:
+        await self._fault("prepare")
+        body = e.WorkspaceCreated("/w", f"feature/{SESSION}", "main", "c0", "c0", "/g")
+        await self._fault("prepare", after=True)
+        return [self.event(body, f"{intent.key}:done")]
+
+    async def launch(self, intent: Intent, _attempts: int) -> Sequence[Event]:
+        facts = self._facts(intent)
+        message = facts.next_message if facts.launch or not facts.spec.prompt else None
+        await self._fault("launch")
+        if others := [key for key, one in self.terminals.items() if one.alive and key != (SESSION, intent.generation)]:
+            self.wrong.append(f"launched {intent.generation} beside {others}")
+        if (SESSION, intent.generation) not in self.terminals:
+            self.terminals[SESSION, intent.generation] = Terminal()
+            if message and not self.paste:
+                self.written[message.id] += 1
+        await self._fault("launch", after=True)
+        events = [self.event(e.AgentLaunched({"pid": 1}), f"{intent.key}:done", intent.generation)]
+        if message and not self.paste:
+            events.append(self.event(e.MessageDelivered(message.id), f"delivered:{message.id}", intent.generation))
+        elif self.paste and not message:
+            name = f"task-{intent.generation}"
+            queued = e.MessageQueued(name, "do it", "daemon", task=True)
+            events.append(self.event(queued, f"{intent.key}:prompt", intent.generation))
+        return events
+
+    async def deliver(self, intent: Intent, _attempts: int) -> Sequence[Event]:
+        facts = self._facts(intent)
+        message = next((one for one in facts.messages if one.id == intent.args["message"]), None)
+        if message is None or not message.pending:
+            return []
+        if facts.live and facts.generation == intent.generation and facts.activity.state == "blocked":
+            self.gave_way += 1
+            raise Again(60.0)
+        if facts.generation != intent.generation:
+            return [self.event(e.MessageFailed(message.id, "its terminal is gone"), f"undelivered:{message.id}")]
+        await self._fault("deliver")
+        terminal = self.terminals[SESSION, intent.generation]
+        wrote = self.written[message.id]
+        if terminal.alive and not wrote:
+            self.written[message.id] += 1
+            await self._fault("deliver", after=True)
+        elif not wrote:
+            return []
+        return [self.event(e.MessageDelivered(message.id), f"delivered:{message.id}", intent.generation)]
+
+    async def stop(self, intent: Intent, _attempts: int) -> Sequence[Event]:
+        await self._fault("stop")
+        self.terminals[SESSION, intent.generation].alive = False
+        await self._fault("stop", after=True)
+        return [self.event(e.AgentStopped(0), f"ended:{SESSION}:{intent.generation}", intent.generation)]
+
+    async def clean_up(self, intent: Intent, _attempts: int) -> Sequence[Event]:
+        await self._fault("clean-up")
+        for key in [key for key, one in self.terminals.items() if one.alive]:
+            del self.terminals[key]  # started, but the daemon died before it was told
+        await self._fault("clean-up", after=True)
+        return [self.event(e.SessionStopped(), f"{intent.key}:done")]

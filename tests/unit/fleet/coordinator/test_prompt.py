@@ -1,0 +1,68 @@
+"""What a coordinating agent is told that it is and may, and what it may without asking."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agent_orchestrator.config.effective import ProjectConfig, agent_settings
+from agent_orchestrator.config.scope import ConfigSet
+from agent_orchestrator.core.fold.sessions import reduce
+from agent_orchestrator.sessions.agents.prompts import granted, may_edit, system_of
+from tests.unit.core.drawn import created
+
+
+def project(folder: Path, coordinator: str) -> ProjectConfig:
+    (folder / "app" / ".git").mkdir(parents=True)
+    file = folder / "app" / "agent-orchestrator.yaml"
+    file.write_text(
+        f"defaults: {{agentConfig: {{permissions: auto-edit}}}}\n"
+        f"projects: {{app: {{path: ., agentRules: For workers., coordinator: {coordinator}}}}}\n"
+    )
+    configs = ConfigSet(folder / "none.yaml", {"HOME": str(folder)})
+    configs.add(file)
+    found = configs.project("app")
+    assert found is not None
+    return found
+
+
+def prompt(found: ProjectConfig) -> str:
+    facts = reduce(None, created(kind="coordinator", prompt=""))
+    assert facts is not None
+    return system_of(facts, found)
+
+
+def test_it_knows_its_tools_its_limits_and_its_rules(tmp_path: Path) -> None:
+    text = prompt(project(tmp_path, "{rules: Small tasks first.}"))
+    for word in ("spawn_session", "create_plan", "apply_plan", "send_message", "ask_person", "News from app"):
+        assert word in text
+    assert text.endswith("Small tasks first.")
+    assert "For workers." not in text
+    assert "You may not let a change land (merge_session), judge a change" in text
+    assert "change and commit nothing here" in text
+
+
+def test_what_it_may_is_told(tmp_path: Path) -> None:
+    text = prompt(project(tmp_path, "{may: [merge, edit]}"))
+    assert "You may also let a change land (merge_session)." in text
+    assert "You may not judge a change" in text
+    assert "change and commit nothing here" not in text
+
+
+@pytest.mark.parametrize(
+    ("coordinator", "permissions", "edits"),
+    [
+        ("{}", "default", False),
+        ("{permissions: plan}", "plan", False),
+        ("{permissions: full}", "auto-edit", False),
+        ("{may: edit}", "default", True),
+    ],
+)
+def test_its_permissions_are_its_own(coordinator: str, permissions: str, edits: bool, tmp_path: Path) -> None:
+    found = project(tmp_path, coordinator)
+    settings = agent_settings(found, None)
+    assert granted(found, settings, "process", "coordinator")[0] == permissions
+    assert granted(found, settings, "process")[0] == "auto-edit"
+    assert may_edit(found, "coordinator") is edits
+    assert may_edit(found, "worker")

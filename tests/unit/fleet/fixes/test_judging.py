@@ -1,0 +1,155 @@
+"""What counts as fixed, and what does not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agent_orchestrator.fleet.fixes import suppressions
+from agent_orchestrator.fleet.fixes.comparison import Target, doubtful, judge, reconciled
+from agent_orchestrator.fleet.fixes.model import EVERYTHING, Failure, Measured, Report, Tool, as_json, report_from
+
+UNITTEST = Tool("command", "python -m unittest")
+PYTEST, RUFF = Tool("pytest", "pytest"), Tool("ruff", "ruff check")
+
+
+def failed(name: str, file: str = "tests/test_a.py") -> Failure:
+    return Failure("pytest", f"{file}::{name}" if name else file, "wrong", file, 3, test=True)
+
+
+def lint(rule: str, file: str = "a.py", line: int = 1) -> Failure:
+    return Failure("ruff", f"{file}:{rule}:message", "message", file, line, rule=rule)
+
+
+def of_tests(**states: str) -> dict[str, str]:
+    return {f"tests/test_a.py::{name}": state for name, state in states.items()}
+
+
+BEFORE = Report(
+    (
+        Measured(
+            PYTEST, failures=(failed("one"), failed("two")), tests=of_tests(one="failed", two="failed", fine="passed")
+        ),
+        Measured(RUFF, failures=(lint("F401", line=1), lint("F401", line=9))),
+    ),
+    {"# noqa": 1},
+    {"pyproject.toml": "x"},
+)
+TARGETS = [Target("pytest", failed("one").id)]
+
+
+def after(*failures: Failure, states: dict[str, str] | None = None, ruff: int = 2) -> Report:
+    told = of_tests(one="passed", two="failed", fine="passed") if states is None else states
+    lints = tuple(lint("F401", line=20 + number) for number in range(ruff))
+    return replace(BEFORE, tools=(Measured(PYTEST, failures=failures, tests=told), Measured(RUFF, failures=lints)))
+
+
+def said(report: Report, targets: list[Target] = TARGETS, before: Report = BEFORE) -> str:
+    return "\n".join(reason.text for reason in judge(before, report, targets))
+
+
+def test_its_failures_gone_and_nothing_new_is_fixed() -> None:
+    assert said(after(failed("two"))) == ""
+    assert said(after()) == "", "more than was asked for may be mended"
+
+
+def test_what_still_fails_is_not_fixed() -> None:
+    assert "1 of 1 failures to be fixed still fail" in said(after(failed("one"), failed("two")))
+    one_of_two = said(after(failed("two"), ruff=1), [Target("ruff", lint("F401").id)])
+    assert "still fail" in one_of_two, "the same complaint twice: both must go"
+    assert said(after(failed("two"), ruff=0), [Target("ruff", lint("F401").id)]) == ""
+
+
+@pytest.mark.parametrize(("state", "word"), [(None, "is not there any more"), ("skipped", "is skipped")])
+def test_a_test_that_is_not_run_is_not_fixed(state: str | None, word: str) -> None:
+    states = of_tests(two="failed", fine="passed") | (of_tests(one=state) if state else {})
+    told = said(after(failed("two"), states=states))
+    assert "these tests must pass, and were not run" in told and word in told
+
+
+def test_a_test_that_passed_must_not_be_lost() -> None:
+    told = said(after(failed("two"), states=of_tests(one="passed", two="failed")))
+    assert "these tests passed before, and are not run now" in told and "fine" in told
+
+
+def test_new_failures_are_counted_not_told_by_line() -> None:
+    assert "fail now, and did not before" in said(after(failed("two"), failed("fine")))
+    assert "F401" in said(after(failed("two"), ruff=3)), "once more of the same is new"
+    assert said(after(failed("two"), ruff=2)) == "", "at other lines they are the same"
+
+
+def test_a_tool_that_cannot_be_run_any_more_is_no_fix() -> None:
+    broken = replace(BEFORE, tools=(Measured(PYTEST, problem="no module named pytest"), BEFORE.tools[1]))
+    assert "cannot be run any more" in said(broken)
+
+
+def test_what_was_hidden_before_is_not_new() -> None:
+    broken = Failure("pytest", "tests/test_b.py", "no module x", "tests/test_b.py", test=True)
+    before = Report((Measured(PYTEST, failures=(broken,), tests=of_tests(fine="passed"), hidden=("tests/test_b.py",)),))
+    inside = failed("three", "tests/test_b.py")
+    now = Report((Measured(PYTEST, failures=(inside,), tests=of_tests(fine="passed") | {inside.id: "failed"}),))
+    wanted = [Target("pytest", "tests/test_b.py")]
+    assert said(now, wanted, before) == "", "the next round takes it"
+    empty = Report((Measured(PYTEST, tests=of_tests(fine="passed")),))
+    assert "none of its tests is run" in said(empty, wanted, before)
+    blocked = replace(before, tools=(replace(before.tools[0], hidden=(EVERYTHING,)),))
+    assert "did not before" not in said(
+        replace(now, tools=(replace(now.tools[0], failures=(failed("x"),)),)), wanted, blocked
+    )
+
+
+def test_what_is_silenced_is_not_fixed() -> None:
+    assert "# noqa: 2 now, 1 before" in said(replace(after(failed("two")), silenced={"# noqa": 2}))
+    assert said(replace(after(failed("two")), silenced={})) == ""
+    assert "pyproject.toml" in said(replace(after(failed("two")), settings={"pyproject.toml": "y"}))
+    assert "ruff.toml" in said(replace(after(failed("two")), settings={**BEFORE.settings, "ruff.toml": "z"}))
+
+
+def test_what_fails_by_chance_is_looked_at_twice() -> None:
+    flaky = after(failed("two"), failed("fine"), states=of_tests(one="passed", two="failed", fine="failed"))
+    assert doubtful(BEFORE, flaky, TARGETS) == {"pytest"}
+    assert doubtful(BEFORE, after(failed("two")), TARGETS) == set()
+    calm = Measured(PYTEST, failures=(failed("two"),), tests=of_tests(one="passed", two="failed", fine="passed"))
+    assert said(replace(flaky, tools=(reconciled(flaky.tools[0], calm), flaky.tools[1]))) == ""
+
+
+def test_a_report_survives_being_written_down() -> None:
+    assert report_from(as_json(BEFORE)) == BEFORE
+
+
+def test_marks_and_settings_are_found(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text(
+        "import os  # noqa: F401\nx = 1  # type: ignore[x]\n@pytest.mark.skip\ndef f(): ...\n"
+    )
+    (tmp_path / "b.ts").write_text("// @ts-ignore\n/* eslint-disable */\nit.skip('x')\n")
+    (tmp_path / "notes.md").write_text("# noqa\n")
+    assert suppressions.silenced(tmp_path, ["a.py", "b.ts", "notes.md", "gone.py"]) == {
+        "# noqa": 1,
+        "# type: ignore": 1,
+        "pytest skip or xfail": 1,
+        "@ts-ignore": 1,
+        "eslint-disable": 1,
+        "skipped or exclusive test": 1,
+    }
+    file = tmp_path / "pyproject.toml"
+    file.write_text('[project]\nversion = "1"\n[tool.ruff]\nline-length = 100\n')
+    first = suppressions.settings(tmp_path, ["pyproject.toml"])
+    file.write_text('[project]\nversion = "2"\n[tool.ruff]\nline-length = 100\n')
+    assert suppressions.settings(tmp_path, ["pyproject.toml"]) == first, "the rest of the file is not the tools'"
+    file.write_text('[project]\nversion = "2"\n[tool.ruff]\nline-length = 200\n')
+    assert suppressions.settings(tmp_path, ["pyproject.toml"]) != first
+
+
+def test_tests_that_are_not_named_are_counted() -> None:
+    """A runner that names only what fails: fewer tests than before are no fix, more are."""
+    wrong = Failure(UNITTEST.name, "test_a.A.test_one", "wrong", test=True)
+    before = Report((Measured(UNITTEST, failures=(wrong,), executed=5),))
+    targets = [Target(wrong.tool, wrong.id)]
+    assert judge(before, Report((Measured(UNITTEST, executed=5),)), targets) == []
+    assert (
+        judge(before, Report((Measured(UNITTEST, tests=dict.fromkeys([wrong.id, *"abcd"], "passed")),)), targets) == []
+    )
+    [reason] = judge(before, Report((Measured(UNITTEST, executed=4),)), targets)
+    assert "4 tests are run, 5 before" in reason.text

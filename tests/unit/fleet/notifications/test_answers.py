@@ -1,0 +1,221 @@
+"""Links that answer: one request, once, for a while, and nobody else's."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent_orchestrator.core import events as e
+from agent_orchestrator.core.actor import acting
+from agent_orchestrator.core.events import Event
+from agent_orchestrator.core.facts import SessionFacts
+from agent_orchestrator.core.notices import Notice
+from agent_orchestrator.errors import AoError, Conflict, Denied
+from agent_orchestrator.fleet.notifications.answer_links import GOOD_FOR
+from agent_orchestrator.sessions.messages import Inbox
+from agent_orchestrator.sessions.permissions.rules import told
+from tests.unit.core.drawn import created, launched
+from tests.unit.fleet.notifications.world import Fakes, Recorder, World
+
+pytestmark = pytest.mark.anyio
+BLOCKED = Notice("n1", "app-x: blocked", "it waits", "urgent", "agent-blocked", "app", "app-x")
+
+
+class Taken:
+    """An inbox that writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.answers: list[tuple[str, dict[str, Any]]] = []
+
+    async def answer(self, session: str, **given: Any) -> None:
+        self.answers.append((session, given))
+
+
+class Asking(World):
+    """A session that asks for a permission."""
+
+    async def begin(self) -> Asking:
+        await self.start()
+        self.taken = Taken()
+        self.answers.inbox = cast("Inbox", self.taken)
+        await self.flow.append(created(), launched())
+        await self.ask("rm -r build")
+        return self
+
+    async def ask(self, command: str) -> None:
+        self.time.now += 1.0
+        key = f"asked:{self.flow.seq}"
+        await self.flow.append(Event(e.PermissionAsked("Bash", command), self.time(), "hooks", key, "app", "app-x", 1))
+
+    @property
+    def facts(self) -> SessionFacts:
+        return self.flow.sessions["app-x"]
+
+    def links(self, notice: Notice = BLOCKED) -> dict[str, str]:
+        target = self.targets.find("app", "chat")
+        assert target is not None
+        _, actions = self.answers.offered(notice, target, "http://127.0.0.1:3000")
+        return {action.label: action.token for action in actions}
+
+
+@pytest.fixture
+async def asking(tmp_path: Path) -> Asking:
+    world = Asking(Fakes({"chat": Recorder()}, actions=True), tmp_path)
+    return await world.begin()
+
+
+async def test_what_is_asked_is_shown_in_full_with_the_answers(asking: Asking) -> None:
+    target = asking.targets.find("app", "chat")
+    assert target is not None
+    notice, actions = asking.answers.offered(BLOCKED, target, "https://h.example")
+    assert notice.message == "it waits\nBash: rm -r build"
+    assert [(one.name, one.label) for one in actions] == [("allow", "Allow"), ("deny", "Deny")]
+    assert all(one.url == f"https://h.example/answer/{one.token}" for one in actions)
+    shown = asking.answers.show(actions[0].token)
+    assert (shown.title, shown.text) == ("Allow: app-x", "Bash: rm -r build")
+    assert asking.taken.answers == []
+
+
+@pytest.mark.parametrize("before", ["rm -r build/old", "echo Bash: rm -r build", "rm -r build\nBash: rm -r build"])
+async def test_what_was_noted_of_another_request_does_not_stand_for_this_one(asking: Asking, before: str) -> None:
+    target = asking.targets.find("app", "chat")
+    assert target is not None
+    noted = replace(BLOCKED, message=f"waits for permission: Bash: {before}")
+    notice, _ = asking.answers.offered(noted, target, "https://h.example")
+    assert notice.message == f"{noted.message}\nBash: rm -r build"
+    same = replace(BLOCKED, message="waits for permission: Bash: rm -r build")
+    assert asking.answers.offered(same, target, "https://h.example")[0].message == same.message
+
+
+async def test_what_cannot_be_shown_whole_is_not_allowed_by_a_link(asking: Asking) -> None:
+    harmless = "echo fine; " * 2000
+    await asking.ask(told(f"{harmless}rm -r /"))
+    links = asking.links()
+    assert list(links) == ["Deny"]
+    shown = asking.answers.show(links["Deny"])
+    asked = asking.answers.asked(asking.facts, "agent-blocked").partition(" ")[2]
+    assert f"ao answer app-x --allow --request {asked}" in shown.note
+    word = asking.answers._word(links["Deny"])
+    allow = asking.answers._token(replace(word, verb="allow"))
+    for attempt in (asking.answers.show, asking.answers.answer):
+        with pytest.raises(Conflict, match=f"--request {asked}"):
+            await cast("Any", attempt(allow))
+    assert asking.taken.answers == []
+    await asking.answers.answer(links["Deny"])
+    assert [given["decision"] for _, given in asking.taken.answers] == ["deny"]
+
+
+@pytest.mark.parametrize("command", ["x" * 20_000, "echo ⟦… 3 characters in all⟧"])
+async def test_what_is_shown_whole_is_allowed_by_a_link(asking: Asking, command: str) -> None:
+    await asking.ask(told(command))
+    links = asking.links()
+    assert list(links) == ["Allow", "Deny"]
+    assert asking.answers.show(links["Allow"]).note == ""
+
+
+async def test_nobody_answers_by_a_notifier_that_may_not(asking: Asking) -> None:
+    asking.targets.actions = False
+    assert asking.links() == {}
+
+
+async def test_an_answer_is_given_once_whoever_gives_it(asking: Asking) -> None:
+    links = asking.links()
+    with acting("anonymous 127.0.0.1") as behalf:
+        assert await asking.answers.answer(links["Allow"]) == {"session": "app-x", "verb": "allow", "by": "link chat"}
+        assert behalf.actor == "link chat"
+    for link in links.values():
+        with pytest.raises(Conflict, match="answered already"):
+            await asking.answers.answer(link)
+    ((session, given),) = asking.taken.answers
+    assert (session, given["decision"]) == ("app-x", "allow")
+    assert given["request"].startswith("r-") and "offer" not in given
+
+
+async def test_a_link_answers_nothing_but_what_was_shown(asking: Asking) -> None:
+    link = asking.links()["Allow"]
+    await asking.ask("rm -r /")
+    for attempt in (asking.answers.show, asking.answers.answer):
+        with pytest.raises(Conflict, match="does not ask this any more"):
+            answer = attempt(link)
+            await cast("Any", answer)
+    assert asking.taken.answers == []
+
+
+async def test_the_same_command_asked_again_is_another_request(asking: Asking) -> None:
+    link = asking.links()["Allow"]
+    await asking.ask("rm -r build")
+    with pytest.raises(Conflict):
+        await asking.answers.answer(link)
+
+
+async def test_a_link_grows_old(asking: Asking) -> None:
+    link = asking.links()["Deny"]
+    asking.time.now += GOOD_FOR + 1.0
+    with pytest.raises(Denied, match="too old"):
+        await asking.answers.answer(link)
+
+
+async def test_an_offer_is_taken_by_its_name(asking: Asking) -> None:
+    offer = e.ActionOffered("o1", "r", "label-added", "x", "merge", "it is ready", 1)
+    await asking.flow.append(Event(offer, asking.time(), "rule r", "offer:o1", "app", "app-x"))
+    ready = replace(BLOCKED, trigger="label-added")
+    links = asking.links(ready)
+    assert list(links) == ["Merge", "Deny"]
+    await asking.answers.answer(links["Merge"], by="slack U1")
+    assert asking.taken.answers[0][1] == {
+        "decision": "allow",
+        "offer": "o1",
+        "key": "answer-link:app-x:offer o1",
+    }
+
+
+@settings(max_examples=200, derandomize=True, deadline=None, database=None)
+@given(st.integers(0, 400), st.integers(1, 255))
+def test_no_letter_of_a_link_can_be_another(place: int, other: int) -> None:
+    world = Asking(Fakes({"chat": Recorder()}, actions=True), _HOME)
+    token = world.answers._token(_word())
+    at = place % len(token)
+    changed = token[:at] + chr((ord(token[at]) + other) % 256) + token[at + 1 :]
+    if changed == token or changed.rstrip("=") == token:
+        return
+    with pytest.raises(AoError) as raised:
+        world.answers.show(changed)
+    assert isinstance(raised.value, Denied)
+
+
+def _word() -> Any:
+    from agent_orchestrator.fleet.notifications.answer_links import Word
+
+    return Word("app-x", "permission abc", "allow", "chat", "n1", 10_000.0, pressed=False)
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path: Path) -> None:
+    global _HOME
+    _HOME = tmp_path
+
+
+_HOME = Path()
+
+
+@pytest.mark.parametrize("token", ["", "aoa_", "aoa_x.y", "x" * 5000, "aoa_" + "é" * 10 + ".x", "aoa_." + "A" * 43])
+async def test_what_is_no_link_is_refused(asking: Asking, token: str) -> None:
+    with pytest.raises(Denied):
+        await asking.answers.answer(token)
+
+
+async def test_another_homes_signature_is_none(asking: Asking, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    other = await Asking(Fakes({"chat": Recorder()}, actions=True), tmp_path / "other").begin()
+    with pytest.raises(Denied, match="not made here"):
+        await asking.answers.answer(other.links()["Allow"])
+    body = other.links()["Allow"].removeprefix("aoa_").partition(".")[0]
+    said = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
+    assert said[0] == "app-x" and said[2] == "allow"

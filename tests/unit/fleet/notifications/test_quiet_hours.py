@@ -1,0 +1,93 @@
+"""Quiet hours: when they are, and that what was held is told together, once, at their end, by a clock that is moved by hand."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent_orchestrator.config.values import Quiet as Hours
+from agent_orchestrator.config.values import quiet_hours
+from agent_orchestrator.core import events as e
+from agent_orchestrator.core.engine import Flow
+from agent_orchestrator.core.events import Event
+from agent_orchestrator.fleet.notifications.quiet_hours import Quiet, quiet_until
+from agent_orchestrator.testing.memory import MemoryStore
+from tests.unit.core.world import Time
+
+ALL = settings(max_examples=100, derandomize=True, deadline=None, database=None)
+ZONE = timezone(timedelta(hours=2))
+NIGHT = quiet_hours("22:00..07:00")
+
+
+def at(text: str) -> float:
+    return datetime.fromisoformat(text).replace(tzinfo=ZONE).timestamp()
+
+
+@pytest.mark.parametrize(
+    ("hours", "now", "until"),
+    [
+        (NIGHT, "2026-11-15T21:59:59", None),
+        (NIGHT, "2026-11-15T22:00:00", "2026-11-16T07:00:00"),
+        (NIGHT, "2026-11-16T06:59:00", "2026-11-16T07:00:00"),
+        (NIGHT, "2026-11-16T07:00:00", None),
+        (quiet_hours("12-13:30"), "2026-11-16T13:00:00", "2026-11-16T13:30:00"),
+        (quiet_hours("12-13:30"), "2026-11-16T11:00:00", None),
+        (None, "2026-11-16T03:00:00", None),
+    ],
+)
+def test_quiet_hours_are_by_the_local_clock(hours: Hours | None, now: str, until: str | None) -> None:
+    assert quiet_until(hours, at(now), ZONE) == (at(until) if until else None)
+
+
+@ALL
+@given(st.integers(0, 1439), st.integers(0, 1439), st.integers(0, 3 * 86400))
+def test_they_end_within_a_day_and_are_over_then(start: int, end: int, now: int) -> None:
+    if start == end:
+        return
+    moment = at("2026-11-15T00:00:00") + now
+    until = quiet_until(Hours(start, end), moment, ZONE)
+    if until is not None:
+        assert moment < until <= moment + 86400
+        assert quiet_until(Hours(start, end), until, ZONE) is None
+
+
+@pytest.mark.parametrize("text", ["22:00", "25:00..07:00", "22:00..22:00", "22:60..07:00", "", 7, "night"])
+def test_what_are_no_quiet_hours(text: object) -> None:
+    with pytest.raises(ValueError, match=r"22:00\.\.07:00"):
+        quiet_hours(text)
+
+
+def test_what_is_not_urgent_waits_and_is_told_together() -> None:
+    asyncio.run(_night())
+
+
+async def _night() -> None:
+    time = Time(at("2026-11-15T23:00:00"))
+    flow = Flow(MemoryStore(), time, lambda _project, _profile: ())
+    await flow.start()
+    quiet = Quiet(flow, lambda project: NIGHT if project == "app" else None, ZONE, time.call_later)
+    quiet.start()
+    urgent, warning = e.Notified("t", "a", "now", "urgent"), e.Notified("t", "b", "later", "warning")
+    assert quiet.gate("app", urgent) is urgent and quiet.gate("other", warning) is warning
+    for number, level in enumerate(("info", "warning")):
+        body = quiet.gate("app", e.Notified("t", f"title {number}", f"text {number}", level))
+        await flow.append(Event(body, time(), "rule r", f"k{number}", "app", "app-x"))
+    time.advance(3600.0)
+    assert await _told(flow) == []
+    time.advance(8 * 3600.0)
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert await _told(flow) == [
+        e.Notified("quiet-hours", "2 notifications from the quiet hours", "title 0: text 0\ntitle 1: text 1", "warning")
+    ]
+    assert flow.home.quiet == {"app": ()}
+    quiet.close()
+    await flow.stop()
+
+
+async def _told(flow: Flow) -> list[e.Body]:
+    return [event.body for event in await flow.store.events(kind="notified")]

@@ -1,0 +1,148 @@
+"""Who is told, as configuration says it: routes, addresses as names, quiet hours, and what needs trust."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agent_orchestrator.base.home import Home
+from agent_orchestrator.base.host import LocalHost
+from agent_orchestrator.base.text.redaction import KNOWN
+from agent_orchestrator.config.load import load
+from agent_orchestrator.config.problems import InvalidConfig
+from agent_orchestrator.config.scope import ConfigSet
+from agent_orchestrator.config.trust import harmless, powers
+from agent_orchestrator.config.values import Quiet, Rate, quiet_hours, rate
+from agent_orchestrator.fleet.notifications.quiet_hours import quiet_until
+from agent_orchestrator.fleet.notifications.targets import Targets
+from agent_orchestrator.sessions.known_secrets import learn_configuration
+from agent_orchestrator.sessions.plugins import Plugins
+
+TOKEN = "123456789:AAF9xTq2Lk8vPz0RmNb3Ys7Wd1Hc5Je6Ug"
+
+
+def targets(tmp_path: Path, text: str) -> Targets:
+    (tmp_path / "app").mkdir()
+    file = tmp_path / "agent-orchestrator.yaml"
+    file.write_text(text)
+    config = ConfigSet(tmp_path / "home" / "config.yaml", {})
+    config.add(file)
+    return Targets(config, Plugins(Home(tmp_path / "home"), LocalHost(), config))
+
+
+ROUTED = f"""\
+defaults: {{notifiers: [desktop, "tgram://{TOKEN}/12345678"]}}
+notifiers:
+  team: {{plugin: slack, webhook: "https://h.example/x", digest: 1h, rate_limit: 5/1m}}
+  phone: "ntfy://ntfy.sh/topic"
+notifications: {{repeatAfter: 5m, rateLimit: 9 per 2m}}
+notificationRouting: {{urgent: [team, phone], info: []}}
+projects:
+  app: {{path: app, notificationRouting: {{warning: [team]}}}}
+"""
+
+
+def test_each_level_goes_to_those_that_are_named_for_it(tmp_path: Path) -> None:
+    found = targets(tmp_path, ROUTED)
+    chat = found.routes("app", "action")[1]
+    assert chat.startswith("tgram-") and len(chat) == 12 and "123456789" not in chat
+    assert found.routes("app", "urgent") == ("team", "phone")
+    assert found.routes("app", "action") == ("desktop", chat)
+    assert found.routes("app", "warning") == ("team",)
+    assert found.routes("app", "info") == ()
+    assert found.routes(None, "urgent") == ("desktop",), (
+        "what belongs to no project is for the user's own file to route"
+    )
+    plugins = {one.name: one.settings.plugin for one in found.of("app")}
+    assert plugins == {"team": "slack", "phone": "apprise", "desktop": "desktop", chat: "apprise"}
+
+
+def test_a_notifier_paces_itself_by_its_own_keys_first(tmp_path: Path) -> None:
+    found = targets(tmp_path, ROUTED)
+    team, phone = found.find("app", "team"), found.find("app", "phone")
+    assert team and phone
+    assert (team.pace.digest, team.pace.most, team.pace.per, team.pace.repeat_after) == (3600.0, 5, 60.0, 300.0)
+    assert (phone.pace.digest, phone.pace.most, phone.pace.per) == (0.0, 9, 120.0)
+    assert team.settings.options == {"webhookUrl": "https://h.example/x"}, "the plugin gets nothing of that"
+
+
+def test_the_address_in_a_list_is_a_secret(tmp_path: Path) -> None:
+    found = targets(tmp_path, ROUTED)
+    learn_configuration(found.config.data(), {})
+    assert TOKEN.partition(":")[2] not in KNOWN.text(f"it said: {TOKEN}")
+
+
+def test_the_same_receiver_is_known_by_its_settings(tmp_path: Path) -> None:
+    found = targets(tmp_path, ROUTED.replace("  app:", "  other: {path: app}\n  app:"))
+    first, second = found.find("app", "team"), found.find("other", "team")
+    assert first and second and first.receiver == second.receiver
+    assert "h.example" not in first.receiver
+    assert [one.name for one in found.everywhere()].count("team") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("defaults: {notifiers: [slak]}", 'there is no notifier "slak": did you mean "slack"?'),
+        ("notificationRouting: {urgent: [dicord]}", 'there is no notifier "dicord": did you mean "discord"?'),
+        ("project: {notificationRouting: {info: [desktp]}}", 'there is no notifier "desktp"'),
+        ("notifications: {rateLimit: fast}", '"fast" is no rate: accepted: 20/10m'),
+        ("notifications: {digst: 1h}", 'did you mean "digest"?'),
+        ("quietHours: {hours: 22:00..07:00, timeZone: Mars/North}", '"Mars/North" is no time zone known here'),
+        ("quietHours: {hours: 22:00..07:00, urgnt: true}", '"urgnt" is no key of quiet hours'),
+    ],
+)
+def test_a_slip_of_the_pen_is_named(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "agent-orchestrator.yaml"
+    file.write_text(text)
+    with pytest.raises(InvalidConfig) as raised:
+        load(file, {})
+    assert said in str(raised.value)
+
+
+@pytest.mark.parametrize("text", ["defaults: {notifiers: [slack2]}", "notificationRouting: {urgent: [pager]}"])
+def test_a_notifier_of_another_file_is_no_slip(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "agent-orchestrator.yaml"
+    file.write_text(text)
+    assert load(file, {}).warnings == ()
+
+
+def test_quiet_hours_have_a_clock_and_may_hold_everything() -> None:
+    assert quiet_hours("22:00..07:00 Europe/Berlin") == Quiet(1320, 420, "Europe/Berlin")
+    assert quiet_hours({"hours": "22..7", "timeZone": "UTC", "urgent": False}) == Quiet(1320, 420, "UTC", False)
+    for text in ("22:00..07:00", "22:00..07:00 Europe/Berlin", "22:00..07:00 all", "22:00..07:00 UTC all"):
+        assert str(quiet_hours(text)) == text
+    noon = 1_763_287_200.0  # 2025-11-16T10:00:00Z
+    assert quiet_until(Quiet(600, 660, "UTC"), noon) == noon + 3600.0
+    assert quiet_until(Quiet(600, 660, "Asia/Tokyo"), noon) is None
+    assert quiet_until(Quiet(1140, 1200, "Asia/Tokyo"), noon) == noon + 3600.0
+
+
+def test_rates() -> None:
+    assert rate("20/10m") == rate("20 per 10m") == Rate(20, 600.0)
+    assert str(rate("20/10m")) == "20/10m"
+    for wrong in ("0/10m", "20/0s", "20", 20, "20/soon", "-1/1m"):
+        with pytest.raises(ValueError, match="20/10m"):
+            rate(wrong)
+
+
+def test_a_committed_file_tells_nobody_and_leads_nowhere_before_it_is_trusted(tmp_path: Path) -> None:
+    file = tmp_path / "agent-orchestrator.yaml"
+    file.write_text(
+        "defaults: {notifiers: [desktop, evil]}\n"
+        "notifiers: {evil: {plugin: webhook, url: 'https://evil.example', actions: true}}\n"
+        "notifications: {url: 'https://evil.example', digest: 1h}\n"
+        "project: {notificationRouting: {urgent: ['json://evil.example']}}\n"
+    )
+    loaded = load(file, {})
+    assert {"notifiers", "notifications", "defaults"} <= set(powers(loaded))
+    left = harmless(loaded)
+    assert left.notifiers == {} and left.notifications.url is None and left.notifications.digest == 3600.0
+    assert "evil" not in left.defaults.notifiers
+    config = ConfigSet(tmp_path / "home" / "config.yaml", {})
+    config.trusts = lambda _loaded: False
+    (tmp_path / ".git").mkdir()
+    config.add(file)
+    (project,) = config.projects()
+    assert all("evil" not in str(one.model_dump()) for one in project.notifiers.values())

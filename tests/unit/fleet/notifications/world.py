@@ -1,0 +1,135 @@
+"""A flow with notifiers that do as they are told, and a clock that is moved by hand."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, cast
+
+from agent_orchestrator.base.home import Home
+from agent_orchestrator.config.model import Notifier as Settings
+from agent_orchestrator.config.scope import ConfigSet
+from agent_orchestrator.config.tokens import Tokens
+from agent_orchestrator.core import events as e
+from agent_orchestrator.core.effects import Runner
+from agent_orchestrator.core.engine import Flow
+from agent_orchestrator.core.events import Event
+from agent_orchestrator.fleet.notifications.answer_links import Answers
+from agent_orchestrator.fleet.notifications.rate import Pace
+from agent_orchestrator.fleet.notifications.service import Notifying
+from agent_orchestrator.fleet.notifications.targets import Target, Targets
+from agent_orchestrator.protocols import Notification, Notifier
+from agent_orchestrator.testing.memory import MemoryStore
+from tests.unit.core.world import Time
+
+
+class Recorder:
+    """Takes what it is sent, or fails with what is next in `errors`; `arrives`: even if it fails."""
+
+    def __init__(self, *, keyed: bool = False) -> None:
+        self.keyed = keyed
+        self.sent: list[Notification] = []
+        self.errors: list[BaseException | None] = []
+        self.arrives = False
+
+    async def notify(self, notification: Notification) -> None:
+        error = self.errors.pop(0) if self.errors else None
+        if error is None or self.arrives:
+            self.sent.append(notification)
+        if error is not None:
+            raise error
+
+
+@dataclass
+class Fakes(Targets):
+    """The notifiers of a test, by name."""
+
+    notifiers: Mapping[str, Notifier]
+    paces: Mapping[str, Pace] = field(default_factory=dict)
+    actions: bool = False
+    plugin: str = "recorder"
+
+    def __post_init__(self) -> None:
+        self.config = ConfigSet(Path("/nowhere/config.yaml"), {})
+
+    def routes(self, project: str | None, level: str) -> Sequence[str]:  # noqa: ARG002 - the same for all
+        return list(self.notifiers) if level != "silent" else []
+
+    def find(self, project: str | None, name: str) -> Target | None:
+        if name not in self.notifiers:
+            return None
+        owner = replace(self.config.unowned(), id=project or "")
+        settings = Settings(plugin=self.plugin, actions=self.actions)
+        return Target(name, settings, owner, f"{name}-1", self.paces.get(name, Pace(repeat_after=0.0)))
+
+    def of(self, project: str | None) -> list[Target]:
+        return [cast("Target", self.find(project, name)) for name in self.notifiers]
+
+    def everywhere(self) -> list[Target]:
+        return self.of("app")
+
+    def make(self, target: Target) -> Notifier:
+        return self.notifiers[target.name]
+
+    def forget(self) -> None:
+        pass
+
+
+class World:
+    """A daemon's part that tells people; `restart` is another daemon on the same store."""
+
+    def __init__(self, targets: Fakes, home: Path, store: MemoryStore | None = None, time: Time | None = None) -> None:
+        self.targets = targets
+        self.home = home
+        self.store = store or MemoryStore()
+        self.time = time or Time()
+        self.flow = Flow(self.store, self.time, lambda _project, _profile: ())
+        self.flow.routes = targets.routes
+        self.answers = Answers(self.flow, Tokens(Home(home)))
+        self.notifying = Notifying(self.flow, targets, self.answers, lambda: "http://127.0.0.1:3000")
+        self.notifying.health._jitter = lambda: 1.0
+        self.runner = Runner(self.flow, self.notifying.effects(), self.time.call_later)
+
+    async def start(self) -> World:
+        self.runner.start(await self.flow.start())
+        return self
+
+    async def restart(self, *, crash: bool = False) -> World:
+        """After a crash nothing that was under way is recorded."""
+        if crash:
+            store = self.store.clone()
+            self.store.crash()
+        else:
+            await self.runner.drain()
+            await self.flow.stop()
+            store = self.store
+        return await World(self.targets, self.home, store, self.time).start()
+
+    async def tell(self, message: str = "m", level: str = "info", **more: Any) -> None:
+        body = e.Notified(more.get("trigger", "t"), more.get("title", "title"), message, level)
+        key = more.get("key") or f"k{self.flow.seq}"
+        await self.flow.append(Event(body, self.time(), "rule r", key, "app", more.get("session", "app-x")))
+        await settle()
+
+    async def later(self, seconds: float) -> None:
+        """Let time pass in steps, so that what becomes due leads to what it leads to."""
+        end = self.time() + seconds
+        while self.time() < end:
+            due = [one.at for one in self.time.timers if not one.cancelled and one.at <= end]
+            self.time.advance(max(0.0, min([*due, end]) - self.time()))
+            await settle()
+
+    async def outcomes(self) -> list[tuple[str, str, tuple[str, ...]]]:
+        found = await self.store.events(kind="notification-settled")
+        bodies = [one.body for one in found]
+        return [(b.notifier, b.outcome, b.notices) for b in bodies if isinstance(b, e.NotificationSettled)]
+
+    async def kinds(self, *names: str) -> list[e.Body]:
+        return [one.body for name in names for one in await self.store.events(kind=name)]
+
+
+async def settle() -> None:
+    for _ in range(80):
+        await asyncio.sleep(0)

@@ -1,0 +1,37 @@
+"""Asking an agent while a plan is made."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from agent_orchestrator.fleet.plans.conversation import Conversation
+from agent_orchestrator.protocols import Turn
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_an_agent_whose_files_keep_it_waiting_holds_nobody_else() -> None:
+    free = threading.Event()
+
+    def turn(*_: object) -> Turn:
+        assert free.wait(40)
+        return Turn(("true",))
+
+    async def stream(*_: object, **__: object) -> int:
+        return 0
+
+    context: Any = SimpleNamespace(workspace=None, env={})
+    agent: Any = SimpleNamespace(turn=turn)
+    host: Any = SimpleNamespace(stream=stream)
+    prices: Any = None
+    asking = asyncio.create_task(Conversation(agent, "a", context, host, prices, print).say("Plan it", 60))
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert not asking.done()
+    free.set()
+    assert await asking == ""

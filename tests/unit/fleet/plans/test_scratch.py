@@ -1,0 +1,32 @@
+"""The folder that plans are made in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from agent_orchestrator.base.host import LocalHost
+from agent_orchestrator.fleet.plans.scratch_copy import Scratches
+from agent_orchestrator.testing.contracts.workspace import git_in
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_plans_are_made_in_one_folder_however_often_the_base_moves(tmp_path: Path) -> None:
+    """Agents keep what they remember by folder: each would leave another one in the user's home."""
+    repo = tmp_path / "repo"
+    repo.mkdir()
+    git_in(repo, "init", "-q", "-b", "main")
+    project: Any = SimpleNamespace(id="app", path=repo, default_branch="main")
+    scratches, places = Scratches(tmp_path / "planning", LocalHost()), []
+    for number in range(2):
+        (repo / "a.txt").write_text(f"{number}\n")
+        git_in(repo, "add", ".")
+        git_in(repo, "commit", "-q", "-m", "a")
+        async with scratches.of(project) as scratch:
+            assert (scratch.tree / "a.txt").read_text() == f"{number}\n"
+            places.append(scratch.tree)
+    assert places[0] == places[1]

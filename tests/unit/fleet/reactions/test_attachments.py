@@ -1,0 +1,100 @@
+"""What an agent is given: the lines around a comment, the errors of checks, comments with their thread."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent_orchestrator.base.home import Home
+from agent_orchestrator.base.host import LocalHost
+from agent_orchestrator.core.engine import Flow
+from agent_orchestrator.core.facts import SessionFacts
+from agent_orchestrator.core.pull_request import CheckRun, Comment, PullRequest, Review
+from agent_orchestrator.fleet.reactions.attachments import Gathering, hunk_around
+from agent_orchestrator.fleet.reactions.message_text import MOST, TOLD, comments, errors
+from tests.unit.core.test_facts_properties import begun
+
+ALL = settings(max_examples=100, derandomize=True, deadline=None, database=None)
+DIFF = """\
+diff --git a/a.py b/a.py
+--- a/a.py
++++ b/a.py
+@@ -1,4 +1,5 @@
+ one
+-two
++TWO
++more
+ three
+ four
+@@ -40,2 +41,3 @@ def f():
+ x
++y
+ z
+"""
+
+
+def test_the_lines_around_a_comment_are_those_of_its_hunk() -> None:
+    assert hunk_around(DIFF, 2, 1).splitlines() == ["     2 - two", "→    2 + TWO", "     3 + more"]
+    assert hunk_around(DIFF, 42, 1).splitlines() == ["    41   x", "→   42 + y", "    43   z"]
+    assert hunk_around(DIFF, 20) == ""
+    assert hunk_around("", 1) == ""
+
+
+@ALL
+@given(st.text(max_size=300), st.integers(-5, 50))
+def test_any_text_has_a_hunk_or_none(text: str, line: int) -> None:
+    assert isinstance(hunk_around(text, line), str)
+
+
+@ALL
+@given(st.integers(1, 60), st.integers(0, 9000))
+def test_each_failing_check_has_its_share_of_the_room(count: int, size: int) -> None:
+    facts = replace(begun(), head="h")
+    runs = {f"c{n}": CheckRun(f"c{n}", "h", "failure", "x" * size, f"/log/{n}") for n in range(count)}
+    text = errors(facts, PullRequest(1, "x", "main", checks=runs))
+    assert all(f"c{n} (failure):" in text and f"whole log: /log/{n}" in text for n in range(count))
+    assert len(text) <= MOST + 400 * count
+
+
+def test_of_checks_by_the_thousand_a_message_tells_the_first_and_how_many_more() -> None:
+    facts = replace(begun(), head="h")
+    runs = {f"c{n}": CheckRun(f"c{n}", "h", "failure", "x\n" * 500, f"/log/{n}") for n in range(5000)}
+    text = errors(facts, PullRequest(1, "x", "main", checks=runs))
+    assert text.count("whole log:") == TOLD
+    assert text.endswith(f"\n\nand {5000 - TOLD} more: ao checks {facts.id}")
+    assert len(text) < 4 * MOST
+
+
+def test_a_request_tells_who_what_he_is_where_and_what_was_said_before() -> None:
+    first = Comment("c-1", "why?", "ann", 1.0, "a.py", 2, head="h")
+    mine = Comment("c-2", "because", "demo", 2.0, "a.py", 2, thread="c-1", by_agent=True)
+    again = Comment("c-3", "do it\nplease", "critic", 3.0, "a.py", 2, thread="c-1", review="v", kind="agent", head="h")
+    review = Review(
+        "v", "changes_requested", "h", "critic", "not yet", 3.0, kind="agent", reviewer="app-r", counts=False
+    )
+    pr = PullRequest(1, "x", "main", reviews=(review,), comments=(first, mine, again))
+    assert comments(pr, [], "changes-requested", {"c-3": "→ 2 + TWO"}) == (
+        "critic (agent):\n> not yet\n\n"
+        "a.py:2 critic (agent) (comment c-3):\n| → 2 + TWO\nin answer to:\n> > ann: why?\n> > demo (you): because\n"
+        "> do it\n> please"
+    )
+
+
+@pytest.mark.anyio
+async def test_a_checks_name_leads_its_log_nowhere_else(tmp_path: Path) -> None:
+    """At a forge a check is called whatever somebody likes."""
+    home, log = Home(tmp_path / "home"), tmp_path / "log"
+    log.write_text("it failed")
+    gathering = Gathering(cast("Flow", None), home, LocalHost())
+    facts = cast("SessionFacts", SimpleNamespace(id="app-x"))
+    for name in ("../../../outside", f"{tmp_path}/outside", "build / test (3.11)", ".."):
+        run = cast("CheckRun", SimpleNamespace(name=name, head="0123456789", log=str(log)))
+        copy = Path(await gathering._log(facts, run, keep=True))
+        assert copy.resolve().parent == home.session("app-x") / "checks" and copy.read_text() == "it failed"
+    assert {one.name for one in tmp_path.iterdir()} == {"home", "log"}

@@ -1,0 +1,397 @@
+"""Around the scheduler: what is recorded of its verdicts, what makes it look, what is asked, and issues that cannot be taken."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_orchestrator.base.home import Home
+from agent_orchestrator.config.scope import ConfigSet
+from agent_orchestrator.core import events as e
+from agent_orchestrator.core.engine import Flow
+from agent_orchestrator.core.events import Event
+from agent_orchestrator.core.facts import SessionFacts
+from agent_orchestrator.core.rules import DEFAULT_RULES, Rule
+from agent_orchestrator.errors import AoError, NotFound, Temporary
+from agent_orchestrator.fleet.scheduling.admission import Admission
+from agent_orchestrator.fleet.scheduling.auto_assign import FIRST_PAUSE, Assigning
+from agent_orchestrator.fleet.scheduling.backlog import Backlog
+from agent_orchestrator.fleet.scheduling.failed_dependencies import Dependents
+from agent_orchestrator.testing.memory import MemoryStore
+from tests.unit.core.world import Time, created
+
+CONFIG = "orchestrator: {maxParallelAgents: 1, autoAssign: true}\nprojects: {app: {path: app}}\n"
+
+
+class Stage:
+    """A flow without a daemon."""
+
+    def __init__(self, folder: Path, store: MemoryStore | None = None) -> None:
+        self.time = Time()
+        self.rules: Sequence[Rule] = DEFAULT_RULES
+        self.store = store or MemoryStore()
+        self.flow = Flow(self.store, self.time, lambda _project, _profile: self.rules)
+        self.home = Home(folder)
+        self.home.make()
+        self.home.config.write_text(CONFIG)
+        self.config = ConfigSet(self.home.config, {})
+        self.config.load_home()
+        self.looked = 0
+
+    async def expected(self, _sessions: Sequence[SessionFacts]) -> Mapping[str, frozenset[str]]:
+        self.looked += 1
+        return {}
+
+    async def queue(self, *names: str, **spec: Any) -> None:
+        for name in names:
+            await self.flow.append(created(name, **spec))
+
+    async def tell(self, session: str, *bodies: e.Body, generation: int = 0) -> None:
+        for body in bodies:
+            key = f"{session}:{body.type}:{self.flow.seq}"
+            await self.flow.append(Event(body, self.time(), "test", key, "app", session, generation))
+
+    async def run(self, session: str) -> None:
+        workspace = e.WorkspaceCreated("/w", "b", "main", "c0", "c0", "/g")
+        await self.tell(session, e.SessionAdmitted(), workspace)
+        await self.tell(session, e.AgentLaunched({"pid": 7}), e.AgentActivity("active"), generation=1)
+
+    async def log(self, kind: type[e.Body]) -> list[Event]:
+        return [one for one in await self.flow.store.events(0, 10_000) if isinstance(one.body, kind)]
+
+    async def settle(self) -> None:
+        for _ in range(60):
+            await asyncio.sleep(0)
+
+
+@pytest.fixture
+async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
+    made = Stage(tmp_path / "home")
+    await made.flow.start()
+    yield made
+    await made.flow.stop()
+
+
+# -- verdicts ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def admission(stage: Stage) -> Admission:
+    return Admission(stage.flow, stage.home, stage.config, stage.expected)
+
+
+@pytest.mark.anyio
+async def test_a_verdict_is_recorded_when_it_is_another_one(stage: Stage, admission: Admission) -> None:
+    await stage.queue("a", "b", "c")
+    admission.start()
+    await stage.settle()
+    assert [one.session for one in await stage.log(e.SessionAdmitted)] == ["a"]
+    reason = "a free place (1 of 1 agents at work)"
+    waits = [(one.session, one.body) for one in await stage.log(e.SessionWaiting)]
+    assert waits == [("b", e.SessionWaiting(reason, True)), ("c", e.SessionWaiting(reason, True))]
+    since = stage.flow.sessions["b"].turn_since
+    assert since == stage.time()
+    stage.time.now += 1000.0
+    for _ in range(5):
+        admission.look()
+        await stage.settle()
+    assert len(await stage.log(e.SessionWaiting)) == 2, "nothing is recorded that is known"
+    assert stage.flow.sessions["b"].turn_since == since
+    admission.close()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), Temporary("the store cannot be written")])
+async def test_after_a_full_disk_who_waits_is_let_start(
+    stage: Stage, admission: Admission, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent_orchestrator.fleet.scheduling.admission.LOOK_AGAIN", 0.01)
+    found = admission.verdicts
+    full = True
+
+    async def verdicts() -> Any:
+        if full:
+            raise error
+        return await found()
+
+    monkeypatch.setattr(admission, "verdicts", verdicts)
+    await stage.queue("a")
+    admission.start()
+    await stage.settle()
+    assert await stage.log(e.SessionAdmitted) == []
+    full = False
+    for _ in range(200):
+        await asyncio.sleep(0.01)
+        if await stage.log(e.SessionAdmitted):
+            break
+    assert [one.session for one in await stage.log(e.SessionAdmitted)] == ["a"]
+    admission.close()
+
+
+@pytest.mark.anyio
+async def test_who_loses_his_node_before_he_is_started_is_admitted_again(stage: Stage, admission: Admission) -> None:
+    await stage.queue("a", runtime="ray", workspace="clone")
+    admission.start()
+    for number in range(3):
+        await stage.settle()
+        assert stage.flow.sessions["a"].admitted, f"after {number} losses"
+        lost = e.SessionDisplaced(f"n{number}", "it is lost", lost=True, restart=False)
+        await stage.tell("a", e.SessionPlaced(f"n{number}"), lost)
+    await stage.settle()
+    assert len(await stage.log(e.SessionAdmitted)) == 4
+    admission.close()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "memory ({} MB free, {} about to start)",
+        "disk space ({} MB free)",
+        "room in the day's budget of app: {}.50 of 5.00 USD spent, {:,} reserved, 0.25 expected",
+        "tomorrow: the day's budget of app is spent: 1,{} of {} tokens",
+    ],
+)
+async def test_figures_that_are_measured_anew_are_not_recorded_each_time(
+    stage: Stage, admission: Admission, reason: str
+) -> None:
+    await stage.queue(*(f"s{number}" for number in range(20)))
+    figures = iter(range(1000, 100_000))
+    admission.gates.append(lambda _facts, _working: reason.format(next(figures), next(figures)))
+    admission.start()
+    for _ in range(5):
+        await stage.settle()
+        admission.look()
+    await stage.settle()
+    assert len(await stage.log(e.SessionWaiting)) == 20
+    admission.gates[:] = [lambda _facts, _working: "the usage limit of work to end at 2026-11-16T10:00:00Z"]
+    admission.look()
+    await stage.settle()
+    admission.gates[:] = [lambda _facts, _working: "the usage limit of work to end at 2026-11-16T12:00:00Z"]
+    admission.look()
+    await stage.settle()
+    assert len(await stage.log(e.SessionWaiting)) == 60
+    admission.close()
+
+
+@pytest.mark.anyio
+async def test_whoever_stops_waiting_for_his_turn_begins_anew(stage: Stage, admission: Admission) -> None:
+    await stage.queue("a", "b")
+    held: list[str] = []
+    admission.gates.append(lambda facts, _working: "quota" if facts.id in held else "")
+    admission.start()
+    await stage.settle()
+    assert stage.flow.sessions["b"].turn_since is not None
+    since = stage.flow.sessions["b"].turn_since
+    stage.time.now += 50.0
+    await stage.tell("b", e.SessionWaiting("a free place for front (1 of 1 agents at work)", True))
+    assert stage.flow.sessions["b"].turn_since == since, "another place, the same turn"
+    held.append("b")
+    await stage.tell("a", e.StopRequested())
+    await stage.settle()
+    b = stage.flow.sessions["b"]
+    assert (b.admitted, b.waiting_for, b.turn_since) == (False, "quota", None)
+    held.clear()
+    admission.look()
+    await stage.settle()
+    assert stage.flow.sessions["b"].admitted
+    admission.close()
+
+
+@pytest.mark.anyio
+async def test_chatter_makes_nobody_look(stage: Stage, admission: Admission, monkeypatch: pytest.MonkeyPatch) -> None:
+    await stage.queue("a", "b")
+    admission.start()
+    await stage.settle()
+    await stage.run("a")
+    await stage.settle()
+    looks = 0
+    real = admission.verdicts
+
+    async def counted() -> Any:
+        nonlocal looks
+        looks += 1
+        return await real()
+
+    monkeypatch.setattr(admission, "verdicts", counted)
+    for _ in range(10):
+        await stage.tell("a", e.AgentOutput(), e.AgentProgress(1, 2), generation=1)
+    await stage.settle()
+    assert looks == 0
+    await stage.tell("a", e.AgentActivity("idle"), generation=1)
+    await stage.settle()
+    assert looks >= 1 and stage.flow.sessions["b"].admitted
+    admission.close()
+
+
+@pytest.mark.anyio
+async def test_files_are_looked_at_only_where_some_may_start_and_some_may_not(
+    stage: Stage, admission: Admission
+) -> None:
+    await stage.queue("a")
+    await admission.verdicts()
+    assert stage.looked == 0
+    await stage.queue("b", after=("a",))
+    await admission.verdicts()
+    assert stage.looked == 0, "who waits for something else than his turn competes with nobody"
+    await stage.queue("c")
+    await admission.verdicts()
+    assert stage.looked == 1
+
+
+# -- what is asked -----------------------------------------------------------------------------------------------------
+
+
+def plain(_project: str, told: e.Notified) -> e.Body:
+    return told
+
+
+@pytest.mark.anyio
+async def test_a_question_is_asked_once_and_taken_back(stage: Stage) -> None:
+    await stage.queue("a")
+    await stage.queue("b", after=("a",))
+    dependents = Dependents(stage.flow, plain)
+    dependents.start()
+    await stage.run("a")
+    await stage.tell("a", e.StopRequested(), e.SessionStopped())
+    await stage.settle()
+    [offer] = stage.flow.sessions["b"].offers
+    assert (offer.action, offer.event["other"]) == ("start", "a")
+    again = Dependents(stage.flow, plain)
+    again.start()
+    await stage.settle()
+    assert len(await stage.log(e.Notified)) == 1, "another daemon does not ask again"
+    await stage.tell("a", e.RestoreRequested())
+    await stage.settle()
+    assert stage.flow.sessions["b"].offers == ()
+    await stage.tell("a", e.StopRequested(), e.SessionStopped())
+    await stage.settle()
+    assert len(stage.flow.sessions["b"].offers) == 1 and len(await stage.log(e.Notified)) == 2
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("decision", "waived", "wanted"), [("allow", ("a",), "run"), ("deny", (), "stop")])
+async def test_the_answer_counts(stage: Stage, decision: str, waived: tuple[str, ...], wanted: str) -> None:
+    await stage.queue("a")
+    await stage.queue("b", after=("a",))
+    Dependents(stage.flow, plain).start()
+    await stage.run("a")
+    await stage.tell("a", e.StopRequested(), e.SessionStopped())
+    await stage.settle()
+    await stage.tell("b", e.OfferAnswered(stage.flow.sessions["b"].offers[0].id, decision))
+    await stage.settle()
+    b = stage.flow.sessions["b"]
+    assert (b.waived, b.wanted, b.offers) == (waived, wanted, ())
+    assert len(await stage.log(e.Notified)) == 1
+
+
+@pytest.mark.anyio
+async def test_nobody_is_asked_while_a_rule_starts_it_again(stage: Stage) -> None:
+    restart = [replace(one, action="restart") if one.name == "agent-exited" else one for one in DEFAULT_RULES]
+    stage.rules = restart
+    await stage.queue("a")
+    await stage.queue("b", after=("a",))
+    Dependents(stage.flow, plain).start()
+    await stage.run("a")
+    await stage.tell("a", e.AgentExited(1), generation=1)
+    await stage.settle()
+    assert await stage.log(e.Notified) == []
+    await stage.tell("a", e.Escalated("agent-exited", "agent-exited", "it did not help"))
+    await stage.settle()
+    assert [one.session for one in await stage.log(e.Notified)] == ["b"]
+
+
+# -- issues that cannot be taken ---------------------------------------------------------------------------------------
+
+
+class Makes:
+    """Makes sessions, or refuses."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+        self.error: AoError | None = None
+        self.asked: list[Mapping[str, Any]] = []
+
+    async def create(self, request: Mapping[str, Any], key: str, _context: object) -> None:
+        self.asked.append(request)
+        if self.error:
+            raise self.error
+        made = created(f"s{request['issue']}", issue=request["issue"])
+        await self.stage.flow.append(replace(made, key=f"create:{key}"))
+
+
+@pytest.fixture
+def makes(stage: Stage) -> Makes:
+    return Makes(stage)
+
+
+def assigning(stage: Stage, makes: Makes) -> Assigning:
+    return Assigning(stage.flow, Backlog(stage.flow, stage.config), makes, plain)  # type: ignore[arg-type]
+
+
+async def open_issue(stage: Stage, number: int, planned: e.IssuePlanned | None = None) -> None:
+    bodies: list[e.Body] = [e.IssueOpened(number, f"issue {number}", ""), *([planned] if planned else [])]
+    events = [Event(body, 1.0, "person", f"{body.type}:{number}", "app") for body in bodies]
+    await stage.flow.append(*events)
+
+
+@pytest.mark.anyio
+async def test_what_could_not_be_taken_is_told_and_tried_again_later(stage: Stage, makes: Makes) -> None:
+    makes.error = NotFound("there is no runtime docker", "choose another")
+    await open_issue(stage, 1)
+    await open_issue(stage, 2)
+    taking = assigning(stage, makes)
+    taking.start()
+    await stage.settle()
+    assert [one["issue"] for one in makes.asked] == ["1", "2"], "the place of the first is free for the second"
+    reason = taking.refused()["app#1"]
+    assert reason.startswith("it could not be taken: there is no runtime docker: choose another; tried again at ")
+    for _ in range(5):
+        taking.look()
+        await stage.settle()
+    assert len(makes.asked) == 2, "not before its time"
+    stage.time.now += FIRST_PAUSE
+    taking.look()
+    await stage.settle()
+    assert len(makes.asked) == 4
+    stage.time.now += FIRST_PAUSE * 0.9
+    taking.look()
+    await stage.settle()
+    assert len(makes.asked) == 4, "the next pause is longer"
+    titles = [one.body.title for one in await stage.log(e.Notified) if isinstance(one.body, e.Notified)]
+    assert titles == ["issue 1: claude-code could not take it", "issue 2: claude-code could not take it"]
+    makes.error = None
+    taking.reload()
+    await stage.settle()
+    assert stage.flow.sessions.keys() == {"s1"} and taking.refused() == {}, "one place, one session"
+    taking.close()
+
+
+@pytest.mark.anyio
+async def test_a_passing_trouble_is_not_told_at_once(stage: Stage, makes: Makes) -> None:
+    makes.error = Temporary("the tracker does not answer")
+    await open_issue(stage, 1)
+    taking = assigning(stage, makes)
+    taking.start()
+    await stage.settle()
+    assert taking.refused() and await stage.log(e.Notified) == []
+    taking.close()
+
+
+@pytest.mark.anyio
+async def test_a_plans_issues_are_taken_without_auto_assign_with_group_and_priority(stage: Stage, makes: Makes) -> None:
+    stage.home.config.write_text("projects: {app: {path: app}}\n")
+    stage.config.load_home()
+    await open_issue(stage, 1)
+    await open_issue(stage, 2, e.IssuePlanned(2, "P1", "t1", None, 7))
+    taking = assigning(stage, makes)
+    taking.start()
+    await stage.settle()
+    wanted = {"projectId": "app", "issue": "2", "agent": "claude-code", "group": "P1", "groupLimit": 0, "priority": 7}
+    assert makes.asked == [wanted]
+    taking.close()

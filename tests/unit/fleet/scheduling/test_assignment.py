@@ -1,0 +1,197 @@
+"""Which issue is taken next, by whom, and why not yet."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from agent_orchestrator.config.scope import Limit
+from agent_orchestrator.core import events as e
+from agent_orchestrator.core.events import Event
+from agent_orchestrator.core.facts import Failure, SessionFacts
+from agent_orchestrator.core.fold.sessions import reduce
+from agent_orchestrator.core.pull_request import Issue, Planned
+from agent_orchestrator.fleet.scheduling.assignment import Entry, Team, Wanted, plan
+from agent_orchestrator.fleet.scheduling.profile_match import Taker
+from tests.unit.core.world import created
+
+FRONT = Taker("front", labels=("ui", "css"), excluded=("api",))
+BACK = Taker("back", labels=("api", "db"))
+ANY = Taker("any")
+TEAM = Team("app", (FRONT, BACK, ANY), auto=True)
+
+
+def issue(number: int, *labels: str, project: str = "app", **more: object) -> Issue:
+    made = Issue(number, project, f"issue {number}", 1000.0, 1000.0, labels=labels)
+    return replace(made, **more)  # type: ignore[arg-type]
+
+
+def session(name: str, number: int = 0, profile: str | None = None, project: str = "app") -> SessionFacts:
+    made = created(f"{project}-{name}", issue=str(number) if number else None, profile=profile)
+    facts = reduce(None, replace(made, project=project))
+    assert facts is not None
+    return facts
+
+
+def planned(
+    *issues: Issue, sessions: tuple[SessionFacts, ...] = (), team: Team = TEAM, limits: tuple[Limit, ...] = ()
+) -> list[tuple[int, str | None, tuple[str, ...]]]:
+    found = plan({f"{one.project}#{one.number}": one for one in issues}, sessions, [team], limits)
+    return [(entry.issue.number, entry.taker, entry.reasons) for entry in found]
+
+
+def test_what_may_be_taken_comes_first_each_by_its_profile() -> None:
+    assert planned(
+        issue(1, "ui", after=(3,)), issue(2, "api"), issue(3), issue(4, "ui", state="closed"), issue(5, project="other")
+    ) == [(2, "back", ()), (3, "any", ()), (1, "front", ("issue 3 is open",))]
+
+
+def test_each_reason_is_told() -> None:
+    stopped = reduce(session("old", 2), Event(e.SessionStopped(), 1001.0, "daemon", "s", "app", "app-old"))
+    assert stopped is not None
+    found = planned(
+        issue(1),
+        issue(2, assignee="app-old"),
+        issue(3, assignee="bob"),
+        issue(4, author="eve", write_access="no"),
+        issue(5, after=(1, 3), assignee="bob"),
+        sessions=(session("one", 1, "back"), stopped),
+    )
+    assert found == [
+        (1, "back", ("app-one works on it",)),
+        (2, "any", ("app-old has attempted it: try again by ao new 2",)),
+        (3, "any", ("it is assigned to bob",)),
+        (4, "any", ("it needs your word (words of eve, who may not write to the repository): ao new 4",)),
+        (5, "any", ("issues 1 and 3 are open", "it is assigned to bob")),
+    ]
+    team = replace(TEAM, takers=(FRONT,), trusted=("eve",))
+    assert planned(issue(1), issue(2, "ui", "api"), issue(3, "ui", write_access="no", author="Eve"), team=team) == [
+        (3, "front", ()),
+        (1, None, ("no profile takes work without labels",)),
+        (2, None, ("no profile takes its labels (ui, api)",)),
+    ]
+
+
+def test_without_auto_assign_everything_waits_to_be_asked_for_and_is_ready() -> None:
+    entries = plan({"app#1": issue(1), "app#2": issue(2, after=(1,))}, [], [replace(TEAM, auto=False)])
+    assert [(entry.ready, entry.reasons) for entry in entries] == [
+        (True, ("autoAssign is off: take it by ao new 1",)),
+        (False, ("issue 1 is open",)),
+    ]
+
+
+def test_places_are_given_in_order_and_what_waits_for_a_place_takes_one() -> None:
+    limits = (Limit(frozenset({"app"}), 2, "file"),)
+    queued = session("first", profile="any")
+    found = planned(issue(1), issue(2), issue(3), sessions=(queued,), limits=limits)
+    assert found == [
+        (1, "any", ()),
+        (2, "any", ("no place is free (2 of 2 taken)",)),
+        (3, "any", ("no place is free (2 of 2 taken)",)),
+    ]
+    of_profile = (Limit(frozenset({"app"}), 1, "file", "front"),)
+    team = replace(TEAM, takers=(FRONT, ANY))
+    assert planned(issue(1, "ui"), issue(2, "ui"), issue(3), team=team, limits=of_profile) == [
+        (1, "front", ()),
+        (3, "any", ()),
+        (2, "front", ("no place is free for front (1 of 1 taken)",)),
+    ]
+
+
+def test_equals_share_the_work() -> None:
+    team = Team("app", (Taker("b"), Taker("a")), auto=True)
+    assert [by for _, by, _ in planned(*map(issue, range(1, 6)), team=team)] == ["a", "b", "a", "b", "a"]
+    busy = session("x", profile="a")
+    assert [by for _, by, _ in planned(issue(1), issue(2), sessions=(busy,), team=team)] == ["b", "a"]
+
+
+def test_an_entry_is_ready_when_nothing_but_a_word_is_missing() -> None:
+    assert Entry(issue(1), "a").ready and Entry(issue(1), "a", reasons=("x",), asked=True).ready
+    assert not Entry(issue(1), "a", reasons=("x",)).ready
+
+
+def test_one_that_waits_for_something_else_than_a_place_takes_none() -> None:
+    limits = (Limit(frozenset({"app"}), 1, "file"),)
+    held = replace(session("held"), waiting_for="app-a to be done")
+    assert planned(issue(1), sessions=(held,), limits=limits) == [(1, "any", ())]
+    turn = replace(held, waiting_for="a free place", turn_since=1.0)
+    assert planned(issue(1), sessions=(turn,), limits=limits)[0][2] == ("no place is free (1 of 1 taken)",)
+
+
+def task(number: int, priority: int = 0, *, start: bool = True, **more: Any) -> Issue:
+    return issue(number, planned=Planned("P1", f"t{number}", priority=priority, start=start), **more)
+
+
+def test_what_a_plan_starts_is_taken_by_itself_the_most_urgent_first() -> None:
+    team = replace(TEAM, auto=False)
+    found = plan({f"app#{one.number}": one for one in (task(1), task(2, 5), task(3, start=False))}, [], [team])
+    assert [(entry.issue.number, entry.asked, entry.reasons) for entry in found] == [
+        (2, False, ()),
+        (1, False, ()),
+        (3, True, ("autoAssign is off: take it by ao new 3",)),
+    ]
+
+
+def test_no_more_of_a_plan_at_once_than_it_allows() -> None:
+    issues = {f"app#{number}": task(number) for number in (1, 2, 3)}
+    busy = replace(session("x"), spec=replace(session("x").spec, group="P1"))
+    found = plan(issues, [busy], [TEAM], group_limits={"P1": 2})
+    full = ("no place is free in P1 (2 of 2 taken)",)
+    assert [(entry.issue.number, entry.reasons) for entry in found] == [(1, ()), (2, full), (3, full)]
+
+
+def test_a_coordinating_session_gets_no_more_than_it_may_have() -> None:
+    issues = {f"app#{number}": task(number) for number in (1, 2, 3)} | {"app#4": issue(4)}
+    wanted = Wanted(dict.fromkeys(("app#1", "app#2", "app#3"), "app-coordinator"), {"app-coordinator": 2})
+    found = plan(issues, [], [TEAM], wanted=wanted)
+    full = ("app-coordinator has as many unfinished sessions as it may have",)
+    assert [(entry.issue.number, entry.parent, entry.reasons) for entry in found] == [
+        (1, "app-coordinator", ()),
+        (2, "app-coordinator", ()),
+        (4, None, ()),
+        (3, "app-coordinator", full),
+    ]
+    asked = plan(issues, [], [replace(TEAM, auto=False)], wanted=Wanted(dict.fromkeys(issues, "app-coordinator")))
+    assert {entry.issue.number: entry.ready for entry in asked}[4], "a person may always ask for it"
+
+
+def test_projects_share_the_places() -> None:
+    issues = {f"{name}#{number}": issue(number, project=name) for name in ("app", "zoo") for number in (1, 2, 3)}
+    limits = (Limit(frozenset({"app", "zoo"}), 4, "file"),)
+    found = plan(issues, [], [TEAM, replace(TEAM, project="zoo")], limits)
+    taken = [(entry.issue.project, entry.issue.number) for entry in found if entry.ready]
+    assert taken == [("app", 1), ("zoo", 1), ("app", 2), ("zoo", 2)]
+
+
+def test_an_issue_that_could_not_be_taken_keeps_no_place_from_others() -> None:
+    limits = (Limit(frozenset({"app"}), 1, "file"),)
+    issues = {"app#1": issue(1), "app#2": issue(2)}
+    found = plan(issues, [], [TEAM], limits, refused={"app#1": "there is no runtime docker"})
+    assert [(entry.issue.number, entry.reasons) for entry in found] == [(2, ()), (1, ("there is no runtime docker",))]
+
+
+def test_what_became_of_the_issue_before_is_told() -> None:
+    stopped = reduce(session("old", 1), Event(e.SessionStopped(), 1001.0, "daemon", "s", "app", "app-old"))
+    assert stopped is not None
+    waits = "issue 1 is open: app-old was stopped without landing"
+    found = planned(issue(1), issue(2, after=(1,)), sessions=(stopped,))
+    assert (2, "any", (waits,)) in found
+    again = replace(session("new", 1), created_at=2000.0)
+    assert (2, "any", ("issue 1 is open",)) in planned(issue(1), issue(2, after=(1,)), sessions=(stopped, again))
+
+
+def test_who_waits_to_work_on_it_says_what_for() -> None:
+    queued = replace(session("one", 1, "back"), waiting_for="a free place (1 of 1 agents at work)")
+    [(_, _, reasons)] = planned(issue(1), sessions=(queued,))
+    assert reasons == ("app-one is to work on it and waits for a free place (1 of 1 agents at work)",)
+    failed = replace(session("one", 1), failure=Failure("preparing", "no space", "", 1.0))
+    [(_, _, reasons)] = planned(issue(1), sessions=(failed,))
+    assert reasons == ("app-one failed at preparing: bring it back by ao restore app-one, or stop it",)
+
+
+def test_an_entry_says_by_what_it_matched() -> None:
+    found = plan({"app#1": issue(1, "ui"), "app#2": issue(2)}, [], [TEAM])
+    assert {entry.issue.number: entry.matched for entry in found} == {1: "labels ui", 2: "it takes any work"}
+    own = Team("app", (Taker("demo", profile=False),))
+    [entry] = plan({"app#1": issue(1)}, [], [own])
+    assert (entry.taker, entry.profile, entry.matched) == ("demo", False, "it is the project's agent")

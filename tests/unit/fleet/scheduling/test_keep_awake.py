@@ -1,0 +1,194 @@
+"""The machine is kept awake while agents are in a turn, and by what there is."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+import structlog
+
+from agent_orchestrator.core import events as e
+from agent_orchestrator.errors import Missing
+from agent_orchestrator.fleet.scheduling.keep_awake import AGAIN, Machine, Power
+from agent_orchestrator.testing.programs import Programs
+from tests.unit.core.world import SESSION, World, created
+
+pytestmark = pytest.mark.anyio
+
+
+class Lock:
+    """Something that can be held, and says so; or cannot."""
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+        self.fails = ""
+
+    @contextlib.asynccontextmanager
+    async def __call__(self) -> AsyncIterator[str]:
+        if self.fails:
+            self.log.append("refused")
+            raise Missing(self.fails, "do something")
+        self.log.append("held")
+        try:
+            yield "a lock"
+        finally:
+            self.log.append("released")
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    with structlog.testing.capture_logs():
+        world = World()
+        await world.start()
+        await world.flow.append(created())
+        await world.settle()
+        yield world
+        await world.end()
+
+
+@pytest.fixture
+async def lock() -> Lock:
+    return Lock()
+
+
+@contextlib.asynccontextmanager
+async def following(world: World, lock: Lock, *, wanted: bool = True) -> AsyncIterator[Power]:
+    power = Power(world.flow, lambda: wanted, lock, rest=0.0)
+    power.start()
+    yield power
+    await power.close()
+
+
+async def say(world: World, activity: str) -> None:
+    await world.tell(world.event(e.AgentActivity(activity), generation=world.flow.sessions[SESSION].generation))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    await asyncio.sleep(0.01)
+
+
+async def test_awake_in_a_turn_and_released_when_idle(world: World, lock: Lock) -> None:
+    await say(world, "idle")
+    async with following(world, lock) as power:
+        await asyncio.sleep(0.01)
+        assert lock.log == [] and not power.held
+        await say(world, "active")
+        assert lock.log == ["held"]
+        assert (await power.checkup())[0]["detail"] == "kept awake by a lock"
+        await say(world, "active")
+        await say(world, "retrying")
+        assert lock.log == ["held"]
+        await say(world, "idle")
+        assert lock.log == ["held", "released"] and not power.held
+        await say(world, "active")
+        assert lock.log == ["held", "released", "held"]
+    assert lock.log[-1] == "released"
+
+
+async def test_one_that_asks_a_person_keeps_nothing_awake(world: World, lock: Lock) -> None:
+    await say(world, "active")
+    async with following(world, lock):
+        await asyncio.sleep(0.01)
+        await say(world, "blocked")
+        assert lock.log == ["held", "released"]
+
+
+async def test_it_may_sleep_where_that_is_configured(world: World, lock: Lock) -> None:
+    async with following(world, lock, wanted=False) as power:
+        await say(world, "active")
+        assert lock.log == []
+        assert "preventIdleSleep is false" in (await power.checkup())[0]["detail"]
+
+
+async def test_a_failure_is_told_once_and_tried_again_after_a_while(world: World, lock: Lock) -> None:
+    lock.fails = "nothing here can"
+    await say(world, "idle")
+    with structlog.testing.capture_logs() as logs:
+        async with following(world, lock) as power:
+            for _ in range(3):
+                await say(world, "active")
+                await say(world, "idle")
+            found = (await power.checkup())[0]
+            assert found["state"] == "warning" and "nothing here can" in found["detail"] and found["remedy"]
+            lock.fails = ""
+            await say(world, "active")
+            assert lock.log == ["refused"], "each try costs programs"
+            world.time.now += AGAIN
+            await say(world, "idle")
+            await say(world, "active")
+            assert (await power.checkup())[0]["state"] == "ok"
+    assert lock.log == ["refused", "held", "released"]
+    assert len([one for one in logs if "not kept awake" in one["event"]]) == 1
+
+
+# -- by what -------------------------------------------------------------------------------------------------------
+
+
+class Mode:
+    """As much of wakepy's as is used; it wants to be left by the thread that entered it."""
+
+    def __init__(self, works: bool) -> None:
+        import threading
+
+        self._thread = threading.get_ident
+        self.works, self.active, self.log = works, False, [0]
+        self.method = SimpleNamespace(name="caffeinate")
+        self.result = SimpleNamespace(get_failure_text=lambda style: f"no method {style}")
+
+    def __enter__(self) -> Mode:
+        self.log = [self._thread()]
+        self.active = self.works
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.log.append(self._thread())
+        self.active = False
+
+
+@pytest.fixture
+def mode(monkeypatch: pytest.MonkeyPatch) -> Mode:
+    mode = Mode(works=True)
+    module = ModuleType("wakepy")
+    module.keep = SimpleNamespace(running=lambda **_: mode)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "wakepy", module)
+    return mode
+
+
+async def test_wakepy_is_entered_and_left_by_one_thread(mode: Mode, tmp_path: Path) -> None:
+    async with Machine(Programs(tmp_path).host, "darwin", "")() as by:
+        assert by == "wakepy (caffeinate)" and mode.active
+    assert not mode.active and len(mode.log) == 2 and len(set(mode.log)) == 1
+
+
+INHIBIT = 'while [ "$1" != sh ]; do shift; done; exec "$@"'
+
+
+async def test_a_linux_without_a_desktop_asks_systemd(tmp_path: Path) -> None:
+    programs = Programs(tmp_path, "systemd-inhibit", then={"systemd-inhibit": INHIBIT})
+    host = programs.host
+    real = host.talk
+    host.talk = lambda argv, **more: real([str(programs.folder / argv[0]), *argv[1:]], **more)  # type: ignore[method-assign]
+    async with Machine(host, "linux", "")() as by:
+        assert by == "systemd-inhibit"
+    (argv,) = programs.started()
+    assert argv[:3] == ["systemd-inhibit", "--what=idle", "--mode=block"]
+
+
+async def test_where_nothing_can_every_reason_is_told(mode: Mode, tmp_path: Path) -> None:
+    mode.works = False
+    programs = Programs(tmp_path, "systemd-inhibit", then={"systemd-inhibit": "exit 1"})
+    host = programs.host
+    real = host.talk
+    host.talk = lambda argv, **more: real([str(programs.folder / argv[0]), *argv[1:]], **more)  # type: ignore[method-assign]
+    with pytest.raises(
+        Missing, match=r"wakepy found no way \(no method inline\); systemd-inhibit was refused: set power"
+    ):
+        async with Machine(host, "linux", "unix:path=/x")():
+            pass
+    with pytest.raises(Missing, match="there is no systemd-inhibit"):
+        async with Machine(Programs(tmp_path / "none").host, "linux", "")():
+            pass

@@ -1,0 +1,197 @@
+"""Which profile fits which work: labels, paths, languages, skills, and what a plan says."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent_orchestrator.base.text.globs import covered, covers, is_glob
+from agent_orchestrator.core.pull_request import Issue, Planned
+from agent_orchestrator.fleet.scheduling.languages import language_named, languages_of
+from agent_orchestrator.fleet.scheduling.profile_match import LABEL, Taker, Work, choose, match, work_of
+from tests.unit.core.test_facts_properties import ALL
+
+FRONT = Taker("front", labels=("ui", "css"), excluded=("api",))
+BACK = Taker("back", labels=("api", "db"))
+ANY = Taker("any")
+TAKERS = (FRONT, BACK, ANY)
+PYTHON = Taker("python", languages=("Python",))
+PAGES = Taker("pages", labels=("ui",), paths=("src/ui/**", "*.css"))
+
+
+@pytest.mark.parametrize(
+    ("labels", "load", "name"),
+    [
+        ((), {}, "any"),
+        (("ui",), {}, "front"),
+        (("UI", "css"), {}, "front"),
+        (("ui", "api"), {}, "back"),
+        (("docs",), {}, "any"),
+        (("ui", "db"), {}, "back"),
+        (("ui", "db"), {"back": 2, "front": 1}, "front"),
+        (("ui", "css", "db"), {"front": 9}, "front"),
+    ],
+)
+def test_the_best_match_takes_it(labels: tuple[str, ...], load: dict[str, int], name: str) -> None:
+    chosen = choose(TAKERS, Work(labels), load)
+    assert chosen is not None and chosen[0].name == name
+    assert choose(reversed(TAKERS), Work(labels), load) == chosen
+
+
+@ALL
+@given(st.sets(st.sampled_from("abc")), st.sets(st.sampled_from("abc")), st.sets(st.sampled_from("abc")))
+def test_what_is_excluded_is_never_taken_and_what_is_named_is_there(
+    labels: set[str], wanted: set[str], excluded: set[str]
+) -> None:
+    fit = match(Taker("x", labels=tuple(wanted), excluded=tuple(excluded)), Work(tuple(labels)))
+    if excluded & labels or (wanted and not wanted & labels):
+        assert fit is None
+    else:
+        assert fit is not None and fit.points == LABEL * len(wanted & labels) and fit.named == bool(wanted & labels)
+
+
+def files(*paths: str, planned: bool = False, labels: tuple[str, ...] = (), title: str = "") -> Work:
+    return Work(labels, frozenset(paths), planned, title)
+
+
+def why(taker: Taker, work: Work) -> str | None:
+    found = match(taker, work)
+    return found.why if found else None
+
+
+def test_files_and_languages_speak_for_a_profile_as_labels_do() -> None:
+    assert why(PAGES, files("src/ui/a/Button.tsx")) == "paths src/ui/**"
+    assert why(PAGES, files("deep/in/x.css", labels=("ui",))) == "labels ui; paths *.css"
+    assert why(PAGES, files("src/api.py")) is None
+    assert why(PYTHON, files("src/api.py")) == "languages Python"
+    best = choose((PYTHON, PAGES, ANY), files("src/ui/a.py"), {})
+    assert best is not None and best[0] is PAGES
+
+
+def test_paths_and_languages_keep_nobody_from_work_that_no_plan_describes() -> None:
+    assert why(PYTHON, Work()) == "it takes any work"
+    assert why(PYTHON, files("main.go")) == "it takes any work"
+    assert why(PYTHON, files("main.go", planned=True)) is None
+
+
+def test_skills_are_the_weakest_word() -> None:
+    react = Taker("react", skills=("react-development", "css-styling"))
+    api = Taker("api", skills=("api-development", "database-migrations"))
+    assert why(react, Work(title="The React page is slow")) == "skills react-development"
+    assert why(api, Work(labels=("database",), title="Faster API")) == "skills api-development, database-migrations"
+    assert why(react, Work(title="Some development")) == "it takes any work"
+    best = choose((react, PYTHON), files("x.py", title="react and css"), {})
+    assert best is not None and best[0].name == "python", "a filter counts more than a skill, among equals the name"
+
+
+def test_a_plan_names_the_profile_unless_that_excludes_it() -> None:
+    def planned(profile: str | None, *labels: str) -> Work:
+        issue = Issue(1, "app", "t", 1.0, 1.0, labels=labels, planned=Planned("P1", "t1", profile, files=("a.py",)))
+        return work_of(issue)
+
+    found = choose(TAKERS, planned("back", "ui"), {})
+    assert found is not None and (found[0], found[1].why) == (BACK, "its plan names it")
+    found = choose(TAKERS, planned("front", "api"), {})
+    assert found is not None and found[0] is BACK
+    found = choose(TAKERS, planned("nobody", "ui"), {})
+    assert found is not None and found[0] is FRONT
+
+
+def test_files_that_an_issue_names_in_its_text() -> None:
+    body = "See src/ui/Button.tsx:12 and https://example.com/x.py, e.g. in `api.go`."
+    work = work_of(Issue(1, "app", "Button", 1.0, 1.0, body=body))
+    assert {"src/ui/Button.tsx", "api.go"} <= work.files and not any("example.com" in one for one in work.files)
+    assert not work.planned
+    assert work_of(Issue(1, "app", "x.py", 1.0, 1.0, planned=Planned("P1", "t", files=("y.go",)))).files == {"y.go"}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "holds"),
+    [
+        ("src/ui/**", "src/ui/a/b.tsx", True),
+        ("src/ui/**", "src/ui/**", True),
+        ("src/ui/", "src/ui/a.tsx", True),
+        ("src/ui", "src/ui/a.tsx", True),
+        ("src/ui", "src/uix.ts", False),
+        ("*.tsx", "deep/a.tsx", True),
+        ("src/*.py", "src/a/b.py", False),
+        ("src/*.py", "src/b.py", True),
+        ("**/test_*.py", "test_a.py", True),
+        ("**/test_*.py", "x/y/test_a.py", True),
+        ("src/**/x.py", "src/x.py", True),
+        ("a?c.py", "abc.py", True),
+        ("a[bd]c.py", "abc.py", True),
+        ("a[!b]c.py", "abc.py", False),
+        ("a[", "a[", True),
+        ("./src/a.py", "src/a.py", True),
+        ("a.py", "aXpy", False),
+    ],
+)
+def test_globs(pattern: str, path: str, holds: bool) -> None:
+    assert covers(pattern, path) is holds
+
+
+@ALL
+@given(st.text(max_size=20), st.text(max_size=20))
+def test_no_pattern_breaks_it(pattern: str, path: str) -> None:
+    assert covered([pattern], [path]) <= {path}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path"),
+    [
+        ("*a" * 15 + "*b", "a" * 60),
+        ("**/a/" * 8 + "b", "a/" * 60 + "c"),
+        ("a**" * 8 + "b", "a" * 60),
+        ("x/" + "*a?" * 12 + "b", "x/" + "a" * 60),
+    ],
+)
+def test_no_pattern_takes_longer_than_its_length_times_the_paths(pattern: str, path: str) -> None:
+    begun = time.process_time()
+    assert not covers(pattern, path)
+    assert time.process_time() - begun < 0.5
+
+
+def plainly(pattern: str, name: str) -> bool:
+    """The same of one name, by all ways that there are."""
+    if not pattern or not name:
+        return not name and not pattern.strip("*")
+    if pattern[0] == "*":
+        return plainly(pattern[1:], name) or plainly(pattern, name[1:])
+    return pattern[0] in ("?", name[0]) and plainly(pattern[1:], name[1:])
+
+
+@ALL
+@given(st.lists(st.text("ab*?", min_size=1, max_size=5), min_size=2, max_size=3), st.text("ab/", max_size=10))
+def test_a_star_that_does_not_come_back_finds_all_the_same(pattern: list[str], path: str) -> None:
+    names, parts = path.split("/"), [re.sub(r"\*+", "*", part) for part in pattern]
+    fits = len(names) >= len(parts) and all(map(plainly, parts, names))
+    assert covers("/".join(parts), path) is fits
+
+
+def test_what_stands_behind_twenty_stars_does_not_count() -> None:
+    assert covers("a*" * 20 + "b", "a" * 20 + "c") and not covers("a*" * 19 + "b", "a" * 20 + "c")
+
+
+@pytest.mark.parametrize("pattern", ["", "/", "./", "[z-a]", "[]", "[!]", "[a--]", "[[:x]"])
+def test_what_is_no_pattern_means_itself_or_nothing(pattern: str) -> None:
+    assert not covers(pattern, "b.py")
+
+
+def test_what_is_a_glob() -> None:
+    assert [one for one in ("a.py", "src/*", "src/", "x?.py", "a[b]") if is_glob(one)] == [
+        "src/*",
+        "src/",
+        "x?.py",
+        "a[b]",
+    ]
+
+
+def test_languages_by_name() -> None:
+    assert languages_of("a/b.py") == {"python"} and languages_of("x.h") == {"c", "c++"}
+    assert languages_of("deploy/Dockerfile") == {"docker"} and languages_of("LICENSE") == frozenset()
+    assert (language_named(" TS "), language_named("Rust")) == ("typescript", "rust")

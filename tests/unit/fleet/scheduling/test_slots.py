@@ -1,0 +1,335 @@
+"""Who may start: limits of every kind, what comes after what, who goes first, what is held back; and what the whole comes to."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from agent_orchestrator.config.scope import Limit
+from agent_orchestrator.core.dependencies import how_it_ended, is_done, is_over
+from agent_orchestrator.core.facts import Failure, Launch, Place, SessionFacts
+from agent_orchestrator.core.pull_request import Issue, PullRequest
+from agent_orchestrator.fleet.scheduling.assignment import Team, plan
+from agent_orchestrator.fleet.scheduling.profile_match import Taker
+from agent_orchestrator.fleet.scheduling.slots import (
+    AGING,
+    LEAST_DISK,
+    LEAST_MEMORY,
+    MEMORY_A_START,
+    Resources,
+    Verdict,
+    admit,
+)
+from tests.unit.core.test_around_the_flow import PLENTY, at_work, waiting
+from tests.unit.counting import calls
+
+
+def limit(count: int, *projects: str, **more: Any) -> Limit:
+    return Limit(frozenset(projects or ("app",)), count, "file", **more)
+
+
+def of(project: str, facts: SessionFacts) -> SessionFacts:
+    return replace(facts, project=project)
+
+
+def busy(name: str, **spec: Any) -> SessionFacts:
+    facts = at_work(name)
+    return replace(facts, spec=replace(facts.spec, **spec))
+
+
+def on(node: str | None, facts: SessionFacts) -> SessionFacts:
+    return replace(facts, spec=replace(facts.spec, runtime="ray"), node=node)
+
+
+def started(verdicts: Sequence[Verdict]) -> list[str]:
+    return [verdict.session for verdict in verdicts if not verdict.reason]
+
+
+def reasons(verdicts: Sequence[Verdict]) -> dict[str, str]:
+    return {verdict.session: verdict.reason for verdict in verdicts if verdict.reason}
+
+
+# -- limits ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_profile_has_places_of_its_own() -> None:
+    sessions = [busy("a", profile="front"), waiting("b", 1.0, profile="front"), waiting("c", 2.0, profile="back")]
+    found = admit(sessions, [limit(1, profile="front")], PLENTY)
+    assert started(found) == ["c"]
+    assert reasons(found) == {"b": "a free place for front (1 of 1 agents at work)"}
+
+
+def test_a_machine_has_places_of_its_own() -> None:
+    there = [on("n1", busy("b")), on("n1", waiting("d", 2.0)), on("n1", waiting("f", 4.0))]
+    sessions = [busy("a"), *there, waiting("c", 1.0), waiting("e", 3.0)]
+    found = admit(sessions, [limit(2, machine=True)], PLENTY)
+    assert started(found) == ["c", "d"]
+    assert reasons(found) == {
+        "e": "a free place on this machine (2 of 2 agents at work)",
+        "f": "a free place on n1 (2 of 2 agents at work)",
+    }
+
+
+def test_who_goes_to_a_node_needs_nothing_of_this_machine() -> None:
+    """Neither its memory nor a place on it; what the node has is for whoever chooses one."""
+    sessions = [on(None, waiting("a", 1.0)), on("n1", waiting("b", 2.0)), waiting("c", 3.0)]
+    found = admit(sessions, [limit(1, machine=True)], Resources(0, 0), gates=[lambda one, _: f"a node for {one.id}"])
+    assert reasons(found)["a"] == "a node for a" and reasons(found)["b"] == "a node for b"
+    assert reasons(found)["c"].startswith("memory")
+
+
+def test_a_group_has_as_many_places_as_its_members_say() -> None:
+    one = {"group": "P1", "group_limit": 2}
+    sessions = [busy("a", **one), waiting("b", 1.0, **one), waiting("c", 2.0, **one), waiting("d", 3.0, group="P2")]
+    found = admit(sessions, [], PLENTY)
+    assert started(found) == ["b", "d"] and reasons(found) == {"c": "a free place in P1 (2 of 2 agents at work)"}
+
+
+def test_every_limit_must_hold() -> None:
+    limits = [limit(3, "app", "zoo"), limit(1, "zoo")]
+    sessions = [of("zoo", waiting("a", 1.0)), of("zoo", waiting("b", 2.0)), waiting("c", 3.0), waiting("d", 4.0)]
+    assert started(admit(sessions, limits, PLENTY)) == ["a", "c", "d"]
+
+
+# -- who goes first ----------------------------------------------------------------------------------------------------
+
+
+def test_among_equals_the_project_with_the_fewest_at_work_is_next() -> None:
+    crowd = [waiting(f"a{number}", float(number)) for number in range(50)]
+    late = [of("zoo", waiting(f"z{number}", 100.0 + number)) for number in range(3)]
+    found = admit([*crowd, *late], [limit(4, "app", "zoo")], PLENTY)
+    assert started(found) == ["a0", "z0", "a1", "z1"]
+    working = [of("app", at_work(f"w{number}")) for number in range(3)]
+    found = admit([*working, *crowd, *late], [limit(5, "app", "zoo")], PLENTY)
+    assert started(found) == ["z0", "z1"], "those at work count"
+
+
+def test_a_higher_priority_goes_before_fairness() -> None:
+    sessions = [of("zoo", at_work("w")), waiting("a"), of("zoo", waiting("z", 5.0, priority=1))]
+    assert started(admit(sessions, [limit(2, "app", "zoo")], PLENTY)) == ["z"]
+
+
+def test_who_has_waited_long_for_his_turn_gets_it_however_many_urgent_ones_come() -> None:
+    old = replace(waiting("old", 1.0), turn_since=1000.0)
+    urgent = [replace(waiting(f"u{number}", 2.0, priority=3), turn_since=1000.0) for number in range(9)]
+    sessions = [*urgent, old]
+    for waited, first in ((0.0, "u0"), (2.9 * AGING, "u0"), (3 * AGING, "old"), (1e9, "old")):
+        assert started(admit(sessions, [limit(1)], PLENTY, now=1000.0 + waited)) == [first]
+    assert started(admit(sessions, [limit(1)], PLENTY, now=0.0)) == ["u0"], "a clock that went back"
+
+
+def test_age_alone_is_no_priority() -> None:
+    crowd = [replace(waiting(f"a{number}", float(number)), turn_since=1.0) for number in range(9)]
+    late = of("zoo", replace(waiting("z", 50.0), turn_since=1e6))
+    assert started(admit([*crowd, late], [limit(2, "app", "zoo")], PLENTY, now=1e6)) == ["a0", "z"]
+
+
+def test_a_verdict_says_whether_it_is_but_a_matter_of_turns() -> None:
+    sessions = [at_work("w"), waiting("a", 1.0), waiting("b", 2.0, after=("w",))]
+    assert {one.session: one.turn for one in admit(sessions, [limit(1)], PLENTY)} == {"a": True, "b": False}
+
+
+# -- memory, disk, gates -----------------------------------------------------------------------------------------------
+
+
+def test_each_start_is_expected_to_take_memory_that_is_not_seen_yet() -> None:
+    sessions = [waiting(f"s{number}", float(number)) for number in range(50)]
+    free = Resources(LEAST_MEMORY + 3 * MEMORY_A_START, 1 << 40)
+    found = admit(sessions, [], free)
+    assert started(found) == ["s0", "s1", "s2", "s3"]
+    assert found[4].reason == "memory (2048 MB free, 4 about to start)"
+    starting = replace(waiting("x"), admitted=True)
+    assert len(started(admit([starting, *sessions], [], free))) == 3, "one that was let in before has not taken its own"
+    assert len(started(admit([at_work("y"), *sessions], [], free))) == 4, "one that runs has"
+    scarce = admit(sessions, [], Resources(1 << 40, LEAST_DISK))
+    assert len(started(scarce)) == 1 and "disk space" in scarce[1].reason
+
+
+def test_named_ones_without_a_task_need_no_room() -> None:
+    sessions = [at_work("a"), waiting("named", 1.0, defer=True, prompt="")]
+    assert started(admit(sessions, [limit(1)], Resources(0, 0))) == ["named"]
+
+
+def test_gates_hold_those_who_could_start_and_see_whom_it_let_in() -> None:
+    asked: list[tuple[str, list[str]]] = []
+
+    def gate(facts: SessionFacts, working: Sequence[SessionFacts]) -> str:
+        asked.append((facts.id, [one.id for one in working]))
+        return "the limit of work to end" if facts.spec.account == "work" else ""
+
+    sessions = [
+        at_work("a"),
+        waiting("b", 1.0),
+        waiting("c", 2.0, account="work"),
+        waiting("d", 3.0),
+        waiting("e", 4.0),
+    ]
+    found = admit(sessions, [limit(3)], PLENTY, gates=[gate])
+    assert started(found) == ["b", "d"], "one that is held takes no place"
+    assert reasons(found)["c"] == "the limit of work to end"
+    assert asked == [("b", ["a"]), ("c", ["a", "b"]), ("d", ["a", "b"])]
+
+
+# -- what comes after what ---------------------------------------------------------------------------------------------
+
+CHANGED: dict[str, Any] = {"place": Place("/w", "base", "/w/.git"), "head": "mine"}
+BADLY = Launch(1, {}, 1.0, ended=True, code=1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "ended"),
+    [
+        ({}, ""),
+        ({"stopped": True}, "first was stopped without landing"),
+        ({"stopped": True, **CHANGED}, "first was stopped without landing"),
+        ({"stopped": True, **CHANGED, "pr": PullRequest(1, "x", "main")}, "first was stopped without landing"),
+        ({**CHANGED, "pr": PullRequest(1, "x", "main", state="closed")}, "the pull request of first was closed"),
+        ({"stopped": True, **CHANGED, "pr": PullRequest(1, "x", "main", state="merged")}, ""),
+        ({"launch": BADLY}, "first failed"),
+        ({"launch": replace(BADLY, code=None, signal=9)}, "first failed"),
+        ({"launch": replace(BADLY, code=0)}, ""),
+        ({"launch": replace(BADLY, code=None, lost="the machine was restarted")}, ""),
+        ({"launch": replace(BADLY, stopped=True)}, ""),
+        ({"failure": Failure("preparing", "no space", "", 1.0)}, "first failed at preparing"),
+        ({"launch": BADLY, "run": 2, "launched_run": 1}, ""),
+        ({"wanted": "stop"}, ""),
+        ({"done": "all", "stopped": True}, ""),
+    ],
+)
+def test_whatever_did_not_land_keeps_those_behind_it_waiting(changes: dict[str, Any], ended: str) -> None:
+    first, last = replace(at_work("first"), **changes), waiting("last", after=("first",))
+    assert how_it_ended(first) == ended
+    assert not (ended and is_done(first))
+    [verdict] = admit([first, last], [], PLENTY)
+    if ended:
+        assert verdict.reason == f"your word: {ended}"
+        assert admit([first, replace(last, waived=("first",))], [], PLENTY) == [Verdict("last")], "a person's word"
+    else:
+        assert verdict.reason == ("" if is_done(first) else "first to be done")
+
+
+def test_a_review_is_done_when_it_is_over() -> None:
+    review = busy("r", kind="reviewer")
+    assert not is_done(review) and is_done(replace(review, stopped=True))
+    assert is_over(replace(at_work("a"), stopped=True)) and not is_over(at_work("a"))
+
+
+def test_a_stack_stands_on_what_was_stopped_but_not_on_what_was_given_up() -> None:
+    last = waiting("last", after=("first",), stack="first", base="b")
+    last = replace(last, base="b")
+    first = replace(at_work("first"), stopped=True, **CHANGED, pr=PullRequest(1, "x", "main", draft=False))
+    assert last.stacked and admit([first, last], [], PLENTY) == [Verdict("last")]
+    closed = replace(first, pr=PullRequest(1, "x", "main", state="closed"))
+    assert admit([closed, last], [], PLENTY) == [Verdict("last", "your word: the pull request of first was closed")]
+    empty = replace(at_work("first"), stopped=True)
+    assert reasons(admit([empty, last], [], PLENTY)) == {"last": "your word: first was stopped without landing"}
+
+
+# -- the whole ---------------------------------------------------------------------------------------------------------
+
+SLOTS = 8
+
+
+class World:
+    """Thirty tasks that come after one another at random, and agents that take their time; a clock that jumps from end to end."""
+
+    def __init__(self, seed: int, tasks: int = 30) -> None:
+        self.random = random.Random(seed)
+        self.now = 0.0
+        self.ends: dict[str, float] = {}
+        self.most = 0
+        names = [f"t{number:02}" for number in range(tasks)]
+        self.sessions = {}
+        for number, name in enumerate(names):
+            before = self.random.sample(names[:number], self.random.randint(0, min(number, 3)))
+            facts = waiting(name, float(number), after=tuple(before), priority=self.random.choice((0, 0, 0, 1, 5)))
+            self.sessions[name] = of(self.random.choice(("app", "zoo")), facts)
+        self.files = {name: frozenset(self.random.sample("abcdefgh", self.random.randint(0, 2))) for name in names}
+
+    def eligible(self) -> list[str]:
+        return [
+            name
+            for name, facts in self.sessions.items()
+            if not facts.admitted and all(is_done(self.sessions[other]) for other in facts.spec.after)
+        ]
+
+    def play(self) -> None:
+        while not all(is_done(facts) for facts in self.sessions.values()):
+            verdicts = admit([*self.sessions.values()], [limit(SLOTS, "app", "zoo")], PLENTY, expected=self.files)
+            for name in started(verdicts):
+                facts = self.sessions[name]
+                assert all(is_done(self.sessions[other]) for other in facts.spec.after), f"{name} was let in too early"
+                launch = Launch(1, {}, self.now)
+                activity = replace(facts.activity, state="active")
+                self.sessions[name] = replace(facts, admitted=True, launch=launch, launched_run=1, activity=activity)
+                self.ends[name] = self.now + self.random.expovariate(1.0)
+            self.most = max(self.most, len(self.ends))
+            assert len(self.ends) <= SLOTS
+            assert len(self.ends) == SLOTS or not self.eligible(), "a place is free, and somebody could have it"
+            assert self.ends, "nobody is at work, and not all is done"
+            name = min(self.ends, key=lambda one: self.ends[one])
+            self.now = self.ends.pop(name)
+            facts = self.sessions[name]
+            assert facts.launch is not None
+            ended = replace(facts.launch, ended=True, code=0)
+            self.sessions[name] = replace(facts, launch=ended, activity=replace(facts.activity, state="exited"))
+
+
+@pytest.mark.parametrize("part", range(5))
+def test_no_place_is_idle_while_somebody_could_have_it_and_nothing_starts_too_early(part: int) -> None:
+    most = []
+    for seed in range(100):
+        world = World(part * 100 + seed)
+        world.play()
+        most.append(world.most)
+    assert max(most) == SLOTS
+
+
+def crowd(count: int) -> list[SessionFacts]:
+    queued = [
+        of(f"p{number % 7}", waiting(f"s{number}", float(number), after=(f"s{number - 1}",) if number % 3 else ()))
+        for number in range(count)
+    ]
+    return [of("p0", at_work("w")), *queued]
+
+
+def test_a_decision_grows_no_faster_than_the_number_of_those_who_wait() -> None:
+    limits = [limit(4, *(f"p{number}" for number in range(7))), limit(2, "p1"), limit(3, "p2", profile="x")]
+
+    def decision(count: int) -> int:
+        sessions = crowd(count)
+        files = {facts.id: frozenset({f"f{index % 50}"}) for index, facts in enumerate(sessions)}
+        return calls(lambda: admit(sessions, limits, PLENTY, expected=files))
+
+    small, large = decision(200), decision(1000)
+    assert large < 6 * small
+
+
+def test_a_look_at_the_backlog_grows_no_faster_than_the_number_of_issues() -> None:
+    def look(count: int) -> int:
+        issues = {f"app#{number}": Issue(number, "app", f"i{number}", 1.0, 1.0) for number in range(1, count + 1)}
+        sessions = [waiting(f"s{number}", issue=str(number)) for number in range(1, count, 2)]
+        team = Team("app", (Taker("a", labels=("x",)), Taker("b")), auto=True)
+        return calls(lambda: plan(issues, sessions, [team], [limit(8)]))
+
+    small, large = look(200), look(1000)
+    assert large < 6 * small
+
+
+def test_places_are_shared_evenly_over_time() -> None:
+    """Three projects, one with ten times the work: while all want something, each has a third of the places."""
+    given: Counter[str] = Counter()
+    queues = {"a": 100, "b": 10, "c": 10}
+    sessions = [
+        of(name, waiting(f"{name}{number}", float(number))) for name, count in queues.items() for number in range(count)
+    ]
+    for _ in range(10):
+        for name in started(admit(sessions, [limit(3, "a", "b", "c")], PLENTY)):
+            given[name[0]] += 1
+            sessions = [facts for facts in sessions if facts.id != name]
+    assert given == {"a": 10, "b": 10, "c": 10}

@@ -1,0 +1,597 @@
+"""Usage limits with a clock that is moved by hand: who is held, who tries first, who follows when, and what a restart keeps."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from agent_orchestrator.base.home import Home
+from agent_orchestrator.config.scope import ConfigSet
+from agent_orchestrator.core import events as e
+from agent_orchestrator.core.effects import Effect, Runner
+from agent_orchestrator.core.engine import Flow
+from agent_orchestrator.core.events import Event, rfc3339
+from agent_orchestrator.core.facts import AccountHold, SessionFacts
+from agent_orchestrator.core.reactions import Intent
+from agent_orchestrator.core.rules import DEFAULT_RULES, Rule
+from agent_orchestrator.errors import NotFound
+from agent_orchestrator.fleet.notifications.quiet_hours import Quiet
+from agent_orchestrator.fleet.reactions.actions import Actions
+from agent_orchestrator.fleet.reactions.attachments import Gathering
+from agent_orchestrator.fleet.reactions.executor import Reacting
+from agent_orchestrator.fleet.reactions.message_text import Wording
+from agent_orchestrator.fleet.scheduling.admission import Admission
+from agent_orchestrator.fleet.scheduling.profile_match import Taker, Work, choose
+from agent_orchestrator.fleet.usage import account_limits as q
+from agent_orchestrator.fleet.usage.account_limits import Quota
+from agent_orchestrator.sessions.session_view import Views
+from agent_orchestrator.testing.memory import MemoryStore
+from tests.unit.core.world import Time, created
+from tests.unit.counting import calls
+from tests.unit.fleet.reactions.test_executor import NoMaterial
+
+HOUR = 3600.0
+
+
+class Unlimited:
+    def limits(self) -> tuple[()]:
+        return ()
+
+
+class Provider:
+    """What the agents' provider allows: by account and model, until when it refuses, and what it says of that."""
+
+    def __init__(self) -> None:
+        self.refuses: dict[str, tuple[float, float | None, str]] = {}
+        """Account → until when, what it tells as reset time, which model."""
+
+
+class Fleet:
+    """Sessions that start, work and are refused; everything but the agents is the daemon's own."""
+
+    def __init__(self, folder: Path, rules: Sequence[Rule] = DEFAULT_RULES) -> None:
+        self.time = Time()
+        self.folder = folder
+        self.rules = rules
+        self.store = MemoryStore()
+        self.provider = Provider()
+        self.heard = "transcript"
+        """Where a refusal is heard of."""
+        self.began: list[tuple[str, float]] = []
+        """Whose agent asked its model, and when."""
+
+    async def start(self) -> None:
+        self.time.timers.clear()
+        self.store = self.store.clone()
+        self.flow = Flow(self.store, self.time, lambda _project, _profile: self.rules)
+        quiet = Quiet(self.flow, lambda _project: None)
+        wording = Wording(Views(self.flow), lambda _project: ())
+        gathering = cast("Gathering", NoMaterial())
+        reacting = Reacting(self.flow, wording, gathering, Actions(self.flow), quiet, self._nobody)
+        self.quota = Quota(self.flow, lambda _facts: "", self.time.call_later)
+        reacting.may_go = self.quota.take
+        reacting.actions.holds = self.quota.holds
+        effects = {
+            **reacting.effects(),
+            "prepare": Effect(self._prepare),
+            "launch": Effect(self._launch),
+            "deliver": Effect(self._deliver),
+        }
+        self.runner = Runner(self.flow, effects, self.time.call_later)
+        self.admission = Admission(self.flow, Home(self.folder), cast("ConfigSet", Unlimited()), self._about)
+        self.admission.gates = [self.quota.gate]
+        self.quota.on_release.append(self.admission.look)
+        pending = await self.flow.start()
+        self.quota.start()
+        self.runner.start(pending)
+        self.admission.start()
+        await self.settle()
+
+    async def stop(self) -> None:
+        self.admission.close()
+        self.quota.close()
+        await self.runner.drain()
+        await self.flow.stop()
+
+    async def restart(self) -> None:
+        await self.stop()
+        await self.start()
+
+    async def _nobody(self, _facts: SessionFacts) -> bool:
+        return False
+
+    async def _about(self, _sessions: Sequence[SessionFacts]) -> dict[str, frozenset[str]]:
+        return {}
+
+    def _event(self, intent: Intent, body: e.Body, key: str, generation: int = 0) -> Event:
+        source = self.heard if isinstance(body, e.AgentLimit) else "spool"
+        return Event(body, self.time(), source, f"{intent.key}:{key}", "app", intent.session, generation)
+
+    async def _prepare(self, intent: Intent, _attempts: int) -> Sequence[Event]:
+        return [self._event(intent, e.WorkspaceCreated("/w", "b", "main", "c0", "c0", "/g"), "done")]
+
+    async def _launch(self, intent: Intent, _attempts: int) -> Sequence[Event]:
+        facts = self.flow.sessions[intent.session]
+        if later := self.quota.take(facts):
+            return [self._event(intent, e.StartPutOff(later.reason), "put-off")]
+        launched = self._event(intent, e.AgentLaunched({}), "done", intent.generation)
+        message = facts.next_message
+        taken = [self._event(intent, e.MessageDelivered(message.id), "taken", intent.generation)] if message else []
+        return [launched, *taken, *self._turn(intent, facts, intent.generation)]
+
+    async def _deliver(self, intent: Intent, _attempts: int) -> Sequence[Event]:
+        facts = self.flow.sessions[intent.session]
+        assert self.quota.take(facts) is None, "it may go on: it was its turn"
+        taken = self._event(intent, e.MessageDelivered(intent.args["message"]), "done")
+        return [taken, *self._turn(intent, facts, facts.generation)]
+
+    def _turn(self, intent: Intent, facts: SessionFacts, generation: int) -> list[Event]:
+        """The agent asks its model: an answer, or a refusal."""
+        self.began.append((facts.name, self.time()))
+        until, told, model = self.provider.refuses.get(q.account_of(facts), (0.0, None, ""))
+        active = self._event(intent, e.AgentActivity("active"), "active", generation)
+        if self.time() < until and q.same_model(model, facts.spec.model or ""):
+            return [active, self._event(intent, e.AgentLimit(told, model), "limit", generation)]
+        worked = self._event(intent, e.AgentUsage("m", 10, 10, usd=0.1), "usage", generation)
+        return [active, worked, self._event(intent, e.AgentTurnEnded("done so far."), "turn", generation)]
+
+    # -- use -----------------------------------------------------------------------------------------------------------
+
+    async def new(self, *names: str, **more: object) -> None:
+        await self.flow.append(*(created(f"app-{name}", self.time(), **more) for name in names))
+        await self.settle()
+
+    async def settle(self) -> None:
+        for _ in range(120):
+            await asyncio.sleep(0)
+
+    async def passes(self, seconds: float) -> None:
+        """Time goes by from timer to timer, and everything has its chance after each."""
+        end = self.time() + seconds
+        while self.time() < end:
+            coming = min((one.at for one in self.time.timers if not one.cancelled), default=end)
+            self.time.advance(max(0.0, min(coming, end) - self.time()))
+            await self.settle()
+
+    def who(self) -> list[str]:
+        return [name for name, _ in self.began]
+
+    def facts(self, name: str) -> SessionFacts:
+        return self.flow.sessions[f"app-{name}"]
+
+
+Play = Callable[[Fleet], Awaitable[None]]
+
+
+def played(*rules: Rule) -> Callable[[Play], Callable[[Path], None]]:
+    def decorate(play: Play) -> Callable[[Path], None]:
+        async def run(folder: Path) -> None:
+            fleet = Fleet(folder, rules or DEFAULT_RULES)
+            await fleet.start()
+            await play(fleet)
+            await fleet.stop()
+
+        def test(tmp_path: Path) -> None:
+            asyncio.run(run(tmp_path))
+
+        return test
+
+    return decorate
+
+
+NAMES = [f"s{number:02d}" for number in range(20)]
+
+
+@played()
+async def test_after_the_first_refusal_nobody_of_the_account_starts(fleet: Fleet) -> None:
+    fleet.provider.refuses["demo"] = (1000.0 + HOUR, 1000.0 + HOUR, "")
+    await fleet.new("first")
+    assert fleet.facts("first").activity.state == "limited"
+    await fleet.new(*NAMES)
+    await fleet.passes(600.0)
+    assert fleet.who() == ["first"]
+    for name in NAMES:
+        status = Views(fleet.flow).status(fleet.facts(name))
+        assert (status.name, status.waiting_for) == ("queued", "the usage limit of demo to end at 1970-01-01T01:16:40Z")
+
+
+@played()
+async def test_those_that_were_let_start_before_the_refusal_give_their_places_back(fleet: Fleet) -> None:
+    """All are admitted in one decision; the first that asks its model is refused, and no other asks."""
+    fleet.provider.refuses["demo"] = (1000.0 + HOUR, 1000.0 + HOUR, "")
+    held = fleet.runner.effects["launch"].run
+
+    async def late(intent: Intent, attempts: int) -> Sequence[Event]:
+        while intent.session != "app-s00" and not fleet.flow.home.accounts:
+            await asyncio.sleep(0)
+        return await held(intent, attempts)
+
+    fleet.runner.effects = {**fleet.runner.effects, "launch": Effect(late)}
+    await fleet.new(*NAMES)
+    assert all(fleet.facts(name).run == 2 for name in NAMES[1:]), "each was let start, and is put off"
+    assert fleet.who() == ["s00"]
+    assert not any(fleet.facts(name).admitted for name in NAMES[1:])
+    await fleet.passes(HOUR + 300.0)
+    assert sorted(set(fleet.who())) == NAMES, "all of them had their turn"
+
+
+@played()
+async def test_after_the_reset_one_tries_and_the_others_follow_a_few_seconds_apart(fleet: Fleet) -> None:
+    reset = 1000.0 + HOUR
+    fleet.provider.refuses["demo"] = (reset, reset, "")
+    await fleet.new("first")
+    await fleet.new(*NAMES)
+    fleet.began.clear()
+    await fleet.passes(HOUR - 1.0)
+    assert fleet.began == []
+    await fleet.passes(200.0)
+    assert fleet.who()[0] == "first", "who met the limit tries"
+    assert sorted(fleet.who()) == sorted(["first", *NAMES])
+    times = [at for _, at in fleet.began]
+    assert times[0] >= reset
+    gaps = [later - earlier for earlier, later in pairwise(times)]
+    assert min(gaps) >= q.APART and max(gaps) <= 1.5 * q.APART + 2.0, gaps
+    assert fleet.who()[1:] == NAMES, "in their order"
+
+
+@played()
+async def test_who_met_the_limit_goes_on_in_that_order_before_those_that_wait(fleet: Fleet) -> None:
+    met = ["d", "b", "c", "a"]
+    await fleet.new(*met)
+    fleet.began.clear()
+    for name in met:
+        fleet.time.now += 1.0
+        limit = e.AgentLimit(1000.0 + HOUR)
+        generation = fleet.facts(name).generation
+        await fleet.flow.append(Event(limit, fleet.time(), "spool", f"l{name}", "app", f"app-{name}", generation))
+        await fleet.settle()
+    await fleet.new("new")
+    await fleet.passes(HOUR + 60.0)
+    assert fleet.who() == [*met, "new"]
+
+
+@played()
+async def test_a_probe_that_is_refused_keeps_the_others_held(fleet: Fleet) -> None:
+    fleet.provider.refuses["demo"] = (1000.0 + 3 * HOUR, 1000.0 + HOUR, "")
+    await fleet.new("first")
+    await fleet.new(*NAMES)
+    await fleet.passes(HOUR + 300.0)
+    assert fleet.who() == ["first", "first"], "one tried, and was refused"
+    await fleet.passes(3 * HOUR + 600.0)
+    assert sorted(set(fleet.who())) == sorted(["first", *NAMES])
+
+
+@played()
+async def test_without_a_reset_time_the_pause_is_half_an_hour_and_grows(fleet: Fleet) -> None:
+    await grows(fleet)
+
+
+@played()
+async def test_the_pause_of_a_session_that_says_so_by_word_grows_too(fleet: Fleet) -> None:
+    fleet.heard = "spool"
+    await grows(fleet)
+
+
+async def grows(fleet: Fleet) -> None:
+    fleet.provider.refuses["demo"] = (1000.0 + 24 * HOUR, None, "")
+    await fleet.new("first")
+    await fleet.passes(12 * HOUR)
+    times = [at for _, at in fleet.began]
+    pauses = [later - earlier for earlier, later in pairwise(times)]
+    assert [round(pause / 60) for pause in pauses] == [30, 60, 120, 240, 240]
+
+
+async def lies(fleet: Fleet, name: str, resets_at: float | None) -> None:
+    """Something in a session writes a line to its spool; its provider refuses nothing."""
+    facts = fleet.facts(name)
+    event = Event(e.AgentLimit(resets_at), fleet.time(), "spool", f"lie {fleet.time()} {name}", "app", facts.id, 1)
+    await fleet.flow.append(event)
+    await fleet.settle()
+
+
+@pytest.mark.parametrize("told", [6 * 86400.0, None])
+def test_one_sessions_word_holds_itself_and_the_others_for_a_quarter_of_an_hour(
+    tmp_path: Path, told: float | None
+) -> None:
+    @played()
+    async def play(fleet: Fleet) -> None:
+        await fleet.new("liar")
+        await lies(fleet, "liar", None if told is None else fleet.time() + told)
+        fleet.began.clear()
+        await fleet.new(*NAMES[:3])
+        [row] = fleet.quota.accounts()
+        assert (row["state"], row["resetKnown"]) == ("held", False)
+        await fleet.passes(q.SPOKEN - 5.0)
+        assert fleet.who() == []
+        await fleet.passes(30.0)
+        assert fleet.who() == ["s00", "liar", *NAMES[1:3]], "one tried, and works: nobody waits any more"
+        assert [row["state"] for row in fleet.quota.accounts()] == ["free"]
+
+    play(tmp_path)
+
+
+@played()
+async def test_a_session_that_names_its_reset_by_word_goes_on_then_and_not_before(fleet: Fleet) -> None:
+    fleet.heard, reset = "spool", 1000.0 + 3 * HOUR
+    fleet.provider.refuses["demo"] = (reset, reset, "")
+    await fleet.new("first")
+    await fleet.passes(3 * HOUR - 10.0)
+    assert fleet.who() == ["first"] and Views(fleet.flow).status(fleet.facts("first")).name == "limited"
+    await fleet.passes(20.0)
+    assert fleet.who() == ["first", "first"]
+
+
+@played()
+async def test_a_second_sessions_word_holds_the_account_for_as_long_as_both_say(fleet: Fleet) -> None:
+    fleet.heard, reset = "spool", 1000.0 + 3 * HOUR
+    fleet.provider.refuses["demo"] = (reset, reset, "")
+    await fleet.new("first")
+    await fleet.new(*NAMES)
+    await fleet.passes(2 * HOUR)
+    assert fleet.who() == ["first", "s00"], "one tried, was refused, and no other asked"
+    await fleet.passes(HOUR + 300.0)
+    assert sorted(set(fleet.who())) == sorted(["first", *NAMES])
+
+
+@played()
+async def test_a_second_word_is_not_good_for_longer_than_the_first(fleet: Fleet) -> None:
+    await fleet.new("one", "two")
+    await lies(fleet, "one", fleet.time() + HOUR)
+    await lies(fleet, "two", fleet.time() + 6 * 86400.0)
+    held = q.is_held(fleet.quota.holds(), "demo", "", fleet.time())
+    assert held is not None and held.until == 1000.0 + HOUR
+    assert fleet.facts("two").limit_until == 1000.0 + 6 * 86400.0, "it waits as it said"
+
+
+@played()
+async def test_a_session_that_says_it_again_and_again_holds_nobody_twice(fleet: Fleet) -> None:
+    """Neither while the hold stands, nor when it is over, nor after it seemed to work."""
+    await fleet.new("liar")
+    end = fleet.time() + q.SPOKEN
+    for number in range(40):
+        await lies(fleet, "liar", fleet.time() + (60.0 if number % 2 else HOUR))
+        await fleet.passes(60.0)
+    await fleet.new("honest")
+    await fleet.passes(q.TRIAL + 10.0)
+    assert "honest" in fleet.who() and fleet.time() > end
+    generation = fleet.facts("liar").generation
+    works = Event(e.AgentActivity("active"), fleet.time(), "spool", "a", "app", "app-liar", generation)
+    await fleet.flow.append(works)
+    await lies(fleet, "liar", fleet.time() + HOUR)
+    await fleet.new("other")
+    await fleet.passes(q.TRIAL + 10.0)
+    assert "other" in fleet.who()
+
+
+@played()
+async def test_nobody_is_said_to_wait_for_a_word_that_holds_nobody(fleet: Fleet) -> None:
+    await fleet.new("liar")
+    await lies(fleet, "liar", fleet.time() + HOUR)
+    await fleet.passes(q.SPOKEN + q.OPENING + 60.0)
+    works = Event(e.AgentActivity("active"), fleet.time(), "spool", "works", "app", "app-liar", 1)
+    await fleet.flow.append(works)
+    await fleet.settle()
+    await lies(fleet, "liar", (again := fleet.time() + HOUR))
+    assert q.is_held(fleet.quota.holds(), "demo", "", fleet.time()) is None
+    told = [event.body for event in await fleet.flow.store.events(kind="notified")]
+    first, second = [body.message for body in told if isinstance(body, e.Notified)]
+    assert f"no other session of demo starts before {rfc3339(1000.0 + q.SPOKEN)}" in first
+    assert "no other session" not in second and f"this session goes on at {rfc3339(again)}" in second
+
+
+@played()
+async def test_a_word_is_remembered_across_a_restart(fleet: Fleet) -> None:
+    await fleet.new("liar")
+    await lies(fleet, "liar", fleet.time() + HOUR)
+    await fleet.passes(q.SPOKEN / 2)
+    await fleet.restart()
+    await lies(fleet, "liar", fleet.time() + HOUR)
+    held = q.is_held(fleet.quota.holds(), "demo", "", fleet.time())
+    assert held is not None and held.until == 1000.0 + q.SPOKEN
+
+
+@pytest.mark.parametrize(
+    ("held", "mine", "same"),
+    [
+        ("opus", "claude-opus-4-1-20250805", True),
+        ("Opus", "opus[1m]", True),
+        ("claude-opus-4-1", "anthropic/claude-opus-4-1-20250805", True),
+        ("gemini-2.5-pro-latest", "gemini-2.5-pro", True),
+        ("", "gpt-5", True),
+        ("gpt-5", "", True),
+        ("gpt-5", "gpt-5-mini", False),
+        ("gpt-5", "gpt-5.1", False),
+        ("sonnet", "opus", False),
+        ("o1", "foo1", False),
+    ],
+)
+def test_which_names_may_be_one_model(held: str, mine: str, same: bool) -> None:
+    assert q.same_model(held, mine) is q.same_model(mine, held) is same
+
+
+@pytest.mark.parametrize("told", [500.0, 1000.0 + 9 * 86400.0])
+def test_a_reset_time_that_cannot_be_is_none(told: float) -> None:
+    held = q.next_hold({}, "demo", "", told, 1000.0)
+    assert (held.until, held.named) == (1000.0 + q.UNKNOWN, False)
+
+
+@played()
+async def test_another_account_and_another_model_are_not_held(fleet: Fleet) -> None:
+    fleet.provider.refuses["demo"] = (1000.0 + HOUR, 1000.0 + HOUR, "opus")
+    await fleet.new("first", model="claude-opus-4-6")
+    await fleet.new("big", model="claude-opus-4-6")
+    await fleet.new("small", model="claude-sonnet-4-6")
+    await fleet.new("any")
+    await fleet.new("work", account="work", model="claude-opus-4-6")
+    await fleet.passes(60.0)
+    assert fleet.who() == ["first", "small", "work"]
+    assert fleet.facts("big").waiting_for.startswith("the usage limit of demo opus")
+    assert fleet.facts("any").waiting_for, "its model is not known: it may be that one"
+
+
+@played()
+async def test_a_message_to_a_session_of_a_held_account_goes_after_the_limit(fleet: Fleet) -> None:
+    await fleet.new("idle")
+    fleet.provider.refuses["demo"] = (1000.0 + HOUR, 1000.0 + HOUR, "")
+    await fleet.new("first")
+    later = fleet.quota.wait(fleet.facts("idle"))
+    assert later is not None and later.until == 1000.0 + HOUR
+
+
+@played()
+async def test_a_restart_keeps_the_hold_and_the_turns(fleet: Fleet) -> None:
+    reset = 1000.0 + HOUR
+    fleet.provider.refuses["demo"] = (reset, reset, "")
+    await fleet.new("first")
+    await fleet.new(*NAMES[:5])
+    await fleet.passes(HOUR / 2)
+    await fleet.restart()
+    fleet.began.clear()
+    await fleet.passes(HOUR / 2 - 10.0)
+    assert fleet.began == []
+    await fleet.passes(20.0)
+    assert fleet.who()[0] == "first"
+    await fleet.restart()
+    await fleet.passes(200.0)
+    assert sorted(fleet.who()) == sorted(["first", *NAMES[:5]]), "each once"
+
+
+@played()
+async def test_a_clock_that_jumps_ahead_lets_one_try_and_no_more(fleet: Fleet) -> None:
+    fleet.provider.refuses["demo"] = (1000.0 + 100 * HOUR, 1000.0 + HOUR, "")
+    await fleet.new("first")
+    await fleet.new(*NAMES[:5])
+    fleet.time.now += 3 * HOUR
+    await fleet.passes(60.0)
+    assert fleet.who() == ["first", "first"]
+
+
+@played()
+async def test_a_clock_that_jumps_back_holds_nobody_beyond_the_pause(fleet: Fleet) -> None:
+    fleet.time.now = 1e6
+    fleet.provider.refuses["demo"] = (1e6 + 1.0, None, "")
+    await fleet.new("first")
+    await fleet.new("second")
+    assert fleet.who() == ["first"]
+    fleet.time.now = 1e6 - 86400.0
+    for timer in fleet.time.timers:
+        timer.at = min(timer.at, fleet.time.now + 300.0)
+    fleet.provider.refuses.clear()
+    await fleet.passes(400.0)
+    assert sorted(fleet.who()) == ["first", "first", "second"]
+
+
+@played()
+async def test_a_person_may_lift_a_hold(fleet: Fleet) -> None:
+    fleet.provider.refuses["demo"] = (1001.0, 1000.0 + HOUR, "")
+    await fleet.new("first")
+    await fleet.new("second")
+    await fleet.passes(10.0)
+    assert fleet.who() == ["first"]
+    assert [row["state"] for row in fleet.quota.accounts()] == ["held"]
+    with pytest.raises(NotFound, match="held are: demo"):
+        await fleet.quota.release("claude")
+    assert (await fleet.quota.release("demo"))["released"] == ["demo"]
+    await fleet.settle()
+    await fleet.passes(15.0)
+    assert sorted(fleet.who()) == ["first", "first", "second"]
+    assert [row["state"] for row in fleet.quota.accounts()] == ["free"]
+
+
+@played(Rule("r", "usage-limit", action="notify"))
+async def test_where_the_rule_does_not_hold_nobody_is_held(fleet: Fleet) -> None:
+    fleet.provider.refuses["demo"] = (1000.0 + HOUR, 1000.0 + HOUR, "")
+    await fleet.new("first")
+    await fleet.new("second")
+    assert fleet.who() == ["first", "second"]
+
+
+@played()
+async def test_an_agent_that_ended_at_the_limit_is_started_again_after_it(fleet: Fleet) -> None:
+    """The account is held all the same, the session counts as limited and not as failed, and nobody is called for it."""
+    fleet.provider.refuses["demo"] = (1000.0 + HOUR, 1000.0 + HOUR, "")
+    turn = fleet._turn
+
+    def and_exits(intent: Intent, facts: SessionFacts, generation: int) -> list[Event]:
+        events = turn(intent, facts, generation)
+        refused = isinstance(events[-1].body, e.AgentLimit)
+        return [*events, fleet._event(intent, e.AgentExited(1), "end", generation)] if refused else events
+
+    fleet._turn = and_exits  # type: ignore[method-assign]
+    await fleet.new("first")
+    await fleet.new(*NAMES[:3])
+    await fleet.passes(30.0)
+    assert fleet.who() == ["first"]
+    assert Views(fleet.flow).status(fleet.facts("first")).name == "limited"
+    await fleet.restart()
+    await fleet.passes(HOUR + 60.0)
+    assert fleet.who() == ["first", "first", *NAMES[:3]]
+    told = [event.body for event in await fleet.flow.store.events(kind="notified")]
+    assert [body.trigger for body in told if isinstance(body, e.Notified)] == ["usage-limit"]
+
+
+@played()
+async def test_while_one_tries_and_has_no_answer_yet_the_others_wait(fleet: Fleet) -> None:
+    fleet.provider.refuses["demo"] = (1000.0 + HOUR, 1000.0 + HOUR, "")
+    await fleet.new("first")
+    await fleet.new(*NAMES[:3])
+    turn = fleet._turn
+    fleet._turn = lambda *given: turn(*given)[:1]  # type: ignore[method-assign]
+    await fleet.passes(HOUR + 40.0)
+    assert fleet.who() == ["first", "first"], "it thinks"
+    assert fleet.facts("s00").waiting_for.endswith("app-first tries whether it is over")
+    limit = e.AgentLimit(fleet.time() + HOUR)
+    await fleet.flow.append(Event(limit, fleet.time(), "transcript", "late", "app", "app-first", 1))
+    await fleet.passes(300.0)
+    assert fleet.who() == ["first", "first"]
+    fleet._turn = turn  # type: ignore[method-assign]
+    fleet.provider.refuses.clear()
+    await fleet.passes(HOUR)
+    assert fleet.who()[2:] == ["first", *NAMES[:3]]
+
+
+def test_the_jitter_is_each_sessions_own_and_always_the_same() -> None:
+    apart = [q.apart(name) for name in NAMES]
+    assert apart == [q.apart(name) for name in NAMES] and len(set(apart)) == len(NAMES)
+    assert all(q.APART <= one <= 1.5 * q.APART for one in apart)
+
+
+def test_a_hold_that_cannot_be_true_by_the_clock_is_over() -> None:
+    hold = AccountHold("demo", "", 5000.0, 1000.0)
+    assert q.ends(hold, 2000.0) == 5000.0
+    assert q.ends(replace(hold, until=2000.0 + 9 * 86400.0), 2000.0) == 2000.0
+    assert q.ends(replace(hold, named=False), 500.0) == 500.0
+
+
+def test_where_two_profiles_fit_the_one_whose_account_is_free_takes_the_work() -> None:
+    takers = [Taker("best", labels=("ui", "css"), held=True), Taker("other", labels=("ui",))]
+    found = choose(takers, Work(labels=("ui", "css")), {})
+    assert found is not None and found[0].name == "other"
+    alone = choose(takers[:1], Work(labels=("ui",)), {})
+    assert alone is not None and alone[0].name == "best", "it waits, rather than going to nobody"
+
+
+def test_which_account_is_held_is_told_by_account_and_model() -> None:
+    holds = {"work opus": AccountHold("work", "opus", 5000.0, 1000.0)}
+    assert q.is_held(holds, "work", "claude-opus-4-6", 2000.0) is not None
+    assert q.is_held(holds, "work", "claude-sonnet-4-6", 2000.0) is None
+    assert q.is_held(holds, "home", "claude-opus-4-6", 2000.0) is None
+    assert q.is_held(holds, "work", "claude-opus-4-6", 5000.0) is None
+
+
+@played()
+async def test_who_waits_for_a_held_account_is_asked_quickly_however_many_there_are(fleet: Fleet) -> None:
+    fleet.provider.refuses["demo"] = (1000.0 + HOUR, 1000.0 + HOUR, "")
+    await fleet.new("first")
+    await fleet.flow.append(*(created(f"app-n{number}", 1000.0) for number in range(1000)))
+    await fleet.settle()
+    waiting = [one for one in fleet.flow.sessions.values() if not one.admitted]
+    reasons: set[str] = set()
+    assert calls(lambda: reasons.update(fleet.quota.gate(facts, ()) for facts in waiting)) < 20 * len(waiting)
+    assert len(waiting) == 1000 and len(reasons) == 1

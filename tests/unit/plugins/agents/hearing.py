@@ -1,0 +1,99 @@
+"""A plugin that listens, driven step by step: what is written between two looks is what the test says."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from agent_orchestrator.protocols import AgentRun, Heard, Listens
+from agent_orchestrator.protocols.reports import Report
+
+Step = Callable[[], object]
+
+
+class Clock:
+    """Time that passes only while a plugin waits; `after` lets something happen meanwhile."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.due: list[tuple[float, Step]] = []
+
+    def __call__(self) -> float:
+        return self.now
+
+    def after(self, seconds: float, step: Step) -> None:
+        self.due.append((self.now + seconds, step))
+
+    def pass_by(self, seconds: float) -> None:
+        self.now += seconds
+        for due in [one for one in self.due if one[0] <= self.now]:
+            self.due.remove(due)
+            due[1]()
+
+
+CLOCK = Clock()
+
+
+class Steps:
+    """`protocols.Changes`: each look is followed by the next step; after the last one the agent has ended."""
+
+    def __init__(self, steps: Sequence[Step]) -> None:
+        self.steps = list(steps)
+        self.watched: list[Path] = []
+        self.patience: list[float | None] = []
+
+    def watch(self, path: Path) -> None:
+        self.watched.append(path)
+
+    async def next(self, within: float | None = None) -> bool:
+        self.patience.append(within)
+        if within is not None:
+            CLOCK.pass_by(within)  # nothing changed: the time was up
+            return True
+        if not self.steps:
+            return False
+        self.steps.pop(0)()
+        return True
+
+
+def make_run(
+    folder: Path,
+    steps: Sequence[Step] = (),
+    memo: Mapping[str, str] | None = None,
+    cursors: Mapping[str, int] | None = None,
+) -> AgentRun:
+    """A launch whose files are below `folder`."""
+
+    async def screen() -> str:
+        return ""
+
+    (folder / "workspace").mkdir(exist_ok=True)
+    (folder / "private").mkdir(exist_ok=True)
+    log = folder / "private" / "terminal.log"
+    log.touch()
+    return AgentRun(
+        session="app-fix",
+        generation=1,
+        pid=1,
+        started="1",
+        workspace=folder / "workspace",
+        private=folder / "private",
+        log=log,
+        conversation=None,
+        memo=memo or {},
+        cursors=cursors or {},
+        changes=Steps(steps),
+        screen=screen,
+        ended=asyncio.Event(),
+    )
+
+
+async def heard(agent: Listens, run: AgentRun) -> list[Heard]:
+    """Everything that is heard until the agent has ended."""
+    return [one async for one in agent.listen(run)]
+
+
+def reports(found: Sequence[Heard]) -> list[Report]:
+    """What was told, in order."""
+    return [report for one in found for report in one.reports]

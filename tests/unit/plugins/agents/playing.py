@@ -1,0 +1,117 @@
+"""A launch that a test plays: it writes the agent's records and screen, and hears what the plugin makes of them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from agent_orchestrator.protocols import AgentRun, Heard, Listens
+from agent_orchestrator.protocols import reports as r
+
+
+class Nudges:
+    """`protocols.Changes`: a test says when something changed, when time is up, and when the agent has ended."""
+
+    def __init__(self, ended: asyncio.Event) -> None:
+        self.ended = ended
+        self.waits = asyncio.Event()
+        self._changed = asyncio.Event()
+
+    def watch(self, path: Path) -> None:
+        """A test nudges."""
+
+    def nudge(self) -> None:
+        self.waits.clear()
+        self._changed.set()
+
+    async def next(self, within: float | None = None) -> bool:
+        del within
+        self.waits.set()
+        if not self.ended.is_set():
+            await self._changed.wait()
+        self._changed.clear()
+        return not self.ended.is_set()
+
+
+@dataclass
+class Play:
+    """One launch of one plugin."""
+
+    agent: Listens
+    folder: Path
+    memo: Mapping[str, str]
+    conversation: str | None = None
+    cursors: Mapping[str, int] = field(default_factory=dict)
+    visible: str = ""
+    heard: list[Heard] = field(default_factory=list)
+
+    async def __aenter__(self) -> Play:
+        self.ended = asyncio.Event()
+        self.changes = Nudges(self.ended)
+        self.log = self.folder / "terminal.log"
+        self.log.touch()
+        self.run = AgentRun(
+            session="app-x",
+            generation=1,
+            pid=1,
+            started="1",
+            workspace=self.folder / "workspace",
+            private=self.folder,
+            log=self.log,
+            conversation=self.conversation,
+            memo=self.memo,
+            cursors=self.cursors,
+            changes=self.changes,
+            screen=self._screen,
+            ended=self.ended,
+        )
+        self._task = asyncio.get_running_loop().create_task(self._listen(self.run))
+        await self._settle()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self.ended.set()
+        self.changes.nudge()
+        await asyncio.wait_for(self._task, 60)
+
+    async def _screen(self) -> str:
+        return self.visible
+
+    async def _listen(self, run: AgentRun) -> None:
+        async for heard in self.agent.listen(run):
+            self.heard.append(heard)
+
+    async def _settle(self) -> None:
+        waits = asyncio.get_running_loop().create_task(self.changes.waits.wait())
+        await asyncio.wait([waits, self._task], timeout=60, return_when=asyncio.FIRST_COMPLETED)
+        if self._task.done():
+            self._task.result()
+
+    async def after(self, path: Path | None = None, *records: Mapping[str, Any], prints: str = "") -> list[Any]:
+        """Write records to a file of the agent's and text to its terminal; what is heard of that."""
+        before = len(self.heard)
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("a", encoding="utf-8") as file:
+                file.writelines(json.dumps(record) + "\n" for record in records)
+        with self.log.open("a", encoding="utf-8") as file:
+            file.write(prints)
+        self.changes.nudge()
+        await self._settle()
+        return [report for heard in self.heard[before:] for report in heard.reports]
+
+    def told(self) -> dict[str, int]:
+        """How far each place was read: what a later reading is given."""
+        return {heard.place: heard.end for heard in self.heard if heard.place}
+
+
+def kinds(reports: list[Any]) -> list[str]:
+    """What was reported, in short."""
+    return [
+        str(report.state) if isinstance(report, r.ActivityReport) else type(report).__name__.removesuffix("Report")
+        for report in reports
+    ]

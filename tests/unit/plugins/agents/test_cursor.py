@@ -1,0 +1,97 @@
+"""Cursor's agent: how it is started, and what its transcript and its screen tell."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_orchestrator.base.host import LocalHost
+from agent_orchestrator.plugins.agents import cursor
+from agent_orchestrator.plugins.agents.cursor import Cursor, project_key, text_of
+from agent_orchestrator.plugins.agents.shared.journals import MOST_BESIDE
+from agent_orchestrator.protocols import AgentContext
+from tests.unit.plugins.agents.playing import Play, kinds
+
+pytestmark = pytest.mark.anyio
+
+
+def record(role: str, text: str) -> dict[str, Any]:
+    return {"role": role, "message": {"content": [{"type": "text", "text": text}]}}
+
+
+@pytest.fixture(autouse=True)
+def looks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cursor, "LOOK_EVERY", 0.0)
+
+
+async def test_a_turn(tmp_path: Path) -> None:
+    transcripts = tmp_path / "transcripts"
+    launch = Play(Cursor({}, LocalHost()), tmp_path, {"folder": str(transcripts), "before": "old"})
+    async with launch:
+        chat = transcripts / "c1/c1.jsonl"
+        launch.visible = " ⬢ Working\n ctrl+c to stop"
+        began = await launch.after(chat, record("user", "<user_query>\nFix it\n</user_query>"))
+        assert kinds(began) == ["Conversation", "Took", "active"]
+        assert (began[0].conversation, began[1].text) == ("c1", "Fix it")
+        launch.visible = "Run this command?\n Run (once) (y)"
+        assert kinds(await launch.after(prints=".")) == ["blocked"]
+        launch.visible = " ctrl+c to stop"
+        assert kinds(await launch.after(prints=".")) == ["active"]
+        launch.visible = " → Add a follow-up"
+        (ended,) = await launch.after(chat, record("assistant", "Done one"), prints=".")
+        assert ended.text == "Done one"
+
+
+def test_text_without_a_tag() -> None:
+    assert text_of(record("user", "plain")) == "plain"
+    assert text_of({"role": "user"}) == ""
+
+
+def test_a_folders_name() -> None:
+    assert project_key(Path("/no-such/My.App_x")) == "no-such-My-App-x"
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> AgentContext:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/cursor-agent").write_text("#!/bin/sh\n")
+    (tmp_path / "bin/cursor-agent").chmod(0o755)
+    return AgentContext(
+        session="app-x",
+        project="app",
+        workspace=tmp_path,
+        branch="feature/x",
+        base="main",
+        prompt="Fix it",
+        task="Fix it",
+        task_file=tmp_path / "task.md",
+        private=tmp_path,
+        env={"PATH": str(tmp_path / "bin"), "HOME": str(tmp_path)},
+    )
+
+
+async def test_how_it_is_started(context: AgentContext) -> None:
+    agent = Cursor({}, LocalHost())
+    assert (await agent.launch(context)).argv[1:] == ("--trust", "Fix it")
+    made = await agent.launch(replace(context, permissions="plan", model="auto", resume="c1", message="-x"))
+    assert made.argv[1:] == ("--trust", "--model", "auto", "--mode", "plan", "--resume=c1", " -x")
+    assert (await agent.launch(replace(context, resume="", permissions="full"))).argv[1:] == (
+        "--trust",
+        "--force",
+        "--continue",
+    )
+
+
+async def test_of_chats_without_end_the_latest_are_looked_at(context: AgentContext) -> None:
+    folder = context.workspace / ".cursor/projects" / project_key(context.workspace) / "agent-transcripts"
+    for number in range(MOST_BESIDE + 50):
+        chat = folder / f"c{number}/c{number}.jsonl" if number % 2 else folder / f"c{number}.jsonl"
+        chat.parent.mkdir(parents=True, exist_ok=True)
+        chat.touch()
+        os.utime(chat, (number, number))
+    known = (await Cursor({}, LocalHost()).launch(context)).memo["before"].split("\n")
+    assert known == [f"c{number}" for number in range(50, MOST_BESIDE + 50)]

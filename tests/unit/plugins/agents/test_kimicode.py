@@ -1,0 +1,220 @@
+"""Kimi Code's wire log, as 2.1.0 writes it, and what becomes of it."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_orchestrator.base.host import LocalHost
+from agent_orchestrator.plugins.agents.kimicode import KimiCode, Wire, folder_key, own_node
+from agent_orchestrator.plugins.agents.shared.journals import MOST_BESIDE
+from agent_orchestrator.protocols import Activity, AgentContext, Held
+from agent_orchestrator.protocols import reports as r
+from tests.unit.plugins.agents.playing import Play, kinds
+
+pytestmark = pytest.mark.anyio
+
+SESSION = "session_e7dd8e38-fd75-4df3-82ed-7808792bbd8a"
+USAGE = {"inputOther": 1200, "output": 50, "inputCacheRead": 300, "inputCacheCreation": 20}
+READY = " ╭────╮\n │ >                    │\n ╰────╯"
+
+
+def record(kind: str, /, **more: Any) -> dict[str, Any]:
+    return {"type": kind, "agentId": "main", **more, "time": 1794744009000}
+
+
+def prompt(text: str, kind: str = "user") -> dict[str, Any]:
+    return record("turn.prompt", input=[{"type": "text", "text": text}], origin={"kind": kind}, turnId=0)
+
+
+def step(kind: str, /, **more: Any) -> dict[str, Any]:
+    return record("context.append_loop_event", event={"type": kind, "turnId": "0", **more})
+
+
+def said(text: str) -> dict[str, Any]:
+    return step("content.part", part={"type": "text", "text": text})
+
+
+USED = record("usage.record", model="scripted/gpt-5", usage=USAGE, usageScope="turn")
+
+
+def wire_of(tmp_path: Path, session: str = SESSION, agent: str = "main") -> Path:
+    folder = tmp_path / "home/sessions" / folder_key(tmp_path / "workspace")
+    return folder / session / "agents" / agent / "wire.jsonl"
+
+
+def play(tmp_path: Path, **memo: str) -> Play:
+    return Play(KimiCode({}, LocalHost()), tmp_path, {"home": str(tmp_path / "home"), "prompt": "yes", **memo})
+
+
+async def test_a_turn(tmp_path: Path) -> None:
+    wire = wire_of(tmp_path)
+    async with play(tmp_path) as launch:
+        began = await launch.after(wire, record("metadata"), prompt("Fix it"))
+        assert kinds(began) == ["Conversation", "Took", "active"]
+        assert (began[0].conversation, began[1].text) == (SESSION, "Fix it")
+        (used,) = await launch.after(wire, step("step.begin"), USED, said("I look."), step("tool.call", name="Bash"))
+        assert (used.model, used.input, used.output, used.cache_read, used.cache_write) == ("gpt-5", 1200, 50, 300, 20)
+        end = record("turn.ended", turnId=0, reason="completed")
+        (ended,) = await launch.after(wire, step("step.begin"), said("Done "), said("one"), end)
+        assert ended.text == "Done one"
+
+
+async def test_a_permission(tmp_path: Path) -> None:
+    wire = wire_of(tmp_path)
+    shown = {"kind": "command", "command": "touch a", "cwd": str(tmp_path / "workspace")}
+    request = {"toolName": "Bash", "action": "Running: touch a", "display": shown}
+    async with play(tmp_path) as launch:
+        await launch.after(wire, prompt("Fix it"))
+        asked = record("interaction.request", id="approval_1", kind="approval", request=request)
+        (report,) = await launch.after(wire, asked)
+        assert (report.tool, report.command, report.request) == ("Bash", "touch a", "approval_1")
+        assert kinds(await launch.after(wire, record("interaction.resolved", id="approval_1"))) == ["active"]
+        elsewhere = {**request, "display": {**shown, "cwd": "/x y"}}
+        (other,) = await launch.after(wire, record("interaction.request", id="3", kind="approval", request=elsewhere))
+        assert other.command == "cd '/x y' && touch a", "another folder makes another command of it"
+        file = {"display": {"path": str(tmp_path / "workspace/src/a.py")}, "toolName": "Write"}
+        (edit,) = await launch.after(wire, record("interaction.request", id="2", kind="approval", request=file))
+        assert (edit.tool, edit.command) == ("edit", "src/a.py")
+
+
+def test_a_question_is_answered_by_a_person_in_its_terminal() -> None:
+    questions = {"questions": [{"question": "Which one?"}]}
+    (report,) = Wire(Path("/w")).take(record("interaction.request", id="1", kind="question", request=questions))
+    assert isinstance(report, r.ActivityReport) and report.state == Activity.BLOCKED and "Which one?" in report.detail
+
+
+async def test_retries_an_interruption_and_an_error(tmp_path: Path) -> None:
+    wire = wire_of(tmp_path)
+    failed = {"nextAttempt": 2, "maxAttempts": 10, "errorMessage": "500 scripted error 500", "statusCode": 500}
+    async with play(tmp_path) as launch:
+        await launch.after(wire, prompt("Fix it"))
+        (retry,) = await launch.after(wire, record("turn.step.retrying", **failed))
+        assert (retry.state, retry.detail) == (Activity.RETRYING, "500 scripted error 500 (attempt 2 of 10)")
+        assert kinds(await launch.after(wire, USED)) == ["Usage", "active"]
+        assert kinds(await launch.after(wire, record("turn.ended", reason="cancelled"))) == ["interrupted"]
+        error = {"code": "provider.api_error", "message": "400 scripted error 400"}
+        (report,) = await launch.after(
+            wire, prompt("x", "injection"), record("turn.ended", reason="failed", error=error)
+        )
+        assert (report.state, report.detail) == (Activity.INTERRUPTED, "API error: 400 scripted error 400")
+
+
+async def test_a_subagents_use_counts_and_its_words_do_not(tmp_path: Path) -> None:
+    async with play(tmp_path) as launch:
+        await launch.after(wire_of(tmp_path), prompt("Fix it"))
+        inner = [prompt("inner"), USED, said("inner words"), record("turn.ended", reason="completed")]
+        assert kinds(await launch.after(wire_of(tmp_path, agent="a1"), *inner)) == ["Usage"]
+
+
+async def test_a_plan_is_progress(tmp_path: Path) -> None:
+    todos = [{"title": "one", "status": "done"}, {"title": "two", "status": "in_progress"}, {"title": "three"}]
+    async with play(tmp_path) as launch:
+        await launch.after(wire_of(tmp_path), prompt("Fix it"))
+        (report,) = await launch.after(wire_of(tmp_path), step("tool.call", name="TodoList", args={"todos": todos}))
+        assert (report.done, report.total, report.step) == (1, 3, "two")
+
+
+async def test_a_restored_one_is_idle_when_its_prompt_is_there(tmp_path: Path) -> None:
+    wire = wire_of(tmp_path)
+    first = play(tmp_path)
+    async with first:
+        await first.after(wire, prompt("Fix it"))
+    before = json.dumps({SESSION: wire.stat().st_size})
+    later = replace(play(tmp_path, prompt="", before=before), conversation=SESSION, cursors=first.told())
+    async with later:
+        later.visible = READY
+        assert kinds(await later.after()) == ["idle"]
+        assert kinds(await later.after(wire, prompt("Again"))) == ["Took", "active"]
+
+
+# -- launching ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> AgentContext:
+    for folder in ("bin", "workspace", "private", "home"):
+        (tmp_path / folder).mkdir(parents=True)
+    for program in ("kimi", "node"):
+        (tmp_path / "bin" / program).write_text("#!/bin/sh\n")
+        (tmp_path / "bin" / program).chmod(0o755)
+    return AgentContext(
+        session="app-x",
+        project="app",
+        workspace=tmp_path / "workspace",
+        branch="feature/x",
+        base="main",
+        prompt="Fix it\n\nrules",
+        task="Fix it",
+        system="Work here.",
+        task_file=tmp_path / "private/task.md",
+        private=tmp_path / "private",
+        env={"PATH": f"/usr/bin:{tmp_path / 'bin'}", "HOME": str(tmp_path / "home")},
+    )
+
+
+async def test_its_rules_and_its_task_are_typed(context: AgentContext) -> None:
+    made = await KimiCode({}, LocalHost()).launch(replace(context, permissions="full", model="k2"))
+    assert made.argv[1:] == ("--model", "k2", "--auto")
+    assert made.paste == "<rules>\nWork here.\n</rules>\n\nFix it"
+
+
+async def test_it_runs_on_the_node_beside_it(context: AgentContext, tmp_path: Path) -> None:
+    made = await KimiCode({}, LocalHost()).launch(context)
+    assert made.env["PATH"].split(":")[0] == str(tmp_path / "bin")
+    assert own_node(str(tmp_path / "private/kimi"), {}) == {}
+
+
+async def test_its_folder_is_trusted(context: AgentContext, tmp_path: Path) -> None:
+    await KimiCode({}, LocalHost()).launch(context)
+    (trusted,) = (tmp_path / "home/.kimi-code/workspace-trust").iterdir()
+    assert json.loads(trusted.read_text())["root"] == str(tmp_path / "workspace")
+
+
+def test_a_folders_name_is_as_the_cli_makes_it() -> None:
+    assert folder_key(Path("/tmp/no-such-folder/My App")).startswith("wd_my-app_")
+    assert folder_key(Path("/")) == "wd_workspace_e3b0c44298fc"
+
+
+async def test_it_is_resumed(context: AgentContext) -> None:
+    made = await KimiCode({}, LocalHost()).launch(replace(context, resume=SESSION, message="And now?"))
+    assert made.argv[1:] == ("--session", SESSION) and made.paste == "And now?"
+    made = await KimiCode({}, LocalHost()).launch(replace(context, resume=""))
+    assert made.argv[1:] == ("--continue",) and made.paste is None and made.waits
+
+
+@pytest.mark.parametrize(("shown", "unsent"), [("fix it now", True), ("", False), ("somebody else's", False)])
+def test_a_text_that_was_not_sent_off_is_seen(shown: str, unsent: bool) -> None:
+    screen = f" ✨ old words\n ╭──╮\n │ > {shown}        │\n ╰──╯"
+    assert KimiCode({}, LocalHost()).unsent(screen, "fix it\nnow, please") == unsent
+
+
+async def test_nothing_is_typed_into_a_dialog(tmp_path: Path) -> None:
+    agent = KimiCode({}, LocalHost())
+    async with play(tmp_path) as launch:
+        launch.visible = "   ↑/↓ select · 1/2/3/4 choose · ↵ confirm"
+        assert isinstance(await agent.deliver(launch.run, "m", "x", interrupt=False), Held)
+        launch.visible = "❯"
+        assert await agent.deliver(launch.run, "m", "x", interrupt=False) is None
+
+
+async def test_of_sessions_without_end_the_latest_are_looked_at(context: AgentContext, tmp_path: Path) -> None:
+    folder = tmp_path / "home/.kimi-code/sessions" / folder_key(context.workspace)
+    for number in range(MOST_BESIDE + 50):
+        wire = folder / f"session_{number}/agents/main/wire.jsonl"
+        wire.parent.mkdir(parents=True)
+        wire.touch()
+        os.utime(wire, (number, number))
+    known = json.loads((await KimiCode({}, LocalHost()).launch(context)).memo["before"])
+    assert set(known) == {f"session_{number}" for number in range(50, MOST_BESIDE + 50)}
+
+
+async def test_a_session_that_began_in_another_folder_is_heard(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "home/sessions/wd_other" / SESSION / "agents/main/wire.jsonl"
+    async with replace(play(tmp_path), conversation=SESSION) as launch:
+        assert kinds(await launch.after(elsewhere, prompt("Fix it"))) == ["Took", "active"]

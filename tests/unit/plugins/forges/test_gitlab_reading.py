@@ -1,0 +1,196 @@
+"""What a merge request as GitLab tells it comes to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent_orchestrator.plugins.forges.gitlab.merge_request_reader import (
+    Parts,
+    blocked,
+    checks_of,
+    job_state,
+    landed_as,
+    mergeable,
+    plain_title,
+    pull_state,
+)
+from agent_orchestrator.plugins.forges.gitlab.people import Members
+from agent_orchestrator.protocols.forge import Author
+
+
+@pytest.mark.parametrize(
+    ("told", "plain", "conflicts", "means"),
+    [
+        ("mergeable", "can_be_merged", False, "yes"),
+        ("checking", "checking", False, "unknown"),
+        ("unchecked", "unchecked", False, "unknown"),
+        ("preparing", "can_be_merged", False, "unknown"),
+        ("approvals_syncing", "can_be_merged", False, "unknown"),
+        ("not_approved", "can_be_merged", False, "yes"),
+        ("not_approved", "unchecked", False, "unknown"),
+        ("conflict", "cannot_be_merged", True, "no"),
+        ("draft_status", "cannot_be_merged", True, "no"),
+        ("draft_status", "cannot_be_merged_recheck", True, "unknown"),
+        ("need_rebase", "can_be_merged", False, "yes"),
+        ("something_new", "", False, "unknown"),
+        ("", "", False, "unknown"),
+    ],
+)
+def test_does_it_conflict(told: str, plain: str, conflicts: bool, means: str) -> None:
+    given = {"detailed_merge_status": told, "merge_status": plain, "has_conflicts": conflicts}
+    assert mergeable(given) == means
+
+
+@pytest.mark.parametrize(
+    ("told", "says"),
+    [
+        ("mergeable", ""),
+        ("draft_status", ""),
+        ("conflict", ""),
+        ("checking", ""),
+        ("not_approved", "an approving review is required"),
+        ("requested_changes", "changes are requested"),
+        ("something_new", "GitLab says something_new"),
+    ],
+)
+def test_what_it_demands(told: str, says: str) -> None:
+    assert blocked({"detailed_merge_status": told}) == says
+
+
+@pytest.mark.parametrize(
+    ("title", "plain"),
+    [
+        ("Draft: Fix", "Fix"),
+        ("[Draft] Fix", "Fix"),
+        ("(draft) Fix", "Fix"),
+        ("Drafting a letter", "Drafting a letter"),
+        ("Fix draft: it", "Fix draft: it"),
+    ],
+)
+def test_a_drafts_title(title: str, plain: str) -> None:
+    assert plain_title(title) == plain
+
+
+def test_the_commit_that_it_landed_as() -> None:
+    every = {"merge_commit_sha": "m", "squash_commit_sha": "s", "sha": "h"}
+    assert landed_as(every) == "m"
+    assert landed_as({**every, "merge_commit_sha": None}) == "s"
+    assert landed_as({"merge_commit_sha": None, "squash_commit_sha": None, "sha": "h"}) == "h"
+
+
+@pytest.mark.parametrize("status", ["created", "pending", "manual", "scheduled", "waiting_for_resource", "preparing"])
+def test_what_has_not_begun_is_queued(status: str) -> None:
+    assert job_state({"status": status}) == "queued"
+
+
+def test_an_unknown_state_is_no_success() -> None:
+    assert job_state({"status": "exploded"}) == "failure"
+
+
+PIPELINE = {"id": 7, "project_id": 3, "status": "failed", "web_url": "http://x", "yaml_errors": None}
+
+
+def job(number: int, name: str, status: str, **more: Any) -> dict[str, Any]:
+    return {"id": number, "name": name, "status": status, "stage": "test", **more}
+
+
+def test_the_newest_of_a_name_counts() -> None:
+    [check] = checks_of({**PIPELINE, "status": "success"}, [job(2, "t", "success"), job(1, "t", "failed")])
+    assert (check.id, check.state, check.job) == ("2", "success", "3/2")
+
+
+def test_a_pipeline_that_its_jobs_do_not_explain_is_a_check_itself() -> None:
+    assert [(one.name, one.state) for one in checks_of(PIPELINE, [job(1, "t", "success")])] == [
+        ("pipeline", "failure"),
+        ("t", "success"),
+    ][::-1]
+    assert [one.state for one in checks_of({**PIPELINE, "status": "running"}, [])] == ["running"]
+    assert checks_of(None, [job(1, "t", "failed")]) == ()
+
+
+WHOLE = {"iid": 4, "target_project_id": 3, "state": "opened", "sha": "h", "title": "T", "source_branch": "x"}
+
+
+def people(who: Any) -> Author:
+    return Author(str((who or {}).get("username")), "person", "yes")
+
+
+def test_what_could_not_be_read_is_named_and_nothing_follows_from_it() -> None:
+    parts = Parts(WHOLE, None, None, None, None, PIPELINE)
+    state = pull_state(parts, people, "me")
+    assert state.unread == ("checks", "comments", "reviews")
+    assert (state.checks, state.checks_expected, state.reviews, state.comments) == ((), None, (), ())
+    assert (state.id, state.number, state.mergeable) == ("3!4", 4, "unknown")
+
+
+def note(number: int, who: str, body: str, at: str, **more: Any) -> dict[str, Any]:
+    return {"id": number, "author": {"username": who}, "body": body, "created_at": at, "system": False, **more}
+
+
+def test_an_approval_has_one_name_before_and_after_it_was_written_down_and_when_it_is_withdrawn() -> None:
+    written = note(3, "rev", "approved this merge request", "2026-01-01T12:00:00Z", system=True)
+    discussions = [{"id": "d", "individual_note": True, "notes": [written]}]
+    approvals = {"approved_by": [{"user": {"username": "rev"}}]}
+    found = [
+        pull_state(Parts(WHOLE, given, said, [], [], None), people, "me").reviews
+        for given, said in ((approvals, []), (approvals, discussions), ({"approved_by": []}, discussions))
+    ]
+    assert [[(one.id, one.verdict) for one in reviews] for reviews in found] == [
+        [("approved-rev", "approved")],
+        [("approved-rev", "approved")],
+        [("approved-rev", "commented")],
+    ]
+
+
+def test_requested_changes_have_one_name_each_time_also_before_they_are_written_down() -> None:
+    first, second = (note(k, "rev", "requested changes", f"2026-01-01T1{k}:00:00Z", system=True) for k in (1, 2))
+    wanting = [{"user": {"username": "rev"}, "state": "requested_changes"}]
+    found = []
+    for written in ([], [first], [first, second]):
+        discussions = [{"id": "d", "individual_note": True, "notes": written}]
+        state = pull_state(Parts(WHOLE, {}, discussions, wanting, [], None), people, "me")
+        found.append([(one.id, one.verdict) for one in state.reviews])
+    assert found == [
+        [("changes-rev", "changes_requested")],
+        [("changes-rev", "changes_requested")],
+        [("changes-rev", "commented"), ("changes-rev-2", "changes_requested")],
+    ]
+
+
+def test_what_somebody_did_and_what_he_said_are_told_apart() -> None:
+    said = [
+        note(1, "rev", "requested changes", "2026-01-01T10:00:00Z", system=True),
+        note(2, "me", "added 1 commit\n\n<ul>", "2026-01-01T11:00:00Z", system=True),
+        note(3, "rev", "approved this merge request", "2026-01-01T12:00:00Z", system=True),
+        note(4, "eve", "approved this merge request", "2026-01-01T12:30:00Z", system=False),
+    ]
+    discussions = [{"id": f"d{one['id']}", "individual_note": True, "notes": [one]} for one in said]
+    approvals = {"approved_by": [{"user": {"username": "rev"}}, {"user": {"username": "old"}, "approved_at": None}]}
+    state = pull_state(Parts(WHOLE, approvals, discussions, [], [], None), people, "me")
+    assert [(one.id, one.verdict, one.author.name, one.head) for one in state.reviews] == [
+        ("changes-rev", "commented", "rev", ""),
+        ("approved-rev", "approved", "rev", "h"),
+        ("approved-old", "approved", "old", "h"),
+    ]
+    assert [one.author.name for one in state.comments] == ["eve"]
+
+
+def test_who_is_a_bot_and_who_is_gone() -> None:
+    members = Members(lambda: 0.0)
+    assert members.author({"id": 1, "username": "project_12_bot_5aff0e"}).kind == "bot"
+    assert members.author({"id": 1, "username": "group_12_bot"}).kind == "bot"
+    assert members.author({"id": 1, "username": "renovate", "bot": True}).kind == "bot"
+    assert members.author({"id": 1, "username": "robot_fan"}) == Author("robot_fan", "person", "unknown")
+    for gone in (None, {}, {"id": 5, "username": "ghost"}):
+        assert members.author(gone) == Author("ghost", "person", "no")
+
+
+@given(st.text(max_size=20), st.text(max_size=20), st.booleans())
+def test_any_words_of_gitlab_are_taken(told: str, plain: str, conflicts: bool) -> None:
+    given = {"detailed_merge_status": told, "merge_status": plain, "has_conflicts": conflicts}
+    assert mergeable(given) in ("yes", "no", "unknown")
+    assert isinstance(blocked(given), str)

@@ -1,0 +1,151 @@
+"""Text from outside as plain text: by whichever door it comes, and as whatever it is shown."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent_orchestrator.changes.checks.summary import plain
+from agent_orchestrator.cli import out
+from agent_orchestrator.core.events import MessageQueued
+from agent_orchestrator.errors import UsageError
+from agent_orchestrator.fleet.plans.validation import _CONTROL
+from agent_orchestrator.fleet.reactions.attachments import _file_of
+from agent_orchestrator.fleet.reactions.message_text import _fenced
+from agent_orchestrator.protocols.forge import (
+    LONGEST_TEXT,
+    Author,
+    Issue,
+    PullCheck,
+    PullComment,
+    PullReview,
+    PullState,
+    TrackerComment,
+)
+from agent_orchestrator.protocols.text import clean_text, file_name, one_line, without_orders
+from agent_orchestrator.sessions.names import checked_branch, checked_name, slug, suggested_branch
+from tests.acceptance.test_strangers_text import NAMES, TEXTS, unclean
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_whatever_a_forge_tells_is_plain_text(name: str) -> None:
+    text = TEXTS[name]
+    who = Author(text)
+    pull = PullState(1, "p", text, text, "open", False, "b", "h", "main", "m", blocked=text, labels=(text,))
+    check = PullCheck("1", text, "failure", text, text)
+    told = [who.name, pull.title, pull.url, pull.blocked, *pull.labels, check.name, check.url or "", check.summary]
+    told += [PullReview("1", "commented", who, text, "h", 0.0).body, PullComment("1", text, who, 0.0).body]
+    issue = Issue("1", text, text, text, labels=(text,), assignee=text, author=who, attachments=(text,))
+    told += [issue.title, issue.body, issue.url or "", *issue.labels, issue.assignee or "", *issue.attachments]
+    told += [TrackerComment("1", who, text, 0.0).body, MessageQueued("m", text).text, plain(text), out.clean(text)]
+    assert [one for one in told if unclean(one)] == []
+    assert not [one for one in (who.name, pull.title, check.name, issue.title, *issue.labels) if "\n" in one]
+    assert not any((pull.url, check.url, issue.url)), "what is no address is none"
+
+
+def test_a_text_without_an_end_is_cut() -> None:
+    long, who = "a" * (LONGEST_TEXT + 1), Author("somebody")
+    told = [Issue("1", "t", long, None, author=who).body, TrackerComment("1", who, long, 0.0).body]
+    told += [PullComment("1", long, who, 0.0).body, PullReview("1", "commented", who, long, "h", 0.0).body]
+    assert {len(one) for one in told} == {LONGEST_TEXT + len("\n\n… (cut)")}
+    assert Issue("1", "t", long[1:], None, author=who).body == long[1:]
+
+
+@given(st.text())
+def test_nothing_that_a_terminal_obeys_is_left(text: str) -> None:
+    for shown in (clean_text(text), out.clean(clean_text(text)), plain(text).encode(errors="replace").decode()):
+        assert unclean(shown) == []
+    assert clean_text(clean_text(text)) == clean_text(text)
+    line = one_line(text)
+    assert "\n" not in line and unclean(line) == []
+    assert unclean(_CONTROL.sub("", text)) == []
+
+
+@given(st.text())
+def test_a_quotation_cannot_be_ended_from_inside(text: str) -> None:
+    for line in _fenced(text).split("\n"):
+        assert line.startswith("> ") or not text.strip("\r\n\x0b\x0c\x85\u2028\u2029") or line == ""
+    assert all(line.startswith("> ") for line in _fenced(text).splitlines())
+
+
+@given(st.text(min_size=1))
+def test_a_files_name_is_one_word(name: str) -> None:
+    shown = file_name(name)
+    assert "\n" not in shown and unclean(shown.encode(errors="replace").decode()) == []
+    assert shown == name or json.loads(shown) == name[:500] + ("…" if len(name) > 500 else "")
+
+
+@given(st.text())
+def test_a_checks_name_is_no_path(name: str) -> None:
+    folder = Path("/home/sessions/x/checks")
+    file = folder / f"{_file_of(name)}-12345678.log"
+    assert file.parent == folder and file.resolve().parent == folder
+
+
+@pytest.mark.parametrize(
+    "name", ["../../../../../home/user/.ssh/x", "/etc/cron.d/x", "build / test (3.11)", "..", ".", ""]
+)
+def test_names_of_checks_that_look_like_paths(name: str) -> None:
+    assert "/" not in _file_of(name) and ".." not in _file_of(name)
+
+
+@pytest.mark.parametrize("name", NAMES, ids=ascii)
+def test_what_becomes_a_ref_is_one_that_git_takes(name: str) -> None:
+    for make in (checked_branch, suggested_branch):
+        try:
+            branch = make(name)
+        except UsageError:
+            continue
+        if branch is not None:
+            assert not branch.startswith("-") and unclean(branch) == [] and ".." not in branch
+            subprocess.run(["git", "check-ref-format", f"refs/heads/{branch}"], check=True)
+    short = slug(name)
+    assert checked_name(short) == short
+    try:
+        assert checked_name(name).isascii()
+    except UsageError:
+        pass
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("fixes #1", "Closes: #2", "resolved acme/app#3", "Implements ABC-4", "fix GH-5"),
+        *("closing https://github.com/acme/app/issues/6", "@maintainer", "(@acme/everybody)"),
+        *("/approve", "done\n/merge", "  /assign me", "> /close", "/lgtm cancel", "/run-all", "a\n/target_branch main"),
+        *(
+            "Do it [skip ci]",
+            "[CI skip] Do it",
+            "[no ci]",
+            "[skip actions]",
+            "[ci-skip]",
+            "***NO_CI***",
+            "x\n\nskip-checks: true",
+        ),
+    ],
+)
+def test_words_that_we_hand_to_a_forge_order_nothing(text: str) -> None:
+    handed = without_orders(text)
+    assert handed != text and handed.replace("\u200c", "") == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "it fixes the bug",
+        "mail me@example.com",
+        "close the door",
+        "issue #1",
+        "/usr/bin/env",
+        "either/or",
+        "[skip]",
+        "[a ci]",
+    ],
+)
+def test_plain_words_stay(text: str) -> None:
+    assert without_orders(text) == text

@@ -1,0 +1,343 @@
+"""Whatever goes wrong with the looking: an agent's end is told."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import re
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from agent_orchestrator.base.home import Home
+from agent_orchestrator.errors import AoError
+from agent_orchestrator.plugins.agents.shared.spool import MAX_LINES
+from agent_orchestrator.plugins.runtimes import launch_checks
+from agent_orchestrator.protocols import Exit, Gone, ScreenRules
+from agent_orchestrator.sessions.agents import observer as observing
+from agent_orchestrator.sessions.agents.observer import Observer
+from agent_orchestrator.sessions.plugins import handle_of
+
+pytestmark = pytest.mark.anyio
+
+NO_ROOM = OSError(errno.EMFILE, "Too many open files")
+HANDLE = {
+    "runtime": "tmux",
+    "session": "app-a",
+    "generation": 1,
+    "pid": 1,
+    "started": "1",
+    "boot_id": "b",
+    "address": {},
+}
+
+
+class World:
+    """One session whose agent lives; what is recorded of it is kept."""
+
+    def __init__(self, folder: Path) -> None:
+        self.home = Home(folder)
+        self.told: list[str] = []
+        self.recorded = asyncio.Event()
+        self.failures: list[Exception] = []
+        place = SimpleNamespace(git_dir=str(folder / "git"))
+        launch = SimpleNamespace(handle=HANDLE, inbox="", at=0.0)
+        facts = SimpleNamespace(
+            id="app-a", project="app", generation=1, live=True, place=place, launch=launch, spool=0, head=None,
+            node=None, wanted="run", moving=False, spoke=True,
+        )  # fmt: skip
+        flow = SimpleNamespace(
+            sessions={"app-a": facts}, on_change=[], append=self._append, clock=lambda: 1.0, elsewhere=lambda _: False
+        )
+        watch = SimpleNamespace(file=lambda *_: lambda: None, folder=lambda *_: lambda: None)
+        plugins = SimpleNamespace(runtime_of=lambda _: self, agent_of=self._no_agent)
+        self.observer = Observer(flow, self.home, plugins, watch)  # type: ignore[arg-type]
+
+    def _no_agent(self, _facts: object) -> None:
+        raise AoError("its plugin is gone")
+
+    async def _append(self, *events: Any) -> None:
+        self.told += [event.body.type for event in events]
+        self.recorded.set()
+
+    async def ended(self, _handle: object) -> Gone:
+        """Of the runtime."""
+        if self.failures:
+            raise self.failures.pop()
+        return Gone(Exit(0))
+
+    async def watched(self) -> list[str]:
+        """What is told of its agent, which ends at once."""
+        self.observer.start()
+        try:
+            await asyncio.wait_for(self.recorded.wait(), 30)
+        finally:
+            await self.observer.close()
+        return self.told
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    monkeypatch.setattr(observing, "RETRY_PAUSE", 0.0)
+    return World(tmp_path)
+
+
+async def test_an_end_that_cannot_be_watched_is_watched_again(world: World) -> None:
+    world.failures = [NO_ROOM, AoError("no"), KeyError("of a plugin")]
+    assert await world.watched() == ["agent-exited"]
+
+
+async def test_an_end_that_cannot_be_told_is_told_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    failures = [NO_ROOM, NO_ROOM]
+    forget = launch_checks.forget_ended
+
+    def failing(private: Path) -> list[Path]:
+        if failures:
+            raise failures.pop()
+        return forget(private)
+
+    monkeypatch.setattr(observing, "forget_ended", failing)
+    assert await world.watched() == ["agent-exited"] and not failures
+
+
+async def test_a_screen_that_changes_without_end_is_looked_at_once_at_a_time(world: World) -> None:
+    looks: asyncio.Queue[asyncio.Event] = asyncio.Queue()
+    changes: list[Callable[[], None]] = []
+    rules = ScreenRules(ready=re.compile("^> $"))
+
+    async def screen(_handle: object) -> str:
+        looks.put_nowait(over := asyncio.Event())
+        await over.wait()
+        return ""
+
+    def file(_path: Path, changed: Callable[[], None]) -> Callable[[], None]:
+        changes.append(changed)
+        return lambda: None
+
+    observer, facts = world.observer, world.observer.flow.sessions["app-a"]
+    facts.spoke, facts.activity = False, SimpleNamespace(state="active", detail="")  # type: ignore[misc, assignment]
+    runtime = SimpleNamespace(screen=screen, ended=lambda _: asyncio.Event().wait())
+    observer.plugins = SimpleNamespace(runtime_of=lambda _: runtime, agent_of=lambda _: SimpleNamespace(screen=rules))  # type: ignore[assignment]
+    observer.watch = SimpleNamespace(file=file, folder=lambda *_: lambda: None)  # type: ignore[assignment]
+    observer.start()
+    try:
+        first = await asyncio.wait_for(looks.get(), 30)
+        eye = observer._eyes["app-a"]
+        for _ in range(20):
+            changes[-1]()
+        assert eye.screen_timer is None and looks.empty(), "while one is at it nobody else begins"
+        first.set()
+        second = await asyncio.wait_for(looks.get(), 30)
+        assert looks.empty(), "what changed meanwhile is seen by one more look"
+        second.set()
+    finally:
+        await observer.close()
+
+
+def lines(*numbers: int) -> bytes:
+    return b"".join(b'{"event": "x", "n": %d}\n' % number for number in numbers)
+
+
+class Flood:
+    """A session whose agent has said much: what is recorded of it, turn by turn."""
+
+    def __init__(self, world: World, said: bytes) -> None:
+        self.observer = world.observer
+        self.path = world.home.spool("app-a", 1)
+        self.path.parent.mkdir(parents=True)
+        self.path.write_bytes(said)
+        self.turns: list[list[int]] = []
+        self.grow = b""
+        self.observer.flow.append = self._append  # type: ignore[assignment, method-assign]
+        runtime = SimpleNamespace(ended=lambda _: asyncio.Event().wait())
+        self.observer.plugins = SimpleNamespace(runtime_of=lambda _: runtime, agent_of=world._no_agent)  # type: ignore[assignment]
+
+    async def _append(self, *events: Any) -> list[Any]:
+        self.turns.append([event.body.data["n"] for event in events if event.body.type == "agent-report"])
+        with self.path.open("ab") as file:
+            file.write(self.grow)
+        return []
+
+    async def end(self) -> None:
+        facts = self.observer.flow.sessions["app-a"]
+        handle = handle_of(facts)
+        assert handle is not None
+        await self.observer.tell_end("app-a", handle, Exit(0))
+
+
+async def test_a_flood_of_lines_is_read_by_turns_with_rests_for_others(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(observing, "SPOOL_REST", 1e9)
+    monkeypatch.setattr(observing, "LONGEST_REST", 3600.0)
+    flood = Flood(world, lines(*range(3 * MAX_LINES)))
+    flood.observer.start()
+    try:
+        for _ in range(20):
+            await flood.observer.catch_up("app-a")
+            await asyncio.sleep(0)
+        assert flood.turns == [[*range(MAX_LINES)]], "whoever asks meanwhile: it rests, and others are served"
+    finally:
+        await flood.observer.close()
+
+
+async def test_after_its_rest_a_flood_is_read_on(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(observing, "LONGEST_REST", 0.0)
+    flood = Flood(world, lines(*range(3 * MAX_LINES)))
+    flood.observer.start()
+    try:
+        async with asyncio.timeout(30):
+            while len(flood.turns) < 3:
+                await asyncio.sleep(0)
+        assert [number for turn in flood.turns for number in turn] == [*range(3 * MAX_LINES)], "in order, each once"
+    finally:
+        await flood.observer.close()
+
+
+@pytest.mark.parametrize("rests", [True, False])
+async def test_a_flood_is_read_to_the_end_though_its_agent_was_stopped_meanwhile(
+    world: World, monkeypatch: pytest.MonkeyPatch, rests: bool
+) -> None:
+    monkeypatch.setattr(observing, "LONGEST_REST", 3600.0 if rests else 0.0)
+    monkeypatch.setattr(observing, "SPOOL_REST", 1e9)
+    flood = Flood(world, lines(*range(3 * MAX_LINES)))
+    facts = flood.observer.flow.sessions["app-a"]
+    flood.observer.start()
+    try:
+        if rests:
+            await flood.observer.catch_up("app-a")
+        monkeypatch.setattr(observing, "LONGEST_REST", 0.0)
+        facts.live = False  # type: ignore[misc]
+        flood.observer._look_at(facts)
+        async with asyncio.timeout(30):
+            while len(flood.turns) < 3:
+                await asyncio.sleep(0)
+        assert [number for turn in flood.turns for number in turn] == [*range(3 * MAX_LINES)]
+    finally:
+        await flood.observer.close()
+
+
+async def test_a_burst_of_lines_is_read_at_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(observing, "SPOOL_REST", 1e9)
+    monkeypatch.setattr(observing, "LONGEST_REST", 3600.0)
+    flood = Flood(world, lines(*range(400)))
+    flood.observer.start()
+    try:
+        await flood.observer.catch_up("app-a")
+        with flood.path.open("ab") as file:
+            file.write(lines(*range(400, 800)))
+        await flood.observer.catch_up("app-a")
+        assert flood.turns == [[*range(400)], [*range(400, 800)]]
+    finally:
+        await flood.observer.close()
+
+
+async def test_what_an_agent_left_is_read_to_the_end_before_its_end_is_told(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(observing, "LONGEST_REST", 0.0)
+    flood = Flood(world, lines(*range(3 * MAX_LINES)) + lines(-1).rstrip())
+    await asyncio.wait_for(flood.end(), 30)
+    *turns, end = flood.turns
+    assert [number for turn in turns for number in turn] == [*range(3 * MAX_LINES), -1] and end == []
+    assert max(map(len, turns)) == MAX_LINES
+
+
+async def test_whoever_writes_on_after_an_agents_end_does_not_put_it_off(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(observing, "LONGEST_REST", 0.0)
+    flood = Flood(world, lines(*range(3 * MAX_LINES)))
+    flood.grow = lines(*range(2 * MAX_LINES))
+    await asyncio.wait_for(flood.end(), 30)
+    assert [number for turn in flood.turns for number in turn][: 3 * MAX_LINES] == [*range(3 * MAX_LINES)]
+    assert flood.turns[-1] == [], "its end is told"
+
+
+class Branch:
+    """A session whose agent moves HEAD: what is told of it."""
+
+    def __init__(self, world: World) -> None:
+        self.observer, self.told = world.observer, list[str]()
+        self.changed: list[Callable[[], None]] = []
+        self.facts = self.observer.flow.sessions["app-a"]
+        self.git_dir = world.home.path / "git"
+        self.git_dir.mkdir()
+        self.observer.flow.append = self._append  # type: ignore[assignment, method-assign]
+        runtime = SimpleNamespace(ended=lambda _: asyncio.Event().wait())
+        self.observer.plugins = SimpleNamespace(runtime_of=lambda _: runtime, agent_of=world._no_agent)  # type: ignore[assignment]
+        self.observer.watch = SimpleNamespace(file=lambda *_: lambda: None, folder=self._watch)  # type: ignore[assignment]
+
+    def _watch(self, _path: Path, changed: Callable[[], None]) -> Callable[[], None]:
+        self.changed.append(changed)
+        return lambda: None
+
+    async def _append(self, *events: Any) -> list[Any]:
+        await asyncio.sleep(0)
+        self.told += [event.body.head for event in events if event.body.type == "head-moved"]
+        return []
+
+    def move(self, number: int) -> str:
+        (self.git_dir / "HEAD").write_text(f"{number:040x}\n")
+        self.changed[0]()
+        return f"{number:040x}"
+
+    async def settled(self) -> None:
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+    async def until_told(self, head: str) -> None:
+        async with asyncio.timeout(30):
+            while self.told[-1:] != [head]:
+                await asyncio.sleep(0)
+
+
+async def test_a_branch_that_moves_without_end_is_told_once_and_as_it_was_at_last(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(observing, "SPOOL_REST", 1e9)
+    monkeypatch.setattr(observing, "LONGEST_REST", 3600.0)
+    branch = Branch(world)
+    branch.observer.start()
+    try:
+        await branch.settled()
+        first = branch.move(1)
+        await branch.until_told(first)
+        for number in range(2, 60):
+            last = branch.move(number)
+            await branch.settled()
+        assert branch.told == [first], "whoever moves it again is not told of at once"
+        branch.facts.live = False  # type: ignore[misc]
+        branch.observer._look_at(branch.facts)
+        await branch.until_told(last)
+        assert branch.told == [first, last]
+    finally:
+        await branch.observer.close()
+
+
+async def test_each_move_of_a_branch_soon_after_another_waits_twice_as_long_and_is_told(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(observing, "LONGEST_REST", 0.05)
+    monkeypatch.setattr(observing, "BRANCH_QUIET", 3600.0)
+    branch = Branch(world)
+    branch.observer.start()
+    try:
+        await branch.settled()
+        eye, pauses = branch.observer._eyes["app-a"], list[float]()
+        for number in range(1, 12):
+            await branch.until_told(branch.move(number))
+            await branch.settled()
+            pauses.append(eye.branch_pause)
+        assert all(later >= min(0.05, 2 * pause) for pause, later in pairwise(pauses)) and pauses[-1] == 0.05
+        monkeypatch.setattr(observing, "BRANCH_QUIET", 0.0)
+        monkeypatch.setattr(observing, "SPOOL_REST", 0.0)
+        await branch.until_told(branch.move(12))
+        await branch.settled()
+        assert eye.branch_pause == 0.0, "after a while without moves the next ones are told as soon as ever"
+    finally:
+        await branch.observer.close()

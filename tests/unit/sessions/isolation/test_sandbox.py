@@ -1,0 +1,132 @@
+"""When a project's sandbox holds, when it is refused, and that the page about it names what it hides."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from agent_orchestrator.base.home import Home
+from agent_orchestrator.base.host import LocalHost
+from agent_orchestrator.config.effective import ProjectConfig, agent_settings
+from agent_orchestrator.config.scope import ConfigSet
+from agent_orchestrator.errors import AoError, Missing, UsageError
+from agent_orchestrator.plugins.runtimes import sandbox
+from agent_orchestrator.protocols import Kept, LaunchSpec
+from agent_orchestrator.protocols.host import Completed
+from agent_orchestrator.sessions.agents.prompts import granted
+from agent_orchestrator.sessions.isolation.sandbox import SECRETS, applies, check, confined
+
+
+def project(folder: Path, sandbox: str) -> ProjectConfig:
+    (folder / "app" / ".git").mkdir(parents=True)
+    file = folder / "app" / "agent-orchestrator.yaml"
+    file.write_text(f"projects: {{app: {{path: ., sandbox: {sandbox}, agentConfig: {{permissions: full}}}}}}\n")
+    configs = ConfigSet(folder / "none.yaml", {"HOME": str(folder)})
+    configs.add(file)
+    found = configs.project("app")
+    assert found is not None
+    return found
+
+
+class Machine(LocalHost):
+    """One with a bwrap that ends so."""
+
+    def __init__(self, code: int | None, error: bytes = b"") -> None:
+        super().__init__()
+        self.code, self.error = code, error
+
+    def which(self, program: str, path: str | None = None) -> str | None:  # noqa: ARG002
+        return None if self.code is None else f"/bin/{program}"
+
+    async def run(self, *_: object, **__: object) -> Completed:
+        return Completed(self.code or 0, b"", self.error)
+
+
+def test_all_permissions_count_only_where_the_sandbox_is(tmp_path: Path) -> None:
+    found = project(tmp_path, "bwrap")
+    settings = agent_settings(found, None)
+    given = {runtime: granted(found, settings, runtime)[0] for runtime in ("tmux", "process", "docker", "ray", "mine")}
+    assert given == {"tmux": "full", "process": "full", "docker": "full", "ray": "auto-edit", "mine": "auto-edit"}
+    assert [runtime for runtime in given if applies(found, runtime)] == ["tmux", "process"]
+
+
+@pytest.mark.anyio
+async def test_a_runtime_that_cannot_have_it_is_refused(tmp_path: Path) -> None:
+    found, machine = project(tmp_path, "bwrap"), Machine(0)
+    for runtime in ("tmux", "process", "docker"):
+        await check(machine, found, runtime)
+    with pytest.raises(UsageError, match="sandbox: bwrap is for the runtimes process and tmux, not for mine"):
+        await check(machine, found, "mine")
+
+
+@pytest.mark.anyio
+async def test_a_project_without_a_sandbox_needs_none(tmp_path: Path) -> None:
+    await check(Machine(None), project(tmp_path, "none"), "mine")
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("machine", "system", "says"),
+    [
+        (Machine(None), "linux", "sandbox: bwrap needs bubblewrap, which is not installed: install it"),
+        (Machine(1, b"bwrap: No permissions\n"), "linux", "cannot make a sandbox here: No permissions: allow user"),
+        (Machine(0), "darwin", "sandbox: bwrap needs Linux: use runtime: docker"),
+    ],
+)
+async def test_a_machine_that_cannot_is_told_with_the_remedy(
+    machine: Machine, system: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "platform", system)
+    with pytest.raises(Missing) as refused:
+        await sandbox.check(machine)
+    assert says in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert isinstance(refused.value, AoError)
+
+
+def test_the_page_names_all_that_is_hidden() -> None:
+    page = (Path(__file__).parents[4] / "docs" / "sandbox.md").read_text()
+    assert [name for name in SECRETS if f"`{name}`" not in page] == []
+
+
+@pytest.mark.anyio
+async def test_an_agent_that_takes_long_to_say_what_it_keeps_holds_nobody_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("workspace/.git/objects/info", "private"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "workspace/.git/config").touch()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    free = threading.Event()
+
+    class Slow:
+        def keeps(self, env: Mapping[str, str], private: Path) -> Kept:
+            del env, private
+            assert free.wait(40)
+            return Kept((tmp_path / "kept",))
+
+    spec = LaunchSpec(
+        session="app-fix",
+        generation=1,
+        argv=("true",),
+        cwd=tmp_path / "workspace",
+        env={"AO_SPOOL": str(tmp_path / "private/spool"), "HOME": str(tmp_path)},
+        private=tmp_path / "private",
+        log=tmp_path / "private/terminal.log",
+    )
+    place = SimpleNamespace(git_dir=str(tmp_path / "workspace/.git"))
+    facts = SimpleNamespace(place=place, spec=SimpleNamespace(path=str(spec.cwd), repo=str(spec.cwd)))
+    given: tuple[Any, ...] = (Machine(0), Home(tmp_path / "ao"), facts, Slow(), {}, spec)
+    launching = asyncio.create_task(confined(*given))
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert not launching.done()
+    free.set()
+    assert str(tmp_path / "kept") in (await launching).argv

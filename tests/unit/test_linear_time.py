@@ -1,0 +1,85 @@
+"""Nothing that strangers or agents write holds a reader up: it takes as long as the text is, not as its square.
+
+Each takes a part of a second; with a pattern that begins anew at every sign, many seconds or minutes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from agent_orchestrator.changes.merge.message import person
+from agent_orchestrator.core.questions import question_in
+from agent_orchestrator.plugins.agents.claude_code.transcript import typed
+from agent_orchestrator.plugins.agents.goose.listener import FAILED
+from agent_orchestrator.plugins.agents.shared.forge_commands import forge_calls
+from agent_orchestrator.plugins.forges.github import issues
+from agent_orchestrator.plugins.forges.github.comment_marks import unmarked
+from agent_orchestrator.plugins.forges.gitlab import issues as gitlab
+from agent_orchestrator.plugins.forges.gitlab import merge_requests as gitlab_scm
+from agent_orchestrator.plugins.forges.jira.document_format import to_adf
+from agent_orchestrator.plugins.forges.linear import issues as linear
+
+READERS: dict[str, tuple[Callable[[str], object], int, tuple[str, ...]]] = {
+    "Jira's document": (to_adf, 100_000, ("[", "[a](", "**a", "`a\n", "http://.", "- ", " ", "#", "1. ", "```\n")),
+    "pictures at GitHub": (
+        lambda text: list(issues._ATTACHED.finditer(text)),
+        200_000,
+        ("![", "<img ", "<img src=", "https://", "https://a/files/1"),
+    ),
+    "pictures at GitLab": (
+        lambda text: list(gitlab._ATTACHED.finditer(text)),
+        200_000,
+        ("![", "<img ", "<img src=", "](/uploads/"),
+    ),
+    "pictures at Linear": (
+        lambda text: list(linear._ATTACHED.finditer(text)),
+        200_000,
+        ("![", "https://uploads.linear.app/"),
+    ),
+    "a log at GitLab": (
+        lambda text: gitlab_scm._NOISE.sub(b"", text.encode()),
+        256 << 10,
+        ("section_start:1:", "section_start:1", "\x1b[0;", "2026-01-01T00:00:00.1"),
+    ),
+    "our mark in a comment": (unmarked, 200_000, (" ", "\t\n", "<!-- ao:", "<!-- ao:a --> ")),
+    "a question": (question_in, 500_000, ("```a\n", "* ", "a\n```", ". ", '?")')),
+    "a shell command": (forge_calls, 200_000, ('\\"', "env ", "A=b ", "'", "gh/")),
+    "what a person typed": (typed, 500_000, ("<command-name>", "<command-name>a</command-name><command-args>", " ")),
+    "who wrote it": (person, 100_000, (" ", "a ", "<", "<a>")),
+    "an agent's error": (FAILED.search, 16_384, ("Ran into this error: ", " ", "\n")),
+}
+
+
+@pytest.mark.parametrize(
+    ("reader", "unit"), [(reader, unit) for reader, (_, _, units) in READERS.items() for unit in units]
+)
+def test_no_text_holds_a_reader_up(reader: str, unit: str) -> None:
+    read, size, _ = READERS[reader]
+    text = unit * (size // len(unit))
+    begun = time.thread_time()
+    for each in (text, f'"{text}x', f"x{text}?"):
+        read(each)
+    assert time.thread_time() - begun < 8
+
+
+def test_our_mark_is_read_as_before() -> None:
+    assert unmarked("said \n\n<!-- ao:a%20b --> \n") == ("said", "a b")
+    assert unmarked("a <!-- ao:x --> b") == ("a <!-- ao:x --> b", "")
+
+
+def test_a_fence_that_nothing_closes_is_text() -> None:
+    assert question_in("```py\nx = 1\n```\nShall I go on?") == "Shall I go on?"
+    assert question_in("Shall I go on?\n\n```py\nx = 1\n```") == "Shall I go on?"
+    assert question_in("```py\nShall I go on?**") == "```py\nShall I go on?**"
+
+
+def test_a_label_is_read_from_the_nearest_bracket() -> None:
+    (block,) = to_adf("see [a [b](https://c.example/d)")["content"]
+    link = {"type": "link", "attrs": {"href": "https://c.example/d"}}
+    assert block["content"] == [
+        {"type": "text", "text": "see [a "},
+        {"type": "text", "text": "b", "marks": [link]},
+    ]

@@ -1,0 +1,417 @@
+"""The board's stream: all of it once, then what changed; whoever was away misses nothing, whatever happened and however long it took."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent_orchestrator.base.home import Home
+from agent_orchestrator.base.progress import Progress
+from agent_orchestrator.core import events as e
+from agent_orchestrator.core.engine import Flow
+from agent_orchestrator.core.events import Body, Event
+from agent_orchestrator.core.facts import SessionFacts
+from agent_orchestrator.core.rules import DEFAULT_RULES
+from agent_orchestrator.sessions.messages import Inbox
+from agent_orchestrator.sessions.session_view import Views
+from agent_orchestrator.testing.memory import MemoryStore
+from agent_orchestrator.views import board as module
+from agent_orchestrator.views.board import BACKLOG, Live, last_line
+from tests.unit.core.drawn import LIKELY
+from tests.unit.core.world import Time, created
+
+SESSIONS = ("app-x", "app-y", "app-z")
+COLLIDING = st.one_of(
+    st.builds(e.ConflictPredicted, st.sampled_from(SESSIONS), st.just(("a.py",)), st.just("text")),
+    st.builds(e.ConflictCleared, st.sampled_from(SESSIONS)),
+)
+STEPS = st.one_of(
+    st.tuples(st.sampled_from(SESSIONS), LIKELY | COLLIDING),
+    st.tuples(st.just("wait"), st.sampled_from([1.0, 61.0, 700.0])),
+    st.tuples(st.sampled_from(["flush", "cut", "cut unread", "restart"]), st.none()),
+)
+
+
+class Quiet:
+    """A queue in which nobody is, an overview that counts frames of events."""
+
+    def __init__(self, flow: Flow) -> None:
+        self.flow = flow
+
+    def entries(self, _project: str | None) -> list[Any]:
+        return []
+
+    def now(self, columns: dict[str, str]) -> dict[str, Any]:
+        return {"needsYou": sum(column == "Needs you" for column in columns.values())}
+
+    def changes_at(self, now: float) -> float:
+        return now + 86400.0
+
+    def forget(self) -> None:
+        pass
+
+
+class Viewer:
+    """Keeps a board as the dashboard does."""
+
+    def __init__(self) -> None:
+        self.sessions: dict[str, Any] = {}
+        self.parts: dict[str, Any] = {}
+        self.seen: int | None = None
+        self.frames: list[dict[str, Any]] = []
+        self.bytes: list[bytes] = []
+        self._line: AsyncGenerator[bytes, None] | None = None
+        self._next: asyncio.Future[bytes] | None = None
+
+    async def open(self, live: Live) -> None:
+        self._line = cast(AsyncGenerator[bytes, None], live.follow(self.seen))
+        self._take(await anext(self._line))
+
+    async def read(self, live: Live) -> None:
+        """Everything that was handed out so far."""
+        assert self._line is not None
+        live.flush()
+        while True:
+            self._next = self._next or asyncio.ensure_future(anext(self._line))
+            for _ in range(5):
+                await asyncio.sleep(0)
+            if not self._next.done():
+                return
+            self._take(self._next.result())
+            self._next = None
+
+    async def close(self) -> None:
+        if self._next is not None:
+            self._next.cancel()
+            await asyncio.gather(self._next, return_exceptions=True)
+            self._next = None
+        if self._line is not None:
+            await self._line.aclose()
+            self._line = None
+
+    def _take(self, sent: bytes) -> None:
+        self.bytes.append(sent)
+        number, kind, data = sent.decode().rstrip("\n").split("\n")
+        assert kind == "event: live"
+        frame = json.loads(data.removeprefix("data: "))
+        assert number == f"id: {frame['seq']}"
+        self.seen = frame["seq"]
+        self.frames.append(frame)
+        if frame["complete"]:
+            self.sessions = {}
+        self.sessions.update({session["id"]: session for session in frame["sessions"]})
+        self.parts.update({part: frame[part] for part in ("questions", "queue", "overview") if frame[part] is not None})
+
+
+class Stage:
+    """A flow, its views and its stream, with a clock that is moved by hand."""
+
+    def __init__(self, folder: Path) -> None:
+        self.time = Time()
+        self.store = MemoryStore()
+        self.home = Home(folder)
+        self.number = 0
+
+    async def start(self) -> None:
+        self.store = self.store.clone()
+        self.flow = Flow(self.store, self.time, lambda _project, _profile: DEFAULT_RULES)
+        await self.flow.start()
+        self.views = Views(self.flow)
+        nobody = cast(Any, None)
+        inbox = Inbox(self.flow, self.home, nobody, nobody, self.views)
+        quiet = cast(Any, Quiet(self.flow))
+        self.live = Live(self.flow, self.home, self.views, inbox, quiet, quiet)
+        self.live.start()
+
+    async def end(self) -> None:
+        self.live.close()
+        await self.flow.stop()
+
+    async def tell(self, session: str, *bodies: Body, generation: int = 0) -> None:
+        for body in bodies:
+            self.number += 1
+            launch = self.number if isinstance(body, e.AgentLaunched) else generation
+            event = Event(body, self.time.now, "spool", f"k{self.number}", "app", session, launch)
+            await self.flow.append(event)
+
+    def now(self) -> dict[str, Any]:
+        """The sessions as everybody else sees them."""
+        return {session["id"]: session for session in json.loads(self.views.body(None))["sessions"]}
+
+
+def shown(viewer: Viewer) -> dict[str, Any]:
+    return {
+        name: {key: value for key, value in session.items() if key != "says"}
+        for name, session in viewer.sessions.items()
+    }
+
+
+@contextmanager
+def remembering(events: int) -> Iterator[None]:
+    before, module.REMEMBERED = module.REMEMBERED, events
+    try:
+        yield
+    finally:
+        module.REMEMBERED = before
+
+
+async def play(steps: list[tuple[str, Any]], folder: Path) -> None:
+    stage, viewer, other = Stage(folder), Viewer(), Viewer()
+    await stage.start()
+    await stage.flow.append(*(created(session) for session in SESSIONS))
+    await viewer.open(stage.live)
+    for what, more in steps:
+        if what == "wait":
+            stage.time.now += more
+        elif what == "flush":
+            stage.live.flush()
+        elif what == "restart":
+            await viewer.close()
+            await stage.end()
+            await stage.start()
+            await stage.flow.append(Event(e.DaemonStarted("1"), stage.time.now, "daemon", f"d{stage.time.now}"))
+            await viewer.open(stage.live)
+        elif what.startswith("cut"):
+            if what == "cut":
+                await viewer.read(stage.live)
+            await viewer.close()
+            await viewer.open(stage.live)
+        else:
+            await stage.tell(what, more)
+    await viewer.read(stage.live)
+    await other.open(stage.live)
+    assert shown(viewer) == stage.now()
+    assert viewer.parts == other.parts and viewer.sessions == other.sessions
+    await viewer.close()
+    await other.close()
+    await stage.end()
+
+
+@settings(max_examples=150)
+@given(st.lists(STEPS, max_size=25), st.sampled_from([4, 5000]))
+def test_a_viewer_that_comes_and_goes_sees_the_board_as_it_is(steps: list[tuple[str, Any]], memory: int) -> None:
+    with remembering(memory):
+        asyncio.run(play(steps, Path("/nonexistent")))
+
+
+@pytest.fixture
+async def stage(tmp_path: Path) -> Any:
+    stage = Stage(tmp_path)
+    await stage.start()
+    await stage.flow.append(created("app-x"), created("app-y"))
+    yield stage
+    await stage.end()
+
+
+BEGUN = (e.SessionAdmitted(), e.WorkspaceCreated("/w", "b", "main", "c0", "c0", "/g"), e.AgentLaunched({"pid": 7}))
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_all_of_it_comes_first_and_then_only_what_changed(stage: Stage) -> None:
+    viewer = Viewer()
+    await viewer.open(stage.live)
+    assert viewer.frames[0]["complete"] and set(viewer.sessions) == {"app-x", "app-y"}
+    await stage.tell("app-x", *BEGUN, e.AgentAsk("Which database?\nThis one?"))
+    await viewer.read(stage.live)
+    frame = viewer.frames[-1]
+    assert (frame["complete"], [session["id"] for session in frame["sessions"]]) == (False, ["app-x"])
+    assert frame["sessions"][0]["says"] == "This one?"
+    assert [question["session"] for question in frame["questions"]] == ["app-x"]
+    assert frame["queue"] is None, "it did not change"
+    assert frame["touched"] == {"app-x": ["session-admitted", "workspace-created", "agent-launched", "agent-ask"]}
+    await viewer.close()
+
+
+async def test_whoever_has_seen_everything_gets_nothing_twice(stage: Stage) -> None:
+    viewer = Viewer()
+    await viewer.open(stage.live)
+    await viewer.close()
+    await viewer.open(stage.live)
+    last = viewer.frames[-1]
+    assert (last["complete"], last["sessions"], last["touched"]) == (False, [], {})
+    assert last["questions"] == last["queue"] == [] and last["overview"], "these are told in any case"
+
+
+async def test_a_number_that_no_frame_had_gives_all_of_it(stage: Stage) -> None:
+    viewer = Viewer()
+    viewer.seen = 99_999
+    await viewer.open(stage.live)
+    assert viewer.frames[0]["complete"] and len(viewer.sessions) == 2
+    await viewer.close()
+
+
+async def test_who_was_away_hears_whom_something_happened_to_or_gets_all_of_it(tmp_path: Path) -> None:
+    with remembering(3):
+        stage, viewer = Stage(tmp_path), Viewer()
+        await stage.start()
+        await stage.flow.append(created("app-x"), created("app-y"))
+        await viewer.open(stage.live)
+        for count in (2, 4):
+            await viewer.close()
+            await stage.tell("app-x", *(e.AgentUsage(input=1) for _ in range(count)))
+            await viewer.open(stage.live)
+    assert (viewer.frames[1]["complete"], viewer.frames[1]["touched"]) == (False, {"app-x": ["agent-usage"]})
+    assert viewer.frames[2]["complete"], "what happened is not known any more"
+    await viewer.close()
+    await stage.end()
+
+
+async def test_a_burst_is_one_frame_and_its_first_change_goes_out_at_once(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOMENT", 1800.0)
+    monkeypatch.setattr(module, "LONGEST_SLEEP", 1e6)
+    loop, ahead = asyncio.get_running_loop(), [0.0]
+    monkeypatch.setattr(loop, "time", lambda now=loop.time: now() + sum(ahead))
+    viewer = Viewer()
+    await viewer.open(stage.live)
+    stage.live.flush()
+    line = cast(Any, viewer)._line
+    ahead.append(1800.0)
+    await stage.tell("app-x", e.SessionAdmitted())
+    async with asyncio.timeout(60):
+        viewer._take(await anext(line))
+    await stage.tell("app-x", *(e.AgentUsage(input=number + 1) for number in range(20)))
+    ahead.append(1800.0)
+    viewer._take(await anext(line))
+    assert viewer.frames[-1]["sessions"][0]["usage"]["input"] == sum(range(21))
+    await viewer.close()
+
+
+async def test_everybody_gets_the_same_bytes(stage: Stage) -> None:
+    one, two = Viewer(), Viewer()
+    await one.open(stage.live)
+    await two.open(stage.live)
+    await stage.tell("app-x", *BEGUN)
+    for viewer in (one, two):
+        await viewer.read(stage.live)
+    assert len(one.bytes) == 2
+    assert all(mine is theirs for mine, theirs in zip(one.bytes, two.bytes, strict=True)), "written once"
+    await one.close()
+    await two.close()
+
+
+async def test_silence_that_becomes_stuck_is_told_by_the_clock_alone(stage: Stage) -> None:
+    await stage.tell("app-x", *BEGUN, e.AgentActivity("active"))
+    viewer = Viewer()
+    await viewer.open(stage.live)
+    assert viewer.sessions["app-x"]["status"] == "working"
+    stage.time.now += 599.99
+    stage.live.flush()
+    assert len(viewer.frames) == 1
+    waiting = asyncio.create_task(anext(cast(Any, viewer)._line))
+    stage.time.now += 0.005  # the timer of the daemon wakes it for the rest
+    stage.live.look()
+    await asyncio.sleep(module.MOMENT)
+    assert not waiting.done()
+    stage.time.now += 0.01
+    async with asyncio.timeout(60):
+        viewer._take(await waiting)
+    assert viewer.sessions["app-x"]["status"] == "stuck"
+    assert viewer.frames[-1]["touched"] == {}
+    await viewer.close()
+    seen = viewer.seen
+    await viewer.open(stage.live)
+    assert [one["status"] for one in viewer.frames[-1]["sessions"]] == ["stuck"], f"no event tells of it after {seen}"
+    await viewer.close()
+
+
+async def test_a_collision_is_told_of_both(stage: Stage) -> None:
+    viewer = Viewer()
+    await viewer.open(stage.live)
+    await stage.tell("app-y", e.ConflictPredicted("app-x", ("a.py",), "text"))
+    await viewer.read(stage.live)
+    assert [one["id"] for one in viewer.frames[-1]["sessions"]] == ["app-x", "app-y"]
+    assert viewer.sessions["app-x"]["collides"] == [{"session": "app-y", "kind": "text", "files": ["a.py"]}]
+    await viewer.close()
+
+
+async def test_a_sign_of_life_touches_nobody(stage: Stage) -> None:
+    await stage.tell("app-x", *BEGUN)
+    viewer = Viewer()
+    await viewer.open(stage.live)
+    stage.time.now += 5
+    await stage.tell("app-x", e.AgentOutput())
+    await viewer.read(stage.live)
+    assert viewer.frames[-1]["touched"] == {}
+    await viewer.close()
+
+
+async def test_what_is_fleeting_is_told_with_a_pause_between(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SOON", 0.01)
+    stage.live.tell("plan-progress")  # nobody looks
+    viewer = Viewer()
+    await viewer.open(stage.live)
+    progress = Progress()
+    progress.on_news.append(lambda: stage.live.tell("plan-progress"))
+    for doing in ("looks around", "looks around", "thinks", "writes"):
+        progress["P1"] = doing
+    progress["P1"] = "writes"
+    async with asyncio.timeout(60):
+        viewer._take(await anext(cast(Any, viewer)._line))
+    assert (viewer.frames[-1]["touched"], viewer.frames[-1]["sessions"]) == ({"": ["plan-progress"]}, [])
+    await asyncio.sleep(0.05)
+    await viewer.read(stage.live)
+    assert len(viewer.frames) == 2, "four changes, told once"
+    await viewer.close()
+
+
+async def test_a_viewer_that_does_not_read_is_cut_off_and_the_others_go_on(stage: Stage) -> None:
+    slow, quick = Viewer(), Viewer()
+    await slow.open(stage.live)
+    await quick.open(stage.live)
+    for number in range(BACKLOG + 2):
+        await stage.tell("app-x", e.AgentUsage(input=number + 1))
+        await quick.read(stage.live)
+    await quick.read(stage.live)
+    assert quick.sessions["app-x"]["usage"]["input"] == sum(range(BACKLOG + 3))
+    with pytest.raises(StopAsyncIteration):
+        for _ in range(BACKLOG + 2):
+            slow._take(await anext(cast(Any, slow)._line))
+    await slow.open(stage.live)
+    assert slow.sessions["app-x"] == quick.sessions["app-x"]
+    await slow.close()
+    await quick.close()
+
+
+async def test_nothing_is_worked_out_while_nobody_looks(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    of = stage.live.inbox.questions_of
+
+    def questions_of(facts: SessionFacts) -> list[dict[str, Any]]:
+        asked.append(facts.id)
+        return of(facts)
+
+    monkeypatch.setattr(stage.live.inbox, "questions_of", questions_of)
+    await stage.tell("app-x", *BEGUN, e.AgentAsk("why?"))
+    await asyncio.sleep(module.MOMENT * 2)
+    assert asked == []
+    viewer = Viewer()
+    await viewer.open(stage.live)
+    await stage.tell("app-y", e.SessionAdmitted())
+    await viewer.read(stage.live)
+    assert asked == ["app-x", "app-y", "app-y"], "only of sessions that something happened to"
+    await viewer.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("one\n\n  two  \n\n", "two"),
+        ("\x1b[31mred\x1b[0m", "red"),
+        ("", None),
+        ("\n \n", None),
+        ("x" * 300, "x" * 199 + "…"),
+    ],
+)
+def test_what_an_agent_says_is_one_line(text: str, line: str | None) -> None:
+    assert last_line(text) == line

@@ -1,0 +1,53 @@
+"""The fleet's figures: how many may work at once, and how the work goes day by day."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent_orchestrator.config.scope import Limit
+from agent_orchestrator.core import events as e
+from agent_orchestrator.core.events import Event
+from agent_orchestrator.views.overview import limit_of_all
+from agent_orchestrator.views.stats import Tally
+
+DAY = 86400.0
+
+
+def limit(count: int, *projects: str) -> Limit:
+    return Limit(frozenset(projects), count, "here")
+
+
+@pytest.mark.parametrize(
+    ("limits", "projects", "count"),
+    [
+        ((), ["a"], None),
+        ((), [], None),
+        ((limit(4, "a", "b"),), ["a", "b"], 4),
+        ((limit(4, "a", "b"), limit(1, "a"), limit(2, "b")), ["a", "b"], 3),
+        ((limit(2, "a"),), ["a", "b"], None),
+        ((limit(2, "a"), limit(3, "b")), ["a", "b"], 5),
+        ((limit(2, "a", "b"), limit(9, "a")), ["a", "b", "c"], None),
+    ],
+)
+def test_how_many_agents_may_work_at_once_in_all(limits: tuple[Limit, ...], projects: list[str], count: int) -> None:
+    assert limit_of_all(limits, projects) == count
+
+
+def test_days_are_added_up_by_project() -> None:
+    tally = Tally()
+    told: list[tuple[e.Body, float, str]] = [
+        (e.PrOpened(1, "x", "main"), 0.0, "a"),
+        (e.PrMerged("c", "b", "h"), DAY + 10.0, "a"),
+        (e.PrOpened(2, "y", "main"), DAY, "b"),
+        (e.PrMerged("c", "b", "h"), DAY + 30.0, "b"),
+        (e.Reacted("ci-failed", "ci-failed", "o", "send-to-agent"), DAY, "a"),
+        (e.Reacted("ci-failed", "ci-failed", "o", "send-to-agent", 2), DAY, "a"),
+        (e.Reacted("agent-stuck", "agent-stuck", "o", "notify"), DAY, "a"),
+    ]
+    for body, at, project in told:
+        tally.add(Event(body, at, "t", "k", project, f"{project}-x"))
+    first, second = tally.of(None, "1970-01-01"), tally.of(None, "1970-01-02")
+    assert (first.opened, first.landed, second.opened, second.landed) == (1, 0, 1, 2)
+    assert sorted(second.took) == [30.0, DAY + 10.0]
+    assert second.retries == {"ci-failed": 2}, "telling somebody is no retry"
+    assert tally.of("b", "1970-01-02").took == [30.0]

@@ -1,0 +1,162 @@
+"""What happened while nobody looked: short, the most important first, and only what is true now."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from agent_orchestrator.core import events as e
+from agent_orchestrator.core.events import Body, Event
+from agent_orchestrator.core.facts import ActivityFact, Launch, Place, SessionFacts
+from agent_orchestrator.core.pull_request import PullRequest
+from agent_orchestrator.views.recap import LINES, RESTARTED, told
+
+HOUR = 3600.0
+NOW = 100 * HOUR
+
+
+def facts(name: str, state: str = "working", *, live: bool = True) -> SessionFacts:
+    spec = e.SessionCreated(
+        name=name,
+        task="T1",
+        title=name,
+        prompt="",
+        agent="demo",
+        runtime="process",
+        workspace="worktree",
+        repo="/r",
+        path="/w",
+        branch=name,
+        base="main",
+    )
+    launch = Launch(1, {}, 0.0, ended=not live)
+    made = SessionFacts(f"app-{name}", "app", spec, 0.0, 0.0, base="main", launch=launch)
+    return replace(made, activity=ActivityFact(state))
+
+
+SESSIONS = {one.id: one for one in (facts("a"), facts("b", "waiting_input"), facts("c", live=False), facts("d"))}
+
+
+def night(*told: tuple[str | None, Body, str]) -> list[Event]:
+    return [
+        Event(body, NOW - 8 * HOUR + number * HOUR, "t", str(number), "app", session, seq=number, actor=actor)
+        for number, (session, body, actor) in enumerate(told, 1)
+    ]
+
+
+def texts(*happened: tuple[str | None, Body, str]) -> dict[str, str]:
+    return {line.kind: line.text for line in told(night(*happened), SESSIONS, NOW)}
+
+
+def test_what_landed_says_who_let_it() -> None:
+    merged = e.PrMerged("c", "b", "h")
+    found = texts(
+        ("app-a", e.MergeRequested(), "local anna"),
+        ("app-b", e.MergeRequested(), "rule approved-and-green"),
+        ("app-a", merged, "daemon"),
+        ("app-b", merged, "daemon"),
+        ("app-c", merged, "daemon"),
+    )
+    assert found["merged"] == "3 landed: app-a by anna; app-b by rule approved-and-green; app-c by the forge"
+
+
+def test_who_was_answered_waits_no_more() -> None:
+    found = texts(("app-a", e.AgentAsk("x?"), ""), ("app-b", e.AgentAsk("y?"), ""), ("app-b", e.AgentAsk("z?"), ""))
+    assert found == {"asked": "app-b asked you and waits: ao answer (1 more answered)"}
+    assert texts(("app-a", e.AgentAsk("x?"), ""))["asked"] == "app-a asked, and was answered"
+
+
+def test_what_a_rule_allowed_was_asked_of_nobody() -> None:
+    ask = e.PermissionAsked("Bash", "git commit")
+    by_rule, by_person = (e.PermissionAnswered("allow", by=who) for who in ("it is Git on its own branch", "person"))
+    assert "asked" not in texts(("app-a", ask, ""), ("app-a", by_rule, ""))
+    found = texts(("app-a", ask, ""), ("app-a", by_rule, ""), ("app-a", ask, ""), ("app-a", by_person, ""))
+    assert found["asked"] == "app-a asked, and was answered"
+    assert texts(("app-b", ask, ""))["asked"] == "app-b asked you and waits: ao answer"
+
+
+def test_an_action_that_a_rule_offers_is_no_failure() -> None:
+    assert "failed" not in texts(("app-a", e.Escalated("approved-and-green", "approved-and-green", e.OFFERED), ""))
+    assert "no luck" in texts(("app-a", e.Escalated("ci-failed", "ci-failed", "no luck"), ""))["failed"]
+
+
+def test_a_limit_that_was_met_and_is_over() -> None:
+    met = e.AccountHeld("claude", NOW - HOUR)
+    assert texts((None, met, ""), (None, e.AccountReleased("claude"), "")) == {
+        "limits": "limits: claude met and over, work went on 6 h ago"
+    }
+    assert texts((None, met, ""))["limits"] == "limits: claude met, over since 1 h"
+    later = e.AccountHeld("claude", NOW + 2 * HOUR)
+    assert texts((None, met, ""), (None, e.AccountReleased("claude"), ""), (None, later, "")) == {
+        "limits": "limits: claude met, for 2 h more"
+    }
+
+
+def test_a_restart_of_the_machine_is_told_apart_from_one_of_the_daemon() -> None:
+    started = (None, e.DaemonStarted("1"), "daemon")
+    lost = [("app-a", e.AgentLost(RESTARTED), ""), ("app-c", e.AgentLost(RESTARTED), "")]
+    assert texts(*lost, started)["restarted"] == (
+        "the machine was restarted 6 h ago: 2 sessions cut short, 1 at work again"
+    )
+    assert texts(started, started)["restarted"] == "the daemon was started 2 times, last 6 h ago"
+
+
+def test_failures_say_why_and_the_last_reason_counts() -> None:
+    found = texts(
+        ("app-a", e.SessionFailed("prepare", "no such branch"), ""),
+        ("app-a", e.SessionFailed("launch", "no such agent"), ""),
+        ("app-b", e.LandingFailed("a conflict in x.py", "conflict"), ""),
+        ("app-c", e.LandingFailed("taken back", "called-off"), ""),
+        (None, e.ReadingFailed("github", "no route", "wait", 0.0), ""),
+    )
+    assert found == {
+        "failed": "3 failed: app-a (launch: no such agent); app-b (could not land: a conflict in x.py); and 1 more"
+    }
+
+
+def test_what_was_mended_since_or_landed_after_all_has_not_failed() -> None:
+    refused = e.LandingFailed("a conflict in x.py", "conflict")
+    called = e.Escalated("ci-failed", "ci-failed", "2 attempts did not settle it")
+    happened = night(
+        ("app-a", refused, ""), ("app-b", refused, ""), ("app-d", called, ""), ("app-d", e.PrMerged("c", "b", "h"), "")
+    )
+    mended = replace(SESSIONS["app-a"], pr=PullRequest(1, "x", "main"))
+    waits = replace(SESSIONS["app-b"], pr=PullRequest(2, "y", "main", refused="a conflict in x.py"))
+    lines = told(happened, {**SESSIONS, "app-a": mended, "app-b": waits}, NOW)
+    assert [line.text for line in lines if line.kind == "failed"] == [
+        "1 failed: app-b (could not land: a conflict in x.py)"
+    ]
+
+
+def test_the_base_moved_is_counted_by_heads_not_by_sessions() -> None:
+    moved = [(f"app-{name}", e.BaseMoved(head), "") for head in ("1", "2") for name in "abd"]
+    assert texts(*moved)["bases"] == "base moved: main of app (2 times), for 3 sessions"
+
+
+def test_neither_where_it_began_nor_its_own_landing_moved_the_base_under_it() -> None:
+    begun = replace(SESSIONS["app-a"], place=Place("/w", "1", "/w/.git"))
+    happened = night(
+        ("app-a", e.BaseMoved("1"), ""),
+        ("app-a", e.BaseMoved("2"), ""),
+        ("app-a", e.PrMerged("2", "1", "h"), "daemon"),
+    )
+    assert [line.kind for line in told(happened, {begun.id: begun}, NOW)] == ["merged"]
+    others = [*happened, *night(("app-d", e.BaseMoved("2"), ""))]
+    assert told(others, {**SESSIONS, begun.id: begun}, NOW)[-1].text == "base moved: main of app, for 1 session"
+
+
+def test_it_is_short_whatever_happened() -> None:
+    everything: list[tuple[str | None, Body, str]] = [
+        ("app-a", e.PrMerged("c", "b", "h"), "local anna"),
+        ("app-b", e.AgentAsk("x?"), ""),
+        ("app-c", e.SessionFailed("launch", "x" * 500), ""),
+        (None, e.DaemonStarted("1"), ""),
+        (None, e.AccountHeld("claude", NOW - HOUR), ""),
+        ("app-a", e.BudgetExceeded("day", "1", "2"), ""),
+        ("app-d", e.BaseMoved("1"), ""),
+        ("app-d", e.PrOpened(1, "t", "main"), ""),
+        ("app-d", e.MachineWoke(7200.0), ""),
+    ]
+    lines = told(night(*everything), SESSIONS, NOW)
+    assert len(lines) == LINES and [line.kind for line in lines][:3] == ["merged", "asked", "failed"]
+    assert max(len(line.text) for line in lines) < 140
+    assert told([], SESSIONS, NOW) == []

@@ -1,0 +1,65 @@
+"""Is the work safe: said in one sentence, and never said when it is not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from agent_orchestrator.core.facts import Place, SessionFacts
+from agent_orchestrator.core.fold.sessions import reduce
+from agent_orchestrator.core.pull_request import PullRequest
+from agent_orchestrator.views.saved_work import Found, safety
+from tests.unit.core.drawn import created
+
+HEAD = "abc1234def"
+
+
+def facts(**more: object) -> SessionFacts:
+    made = reduce(None, created())
+    assert made is not None
+    place = Place("/w", "c0", "/g")
+    return replace(made, place=place, head=HEAD, **more)  # type: ignore[arg-type]
+
+
+HERE = Found(present=True, ahead=2)
+LOOSE = Found(present=True, uncommitted=("a", "b"), ahead=2)
+NOTHING = Found(present=True, ahead=0)
+CLONE = Place("/w", "c0", "/g", shared=False)
+LANDED = PullRequest(1, "x", "main", state="merged", landed="fed4321abc")
+
+
+@pytest.mark.parametrize(
+    ("session", "found", "words"),
+    [
+        (facts(pushed=HEAD), LOOSE, "work safe: pushed abc1234, 2 files uncommitted"),
+        (facts(pushed=HEAD), HERE, "work safe: pushed abc1234"),
+        (facts(), HERE, "work safe: committed abc1234 on feature/x in your repository"),
+        (
+            facts(pushed="0123456789"),
+            HERE,
+            "work safe: committed abc1234 on feature/x in your repository, 0123456 pushed",
+        ),
+        (replace(facts(), place=CLONE), LOOSE, "only in the workspace: 2 commits up to abc1234, 2 files uncommitted"),
+        (
+            replace(facts(published=HEAD), place=CLONE),
+            HERE,
+            "work safe: committed abc1234 on feature/x in your repository",
+        ),
+        (
+            replace(facts(), head="c0"),
+            Found(present=True, uncommitted=("a",), ahead=0),
+            "only in the workspace: 1 file uncommitted, nothing committed yet",
+        ),
+        (replace(facts(), head="c0"), NOTHING, "no work yet: nothing committed, nothing changed"),
+        (replace(facts(), place=None, head=None), Found(), "no work yet: its workspace is not made"),
+        (facts(pr=LANDED), Found(), "work safe: landed on main as fed4321"),
+        (
+            facts(pushed=HEAD, rescues=("refs/ao/rescue/app-x",)),
+            Found(ahead=2),
+            "work safe: pushed abc1234, the rest saved as refs/ao/rescue/app-x",
+        ),
+    ],
+)
+def test_where_the_work_is(session: SessionFacts, found: Found, words: str) -> None:
+    assert safety(session, found) == words

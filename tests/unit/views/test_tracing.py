@@ -1,0 +1,122 @@
+"""Traces: from the event to what came of it, one trace for each event that something was done about."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("opentelemetry.sdk")
+pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
+
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import StatusCode
+
+from agent_orchestrator.core import events as e
+from agent_orchestrator.core.effects import Effect, Runner
+from agent_orchestrator.core.engine import Flow
+from agent_orchestrator.core.events import Event
+from agent_orchestrator.core.reactions import Intent
+from agent_orchestrator.core.rules import DEFAULT_RULES
+from agent_orchestrator.core.store.database import Database
+from agent_orchestrator.errors import AoError
+from agent_orchestrator.views.tracing import Tracing
+
+pytestmark = pytest.mark.anyio
+
+SECRET = "the text of the task"
+
+
+class World:
+    """A flow with one effect, and the spans that came of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.now = 100.0
+        self.fails = False
+        self.flow = Flow(Database.sqlite(folder / "ao.db"), self._clock, lambda _p, _q: tuple(DEFAULT_RULES))
+        self.runner = Runner(self.flow, {"prepare": Effect(self._prepare, fatal="prepare")})
+        self.spans = InMemorySpanExporter()
+        provider = TracerProvider(shutdown_on_exit=False)
+        provider.add_span_processor(SimpleSpanProcessor(self.spans))
+        self.tracing = Tracing(self.flow, self.runner, provider)
+
+    def _clock(self) -> float:
+        self.now += 0.25
+        return self.now
+
+    async def _prepare(self, intent: Intent, _attempts: int) -> Sequence[Event]:
+        if self.fails:
+            raise AoError("no room", "make some")
+        self.now += 5.0
+        body = e.WorkspaceCreated(path="/w", base_commit="b", git_dir="/g", branch="feature/x", base="main", head="b")
+        return [Event(body, self.now, "daemon", "made", "app", intent.session)]
+
+    async def run(self) -> dict[str, Any]:
+        body = e.SessionCreated("T1", "x", "x", SECRET, "demo", "process", "worktree", "feature/x", "main", "/r", "/w")
+        self.runner.start(await self.flow.start())
+        created = Event(body, 1.0, "person", "created", "app", "app-x")
+        await self.flow.append(created, Event(e.SessionAdmitted(), 2.0, "scheduler", "admit", "app", "app-x"))
+        async with asyncio.timeout(60):
+            while not any(span.name.startswith("effect prepare") for span in self.spans.get_finished_spans()):
+                await asyncio.sleep(0)
+        spans = self.spans.get_finished_spans()
+        first = next(span for span in spans if span.name == "event session-admitted")
+        return {span.name: span for span in spans if span.context.trace_id == first.context.trace_id}
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    made = World(tmp_path)
+    yield made
+    await made.runner.drain()
+    await made.flow.stop()
+    await made.flow.store.close()
+
+
+async def test_a_trace_runs_from_the_event_to_its_result(world: World) -> None:
+    found = await world.run()
+    chain = ["event session-admitted", "decide", "intent prepare", "effect prepare", "event workspace-created"]
+    assert found[chain[0]].parent is None
+    for above, below in pairwise(chain):
+        assert found[below].parent.span_id == found[above].context.span_id, (above, below)
+        assert found[below].context.trace_id == found[above].context.trace_id
+        assert found[below].start_time >= found[above].start_time
+    effect = found["effect prepare"]
+    assert effect.end_time - effect.start_time > 5_000_000_000
+    assert effect.attributes["ao.session"] == "app-x" and effect.attributes["ao.state"] == "done"
+    assert found[chain[0]].attributes["ao.seq"] == effect.attributes["ao.cause"] == 2
+
+
+async def test_what_comes_of_a_result_is_a_trace_of_its_own_and_linked(world: World) -> None:
+    found = await world.run()
+    roots = [span for span in world.spans.get_finished_spans() if span.parent is None]
+    second = next(span for span in roots if span.name == "event workspace-created")
+    first = found["event session-admitted"]
+    assert second.context.trace_id != first.context.trace_id
+    assert [link.context.span_id for link in second.links] == [first.context.span_id]
+
+
+async def test_a_failure_is_one(world: World) -> None:
+    world.fails = True
+    found = await world.run()
+    status = found["effect prepare"].status
+    assert status.status_code is StatusCode.ERROR and status.description == "no room"
+    assert found["event session-failed"].parent.span_id == found["effect prepare"].context.span_id
+
+
+async def test_nothing_that_was_said_is_sent(world: World) -> None:
+    await world.run()
+    assert SECRET not in str([(span.name, dict(span.attributes or {})) for span in world.spans.get_finished_spans()])
+
+
+async def test_an_event_that_nothing_comes_of_makes_no_trace(world: World) -> None:
+    await world.run()
+    before = len(world.spans.get_finished_spans())
+    await world.flow.append(Event(e.AgentProgress(1, 2), 3.0, "spool", "p", "app", "app-x"))
+    assert len(world.spans.get_finished_spans()) == before
