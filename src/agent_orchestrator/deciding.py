@@ -1,4 +1,4 @@
-"""Runs `sessions.permissions.hook`: sessions started by the release before name this module for the hook of an agent. To be removed in the next release."""
+"""Run `sessions.permissions.hook`: sessions that the release before has started name this module. It goes with the next release."""
 
 from agent_orchestrator.sessions.permissions.hook import main
 

@@ -1,4 +1,4 @@
-"""Runs `sessions.agents.headless`: sessions started by the release before name this module for an agent without a terminal. To be removed in the next release."""
+"""Run `sessions.agents.headless`: sessions that the release before has started name this module. It goes with the next release."""
 
 import sys
 

@@ -1,4 +1,4 @@
-// Written by `python -m agent_orchestrator.server.schema.typescript dashboard/src/api/types.ts`; change the models, not this file.
+// Written by `make reference` (agent_orchestrator.server.schema.typescript); change the models, not this file.
 
 /** An account that sessions use, and its usage limit if it met one. */
 export interface AccountInUse {

@@ -1,1 +1,1 @@
-"""`run_plugin`, as sessions started by the release before name it. To be removed in the next release."""
+"""Holds `run_plugin` alone, for sessions that the release before has started. It goes with the next release."""

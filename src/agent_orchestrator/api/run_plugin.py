@@ -1,4 +1,4 @@
-"""Runs `client.api.run_plugin`: sessions started by the release before name this module for an agent plugin's program. To be removed in the next release."""
+"""Run `client.api.run_plugin`: sessions that the release before has started name this module. It goes with the next release."""
 
 import sys
 

@@ -9,10 +9,10 @@ A session is one agent working on one task in one workspace on one branch. Four 
 
 and three connect it to the world: `Tracker` (issues), `SCM` (pull requests, checks, reviews), both in `forge.py`; `Notifier` (people).
 
-How an agent is heard: it appends lines to its spool (`plugins/agents/shared/spool.py` reads them), its plugin listens to its records, transcript, hooks or
-protocol (`Listens`), its process ends, its branch moves, its screen changes; `sessions/agents/observer.py` turns each into an event and
-appends it to the flow. What the flow decides comes back as effects
-(`sessions/lifecycle.py`), which call the plugins below.
+How an agent is heard: it appends lines to its spool (`plugins/agents/shared/spool.py` reads them), its plugin listens to its
+records, transcript, hooks or protocol (`Listens`), its process ends, its branch moves, its screen changes; `sessions/agents/observer.py`
+turns each into an event and appends it to the flow. What the flow decides comes back as effects (`sessions/lifecycle.py`), which call the
+plugins below.
 
 A plugin is one class in one file. It is made as `Plugin(config, host)`: `config` is its own part of the
 configuration, `host` the machine it acts on (`base/host.py`; the only way to start a process). It keeps no state that a

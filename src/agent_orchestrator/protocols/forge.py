@@ -1,8 +1,8 @@
-"""What is exchanged with the places where pull requests and issues live. Part of `protocols.py`.
+"""The slots SCM and Tracker: pull requests and issues, and what is exchanged with the places where they live.
 
-A plugin never tells what changed, it tells how things are: `SCM.read` gives whole pull requests, and `changes/forge_sync/pull_request_events.py` finds out what is
-new about them. So it does not matter whether a webhook came late, twice, out of order or not at all: each is but a `Hint` that
-something is worth reading.
+A plugin never reports what changed, it reports the state: `SCM.read` returns whole pull requests, and
+`changes/forge_sync/pull_request_events.py` finds out what is new. So it does not matter whether a webhook came late, twice, out of order
+or not at all: each is only a `Hint` that something is worth reading.
 """
 
 from __future__ import annotations

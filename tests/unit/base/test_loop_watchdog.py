@@ -56,7 +56,7 @@ def test_what_was_running_is_known_if_somebody_looked_while_it_was(times: Times,
     times.turn(watchdog, 0.08, 0.08)
     times.turn(watchdog, 0.08, 0.08, looked_at=False)
     seen, unseen = watchdog.stalls.recent
-    assert any("Times.turn" in one for one in seen.stack) and "test_stalls.py" in " ".join(seen.stack)
+    assert any("Times.turn" in one for one in seen.stack) and "test_loop_watchdog.py" in " ".join(seen.stack)
     assert unseen.stack == ()
 
 

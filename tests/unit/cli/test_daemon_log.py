@@ -157,7 +157,8 @@ def test_what_somebody_said_makes_no_entry_and_steers_no_terminal(log: Path, run
 
 
 def test_neither_does_the_file_itself(tmp_path: Path) -> None:
-    program = "import sys; from agent_orchestrator.base.log_setup import *; set_up(sys.stdout); get_logger().warning('it failed', error=sys.argv[1])"
+    imports = "import sys; from agent_orchestrator.base.log_setup import *"
+    program = f"{imports}; set_up(sys.stdout); get_logger().warning('it failed', error=sys.argv[1])"
     done = subprocess.run([sys.executable, "-c", program, f"half\r{FORGED}"], capture_output=True, check=True)
     assert done.stdout.count(b"\n") == 1 and b"half\\x0dtimestamp=" in done.stdout
     assert all(character.isprintable() for character in done.stdout.decode().rstrip("\n"))

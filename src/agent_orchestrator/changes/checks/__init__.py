@@ -1,11 +1,11 @@
-"""Local checks: a command run at an exact commit, in a clean checkout of its own, and what came of it. `spec.py` is what is asked for,
-`runner.py` answers, using `checkout.py` (a folder with the commit and the project's set-up), `process.py` (the process and all it
-starts), `log.py` (its output, bounded), `log_tail.py` (its output as it comes), `summary.py`, `junit.py` and `runners/` (what the output
-means, test by test), `missing.py` (what the environment lacks) and `results.py` (what is remembered); `assessment.py` and `outcome.py` compare
-a change with its base. Knows nothing of sessions, events or configuration: the caller says what to run, and decides what
-follows.
+"""Run checks: a command at an exact commit, in a clean checkout of its own, and what it found.
 
-    $AO_HOME/checks/results/<project>/<tree>/<name>.json, .log    what came of it
+`spec.py` says what to run, `runner.py` runs it, using `checkout.py` (a folder with the commit and the project's set-up), `process.py`
+(the command and every process it starts), `log.py` and `log_tail.py` (its output), `summary.py`, `junit.py` and `runners/` (its result,
+test by test), `missing.py` (what the environment lacks) and `results.py` (results kept for the next time). `assessment.py` and
+`outcome.py` compare a change with its base branch; `proof.py` proves a project's configuration.
+
+    $AO_HOME/checks/results/<project>/<tree>/<name>.json, .log    the result
     $AO_HOME/checks/work/<project>/<digest>-<n>/                  a checkout: `tree/`, and our own files beside it
 """
 

@@ -1,10 +1,9 @@
-"""Conflicts seen before they happen: for every two live branches of a project, uncommitted work included, does merging them collide?
+"""Predict conflicts: does merging any two live branches of a project conflict, uncommitted work included?
 
-`snapshot.py` makes a commit of what a workspace holds, `merge_bases.py` finds where branches parted, `paths.py` which pairs can collide
-at all, `compare.py` merges those, `hunks.py` looks at those that merge well, `prediction.py` puts it together for one repository,
-`service.py` looks when something changed and tells what is new; `workspace_watch.py` and `debounce.py` say when. `merge_order.py` is what others
-make of it.
-Nothing here writes to a workspace, an index or the user's repository.
+`snapshot.py` makes a commit of what a workspace holds, `merge_bases.py` finds where branches parted, `paths.py` which pairs can conflict
+at all, `compare.py` merges those, `hunks.py` looks for close edits in those that merge, `prediction.py` does all of it for one
+repository. `service.py` repeats it when something changed (`workspace_watch.py`, `debounce.py`) and reports what is new;
+`merge_order.py` derives a merge order. Nothing here writes to a workspace, an index or the user's repository.
 """
 
 from agent_orchestrator.changes.conflicts.merge_order import clashes, named_files

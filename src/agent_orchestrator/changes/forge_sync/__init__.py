@@ -1,8 +1,8 @@
-"""Pull requests and issues that live elsewhere: pushed, opened and landed by `pull_requests.py`, read by `pull_request_sync.py` and `issue_sync.py`, told
-of by `webhooks.py`.
+"""Pull requests and issues at forges and trackers.
 
-`connections.py` knows which forge serves a project. The forge's own ways are the plugins' matter (`plugins/scm/`), what follows from
-what was read is the flow's (`changes/forge_sync/pull_request_events.py`).
+`pull_requests.py` pushes, opens and merges, `pull_request_sync.py` and `issue_sync.py` read, `webhooks.py` receives webhooks, and
+`connections.py` finds the forge of a project. `pull_request_events.py` turns what was read into events. How each forge is spoken to is in
+`plugins/forges/`.
 """
 
 from agent_orchestrator.changes.forge_sync.after_merge import AfterLanding

@@ -1,10 +1,9 @@
-"""Landing: a branch's exact commit is merged onto its base without a checkout, and the base branch is moved there exactly once.
+"""Merge a branch's exact commit onto its base without a checkout, moving the base branch exactly once.
 
-`build.py` makes the commit that would land, `base_update.py` moves the base (by `move.py` and `user_checkout.py` with the user's checkout of it)
-in steps that survive a crash after each of them, `records.py` remembers under `refs/ao/landed/` what landed, `revert.py` makes the change
-that takes it back, `rebase.py` puts a branch that stood on a landed one onto the base, `branch_cleanup.py` removes a landed branch,
-`remote_base.py` lets the base follow one that moved elsewhere, `prediction.py` tells conflicts before anybody merges. Nothing here knows
-sessions' states, checks or approval, pushes anywhere, or decides that something may land: callers do.
+`build.py` makes the merge commit, `base_update.py` moves the base branch (with the user's checkout of it: `move.py`, `user_checkout.py`)
+in steps that survive a crash after each, `records.py` remembers merged heads under `refs/ao/landed/`, `revert.py` makes the commit that
+reverts one, `rebase.py` rebases a stacked branch, `branch_cleanup.py` deletes a merged branch, `remote_base.py` follows a base that moved
+at the remote, and `prediction.py` predicts conflicts. Nothing here knows sessions, checks or approval: callers decide what may merge.
 """
 
 from agent_orchestrator.changes.merge.base_update import land

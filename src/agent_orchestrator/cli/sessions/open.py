@@ -90,7 +90,7 @@ def _show(ao: Client, found: Sequence[dict[str, Any]], failures: Failures, only_
         sys.executable,
         "-P",
         "-m",
-        "agent_orchestrator.cli.sessions.terminal_helper",
+        "agent_orchestrator.plugins.terminals.show",
         *(["--print"] if only_print else []),
     ]
     asked = json.dumps({"windows": windows})

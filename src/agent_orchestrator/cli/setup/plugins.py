@@ -103,7 +103,7 @@ def _owner(slot: str, name: str) -> str:
     """The package that has a plugin by this name; nothing: none has. Of this one the code counts: what was installed may be older."""
     from importlib.metadata import entry_points
 
-    from agent_orchestrator.config.projects.builtin_plugins import BUILT_IN
+    from agent_orchestrator.base.builtin_plugins import BUILT_IN
 
     ours = "agent-orchestrator"
     if name in BUILT_IN[slot]:

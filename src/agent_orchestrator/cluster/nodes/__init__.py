@@ -1,15 +1,9 @@
-"""Sessions on other machines: which machines there are, who lives where, and what becomes of them when one is lost or drained.
+"""The daemon's side of a cluster: its nodes, which session runs on which, and what happens when one is lost or drained.
 
-registry.py     the machines: their links, and the leases that are granted to their agents
-site.py         a machine as a session's site
-placement.py    who decides where a session goes
-placing.py      sessions get their machine, or wait for one
-checkpoints.py  work there is saved here while it is being done
-carrying.py     agents' conversations go along
-loss.py         lost machines: their sessions go on elsewhere
-stale.py        machines that come back with what is not theirs any more
-drain.py        machines that are to be emptied
-settings.py     what the configuration says of all this
+`cluster.py` puts it together. `registry.py` has the nodes, their links and leases; `settings.py` the configuration. `placement.py` and
+`assignment.py` choose a session's node; `site.py`, `remote.py`, `proxies.py`, `machine.py` and `mirror.py` are a node as the place where a
+session lives. `checkpoints.py` and `conversations.py` save work and conversations here; `lost_nodes.py` moves sessions of a lost node,
+`returning_nodes.py` cleans up one that comes back, `drain.py` empties one.
 """
 
 from agent_orchestrator.cluster.nodes.cluster import ClusterNodes

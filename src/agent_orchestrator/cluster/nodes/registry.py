@@ -1,7 +1,7 @@
 """The nodes of the cluster: who is connected, since when, and until when the agents there may work.
 
-A node dials (`cluster/node/worker.py`), says who it is, and asks for the leases of its agents again and again. A link that is gone says nothing
-about the agents: only when their leases are over for certain is a node lost (`lost_nodes.py`).
+A node dials (`cluster/node/worker.py`), says who it is, and asks for its agents' leases again and again. A closed link says nothing about
+the agents: only when their leases are certainly over is a node lost (`lost_nodes.py`).
 """
 
 from __future__ import annotations

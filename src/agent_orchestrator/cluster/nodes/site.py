@@ -1,8 +1,8 @@
 """A node as a session's site: what is asked of it is asked over its link, and its work comes back into the main repository.
 
-The node has a copy of the project's repository (`cluster/node/repository.py`), which workspaces there are clones of. What is committed comes
-to the main repository by a push to the session's own ref, and the daemon itself moves the branch; what is saved otherwise comes the
-same way.
+The node has a copy of the project's repository (`cluster/node/repository.py`), which workspaces there are clones of. What is
+committed comes to the main repository by a push to the session's own ref, and the daemon itself moves the branch; what is saved otherwise
+comes the same way.
 """
 
 from __future__ import annotations

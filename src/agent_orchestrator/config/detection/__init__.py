@@ -1,7 +1,7 @@
 """How a repository is set up, tested and linted, by its files: `detect_commands(root)`. Nothing is run.
 
-`python`, `node`, `compiled` and `tasks` each know one kind of project; `ci_files` reads what the project's CI runs. They read through
-`files`, whose sizes and counts are bounded, for anybody may have written what is in a repository.
+`python`, `node`, `compiled` and `tasks` each know one kind of project; `ci_files` reads what the project's CI runs; `repository` gathers
+what `ao init` shows, `proposal` what it writes. They read through `files`, which bounds sizes and counts: the repository is not trusted.
 """
 
 from __future__ import annotations

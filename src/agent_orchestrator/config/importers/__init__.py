@@ -1,8 +1,8 @@
-"""Configurations of other orchestrators, brought over: what each key became is told, nothing goes silently.
+"""Configurations of other orchestrators, converted: what each key became is reported, nothing is dropped silently.
 
-`recognition.py` finds out whose file it is. Two kinds have our own form, or nearly: their files go through `compat.py` (`similar.py`). The
-others are translated key by key (`other_tools.py`). `merge.py` puts the outcome into a file of ours, whose own words win unless told
-otherwise.
+`recognition.py` finds out which orchestrator a file is from. Two kinds have our form, or nearly: their files go through `compat.py`
+(`similar.py`). The others are translated key by key (`other_tools.py`). `merge.py` puts the result into a file of ours, whose own values
+win unless told otherwise.
 """
 
 from agent_orchestrator.config.importers.key_report import Brought, Entry

@@ -28,8 +28,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from agent_orchestrator import protocols
+from agent_orchestrator.base.builtin_plugins import BUILT_IN as BUILT_IN
 from agent_orchestrator.base.files.safe import read_plain
-from agent_orchestrator.config.projects.builtin_plugins import BUILT_IN as BUILT_IN
 from agent_orchestrator.errors import AoError, Denied, NotFound, UsageError
 
 if TYPE_CHECKING:
@@ -351,7 +351,7 @@ def _choose(
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """Makes a plugin of `agent_orchestrator.client.api.plugins`, whose class says itself how; one that is made already is taken as it is."""
+    """Make a plugin of `client.api.plugins`, whose class says itself how; one that is made already is taken as it is."""
 
     of: Any
 

@@ -1,5 +1,7 @@
-"""Notifications, sent: who is told (`targets.py`), in which words (`messages.py`), with which answers (`answer_links.py`), and what came
-of it (`service.py`, `health.py`). When, is decided in `fleet/notifications/rate.py`.
+"""Notifications: which notifiers (`targets.py`), the text (`messages.py`), links that answer (`answer_links.py`), sending (`service.py`).
+
+`rate.py` and `quiet_hours.py` decide when, `health.py` which notifiers fail, `doctor.py` tries them, `all_done.py` reports that every
+session of a project has finished.
 """
 
 from agent_orchestrator.fleet.notifications.answer_links import Answers

@@ -1,1 +1,1 @@
-"""What the plugins of forges and trackers share: one HTTP client and one budget for each host and token, tokens, webhooks."""
+"""The slots SCM and Tracker: GitHub, GitLab, Linear and Jira; `shared/` has what they share."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from agent_orchestrator.server.route_table import routes_only
 
-_HEAD = "// Written by `python -m agent_orchestrator.server.schema.typescript dashboard/src/api/types.ts`; change the models, not this file.\n"
+_HEAD = "// Written by `make reference` (agent_orchestrator.server.schema.typescript); change the models, not this file.\n"
 
 
 def typescript() -> str:

@@ -1,6 +1,6 @@
 """Shows sessions on a person's screen by a plugin of the slot Terminal. Run by `ao open`, in the person's own environment:
 
-    python -m agent_orchestrator.cli.sessions.terminal_helper [--print]
+    python -m agent_orchestrator.plugins.terminals.show [--print]
 
 It reads one JSON object, `{"windows": [{session, command, cwd, url, terminal: {plugin, options, files}}, …]}`, and answers with a line
 of JSON for each window: `{session, terminal}` and, where it could not be shown, `problem`; with `--print` the programs that it would
