@@ -75,8 +75,10 @@ def test_commits_are_the_users_and_git_can_do_everything_it_must(docker: Engine,
     )
     workspace = new(box, f"{shell(script)} [[done: it is there]] [[wait]]")
     box.until(lambda: box.session("s")["pr"], "the pull request", 60)
+    counted = workspace / "count.txt"  # the script's last line: the pull request comes with its first commit
+    box.until(lambda: counted.exists() and counted.read_text(), "the script's end", 60)
     assert box.git("log", "-1", "--format=%s %an", box.session("s")["branch"]) == "Add one Person"
-    assert (workspace / "one.txt").read_text() == "one\n" and (workspace / "count.txt").read_text().strip() == "2"
+    assert (workspace / "one.txt").read_text() == "one\n" and counted.read_text().strip() == "2"
     assert {(workspace / name).stat().st_uid for name in ("one.txt", "count.txt")} == {os.getuid()}
     assert (
         docker.run("inspect", "--format", "{{.Config.User}}", container(docker, box)).strip()
