@@ -16,13 +16,13 @@ PACKAGES = 17
 LATER = {
     "fastapi": "the routes: server/app.py loads them with the first request that passes the gate",
     "mcp": "the protocol: server/mcp/endpoint.py loads it with the first request for it",
-    "jinja2": "templates: templates.py loads it with the first one",
+    "jinja2": "templates: base/text/templates.py loads it with the first one",
     "httpx2": "forges: plugins/forges/shared/http.py loads it with the first request to one",
-    "rich": "structlog would draw with it: logs.py is to be imported before anything else that logs",
-    "psycopg": "PostgreSQL: assembly.py loads it where one is configured",
+    "rich": "structlog would draw with it: base/log_setup.py is to be imported before anything else that logs",
+    "psycopg": "PostgreSQL: daemon/wiring.py loads it where one is configured",
     "websockets": "terminals and nodes: the server loads it when it serves",
     "prometheus_client": "figures: views/metrics.py loads it when somebody asks for them",
-    "opentelemetry": "traces: daemon.py loads it where a receiver of them is named",
+    "opentelemetry": "traces: daemon/__main__.py loads it where a receiver of them is named",
 }
 """What the daemon has not loaded before its first request, and who is to load it."""
 PARTS_LATER = (

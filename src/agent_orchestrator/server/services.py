@@ -1,7 +1,4 @@
-"""What people ask for, one noun a module: made of the flow, the store and plugins. Knows nothing of HTTP or the command line.
-
-`Services` is all of them together, as the daemon puts them together (`assembly.py`) and the server uses them.
-"""
+"""`Services`: everything that routes and MCP tools use, as `daemon/wiring.py` puts it together."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Proves a project's set-up and checks in a clean checkout of its base branch: what is configured, or what was detected.
 
 `ao init` tries what `config/ecosystems` detected until something works, and writes that; `ao init --check` runs what is configured. The
-checks run through `services/checks`, so their results on the base branch are known when the first session is checked.
+checks run through `changes/checks`, so their results on the base branch are known when the first session is checked.
 """
 
 from __future__ import annotations

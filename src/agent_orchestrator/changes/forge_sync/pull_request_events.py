@@ -1,6 +1,6 @@
 """What is new about a pull request: `news(facts, pull, conflicts) -> [event's body]`. Pure.
 
-The forge tells how things are (`agent_orchestrator/forge.py`), the facts say what is known; the difference is what happened. So what
+The forge tells how things are (`protocols/forge.py`), the facts say what is known; the difference is what happened. So what
 is read twice, by a webhook and by a poll, is told once.
 """
 

@@ -1,4 +1,4 @@
-"""The slots of a session, of a plugin that runs on a node: `Workspace`, `Runtime` and `Agent` as `protocols.py` has them.
+"""The slots of a session, of a plugin that runs on a node: `Workspace`, `Runtime` and `Agent` as `protocols/` defines them.
 
 What an agent plugin answers at once and without looking anywhere (its screen rules, its keys, how a text is typed) is answered here by an
 object of the same class; everything else is asked of the node.

@@ -2,7 +2,7 @@
 
     node = RemoteNode(hello, home)             kept by the daemon for as long as it knows the node
     await accept(transport, node_for)          a node has dialled: `node_for(hello)` gives its `RemoteNode`, which is bound to the new link
-    node.workspace("clone"), node.runtime(), node.agent("codex", options)     the slots of `protocols.py`
+    node.workspace("clone"), node.runtime(), node.agent("codex", options)     the slots of `protocols/`
     node.git(path)                             Git in a folder there
     node.rescue(…), node.bring_back(…) …       `services/rescue`, run there
     node.write(…), node.present(…) …           files there
