@@ -68,12 +68,12 @@ def _node_from_pypi() -> tuple[Path, Path]:
         windows = sys.platform == "win32"
         npm = folder / ("node_modules" if windows else "lib/node_modules") / "npm" / "bin" / "npm-cli.js"
         return folder / ("node.exe" if windows else "bin/node"), npm
-    raise SystemExit("Node is needed to build the dashboard: pip install --require-hashes -r requirements-node.lock")
+    raise SystemExit("Node is needed to build the dashboard: pip install --require-hashes -r requirements/node.lock")
 
 
 def _fetch_node() -> None:
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--require-hashes"]
-    subprocess.run([*pip, "-r", ROOT / "requirements-node.lock"], check=True)
+    subprocess.run([*pip, "-r", ROOT / "requirements/node.lock"], check=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The bill of materials of a wheel, in CycloneDX: what `requirements.lock` and the dashboard's lock name. `python scripts/sbom.py FILE`."""
+"""The bill of materials of a wheel, in CycloneDX: what `requirements/runtime.lock` and the dashboard's lock name. `python scripts/sbom.py FILE`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PINNED = re.compile(r"^([A-Za-z0-9._-]+)==([^ ;\\]+)")
 def from_python() -> list[dict[str, Any]]:
     """What is installed beside the wheel, at the versions that it was tried with."""
     found = []
-    for block in re.split(r"\n(?=\S)", (ROOT / "requirements.lock").read_text()):
+    for block in re.split(r"\n(?=\S)", (ROOT / "requirements/runtime.lock").read_text()):
         if named := _PINNED.match(block):
             hashes = [{"alg": "SHA-256", "content": one} for one in sorted(re.findall(r"sha256:([0-9a-f]{64})", block))]
             found.append(_component("pypi", named[1], named[2], hashes))

@@ -6,12 +6,14 @@ import os
 import signal
 
 from hypothesis import HealthCheck, settings
+from hypothesis.configuration import set_hypothesis_home_dir
 
 from agent_orchestrator.base.interpreter import without_own
 from agent_orchestrator.testing import preloaded_daemon, sandbox
 from agent_orchestrator.testing.fixtures import anyio_backend as anyio_backend
 from agent_orchestrator.testing.fixtures import own_world as own_world
 
+set_hypothesis_home_dir(".cache/hypothesis")
 settings.register_profile(
     "same every time",
     derandomize=True,

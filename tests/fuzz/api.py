@@ -2,7 +2,7 @@
 
 Each operation is asked with data that fit its description and with such that do not, over TCP by each role and over the Unix socket.
 No answer is a fault of ours; status, content type and body are as described; every error is a problem document; and who shows no token,
-or has too low a role, gets nothing. Needs the packages of `requirements-fuzz.lock`, which `make fuzz` puts into `.cache/fuzz`.
+or has too low a role, gets nothing. Needs the packages of `requirements/fuzz.lock`, which `make fuzz` puts into `.cache/fuzz`.
 """
 
 from __future__ import annotations

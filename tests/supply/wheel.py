@@ -78,7 +78,7 @@ def faults(wheel: Path, *folders: Path) -> list[str]:
         names = file.namelist()
         wanted = (
             "agent_orchestrator/py.typed",
-            "agent_orchestrator/prices.json",
+            "agent_orchestrator/config/prices.json",
             "agent_orchestrator/server/dist/index.html",
         )
         found += [f"{name} is missing" for name in wanted if name not in names]
