@@ -133,6 +133,17 @@ def test_a_red_base_with_a_working_set_up_is_proven(house: Sandbox) -> None:
 
 
 @needs_npm
+def test_a_way_under_which_no_test_passes_is_not_proven(house: Sandbox) -> None:
+    broken = PASSING.replace(
+        "    def test_one", "    def setUp(self): raise ValueError('not configured')\n\n    def test_one"
+    )
+    repo = make(house, "none-passes", {"Makefile": MAKEFILE, "sums.py": broken})
+    shown = house.ao("init", "--yes", cwd=repo, check=False)
+    assert (
+        shown.returncode == 1 and "none of 2 tests passes (ValueError: not configured)" in shown.stdout + shown.stderr
+    )
+
+
 def test_what_does_not_work_is_followed_by_what_was_detected_next(house: Sandbox) -> None:
     package = {"name": "next", "scripts": {"test": "node --test"}, "dependencies": {"left": "file:left"}}
     lock = {"name": "next", "lockfileVersion": 3, "packages": {"": {"name": "next"}}}  # `npm ci` wants them to agree

@@ -145,6 +145,37 @@ def test_a_test_that_is_not_run_any_more_holds_the_merge_until_a_person_approves
     assert box.json("merge", "drops")["status"] == "merged"
 
 
+def test_tests_that_are_no_longer_named_hold_the_merge_though_there_are_as_many(box: Sandbox) -> None:
+    (box.repo / "test_a.py").write_text(A.replace("== 3", "== 2"))
+    box.git("commit", "-qam", "test_a passes")
+    quiet = "[pytest]\\naddopts = -p no:junitxml --deselect test_b.py::test_b\\n"
+    fillers = "def test_d():\\n    pass\\ndef test_e():\\n    pass\\n"
+    script = f"[[write: pytest.ini|{quiet}]] [[write: test_d.py|{fillers}]] [[write: sums.py|{BREAKS_B}]]"
+    work(box, "hides", f"{script} [[commit: hides]] [[done: hides]] [[wait]]")
+    check_of(box, "hides", "success")
+    refused(box.ao("merge", "hides", check=False), 1, "test_b.py::test_b", "--approve")
+
+
+def test_where_no_test_passes_here_or_on_main_nothing_is_known(box: Sandbox) -> None:
+    broken = "import unittest\nclass T(unittest.TestCase):\n    def setUp(self): raise ValueError('settings are not configured')\n"
+    (box.repo / "suite.py").write_text(f"{broken}    def test_x(self): pass\n    def test_y(self): pass\n")
+    box.git("add", "suite.py")
+    box.git("commit", "-qm", "a suite that cannot be set up")
+    configure(box, f"{sys.executable} -m unittest suite")
+    change(box, "breaks", "sums.py", BREAKS_B)
+    check = check_of(box, "breaks", "not_set_up")
+    assert "no test passes, here or on main" in check["reason"] and "settings are not configured" in check["reason"]
+    refused(box.ao("merge", "breaks", check=False), 1, "not set up", "--force")
+
+
+def test_who_stops_the_tests_is_not_told_to_correct_the_set_up(box: Sandbox) -> None:
+    configure(box, f"{PYTEST} || test $? = 1")
+    change(box, "stops", "conftest.py", "import os\\ndef pytest_sessionstart():\\n    os._exit(0)\\n")
+    status(box, "stops", "not_set_up")
+    assert "The tests run on main, so this change stops them" in box.session("stops")["why"]
+    refused(box.ao("merge", "stops", check=False), 1, "not set up", "--force")
+
+
 def test_a_check_without_its_environment_has_no_verdict_and_merges_nothing(box: Sandbox) -> None:
     configure(box, "python3 -m no_such_runner")
     for name in ("one", "two"):

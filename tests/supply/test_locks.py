@@ -51,7 +51,9 @@ def test_every_lock_is_made_by_the_script() -> None:
     script = (ROOT / "scripts" / "lock").read_text()
     for lock in LOCKS:
         assert re.search(rf"\b{lock.stem}\b", script), f"scripts/lock does not make {lock.name}"
-    assert all("--generate-hashes" in line for line in script.replace("\\\n", " ").splitlines() if " pip compile " in line)
+    assert all(
+        "--generate-hashes" in line for line in script.replace("\\\n", " ").splitlines() if " pip compile " in line
+    )
 
 
 def test_the_dashboard_is_built_from_its_lock_alone() -> None:

@@ -27,7 +27,9 @@ class Assessment:
     state: State
     result: Result
     reason: str = ""
-    """What the environment lacks, if the state is `not_set_up`; that no test was run, if a known failure keeps all of them from it."""
+    """What the environment lacks, if the state is `not_set_up`; that no test is run, or passes, here or on the base, if it is known."""
+    stops_tests: bool = False
+    """The state is `not_set_up`, and the base branch's tests do run: the change keeps its own from running."""
     compared: bool = False
     """The result was compared with the base branch's."""
     new: Mapping[str, str] = field(default_factory=dict)
@@ -78,13 +80,13 @@ async def judge(
 
 async def _assess_passed(checks: Checks, spec: CheckSpec, result: Result, base: str, left: str) -> Assessment:
     earlier = checks.executed_before(spec)
-    if not result.outcome.executed and not earlier:
-        return Assessment(result.state, result)  # it runs no tests that could be missing
     before = await checks.verdict(replace(spec, commit=left))
     there = before.outcome.executed if _has_verdict(before) else 0
+    if not result.outcome.executed and not earlier and not there:
+        return Assessment(result.state, result)  # it runs no tests that could be missing
     if not result.outcome.executed and (there or earlier):
         where = f"{there} on {spec.base or 'the base'}" if there else f"{earlier} in an earlier run"
-        return Assessment("not_set_up", result, reason=f"no test was executed ({where})")
+        return Assessment("not_set_up", result, reason=f"no test was executed ({where})", stops_tests=bool(there))
     found = Assessment(result.state, result, compared=_has_verdict(before))
     return await _with_dropped(checks, spec, found, before, base, left)
 
@@ -109,6 +111,11 @@ async def _assess_failed(checks: Checks, spec: CheckSpec, result: Result, base: 
         if all(name.startswith(WHOLE) for name in known):
             said = "".join(known.values())  # one failure, and the same words in every session: one notification for all
             return Assessment("not_set_up", result, reason=f"{reason} ({stable_text(said)[:_LONGEST_REASON]})")
+    if not new and result.outcome.none_passes and there.outcome.none_passes:
+        said = {stable_text(message) for message in result.outcome.failures.values()}
+        reason = f"no test passes, here or on {spec.base or 'the base'}"
+        if len(said) == 1 and len(result.outcome.failures) > 1:
+            return Assessment("not_set_up", result, reason=f"{reason} ({said.pop()[:_LONGEST_REASON]})")
     fixed = bool(known) and _has_verdict(there) and not any(name in there.outcome.failures for name in known)
     found = Assessment(result.state, result, reason, compared=True, new=new, known=known, fixed_since=fixed)
     return await _with_dropped(checks, spec, found, before, base, left)

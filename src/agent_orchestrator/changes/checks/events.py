@@ -62,9 +62,15 @@ async def check_finished(
         fixed_since=found.fixed_since,
         forbidden=project.red_base == "forbid",
         reason=found.reason,
-        remedy=await asyncio.to_thread(set_up_remedy, project.path, project.post_create) if lacking else "",
+        remedy=await _remedy(facts, project, found) if lacking else "",
         command=command,
     )
+
+
+async def _remedy(facts: SessionFacts, project: ProjectConfig, found: Assessment) -> str:
+    if found.stops_tests:
+        return f"The tests run on {facts.base}, so this change stops them: see its output and what it does to the tests' configuration"
+    return await asyncio.to_thread(set_up_remedy, project.path, project.post_create)
 
 
 def check_not_started(name: str, head: str, error: AoError) -> e.CheckFinished:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 
 WHOLE = "the command"
 """How the name of a failure begins that is the whole output, because nothing in it could be told apart."""
+MORE = "failed tests without a name of their own"
+"""The name of failures that are counted, but share their names with others."""
 _PARAMETERS = re.compile(r"(?:\[[^\]]*\]|\s\(\d+\))$")
 _PART = re.compile(r"::| > |[./]| [\[(]")
 """Where a test's name may be cut to get the file, the suite or the test that it belongs to."""
@@ -45,6 +47,8 @@ class Outcome:
     """Those of the failures that are files or packages whose tests could not be run at all."""
     stopped: bool = False
     """The run ended early: the tests that are not in it are not gone."""
+    names_vary: bool = False
+    """Its runner names the passing tests in some runs only: jest and vitest, where one file is run."""
 
     @property
     def executed(self) -> int:
@@ -55,6 +59,16 @@ class Outcome:
     def names_passed(self) -> bool:
         """Whether every test that passed is named."""
         return bool(self.passed) or not (self.counts and self.counts.passed)
+
+    @property
+    def none_passes(self) -> bool:
+        """Whether tests were executed and every one of them failed."""
+        return self.executed > 0 and self.counts is not None and not self.counts.passed
+
+    @property
+    def unnamed_failures(self) -> int:
+        """How many failed tests more are counted than have a name of their own."""
+        return max(0, self.counts.failed - len(self.failures)) if self.counts and self.failures else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +88,17 @@ class Comparison:
 def compare(here: Outcome, base: Outcome) -> Comparison:
     """Compare a run with one of the base branch.
 
-    Tests are missing from a run that ended early, and from a file that cannot be loaded, without being gone.
+    Tests are missing from a run that ended early, and from a file that cannot be loaded, without being gone. A run that names no passing
+    test where the base branch names them has none of them: who takes the names away could hide which tests are gone.
     """
     new = {name: message for name, message in here.failures.items() if name not in base.failures}
+    if base.failures and (more := here.unnamed_failures - base.unnamed_failures) > 0 and not new:
+        new = {MORE: f"{more} more than on the base branch, with the names of others"}
     if here.failures and (not here.executed or (new and here.stopped)):
         return Comparison(new)
     if not (here.names_passed and base.names_passed):
+        if base.names_passed and base.passed and not here.names_vary and not new:
+            return Comparison(new, tuple(sorted({*base.passed} - {*here.skipped, *here.failures})))
         return Comparison(new, fewer=0 if new else max(0, base.executed - here.executed))
     skipped = set(here.skipped).intersection(base.passed)
     return Comparison(new, _vanished(here, base), tuple(sorted(skipped)))

@@ -36,6 +36,7 @@ TIMEOUT = 1800.0
 """Seconds that a detected command may take."""
 LISTED = 20
 """Failing tests that are named."""
+_LONGEST_REASON = 160
 _DONE = ("success", "flaky", "failure")
 
 
@@ -75,6 +76,10 @@ class _Tried:
         counted = [result.outcome for result in self.results.values() if result.outcome.counts]
         if counted and not any(outcome.executed for outcome in counted):
             return "no test was executed"
+        if counted and all(outcome.none_passes for outcome in counted if outcome.executed):
+            failed = sum(outcome.executed for outcome in counted)
+            first = next((message for outcome in counted for message in outcome.failures.values() if message), "")
+            return f"none of {failed} tests passes" + (f" ({first[:_LONGEST_REASON]})" if first else "")
         if any(result.state in ("success", "flaky") or result.outcome.executed for result in self.results.values()):
             return ""
         return next((result.summary.partition("\n")[0] for result in self.results.values()), "nothing was run")

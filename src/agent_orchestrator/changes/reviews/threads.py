@@ -1,6 +1,6 @@
 """What is done about a change's discussions and readers: a discussion is settled, people are asked to look.
 
-At a forge both are recorded first and carried out then (`changes/forge_sync/pull_requests.py`); whoever asked waits a while for what comes of it.
+At a forge both are recorded first and carried out then (`changes/forge_sync/pull_requests.py`); the caller waits a while for the result.
 """
 
 from __future__ import annotations

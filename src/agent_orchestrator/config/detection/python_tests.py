@@ -13,7 +13,18 @@ from agent_orchestrator.config.detection.environments import Environment
 from agent_orchestrator.config.detection.files import Repository, table
 
 PYTEST: Words = ("python", "-m", "pytest")
+_SETTINGS = (
+    "tests/settings.py",
+    "tests/test_settings.py",
+    "tests/settings/__init__.py",
+    "tests/django_settings.py",
+    "test_settings.py",
+    "test/settings.py",
+)
+_DJANGO_SETTING = re.compile(r"^(?:SECRET_KEY|INSTALLED_APPS|DATABASES)\b", re.MULTILINE)
+"""A file that is called `settings.py` may be anything."""
 _READ_TESTS = 60
+_INSTALLED = re.compile(r"\{env_?site_?packages_?dir\}/([\w./-]+)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +73,7 @@ def _of_makefile(repo: Repository) -> Iterator[tuple[str, str]]:
 def _find(repo: Repository, envs: Sequence[Environment], jobs: Sequence[Job]) -> Tests | None:
     files = test_files(repo)
     env = _test_environment(envs)
-    if env is not None and (commands := _commands(env.commands)):
+    if env is not None and (commands := _commands(_resolved(repo, words) for words in env.commands)):
         return Tests(_in_folder(repo, env, commands), env.source, env)
     job = next((job for job in jobs if any(as_test(words) for words in job.commands)), None)
     if job is not None and not job.has_services and not _ASIDE.search(job.name.lower()):
@@ -74,12 +85,11 @@ def _find(repo: Repository, envs: Sequence[Environment], jobs: Sequence[Job]) ->
         return Tests((("python", "manage.py", "test"),), "manage.py")
     if not files and not _configures_pytest(repo):
         return None
-    if (
-        not _mentions_pytest(repo)
-        and "tests/settings.py" in repo.tree
-        and any("django.test" in repo.text(name) for name in files[:_READ_TESTS])
-    ):
-        return Tests((("python", "-m", "django", "test", "--settings", "tests.settings"),), "tests/settings.py")
+    if not _mentions_pytest(repo) and any("django.test" in repo.text(name) for name in files[:_READ_TESTS]):
+        settings = next((name for name in _SETTINGS if _DJANGO_SETTING.search(repo.text(name))), None)
+        if settings is not None:
+            module = settings.removesuffix(".py").replace("/", ".")
+            return Tests((("python", "-m", "django", "test", "--settings", module),), settings)
     if _mentions_pytest(repo) or not _all_unittest(repo, files):
         return Tests((PYTEST,), _pytest_source(repo, files))
     return Tests((_unittest(repo, files),), files[0])
@@ -109,9 +119,41 @@ def _in_folder(repo: Repository, env: Environment, commands: tuple[Words, ...]) 
     """Return the commands as they are run from the top folder."""
     if not env.folder or env.folder in (".", "./"):
         return commands
-    if "{" in env.folder or not repo.listed(env.folder):
-        return tuple(words[:3] if words[:3] == PYTEST else words for words in commands)
+    if "{" in env.folder or not repo.listed(
+        env.folder
+    ):  # a folder that only the tool makes: its paths mean nothing here
+        return tuple(_with_known_paths(repo, words) if words[:3] == PYTEST else words for words in commands)
     return (("cd", env.folder), *commands)
+
+
+def _resolved(repo: Repository, words: Words) -> Words:
+    """Return a command in which installed packages of the project are its folders in the repository."""
+    found = []
+    for word in words:
+        match = _INSTALLED.match(word)
+        if match is None:
+            found.append(word)
+        elif path := next((one for one in (match[1], f"src/{match[1]}") if _exists(repo, one)), None):
+            found.append(path)
+    return tuple(found)
+
+
+def _with_known_paths(repo: Repository, words: Words) -> Words:
+    """Return a command of pytest with its options and with those of its paths that are in the repository."""
+    kept, after_option = list(words[:3]), False
+    for word in words[3:]:
+        outside = "{" in word or word.startswith("..") or "=.." in word
+        if not outside and (word.startswith("-") or after_option or _exists(repo, word.partition("::")[0])):
+            kept.append(word)
+        after_option = word.startswith("-") and "=" not in word
+    return tuple(kept)
+
+
+def _exists(repo: Repository, path: str) -> bool:
+    path = path.rstrip("/")
+    if path.startswith("/") or ".." in path.split("/"):
+        return False
+    return path in repo.tree or bool(repo.listed(path))
 
 
 def test_files(repo: Repository) -> list[str]:

@@ -10,7 +10,9 @@ from typing import Any
 
 from agent_orchestrator.server.route_table import routes_only
 
-_HEAD = "// Written by `make reference` (agent_orchestrator.server.schema.typescript); change the models, not this file.\n"
+_HEAD = (
+    "// Written by `make reference` (agent_orchestrator.server.schema.typescript); change the models, not this file.\n"
+)
 
 
 def typescript() -> str:

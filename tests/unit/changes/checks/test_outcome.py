@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agent_orchestrator.changes.checks.missing import missing_environment
-from agent_orchestrator.changes.checks.outcome import Outcome, TestCounts, both, compare
+from agent_orchestrator.changes.checks.outcome import MORE, Outcome, TestCounts, both, compare
 from agent_orchestrator.changes.checks.runners import read_outcome
 
 
@@ -51,9 +51,21 @@ def test_where_passes_are_not_named_they_are_counted() -> None:
     assert compare(Outcome(TestCounts(8, 1, 1, 10), {"a": ""}), base).fewer == 1
     assert compare(Outcome(TestCounts(9, 1, 3, 13), {"a": ""}), base).fewer == 0
     assert compare(Outcome(TestCounts(7, 2, 0, 9), {"a": "", "b": ""}), base).fewer == 0, "the run may have ended early"
+
+
+def test_names_that_are_taken_away_hide_no_test() -> None:
     named = Outcome(TestCounts(2, 0, 0, 2), {}, ("x", "y"))
-    assert compare(Outcome(TestCounts(2, 0, 0, 2)), named).vanished == (), "another reporter names none"
-    assert compare(Outcome(TestCounts(1, 0, 0, 1)), named).fewer == 1
+    assert compare(Outcome(TestCounts(9, 0, 0, 9)), named).vanished == ("x", "y")
+    varying = Outcome(TestCounts(2, 0, 0, 2), names_vary=True)  # jest names passing tests where there is one file
+    assert compare(varying, named).vanished == ()
+    assert compare(Outcome(TestCounts(1, 0, 0, 1), names_vary=True), named).fewer == 1
+
+
+def test_failures_that_share_a_name_are_counted() -> None:
+    base = Outcome(TestCounts(0, 3, 0, 3), {"a": "", "b": ""})
+    assert not compare(base, base).new
+    assert list(compare(Outcome(TestCounts(0, 5, 0, 5), {"a": "", "b": ""}), base).new) == [MORE]
+    assert list(compare(Outcome(TestCounts(0, 5, 0, 5), {"a": "", "c": ""}), base).new) == ["c"]
 
 
 def test_what_failed_only_once_fails_by_chance() -> None:

@@ -20,6 +20,7 @@ from agent_orchestrator.changes.checks.runners.reports import read_reports
 from agent_orchestrator.changes.checks.runners.tap import read_tap
 
 _LONGEST_LINE = 4000
+_NAMES_VARY = ("jest", "vitest")
 _OTHERS_ENDED = "ERR_PNPM_RECURSIVE_RUN_FIRST_FAIL"
 """pnpm ends the tests of other packages once those of one have failed."""
 _READERS = (
@@ -144,7 +145,9 @@ def _outcome(readings: Sequence[Reading], states: States, failures: dict[str, st
     passed = tuple(name for name, (state, _) in states.items() if state == PASSED) if named else ()
     skipped = (*(name for name, (state, _) in states.items() if state == SKIPPED), *sorted(ignored)) if named else ()
     unloaded = tuple(name for name, (state, _) in states.items() if state == UNLOADED and name in failures)
-    return Outcome(_counts(readings), failures, passed, skipped, unloaded, any(one.stopped for one in readings))
+    stopped = any(one.stopped for one in readings)
+    names_vary = any(one.runner in _NAMES_VARY for one in readings)
+    return Outcome(_counts(readings), failures, passed, skipped, unloaded, stopped, names_vary)
 
 
 def _counts(readings: Sequence[Reading]) -> TestCounts | None:

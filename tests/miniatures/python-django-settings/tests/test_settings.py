@@ -1,0 +1,2 @@
+SECRET_KEY = "only for tests"
+INSTALLED_APPS = ["shop"]

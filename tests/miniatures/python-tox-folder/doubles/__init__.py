@@ -1,0 +1,6 @@
+def double(number):
+    """
+    >>> double(2)
+    4
+    """
+    return number * 2
