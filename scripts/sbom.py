@@ -1,4 +1,4 @@
-"""The bill of materials of a wheel, in CycloneDX: what `requirements/runtime.lock` and the dashboard's lock name. `python scripts/sbom.py FILE`."""
+"""Write a wheel's bill of materials, in CycloneDX, from `requirements/runtime.lock` and the dashboard's lock: `scripts/sbom.py FILE`."""
 
 from __future__ import annotations
 

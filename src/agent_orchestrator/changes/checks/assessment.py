@@ -112,10 +112,10 @@ async def _assess_failed(checks: Checks, spec: CheckSpec, result: Result, base: 
             said = "".join(known.values())  # one failure, and the same words in every session: one notification for all
             return Assessment("not_set_up", result, reason=f"{reason} ({stable_text(said)[:_LONGEST_REASON]})")
     if not new and result.outcome.none_passes and there.outcome.none_passes:
-        said = {stable_text(message) for message in result.outcome.failures.values()}
+        messages = {stable_text(message) for message in result.outcome.failures.values()}
         reason = f"no test passes, here or on {spec.base or 'the base'}"
-        if len(said) == 1 and len(result.outcome.failures) > 1:
-            return Assessment("not_set_up", result, reason=f"{reason} ({said.pop()[:_LONGEST_REASON]})")
+        if len(messages) == 1 and len(result.outcome.failures) > 1:
+            return Assessment("not_set_up", result, reason=f"{reason} ({messages.pop()[:_LONGEST_REASON]})")
     fixed = bool(known) and _has_verdict(there) and not any(name in there.outcome.failures for name in known)
     found = Assessment(result.state, result, reason, compared=True, new=new, known=known, fixed_since=fixed)
     return await _with_dropped(checks, spec, found, before, base, left)
