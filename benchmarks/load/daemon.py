@@ -1,6 +1,6 @@
 """The daemon as it is, with a pulse beside it: how late its event loop is, and how many tasks it has.
 
-    python -m benchmarks.load.daemon …      as `python -m agent_orchestrator.daemon.__main__ …`
+    python -m benchmarks.load.daemon …      as `python -m agent_orchestrator.daemon …`
 
 `$AO_LOAD_PULSE` names the file for it, one JSON object a line. With `$AO_LOAD_STACKS` a thread also writes down what the
 event loop is at when it is late.

@@ -40,7 +40,7 @@ def _daemons(box: Sandbox) -> list[int]:
             command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
-        if {b"agent_orchestrator.daemon.__main__", b"agent_orchestrator.testing.preloaded_daemon"} & set(command):
+        if {b"agent_orchestrator.daemon", b"agent_orchestrator.testing.preloaded_daemon"} & set(command):
             found.append(pid)
     return found
 
@@ -76,7 +76,7 @@ def test_its_log_is_turned_over_and_only_some_of_it_is_kept(off: Sandbox) -> Non
 def test_a_second_daemon_is_refused(off: Sandbox) -> None:
     off.start()
     second = subprocess.run(
-        [sys.executable, "-m", "agent_orchestrator.daemon.__main__", "--foreground"],
+        [sys.executable, "-m", "agent_orchestrator.daemon", "--foreground"],
         env=off.env, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     refused(second, 1, "runs already", str(off.daemon_pid()), "ao shutdown")

@@ -64,6 +64,7 @@ def test_no_path_of_somebodys_machine(page: Path) -> None:
 @pytest.mark.parametrize("page", WRITTEN, ids=name)
 def test_make_targets_exist(page: Path) -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    targets |= set(re.findall(r"^  ([a-z-]+)\)", (ROOT / "scripts" / "suite").read_text(), re.MULTILINE))
     assert set(re.findall(r"(?:`|^)make ([a-z-]+)", page.read_text(), re.MULTILINE)) <= targets
 
 

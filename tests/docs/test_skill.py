@@ -76,5 +76,5 @@ def test_its_head_is_what_the_standard_asks_for() -> None:
 
 
 def test_it_is_in_the_wheel() -> None:
-    assert (PACKAGE / "skill" / "SKILL.md").is_file()
+    assert (PACKAGE / "cli" / "skill_text" / "SKILL.md").is_file()
     assert 'packages = ["src/agent_orchestrator"]' in (ROOT / "pyproject.toml").read_text()

@@ -33,16 +33,16 @@ from agent_orchestrator.core.store import database
 
 PRODUCT = str(Path(agent_orchestrator.__file__).parent) + os.sep
 PLUMBING = (
-    "host.py",
+    "base/host.py",
     "sessions/isolation/sandbox.py",
-    "git.py",
+    "base/git/commands.py",
     "plugins/forges/shared/http.py",
     "changes/forge_sync/backoff.py",
     "core/effects.py",
     "core/engine.py",
     "core/store/database.py",
-    "daemon.py:main",
-    "daemon.py:_run",
+    "daemon/__main__.py:main",
+    "daemon/__main__.py:_run",
 )
 """Frames that every statement of a kind has: they say nothing about which one it is."""
 KILLED = "killed"

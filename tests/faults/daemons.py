@@ -160,7 +160,7 @@ def _serve(argv: Sequence[str], env: Mapping[str, str], log: str) -> int:
     os.environ.clear()
     os.environ.update(env)
     _live_by(env)
-    sys.argv = ["agent_orchestrator.daemon.__main__", *argv]
+    sys.argv = ["agent_orchestrator.daemon", *argv]
     return daemon.main()
 
 

@@ -49,7 +49,7 @@ def daemon(env: Mapping[str, str], log: Path) -> Child:
 
     def serve() -> int:
         os.setsid()
-        sys.argv = ["agent_orchestrator.daemon.__main__", "--port", "0"]
+        sys.argv = ["agent_orchestrator.daemon", "--port", "0"]
         install_planned()
         return the_daemon.main()
 

@@ -67,7 +67,13 @@ PLANTED = {
     ),
     "second-daemon": Planted(
         "a daemon does not mind another one's lock",
-        (("daemon.py", "while (holder := _lock_or_holder(file)) is not None:", "while (holder := None) is not None:"),),
+        (
+            (
+                "daemon/__main__.py",
+                "while (holder := _lock_or_holder(file)) is not None:",
+                "while (holder := None) is not None:",
+            ),
+        ),
         "one daemon",
         styles="plain",
     ),

@@ -33,7 +33,7 @@ SAMPLE = (
     ("answers-process", "88"),
     ("landing-process", "560"),
     ("life-tmux", "250"),
-    ("command-process", "1# start sh : commanding._run < commanding.run"),
+    ("command-process", "1# start sh : command_action._run < command_action.run"),
     ("spawn-process", "1# ended: creation._check_base < creation.spec < sessions._create < sessions.create"),
     ("judged-process", "1# insert: review-requested"),
     ("judged-process", "1# start git merge-base: agent_reviews._forget_branch"),

@@ -27,7 +27,7 @@ from agent_orchestrator.fleet.fixes.tools import PARSERS
 from tests.fuzz.target import Target
 from tests.fuzz.texts import folder
 
-REPORTS = Path(__file__).parents[1] / "unit/fixer/reports"
+REPORTS = Path(__file__).parents[1] / "unit/fleet/fixes/reports"
 EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 
 

@@ -73,7 +73,7 @@ def is_active(box: Sandbox) -> bool:
 
 def said(box: Sandbox) -> tuple[int, str]:
     """How a daemon that cannot start ends, and what it says."""
-    command = [sys.executable, "-m", "agent_orchestrator.daemon.__main__", "--foreground", "--port", "0"]
+    command = [sys.executable, "-m", "agent_orchestrator.daemon", "--foreground", "--port", "0"]
     done = subprocess.run(command, env=box.env, capture_output=True, text=True, timeout=120)
     assert done.stdout == ""
     return done.returncode, done.stderr

@@ -343,7 +343,7 @@ class Client:
             with open(self.log, "ab") as log:  # a crash too early for its own log is to be seen there as well
                 self._log_size = log.tell()
                 return subprocess.Popen(
-                    [sys.executable, "-P", "-m", "agent_orchestrator.daemon.__main__", *arguments],
+                    [sys.executable, "-P", "-m", "agent_orchestrator.daemon", *arguments],
                     cwd=self.home,
                     env=self.daemon_environment(),
                     stdin=subprocess.DEVNULL,

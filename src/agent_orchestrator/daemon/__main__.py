@@ -1,6 +1,6 @@
 """The daemon: one for each `$AO_HOME`. Puts everything together, takes up what an earlier run left, serves, and ends in good order.
 
-    python -m agent_orchestrator.daemon.__main__ [--port N] [--host H] [--tls] [--config FILE] [--foreground]
+    python -m agent_orchestrator.daemon [--port N] [--host H] [--tls] [--config FILE] [--foreground]
 
 Its death is nobody else's: agents live in tmux or in their holders, what was accepted is in the store, and the next start adopts
 both. It starts in this order: lock, store, facts, live sessions adopted, effects taken up again, and only then the first request.
@@ -534,9 +534,7 @@ def set_up_log(home: Home, foreground: bool) -> log_setup.Written:
 
 def main() -> int:
     """Run the daemon; returns its exit code."""
-    parser = argparse.ArgumentParser(
-        prog="agent_orchestrator.daemon.__main__", description="The daemon of Agent Orchestrator."
-    )
+    parser = argparse.ArgumentParser(prog="agent_orchestrator.daemon", description="The daemon of Agent Orchestrator.")
     parser.add_argument("--port", type=int, help="TCP port; taken: an error")
     parser.add_argument("--host", help="address to listen on")
     parser.add_argument("--tls", action="store_true", help="serve TCP by TLS, with a certificate of its own")

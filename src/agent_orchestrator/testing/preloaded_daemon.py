@@ -78,7 +78,7 @@ def main() -> None:
                 os.dup2(nothing, standard)
             os.environ.clear()
             os.environ.update(env)
-            sys.argv = ["agent_orchestrator.daemon.__main__", *argv]
+            sys.argv = ["agent_orchestrator.daemon", *argv]
             os._exit(__main__.main())
         os.write(1, b"%d\n" % pid)
 

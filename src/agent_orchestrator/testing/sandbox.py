@@ -47,7 +47,7 @@ class Daemon(Protocol):
 def fresh(argv: Sequence[str], env: Mapping[str, str]) -> Daemon:
     """Start a daemon with these arguments and exactly this environment."""
     nothing = subprocess.DEVNULL
-    command = [sys.executable, "-P", "-m", "agent_orchestrator.daemon.__main__", *argv]
+    command = [sys.executable, "-P", "-m", "agent_orchestrator.daemon", *argv]
     return subprocess.Popen(command, env=env, stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True)
 
 

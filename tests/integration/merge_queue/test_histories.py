@@ -111,7 +111,7 @@ async def check(changes: list[Change], history: list[tuple[tuple[str, str], floa
         forced: set[str] = set()
         off: set[str] = set()
         asyncio.get_running_loop().set_exception_handler(quiet(asyncio.get_running_loop().default_exception_handler))
-        with mock.patch("agent_orchestrator.changes.merge_queue.lane.landing.land", deaths.land):
+        with mock.patch("agent_orchestrator.changes.merge_queue.lane.merge.land", deaths.land):
             async with asyncio.timeout(600):
                 await play(box, deaths, history, forced, off)
         await box.over()

@@ -185,7 +185,7 @@ class Slow:
         self.attempts = 0
         self.go = asyncio.Event()
         self._land = merge.land
-        monkeypatch.setattr("agent_orchestrator.changes.merge_queue.lane.landing.land", self.land)
+        monkeypatch.setattr("agent_orchestrator.changes.merge_queue.lane.merge.land", self.land)
 
     async def land(self, *args: Any, **more: Any) -> Any:
         self.attempts += 1

@@ -28,7 +28,7 @@ StartLimitIntervalSec=600
 StartLimitBurst=10
 
 [Service]
-ExecStart="/opt/my venv/bin/python" "-m" "agent_orchestrator.daemon.__main__" "--config" "/home/me/50%% \\"done\\"/$$x.yaml"
+ExecStart="/opt/my venv/bin/python" "-m" "agent_orchestrator.daemon" "--config" "/home/me/50%% \\"done\\"/$$x.yaml"
 Environment="AO_HOME=/home/me/a \\\\ home/50%%"
 Environment="PATH=/usr/bin:/home/me/my bin"
 Restart=on-failure
@@ -59,7 +59,7 @@ def test_the_unit_says_exactly_what_was_meant() -> None:
     argv = [
         "/opt/my venv/bin/python",
         "-m",
-        "agent_orchestrator.daemon.__main__",
+        "agent_orchestrator.daemon",
         "--config",
         '/home/me/50% "done"/$x.yaml',
     ]
@@ -88,7 +88,7 @@ def test_it_is_written_enabled_and_undone(daemon: Daemon, run: Run, system: Prog
     assert "loginctl enable-linger" in ran.out
     text = unit.read_text()
     (command,) = re.findall("ExecStart=(.*)", text)
-    assert shlex.split(command) == [sys.executable, "-P", "-m", "agent_orchestrator.daemon.__main__", "--port", "0"]
+    assert shlex.split(command) == [sys.executable, "-P", "-m", "agent_orchestrator.daemon", "--port", "0"]
     assert f'Environment="AO_HOME={daemon.home}"' in text
     told = [call[1:] for call in system.started(3) if call[0] == "systemctl"]
     assert told == [["--user", "daemon-reload"], ["--user", "enable", "agent-orchestrator.service"]]
@@ -137,7 +137,7 @@ def test_launchd_is_told_by_a_property_list(
         sys.executable,
         "-P",
         "-m",
-        "agent_orchestrator.daemon.__main__",
+        "agent_orchestrator.daemon",
         "--config",
         "/a b/c.yaml",
     ]

@@ -13,7 +13,7 @@ from agent_orchestrator.changes.checks.outcome import WHOLE, Comparison, Outcome
 from agent_orchestrator.changes.checks.results import Result
 from agent_orchestrator.changes.checks.runner import Checks, Started
 from agent_orchestrator.changes.checks.runners.common import stable_text
-from agent_orchestrator.changes.checks.spec import CheckSpec, runs_tests
+from agent_orchestrator.changes.checks.spec import CheckSpec, may_run_tests, runs_tests
 
 State = Literal["success", "failure", "flaky", "timed_out", "cancelled", "not_set_up"]
 _PASSED = ("success", "flaky")
@@ -80,10 +80,12 @@ async def judge(
 
 async def _assess_passed(checks: Checks, spec: CheckSpec, result: Result, base: str, left: str) -> Assessment:
     earlier = checks.executed_before(spec)
+    if not result.outcome.executed and not earlier and not may_run_tests(spec.command):
+        return Assessment(result.state, result)  # it runs no tests that could be missing
     before = await checks.verdict(replace(spec, commit=left))
     there = before.outcome.executed if _has_verdict(before) else 0
     if not result.outcome.executed and not earlier and not there:
-        return Assessment(result.state, result)  # it runs no tests that could be missing
+        return Assessment(result.state, result)
     if not result.outcome.executed and (there or earlier):
         where = f"{there} on {spec.base or 'the base'}" if there else f"{earlier} in an earlier run"
         return Assessment("not_set_up", result, reason=f"no test was executed ({where})", stops_tests=bool(there))

@@ -15,6 +15,8 @@ _RUNS_TESTS = re.compile(
     r"|jasmine|node (?:\S+ )*--test|(?:npm|pnpm|yarn|bun)(?: run)? (?:test|t)|go test|cargo (?:test|t|nextest)|ctest|meson test|prove)"
     r"(?![\w-])"
 )
+_TARGET = re.compile(r"(?<![\w-])(?:make|just|task|run)\s(?:[^\s;&|]+\s)*?(?:tests?|check)(?![\w-])")
+_PROGRAM = re.compile(r"(?:^|[;&|])\s*(?:(?:ba|z)?sh\s)?\s*([\w./-]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,3 +80,9 @@ def digest(*parts: object) -> str:
 def runs_tests(command: str) -> bool:
     """Return whether a command names a test runner that is known to say what it runs."""
     return _RUNS_TESTS.search(command) is not None
+
+
+def may_run_tests(command: str) -> bool:
+    """Return whether a command names a test runner, or is called as commands that run tests are: `make test`, `./run-tests.sh`."""
+    is_script = any("test" in program and program != "test" for program in _PROGRAM.findall(command))
+    return runs_tests(command) or is_script or _TARGET.search(command) is not None

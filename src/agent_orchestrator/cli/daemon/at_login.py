@@ -29,7 +29,7 @@ class Service(NamedTuple):
 
 def service(ao: Client, arguments: Sequence[str]) -> Service:
     """The file for this system, for a daemon that is started with these arguments."""
-    argv = [sys.executable, "-P", "-m", "agent_orchestrator.daemon.__main__", *arguments]
+    argv = [sys.executable, "-P", "-m", "agent_orchestrator.daemon", *arguments]
     env = {name: value for name, value in ao.daemon_environment().items() if name in _KEPT}
     for text in (*argv, *env.values()):  # systemd ends lines at \r, too
         if any(character < " " or "\ud800" <= character <= "\udfff" for character in text):

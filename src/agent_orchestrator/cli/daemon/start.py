@@ -265,7 +265,7 @@ def _run_here(
             _register_later(ao.home, body, no_open, register)
         os._exit(0)
     sys.stdout.flush()
-    argv = [sys.executable, "-P", "-m", "agent_orchestrator.daemon.__main__", "--foreground", *arguments]
+    argv = [sys.executable, "-P", "-m", "agent_orchestrator.daemon", "--foreground", *arguments]
     os.execve(argv[0], argv, ao.daemon_environment())
 
 
