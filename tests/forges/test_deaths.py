@@ -15,11 +15,11 @@ API = "/api/*/repos/acme/app"
 @pytest.mark.parametrize(
     ("story", "place"),
     [
-        ("forge", f"http POST {API}/pulls: github.open < changes.open < changes.run"),
-        ("forge", f"http POST {API}/issues/*/comments: github.comment < tracking.track"),
-        ("forge", "http mutation Reply: github_host.graphql < github.reply < changes.reply"),
-        ("forge", f"http PUT {API}/pulls/*/merge: github_landing.merge_now < github_landing.land < github.merge < changes._land"),
-        ("asked", "http mutation AutoMerge: github_host.graphql < github_landing._asked < github_landing.land < github.merge"),
+        ("forge", f"http POST {API}/pulls: pull_requests.open < pull_requests.open < pull_requests.run"),
+        ("forge", f"http POST {API}/issues/*/comments: issues.comment < issue_sync.track"),
+        ("forge", "http mutation Reply: host.graphql < pull_requests.reply < pull_requests.reply"),
+        ("forge", f"http PUT {API}/pulls/*/merge: merge.merge_now < merge.land < pull_requests.merge < pull_requests._land"),
+        ("asked", "http mutation AutoMerge: host.graphql < merge._asked < merge.land < pull_requests.merge"),
     ],
     ids=["open-pr", "track", "reply", "land", "auto-merge"],
 )  # fmt: skip

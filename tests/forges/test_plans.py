@@ -80,9 +80,9 @@ def test_the_tasks_become_issues_there_and_are_taken_in_order(box: Sandbox, benc
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_a_death_right_after_an_issue_was_made_makes_it_not_again(box: Sandbox, bench: Bench[Any], number: int) -> None:
     if isinstance(bench, LinearBench):
-        place = "http mutation AoIssueCreate: linear_host.ask < linear.create < applying._bodies < applying.run"
+        place = "http mutation AoIssueCreate: host.ask < issues.create < apply._bodies < apply.run"
     else:
-        place = "http POST /rest/api/*/issue: jira_host.call < jira.create < applying._bodies < applying.run"
+        place = "http POST /rest/api/*/issue: host.call < issues.create < apply._bodies < apply.run"
     box.ao("plan", goal(task("a"), task("b", "a"), task("c", "b")))
     box.stop()
     # By itself it would take issues as soon as it sees them: those of a half plan must wait all the same.
@@ -145,7 +145,7 @@ def test_an_answer_that_is_lost_makes_nothing_twice(box: Sandbox, bench: Bench[A
 
 
 def test_at_github_the_mark_is_hidden_and_an_issue_that_was_made_is_found(tmp_path: Path, forge: GitHubServer) -> None:
-    place = "http POST /api/*/repos/acme/app/issues: github.create < applying._bodies < applying.run"
+    place = "http POST /api/*/repos/acme/app/issues: issues.create < apply._bodies < apply.run"
     with boxed(tmp_path, forge, "polling") as box:
         box.ao("plan", goal(task("a", labels=["ui"]), task("b", "a")))
         box.stop()
